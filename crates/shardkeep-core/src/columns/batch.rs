@@ -1,0 +1,328 @@
+//! The buffers of one batch, filled by several threads at once, handed over without a copy.
+//!
+//! [`BatchColumns::fill`] parses records into consecutive rows. Every row is claimed in a bitmap before it is touched, so
+//! two calls can never write the same row: the second one is an error, not a race. When a record cannot be parsed, `fill`
+//! stops there: the rows before it stay filled, its own row is zeroed and free again, the rows behind it are free. The
+//! caller may then leave the row out (call again with the row behind it) or put another record there. Rows that are never
+//! filled are zeros, empty lists, empty strings.
+//!
+//! The frame of an image column without `size` comes from the first image that reaches the batch, whichever thread
+//! brings it; every other image must equal it.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::cells::SharedRows;
+use super::images::{Finished, ImageStore};
+use super::parts::{Part, Ragged, join, join_bytes};
+use super::row::Row;
+use super::schema::{DType, Kind, Schema};
+
+pub use super::row::Scratch;
+
+/// The kinds of a [`RowError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowErrorKind {
+    /// The bytes are not a protobuf message of this type.
+    Malformed,
+    /// A feature without a default is not in the record.
+    Missing,
+    /// The record holds another kind of list.
+    WrongDType,
+    /// The record holds another number of values.
+    WrongShape,
+    /// The image cannot be decoded, or differs in size.
+    Image,
+    /// The rows do not exist or are filled already: a mistake of the caller.
+    Slot,
+    /// The memory for a batch cannot be had.
+    Memory,
+}
+
+/// A record that does not fit the schema; `message` is one line that names both sides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowError {
+    /// Row in the batch.
+    pub row: usize,
+    pub feature: Option<String>,
+    pub kind: RowErrorKind,
+    pub message: String,
+}
+
+impl std::fmt::Display for RowError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.feature {
+            Some(feature) => write!(f, "row {}, feature {feature:?}: {}", self.row, self.message),
+            None => write!(f, "row {}: {}", self.row, self.message),
+        }
+    }
+}
+
+impl std::error::Error for RowError {}
+
+/// A finished column. Row-major; offsets have one entry more than what they delimit and start at 0.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Column {
+    /// `shape` starts with the number of rows, here and below.
+    FixedI64 {
+        data: Vec<i64>,
+        shape: Vec<usize>,
+    },
+    FixedF32 {
+        data: Vec<f32>,
+        shape: Vec<usize>,
+    },
+    /// `offsets` delimit the values, of which there are as many as `shape` says.
+    FixedBytes {
+        values: Vec<u8>,
+        offsets: Vec<i64>,
+        shape: Vec<usize>,
+    },
+    /// `offsets` delimit the rows.
+    VarI64 {
+        values: Vec<i64>,
+        offsets: Vec<i64>,
+    },
+    VarF32 {
+        values: Vec<f32>,
+        offsets: Vec<i64>,
+    },
+    /// `value_offsets` delimit values in bytes, `offsets` delimit rows in values.
+    VarBytes {
+        values: Vec<u8>,
+        value_offsets: Vec<i64>,
+        offsets: Vec<i64>,
+    },
+    /// (rows, height, width, channels)
+    ImageU8 {
+        data: Vec<u8>,
+        shape: [usize; 4],
+    },
+    ImageF32 {
+        data: Vec<f32>,
+        shape: [usize; 4],
+    },
+}
+
+/// Where the values of a feature go while the batch is filled.
+#[derive(Debug)]
+pub(super) enum Store {
+    Int64(SharedRows<i64>),
+    Float32(SharedRows<f32>),
+    /// The index among the ragged columns of a part.
+    Ragged(usize),
+    Image(ImageStore),
+}
+
+/// The columns of one batch under construction.
+#[derive(Debug)]
+pub struct BatchColumns {
+    schema: Arc<Schema>,
+    rows: usize,
+    claimed: Box<[AtomicU64]>,
+    stores: Vec<Store>,
+    ragged: Vec<DType>,
+    parts: Mutex<Vec<Part>>,
+}
+
+impl BatchColumns {
+    /// Makes room for `rows` rows.
+    pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
+        let mut stores = Vec::with_capacity(schema.features().len());
+        let mut ragged = Vec::new();
+        for feature in schema.features() {
+            let none = || no_memory(rows, &feature.name);
+            stores.push(match &feature.kind {
+                Kind::Fixed { dtype: DType::Int64, .. } => {
+                    Store::Int64(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
+                }
+                Kind::Fixed { dtype: DType::Float32, .. } => {
+                    Store::Float32(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
+                }
+                Kind::Fixed { dtype, .. } | Kind::Var { dtype } => {
+                    ragged.push(*dtype);
+                    Store::Ragged(ragged.len() - 1)
+                }
+                Kind::Image { channels, dtype, size } => {
+                    Store::Image(ImageStore::new(rows, *channels, *dtype, *size))
+                }
+            });
+        }
+        let claimed = (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { schema, rows, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
+    }
+
+    /// How many rows the batch has.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Parses `records` into rows `first_row ..`; see the head of this file for what holds after an error.
+    pub fn fill(&self, first_row: usize, records: &[&[u8]], scratch: &mut Scratch) -> Result<(), RowError> {
+        self.claim(first_row, records.len())?;
+        scratch.use_for(&self.schema);
+        let mut part = Part {
+            first_row,
+            columns: self.ragged.iter().map(|dtype| Ragged::new(*dtype, records.len())).collect(),
+        };
+        let mut done = Ok(());
+        for (row, record) in (first_row..).zip(records) {
+            let mut target =
+                Row { schema: &self.schema, stores: &self.stores, ragged: &mut part.columns, row };
+            // SAFETY: this call holds the claim on the row.
+            if let Err(problem) = unsafe { target.fill(record, scratch) } {
+                part.columns.iter_mut().for_each(Ragged::rewind);
+                // SAFETY: as above.
+                unsafe { self.clear(row) };
+                self.release(row, first_row + records.len());
+                let (feature, kind, message) = (problem.feature, problem.kind, problem.message);
+                done = Err(RowError { row, feature, kind, message });
+                break;
+            }
+        }
+        if !self.ragged.is_empty() {
+            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        }
+        done
+    }
+
+    /// Claims rows or gives back what it got.
+    fn claim(&self, first_row: usize, count: usize) -> Result<(), RowError> {
+        let slot = |row, message| RowError { row, feature: None, kind: RowErrorKind::Slot, message };
+        let end = first_row.checked_add(count).filter(|&end| end <= self.rows).ok_or_else(|| {
+            slot(
+                first_row,
+                format!("{count} rows from row {first_row} do not fit a batch of {} rows", self.rows),
+            )
+        })?;
+        for (word, mask, start) in words(first_row, end) {
+            let Some(cell) = self.claimed.get(word) else {
+                continue;
+            };
+            let before = cell.fetch_or(mask, Ordering::Acquire);
+            if before & mask != 0 {
+                cell.fetch_and(!(mask & !before), Ordering::Release);
+                self.release(first_row, start);
+                let row = word * 64 + (before & mask).trailing_zeros() as usize;
+                return Err(slot(row, "this row of the batch is filled already".into()));
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&self, start: usize, end: usize) {
+        for (word, mask, _) in words(start, end) {
+            if let Some(cell) = self.claimed.get(word) {
+                cell.fetch_and(!mask, Ordering::Release);
+            }
+        }
+    }
+
+    /// # Safety
+    /// The caller holds the claim on the row.
+    unsafe fn clear(&self, row: usize) {
+        for store in &self.stores {
+            match store {
+                // SAFETY: as the caller promises.
+                Store::Int64(cells) => unsafe { cells.row_mut(row) }.fill(0),
+                // SAFETY: as the caller promises.
+                Store::Float32(cells) => unsafe { cells.row_mut(row) }.fill(0.0),
+                // SAFETY: as the caller promises.
+                Store::Image(images) => unsafe { images.clear(row) },
+                Store::Ragged(_) => {}
+            }
+        }
+    }
+
+    /// The columns in the order of the schema.
+    pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
+        let Self { schema, rows, stores, parts, .. } = self;
+        let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        parts.sort_by_key(|part| part.first_row);
+        let mut finished = Vec::with_capacity(stores.len());
+        // Ragged columns were numbered in the order of the features: the next one is always at the front.
+        let mut ragged: Vec<(usize, std::vec::IntoIter<Ragged>)> =
+            parts.into_iter().map(|part| (part.first_row, part.columns.into_iter())).collect();
+        for (feature, store) in schema.features().iter().zip(stores) {
+            let shape = |sides: &[usize]| std::iter::once(rows).chain(sides.iter().copied()).collect();
+            let column = match (store, &feature.kind) {
+                (Store::Int64(cells), Kind::Fixed { shape: sides, .. }) => {
+                    Column::FixedI64 { data: cells.into_vec(), shape: shape(sides) }
+                }
+                (Store::Float32(cells), Kind::Fixed { shape: sides, .. }) => {
+                    Column::FixedF32 { data: cells.into_vec(), shape: shape(sides) }
+                }
+                (Store::Image(images), _) => match images.finish() {
+                    Some(Finished::U8(data, shape)) => Column::ImageU8 { data, shape },
+                    Some(Finished::F32(data, shape)) => Column::ImageF32 { data, shape },
+                    None => return Err(no_memory(rows, &feature.name)),
+                },
+                (_, kind) => {
+                    let columns =
+                        ragged.iter_mut().filter_map(|(row, columns)| Some((*row, columns.next()?)));
+                    finish_ragged(rows, kind, feature.elements(), columns)
+                }
+            };
+            finished.push((feature.name.clone(), column));
+        }
+        Ok(finished)
+    }
+}
+
+fn finish_ragged(
+    rows: usize,
+    kind: &Kind,
+    elements: usize,
+    parts: impl Iterator<Item = (usize, Ragged)>,
+) -> Column {
+    let (mut ints, mut floats, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for (row, part) in parts {
+        match part {
+            Ragged::Int64 { values, ends } => ints.push((row, values, ends)),
+            Ragged::Float32 { values, ends } => floats.push((row, values, ends)),
+            Ragged::Bytes { values, value_ends, ends } => bytes.push((row, values, value_ends, ends)),
+        }
+    }
+    match kind {
+        Kind::Var { dtype: DType::Int64 } => {
+            let (values, offsets) = join(rows, ints);
+            Column::VarI64 { values, offsets }
+        }
+        Kind::Var { dtype: DType::Float32 } => {
+            let (values, offsets) = join(rows, floats);
+            Column::VarF32 { values, offsets }
+        }
+        Kind::Fixed { shape, .. } => {
+            let (values, offsets, _) = join_bytes(rows, elements, bytes);
+            let shape = std::iter::once(rows).chain(shape.iter().copied()).collect();
+            Column::FixedBytes { values, offsets, shape }
+        }
+        _ => {
+            let (values, value_offsets, offsets) = join_bytes(rows, 0, bytes);
+            Column::VarBytes { values, value_offsets, offsets }
+        }
+    }
+}
+
+fn no_memory(rows: usize, feature: &str) -> RowError {
+    let message = format!("no memory for a batch of {rows} rows");
+    RowError { row: 0, feature: Some(feature.into()), kind: RowErrorKind::Memory, message }
+}
+
+/// The 64-bit words of the bitmap that rows `start..end` touch: (word, mask, first row in it).
+fn words(start: usize, end: usize) -> impl Iterator<Item = (usize, u64, usize)> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let (word, low) = (at / 64, at % 64);
+        let count = (64 - low).min(end - at);
+        let mask = (u64::MAX >> (64 - count)) << low;
+        let first = at;
+        at += count;
+        Some((word, mask, first))
+    })
+}

@@ -1,0 +1,71 @@
+//! CRC32C (Castagnoli) and TFRecord's mask.
+//!
+//! The long form is `crc-fast`: carry-less multiplication, AVX-512 where the processor has it. The
+//! CRC of a frame's length is over 8 bytes only, where the dispatch of any general routine costs
+//! more than the sum itself; there one instruction does it.
+
+/// TensorFlow's constant, `tsl/lib/hash/crc32c.h`.
+const MASK_DELTA: u32 = 0xa282_ead8;
+
+/// CRC32C of `data`.
+#[inline]
+#[must_use]
+pub fn crc32c(data: &[u8]) -> u32 {
+    // The checksum of a 32-bit algorithm comes in the low half.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
+}
+
+/// CRC32C of the eight little-endian bytes of `value`.
+#[inline]
+#[must_use]
+pub fn crc32c_u64(value: u64) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the processor has SSE 4.2, as checked on the line above.
+        return unsafe { x86::crc32c_u64(value) };
+    }
+    crc32c(&value.to_le_bytes())
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    #[target_feature(enable = "sse4.2")]
+    pub fn crc32c_u64(value: u64) -> u32 {
+        !(std::arch::x86_64::_mm_crc32_u64(u64::from(u32::MAX), value) as u32)
+    }
+}
+
+/// What TFRecord stores instead of a CRC, so that the CRC of data that holds CRCs stays useful.
+#[inline]
+#[must_use]
+pub fn mask(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(MASK_DELTA)
+}
+
+/// `mask(crc32c(data))`.
+#[inline]
+#[must_use]
+pub fn masked_crc32c(data: &[u8]) -> u32 {
+    mask(crc32c(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(masked_crc32c(b""), 0xa282_ead8);
+        assert_eq!(masked_crc32c(&[0; 8]), 0x0798_0329);
+    }
+
+    #[test]
+    fn the_short_form_equals_the_long_one() {
+        let mut value = 1_u64;
+        for _ in 0..1000 {
+            assert_eq!(crc32c_u64(value), crc32c(&value.to_le_bytes()));
+            value = value.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        }
+    }
+}

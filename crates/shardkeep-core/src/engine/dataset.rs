@@ -1,0 +1,124 @@
+//! Shards with their indexes, seen as one row of global record numbers.
+#![deny(clippy::indexing_slicing)]
+
+use crate::error::{Error, Result};
+use crate::fdpool::VirtualFile;
+use crate::framing::OVERHEAD_BYTES;
+
+/// A file and where its frames start (`records + 1` offsets, see [`crate::scan`]).
+#[derive(Debug)]
+pub struct Shard {
+    pub file: VirtualFile,
+    pub starts: Vec<u64>,
+}
+
+/// All shards of a data set, in order: record numbers run through them.
+#[derive(Debug)]
+pub struct Dataset {
+    shards: Vec<Shard>,
+    /// The global number of the first record of each shard, and at the end the number of records.
+    firsts: Vec<u64>,
+}
+
+/// Where a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub shard: usize,
+    /// Record number inside its shard.
+    pub index: u64,
+    /// Where its frame starts.
+    pub start: u64,
+    /// Where its frame ends.
+    pub end: u64,
+}
+
+impl Place {
+    /// Bytes of the payload.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        self.end - self.start - OVERHEAD_BYTES
+    }
+}
+
+impl Dataset {
+    /// # Errors
+    /// An index whose offsets do not ascend by at least an empty frame, so that nothing read through it
+    /// could be right.
+    pub fn new(shards: Vec<Shard>) -> Result<Self> {
+        let mut firsts = vec![0_u64];
+        let mut total = 0_u64;
+        for shard in &shards {
+            let ascends = shard
+                .starts
+                .windows(2)
+                .all(|w| matches!(w, [a, b] if b.checked_sub(*a).is_some_and(|n| n >= OVERHEAD_BYTES)));
+            if shard.starts.is_empty() || !ascends {
+                return Err(Error::internal("an index whose offsets do not ascend").at(shard.file.path()));
+            }
+            total += shard.starts.len() as u64 - 1;
+            firsts.push(total);
+        }
+        Ok(Self { shards, firsts })
+    }
+
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.firsts.last().copied().unwrap_or(0)
+    }
+
+    #[must_use]
+    pub fn shard(&self, number: usize) -> Option<&Shard> {
+        self.shards.get(number)
+    }
+
+    /// Find a record by its global number. `near` is the shard to try first.
+    #[must_use]
+    pub fn locate(&self, record: u64, near: usize) -> Option<Place> {
+        let holds = |shard: usize| {
+            let (first, next) = (self.firsts.get(shard)?, self.firsts.get(shard + 1)?);
+            (*first <= record && record < *next).then_some(())
+        };
+        let shard = match holds(near) {
+            Some(()) => near,
+            // The last shard whose first record is not beyond; shards without records are passed over.
+            None => self.firsts.partition_point(|first| *first <= record).checked_sub(1)?,
+        };
+        let index = record - self.firsts.get(shard)?;
+        let starts = &self.shards.get(shard)?.starts;
+        let at = usize::try_from(index).ok()?;
+        Some(Place { shard, index, start: *starts.get(at)?, end: *starts.get(at + 1)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dataset(counts: &[u64]) -> Result<Dataset> {
+        let shard =
+            |n: &u64| Shard { file: VirtualFile::new("x"), starts: (0..=*n).map(|i| i * 20).collect() };
+        Dataset::new(counts.iter().map(shard).collect())
+    }
+
+    #[test]
+    fn every_record_is_found_whatever_shard_is_tried_first() {
+        let data = dataset(&[0, 3, 0, 0, 1, 5, 0]).unwrap();
+        assert_eq!(data.records(), 9);
+        let want = [(1, 0), (1, 1), (1, 2), (4, 0), (5, 0), (5, 1), (5, 2), (5, 3), (5, 4)];
+        for near in 0..9 {
+            for (record, (shard, index)) in want.iter().enumerate() {
+                let place = data.locate(record as u64, near).unwrap();
+                assert_eq!((place.shard, place.index), (*shard, *index));
+                assert_eq!((place.start, place.payload_bytes()), (index * 20, 4));
+            }
+            assert_eq!(data.locate(9, near), None);
+        }
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_right_is_refused() {
+        for starts in [vec![], vec![0, 15], vec![0, 20, 20], vec![20, 0]] {
+            assert!(Dataset::new(vec![Shard { file: VirtualFile::new("x"), starts }]).is_err());
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Values into an Example, byte for byte what protobuf's `SerializeToString(deterministic=True)` gives.
+//!
+//! Keys are sorted by their bytes, int64 and float lists are packed, an empty list still sets its kind. The size is known
+//! before the first byte is written, so there is one allocation.
+
+use crate::wire::{put_varint, varint_len};
+
+/// The values of one feature to encode.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FeatureValue<'a> {
+    Bytes(&'a [&'a [u8]]),
+    Float(&'a [f32]),
+    Int64(&'a [i64]),
+}
+
+/// Bytes of a length-delimited field whose tag takes one byte.
+pub(super) fn field_len(length: usize) -> usize {
+    1 + varint_len(length as u64) + length
+}
+
+pub(super) fn put_header(out: &mut Vec<u8>, tag: u8, length: usize) {
+    out.push(tag);
+    put_varint(out, length as u64);
+}
+
+impl FeatureValue<'_> {
+    /// Bytes of the packed payload (int64, float).
+    fn packed_len(&self) -> usize {
+        match self {
+            Self::Bytes(_) => 0,
+            Self::Float(values) => 4 * values.len(),
+            Self::Int64(values) => values.iter().map(|&value| varint_len(value as u64)).sum(),
+        }
+    }
+
+    /// Bytes of the list message, given those of its payload.
+    fn list_len(&self, packed: usize) -> usize {
+        match self {
+            Self::Bytes(values) => values.iter().map(|value| field_len(value.len())).sum(),
+            _ if packed == 0 => 0,
+            _ => field_len(packed),
+        }
+    }
+
+    /// Bytes of the Feature message.
+    pub(super) fn feature_len(&self) -> usize {
+        field_len(self.list_len(self.packed_len()))
+    }
+
+    /// Appends the Feature message.
+    pub(super) fn put_feature(&self, out: &mut Vec<u8>) {
+        let packed = self.packed_len();
+        let tag = match self {
+            Self::Bytes(_) => 0x0a,
+            Self::Float(_) => 0x12,
+            Self::Int64(_) => 0x1a,
+        };
+        put_header(out, tag, self.list_len(packed));
+        match self {
+            Self::Bytes(values) => {
+                for value in *values {
+                    put_header(out, 0x0a, value.len());
+                    out.extend_from_slice(value);
+                }
+            }
+            _ if packed == 0 => {}
+            Self::Float(values) => {
+                put_header(out, 0x0a, packed);
+                for value in *values {
+                    out.extend_from_slice(&value.to_le_bytes());
+                }
+            }
+            Self::Int64(values) => {
+                put_header(out, 0x0a, packed);
+                for &value in *values {
+                    put_varint(out, value as u64);
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a map entry.
+fn entry_len(key: &str, value: &FeatureValue<'_>) -> usize {
+    field_len(key.len()) + field_len(value.feature_len())
+}
+
+/// Bytes of a Features message.
+pub(super) fn features_len(features: &[(&str, FeatureValue<'_>)]) -> usize {
+    features.iter().map(|(key, value)| field_len(entry_len(key, value))).sum()
+}
+
+/// Appends a Features message with its entries in the order of the keys' bytes.
+pub(super) fn put_features(out: &mut Vec<u8>, features: &[(&str, FeatureValue<'_>)]) {
+    let mut sorted: Vec<&(&str, FeatureValue<'_>)> = features.iter().collect();
+    sorted.sort_by_key(|(key, _)| key.as_bytes());
+    for (key, value) in sorted {
+        put_header(out, 0x0a, entry_len(key, value));
+        put_header(out, 0x0a, key.len());
+        out.extend_from_slice(key.as_bytes());
+        put_header(out, 0x12, value.feature_len());
+        value.put_feature(out);
+    }
+}
+
+/// Encodes an Example. The keys must differ from each other.
+pub fn encode(features: &[(&str, FeatureValue<'_>)]) -> Vec<u8> {
+    let inner = features_len(features);
+    let mut out = Vec::with_capacity(field_len(inner));
+    put_header(&mut out, 0x0a, inner);
+    put_features(&mut out, features);
+    debug_assert_eq!(out.len(), field_len(inner));
+    out
+}

@@ -1,0 +1,19 @@
+//! `tf.train.Example`: the encoder, the decoder into values, and the fast walk that fills columns.
+//!
+//! ```text
+//! Example  { Features features = 1 }
+//! Features { map<string, Feature> feature = 1 }          an entry is { string key = 1; Feature value = 2 }
+//! Feature  { oneof { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3 } }
+//! *List    { repeated value = 1 }                         float and int64 packed or not
+//! ```
+//!
+//! Everything follows protobuf's rules: unknown fields are skipped, a known field under another wire type is unknown, a
+//! later map entry replaces an earlier one of the same key, and a message field that comes twice is merged.
+
+pub mod decode;
+pub mod encode;
+pub mod lists;
+pub mod parse;
+
+pub use decode::{Value, decode};
+pub use encode::{FeatureValue, encode};

@@ -1,0 +1,145 @@
+//! The walk over the map of an Example: a fast one that expects what encoders write, a careful one for all the rest.
+//!
+//! Records of one file hold the same keys in the same order. A [`KeyOrder`] remembers the order of the last records; the
+//! key at hand is compared with the one expected next (one comparison of known length) before anything is hashed. A key
+//! that is missing here and there costs one lookup, after which the walk is in step again.
+//!
+//! The fast walk gives up (returns `None`) on whatever is unusual: several `features` fields, entries that are not
+//! exactly key then value, a key that comes twice. The careful walk then reads the record from its start under
+//! protobuf's full rules, and it alone reports errors; so both agree on every record that both can read.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::collections::HashMap;
+
+use crate::columns::schema::Schema;
+use crate::wire::{Cursor, Wire, WireError};
+
+/// More different keys than this are looked up without being remembered.
+const MAX_KNOWN: usize = 4_096;
+
+/// A key as it lies in an entry, and the column it belongs to.
+#[derive(Debug)]
+struct Known {
+    /// The key field: tag, length, text.
+    field: Box<[u8]>,
+    column: Option<usize>,
+}
+
+/// The order of the keys in the records read so far. Belongs to one schema.
+#[derive(Debug, Default)]
+pub struct KeyOrder {
+    known: Vec<Known>,
+    positions: HashMap<Box<[u8]>, usize>,
+}
+
+impl KeyOrder {
+    /// Walks over `record` and calls `each(column, feature)` for every entry whose key the schema has. `None` when the
+    /// record is unusual or `each` returned false: the careful walk must read it again.
+    #[inline]
+    pub fn walk<'a>(
+        &mut self,
+        record: &'a [u8],
+        schema: &Schema,
+        mut each: impl FnMut(usize, &'a [u8]) -> bool,
+    ) -> Option<()> {
+        let [0x0a, rest @ ..] = record else {
+            return if record.is_empty() { Some(()) } else { None };
+        };
+        let mut cursor = Cursor::new(rest);
+        let mut entries = Cursor::new(cursor.bytes().ok()?);
+        if !cursor.is_done() {
+            return None;
+        }
+        let mut next = 0usize;
+        while let [0x0a, rest @ ..] = entries.rest() {
+            let mut cursor = Cursor::new(rest);
+            let entry = cursor.bytes().ok()?;
+            entries = cursor;
+            let (column, value) = match self.known.get(next) {
+                Some(known) if entry.starts_with(&known.field) => {
+                    next += 1;
+                    (known.column, entry.get(known.field.len()..)?)
+                }
+                _ => self.look_up(entry, schema, &mut next)?,
+            };
+            // The value field must fill the rest of the entry.
+            let [0x12, rest @ ..] = value else {
+                return None;
+            };
+            let mut cursor = Cursor::new(rest);
+            let value = cursor.bytes().ok()?;
+            if !cursor.is_done() {
+                return None;
+            }
+            if let Some(column) = column
+                && !each(column, value)
+            {
+                return None;
+            }
+        }
+        if entries.is_done() { Some(()) } else { None }
+    }
+
+    #[cold]
+    fn look_up<'a>(
+        &mut self,
+        entry: &'a [u8],
+        schema: &Schema,
+        next: &mut usize,
+    ) -> Option<(Option<usize>, &'a [u8])> {
+        let [0x0a, rest @ ..] = entry else {
+            return None;
+        };
+        let mut cursor = Cursor::new(rest);
+        let key = cursor.bytes().ok()?;
+        let value = cursor.rest();
+        if let Some(&position) = self.positions.get(key) {
+            *next = position + 1;
+            return Some((self.known.get(position)?.column, value));
+        }
+        let column = schema.position(key);
+        if self.known.len() < MAX_KNOWN {
+            let field = entry.get(..entry.len() - value.len())?;
+            self.positions.insert(key.into(), self.known.len());
+            self.known.push(Known { field: field.into(), column });
+            *next = self.known.len();
+        }
+        Some((column, value))
+    }
+}
+
+/// The careful walk: calls `each(key, pieces)` for every map entry in order, `pieces` being the value fields of that
+/// entry (one, unless somebody merged messages).
+pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), WireError> {
+    let mut pieces: Vec<&[u8]> = Vec::new();
+    let mut example = Cursor::new(record);
+    while let Some((field, wire)) = example.tag()? {
+        if (field, wire) != (1, Wire::Bytes) {
+            example.skip(field, wire)?;
+            continue;
+        }
+        let mut features = Cursor::new(example.bytes()?);
+        while let Some((field, wire)) = features.tag()? {
+            if (field, wire) != (1, Wire::Bytes) {
+                features.skip(field, wire)?;
+                continue;
+            }
+            let mut entry = Cursor::new(features.bytes()?);
+            let mut key: &[u8] = &[];
+            pieces.clear();
+            while let Some((field, wire)) = entry.tag()? {
+                match (field, wire) {
+                    (1, Wire::Bytes) => key = entry.bytes()?,
+                    (2, Wire::Bytes) => pieces.push(entry.bytes()?),
+                    _ => entry.skip(field, wire)?,
+                }
+            }
+            if std::str::from_utf8(key).is_err() {
+                return Err(WireError::NotUtf8);
+            }
+            each(key, &pieces);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Images as they lie in records, to pixels in a batch.
+//!
+//! The format is recognised by content, never by a name. PNG is read by our own reader ([`png`]), JPEG by zune-jpeg
+//! ([`jpeg`]); docs/design/codec-and-images.md holds the measurements behind that choice. Values follow TensorFlow:
+//! `tf.io.decode_png` exactly (dtype uint8), `tf.io.decode_jpeg` within the rounding of another decoder.
+//!
+//! Hostile input: sizes come from the header and are held against what the compressed bytes could possibly expand to
+//! before anything is allocated, so a small record never costs much memory. Nothing here panics.
+
+pub mod inflate;
+pub mod jpeg;
+pub mod png;
+mod png_pixels;
+mod png_rows;
+pub mod resize;
+mod sniff;
+
+use crate::columns::schema::ImageDType;
+
+/// Why an image cannot be decoded: one line, without a final full stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageError(pub String);
+
+impl ImageError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl std::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ImageError {}
+
+/// The formats that are decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Png,
+    Jpeg,
+}
+
+/// What the header of an image says, before a pixel is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub format: Format,
+    pub width: usize,
+    pub height: usize,
+    /// Channels that decoding with `channels=0` gives: 1 to 4.
+    pub channels: usize,
+}
+
+/// Where pixels go: exactly `height * width * channels` values of one row of a batch.
+#[derive(Debug)]
+pub enum Pixels<'a> {
+    U8(&'a mut [u8]),
+    F32(&'a mut [f32]),
+}
+
+impl Pixels<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::U8(out) => out.len(),
+            Self::F32(out) => out.len(),
+        }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> ImageDType {
+        match self {
+            Self::U8(_) => ImageDType::U8,
+            Self::F32(_) => ImageDType::F32,
+        }
+    }
+}
+
+/// Reads the header of `bytes`, or says what they are instead of a PNG or JPEG.
+pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
+    if bytes.starts_with(&png::SIGNATURE) {
+        png::header(bytes)
+    } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+        jpeg::header(bytes)
+    } else {
+        Err(ImageError(sniff::describe(bytes)))
+    }
+}
+
+/// The buffers that decoding needs between images; one per thread.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    png: png::PngDecoder,
+    pixels: Vec<u8>,
+    floats: Vec<f32>,
+}
+
+impl Decoder {
+    /// Decodes `bytes`, whose header is `header`, into `out` of shape `frame` (height, width, channels), resizing if
+    /// the image has another size.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: Header,
+        frame: (usize, usize, usize),
+        out: Pixels<'_>,
+    ) -> Result<(), ImageError> {
+        let (height, width, channels) = frame;
+        let source = (header.height, header.width);
+        let wanted = height.checked_mul(width).and_then(|n| n.checked_mul(channels));
+        if wanted != Some(out.len()) || !(1..=4).contains(&channels) {
+            return Err(ImageError::new("the slot of the batch has another size than the frame"));
+        }
+        if source == (height, width) {
+            return match out {
+                Pixels::U8(out) => self.native(bytes, header, channels, out),
+                Pixels::F32(out) => {
+                    let mut pixels = std::mem::take(&mut self.pixels);
+                    pixels.resize(out.len(), 0);
+                    let done = self.native(bytes, header, channels, &mut pixels);
+                    if done.is_ok() {
+                        scale(&pixels, out);
+                    }
+                    self.pixels = pixels;
+                    done
+                }
+            };
+        }
+        let mut pixels = std::mem::take(&mut self.pixels);
+        pixels.resize(header.height * header.width * channels, 0);
+        let done = self.native(bytes, header, channels, &mut pixels);
+        if done.is_ok() {
+            match out {
+                Pixels::U8(out) => resize::bilinear_u8(&pixels, source, channels, (height, width), out),
+                Pixels::F32(out) => {
+                    self.floats.resize(pixels.len(), 0.0);
+                    scale(&pixels, &mut self.floats);
+                    resize::bilinear(&self.floats, source, channels, (height, width), out);
+                }
+            }
+        }
+        self.pixels = pixels;
+        self.shrink();
+        done
+    }
+
+    fn native(
+        &mut self,
+        bytes: &[u8],
+        header: Header,
+        channels: usize,
+        out: &mut [u8],
+    ) -> Result<(), ImageError> {
+        match header.format {
+            Format::Png => self.png.decode(bytes, channels, out),
+            Format::Jpeg => jpeg::decode(bytes, channels, out),
+        }
+    }
+
+    /// Gives back what one unusually large image took.
+    fn shrink(&mut self) {
+        const KEEP: usize = 16 << 20;
+        if self.pixels.capacity() > KEEP {
+            self.pixels = Vec::new();
+        }
+        if self.floats.capacity() > KEEP {
+            self.floats = Vec::new();
+        }
+    }
+}
+
+/// `tf.image.convert_image_dtype(uint8 -> float32)`, bit for bit.
+fn scale(pixels: &[u8], out: &mut [f32]) {
+    const SCALE: f32 = 1.0 / 255.0;
+    for (value, &pixel) in out.iter_mut().zip(pixels) {
+        *value = f32::from(pixel) * SCALE;
+    }
+}

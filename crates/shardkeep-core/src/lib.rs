@@ -1,0 +1,26 @@
+//! The Rust half of Shardkeep, without Python.
+//!
+//! Reading order, from the bytes up:
+//!
+//! * [`error`]    the one error type, with path, record and offset
+//! * [`crc`]      CRC32C and TFRecord's mask
+//! * [`framing`]  the TFRecord frame: header, payload, footer
+//! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
+//! * [`stream`]   records of one file in order, plain or compressed
+//! * [`scan`]     where the frames of a file start
+//! * [`writer`]   frames into a descriptor, plain or compressed
+//! * [`wire`], [`example`], [`columns`], [`image`]  `tf.train.Example` into columns and back
+//! * [`engine`]   the batch engine: rows of many shards into batch slots, by threads, in order
+
+pub mod columns;
+pub mod crc;
+pub mod engine;
+pub mod error;
+pub mod example;
+pub mod fdpool;
+pub mod framing;
+pub mod image;
+pub mod scan;
+pub mod stream;
+pub mod wire;
+pub mod writer;

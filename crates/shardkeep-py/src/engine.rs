@@ -1,0 +1,91 @@
+//! The batch engine.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use shardkeep_core::engine::{self, Batch, Dataset, Shard};
+use shardkeep_core::fdpool::VirtualFile;
+
+use crate::columns;
+use crate::errors::raise;
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Engine>()
+}
+
+/// How long a wait goes on without looking for Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+#[pyclass(module = "shardkeep._core")]
+struct Engine {
+    inner: engine::Engine,
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (paths, starts, features = None, *, threads = 1, verify = true))]
+    fn new(
+        paths: Vec<PathBuf>,
+        starts: Vec<PyReadonlyArray1<'_, u64>>,
+        features: Option<Vec<columns::FeatureArgs<'_>>>,
+        threads: usize,
+        verify: bool,
+    ) -> PyResult<Self> {
+        let shards = paths
+            .into_iter()
+            .zip(starts)
+            .map(|(path, starts)| {
+                Ok(Shard { file: VirtualFile::new(path), starts: starts.as_slice()?.to_vec() })
+            })
+            .collect::<PyResult<Vec<Shard>>>()?;
+        let schema = features.map(columns::schema).transpose()?;
+        let data = Dataset::new(shards).map_err(raise)?;
+        Ok(Self { inner: engine::Engine::new(data, schema, threads, verify) })
+    }
+
+    #[getter]
+    fn pending(&self) -> usize {
+        self.inner.pending()
+    }
+
+    #[getter]
+    fn is_foreign(&self) -> bool {
+        self.inner.is_foreign()
+    }
+
+    #[pyo3(signature = (records, rows, /))]
+    fn submit(&mut self, py: Python<'_>, records: PyReadonlyArray1<'_, u64>, rows: usize) -> PyResult<()> {
+        let records = records.as_slice()?;
+        py.detach(|| self.inner.submit(records, rows)).map_err(raise)
+    }
+
+    /// Wait for the oldest batch; None if there is none.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        while self.inner.pending() > 0 {
+            if let Some(batch) = py.detach(|| self.inner.take(SIGNAL_CHECK)).map_err(raise)? {
+                return self::batch(py, batch).map(Some);
+            }
+            py.check_signals()?;
+        }
+        Ok(None)
+    }
+}
+
+fn batch(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    match batch {
+        Batch::Records { values, offsets } => {
+            out.set_item("record", (PyArray1::from_vec(py, values), PyArray1::from_vec(py, offsets)))?;
+        }
+        Batch::Columns(columns) => {
+            for (name, column) in columns {
+                out.set_item(name, columns::to_numpy(py, column)?)?;
+            }
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,26 @@
+//! `shardkeep._core`: converts arguments, releases the GIL, maps errors. No logic lives here.
+//!
+//! The stub `src/shardkeep/_core.pyi` lists the same names in the same order of files.
+
+mod checksum;
+mod descriptors;
+mod errors;
+mod records;
+mod writing;
+
+mod columns;
+mod engine;
+mod example;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    checksum::register(m)?;
+    descriptors::register(m)?;
+    records::register(m)?;
+    writing::register(m)?;
+    example::register(m)?;
+    engine::register(m)?;
+    Ok(())
+}

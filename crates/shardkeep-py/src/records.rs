@@ -1,0 +1,149 @@
+//! Reading records: in order, at random, and the index scan.
+
+use std::path::PathBuf;
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use shardkeep_core::engine::{Batch, Dataset, Shard, read_now};
+use shardkeep_core::fdpool::VirtualFile;
+use shardkeep_core::scan;
+use shardkeep_core::stream::{Compression, RecordStream};
+
+use crate::errors::raise;
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<RecordIterator>()?;
+    m.add_class::<RecordFile>()?;
+    m.add_function(wrap_pyfunction!(scan_frames, m)?)?;
+    m.add_function(wrap_pyfunction!(sniff_compression, m)?)
+}
+
+/// Payloads copied out at once by `read_many`.
+const PASS_BYTES: u64 = 64 << 20;
+
+pub(crate) fn compression(name: Option<&str>) -> PyResult<Compression> {
+    match name {
+        None => Ok(Compression::None),
+        Some("gzip") => Ok(Compression::Gzip),
+        Some("zlib") => Ok(Compression::Zlib),
+        Some(other) => Err(PyValueError::new_err(format!("no compression is called {other:?}"))),
+    }
+}
+
+fn name(compression: Compression) -> Option<&'static str> {
+    match compression {
+        Compression::None => None,
+        Compression::Gzip => Some("gzip"),
+        Compression::Zlib => Some("zlib"),
+    }
+}
+
+#[pyclass(module = "shardkeep._core")]
+struct RecordIterator {
+    stream: RecordStream,
+}
+
+#[pymethods]
+impl RecordIterator {
+    #[new]
+    #[pyo3(signature = (path, *, compression = "auto", verify = true))]
+    fn new(py: Python<'_>, path: PathBuf, compression: Option<&str>, verify: bool) -> PyResult<Self> {
+        let wanted = match compression {
+            Some("auto") => None,
+            given => Some(self::compression(given)?),
+        };
+        let stream =
+            py.detach(|| RecordStream::open(VirtualFile::new(path), wanted, verify)).map_err(raise)?;
+        Ok(Self { stream })
+    }
+
+    #[getter]
+    fn compression(&self) -> Option<&'static str> {
+        name(self.stream.compression())
+    }
+
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if !self.stream.is_buffered() {
+            py.detach(|| self.stream.fill()).map_err(raise)?;
+        }
+        let record = self.stream.next_record().map_err(raise)?;
+        Ok(record.map(|record| PyBytes::new(py, record)))
+    }
+}
+
+#[pyclass(module = "shardkeep._core", frozen)]
+struct RecordFile {
+    data: Dataset,
+    verify: bool,
+}
+
+#[pymethods]
+impl RecordFile {
+    #[new]
+    #[pyo3(signature = (path, starts, *, verify = true))]
+    fn new(path: PathBuf, starts: PyReadonlyArray1<'_, u64>, verify: bool) -> PyResult<Self> {
+        let shard = Shard { file: VirtualFile::new(path), starts: starts.as_slice()?.to_vec() };
+        Ok(Self { data: Dataset::new(vec![shard]).map_err(raise)?, verify })
+    }
+
+    #[pyo3(signature = (indices, /))]
+    fn read_many<'py>(
+        &self,
+        py: Python<'py>,
+        indices: PyReadonlyArray1<'py, u64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let out = PyList::empty(py);
+        let mut rest = indices.as_slice()?;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fit = rest.iter().take_while(|index| {
+                bytes += self.data.locate(**index, 0).map_or(0, |place| place.payload_bytes());
+                bytes <= PASS_BYTES
+            });
+            let (now, later) = rest.split_at(fit.count().max(1));
+            rest = later;
+            let batch = py.detach(|| read_now(&self.data, now, self.verify)).map_err(raise)?;
+            let Batch::Records { values, offsets } = batch else {
+                continue;
+            };
+            for pair in offsets.windows(2) {
+                if let [from, to] = pair
+                    && let Some(payload) = values.get(*from as usize..*to as usize)
+                {
+                    out.append(PyBytes::new(py, payload))?;
+                }
+            }
+        }
+        Ok(out)
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (paths, *, verify = false, threads = 1))]
+fn scan_frames<'py>(
+    py: Python<'py>,
+    paths: Vec<PathBuf>,
+    verify: bool,
+    threads: usize,
+) -> PyResult<Vec<Bound<'py, PyArray1<u64>>>> {
+    let found = py
+        .detach(|| {
+            let files: Vec<VirtualFile> = paths.into_iter().map(VirtualFile::new).collect();
+            scan::frame_starts_of(&files, verify, threads)
+        })
+        .map_err(raise)?;
+    Ok(found.into_iter().map(|starts| PyArray1::from_vec(py, starts)).collect())
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, /))]
+fn sniff_compression(py: Python<'_>, path: PathBuf) -> PyResult<Option<&'static str>> {
+    let stream = py.detach(|| RecordStream::open(VirtualFile::new(path), None, false)).map_err(raise)?;
+    Ok(name(stream.compression()))
+}

@@ -1,0 +1,87 @@
+# The Rust half, in the order of the files of crates/shardkeep-py/src.
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+_Path = str | os.PathLike[str]
+_Compression = Literal["gzip", "zlib"] | None
+
+# -- checksum.rs
+
+def crc32c(data: bytes, /) -> int: ...
+def masked_crc32c(data: bytes, /) -> int: ...
+
+# -- descriptors.rs
+
+def descriptor_usage() -> dict[str, int]: ...
+def set_descriptor_limit(limit: int, /) -> None: ...
+
+# -- records.rs
+
+@final
+class RecordIterator:
+    def __new__(
+        cls, path: _Path, *, compression: Literal["auto"] | _Compression = "auto", verify: bool = True
+    ) -> RecordIterator: ...
+    @property
+    def compression(self) -> _Compression: ...
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __next__(self) -> bytes: ...
+
+@final
+class RecordFile:
+    def __new__(
+        cls, path: _Path, starts: npt.NDArray[np.uint64], *, verify: bool = True
+    ) -> RecordFile: ...
+    def read_many(self, indices: npt.NDArray[np.uint64], /) -> list[bytes]: ...
+
+def scan_frames(
+    paths: Sequence[_Path], *, verify: bool = False, threads: int = 1
+) -> list[npt.NDArray[np.uint64]]: ...
+def sniff_compression(path: _Path, /) -> _Compression: ...
+
+# -- writing.rs
+
+@final
+class FrameWriter:
+    def __new__(
+        cls, fd: int, path: _Path, *, compression: _Compression = None, level: int = 6
+    ) -> FrameWriter: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def written_bytes(self) -> int: ...
+    def write(self, record: bytes, /) -> None: ...
+    def flush(self) -> None: ...
+    def finish(self) -> None: ...
+
+# -- example.rs
+
+_Values = list[bytes] | npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+def encode_example(names: list[str], values: list[_Values], /) -> bytes: ...
+def decode_example(record: bytes, /) -> dict[str, Any]: ...
+
+# -- engine.rs
+
+@final
+class Engine:
+    def __new__(
+        cls,
+        paths: Sequence[_Path],
+        starts: Sequence[npt.NDArray[np.uint64]],
+        features: Sequence[tuple[Any, ...]] | None = None,
+        *,
+        threads: int = 1,
+        verify: bool = True,
+    ) -> Engine: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def is_foreign(self) -> bool: ...
+    def submit(self, records: npt.NDArray[np.uint64], rows: int, /) -> None: ...
+    def take(self) -> dict[str, Any] | None: ...

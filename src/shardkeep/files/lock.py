@@ -1,0 +1,293 @@
+"""Advisory locks that say who holds them.
+
+A lock on ``path`` is a ``flock`` on the sidecar file ``path.lock``, not on the file itself: the
+file may be replaced by a rename, and HDF5 takes a ``flock`` of its own on it. The kernel gives the
+lock back when its process ends, however it ends, so no lock is ever stale.
+
+The sidecar holds one JSON line per holder, for people and for `LockTimeoutError`::
+
+    {"host": "node7", "pid": 4711, "command": "python train.py", "since": 1764283902.5}
+
+**The sidecar is removed at release** by its last holder. A waiter may then get the lock of a file
+that has no name any more, so whoever gets a lock compares the file that it holds with the one that
+has the name, and tries again if they differ. After SIGKILL the sidecar stays, unlocked, until the
+next holder.
+
+**fork.** A ``flock`` belongs to the open file description, which parent and child share. The
+child's copy is closed right after the fork, so it neither holds the lock nor can release it; the
+parent unlocks explicitly, so a child between fork and exec cannot keep it either.
+
+**Network file systems.** Whether ``flock`` excludes other hosts depends on the mount. It is not
+probed yet; `FileLock._try` is the one place where a lock is taken, and so where a probe belongs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+from types import TracebackType
+from typing import Any
+
+from shardkeep.errors import LockError, LockTimeoutError, NotFoundError
+from shardkeep.files.owner import command_line, this_process
+from shardkeep.files.pending import durability_error
+
+__all__ = ["FileLock", "lock"]
+
+_FIRST_PAUSE_S = 0.001
+_LONGEST_PAUSE_S = 0.05
+_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+
+
+class FileLock:
+    """The lock of a path; held from `acquire` to `release`, or for the body of a ``with``.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        What is locked; it need not exist, its folder must. The sidecar is ``path + ".lock"``.
+    shared : bool
+        Several holders of a shared lock exclude exclusive ones, not each other.
+    timeout_s : float or None
+        How long to wait for others. 0 tries once, None waits for ever.
+
+    Raises
+    ------
+    LockTimeoutError
+        Somebody holds it: `holder` and the message say which host, process and command, and
+        since when. Also another object of the same process: a lock is not re-entrant.
+    LockError
+        The file system refuses ``flock``.
+    NotFoundError
+        There is no such folder.
+    DurabilityError
+        The sidecar cannot be made: no permission, a read-only or full file system.
+
+    Notes
+    -----
+    Across processes: advisory, so it excludes those who use this class, or ``flock`` on the
+    sidecar. After ``fork`` the child's object is not held. After a crash the lock is free.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "results.h5")
+    >>> with FileLock(path) as mine:
+    ...     try:
+    ...         FileLock(path, timeout_s=0).acquire()
+    ...     except LockTimeoutError as error:
+    ...         error.holder["pid"] == os.getpid()
+    True
+    >>> mine.held
+    False
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, shared: bool = False, timeout_s: float | None = 10.0
+    ) -> None:
+        self.path = os.fspath(path)
+        self.lock_path = self.path + ".lock"
+        self.shared = shared
+        self.timeout_s = timeout_s
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object, in this process, holds the lock."""
+        return self._fd is not None
+
+    def acquire(self) -> FileLock:
+        """Take the lock; return this object."""
+        if self._fd is not None:
+            raise LockError(f"{self.lock_path!r} is held by this object already", path=self.path)
+        start = time.monotonic()
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            fd = self._try()
+            if fd is not None:
+                break
+            waited_s = time.monotonic() - start
+            if self.timeout_s is not None and waited_s >= self.timeout_s:
+                raise self._timeout(waited_s)
+            left_s = pause_s if self.timeout_s is None else max(self.timeout_s - waited_s, 0.0)
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        self._fd = fd
+        _held.add(self)
+        self._sign(fd)
+        return self
+
+    def release(self) -> None:
+        """Give the lock back; nothing happens if it is not held (as in a forked child)."""
+        fd, self._fd = self._fd, None
+        _held.discard(self)
+        if fd is None:
+            return
+        try:
+            # Only the last holder may take the name away: another shared one still needs it.
+            if not self.shared or self._flock(fd, fcntl.LOCK_EX):
+                with contextlib.suppress(OSError):
+                    if _has_name(fd, self.lock_path):
+                        os.unlink(self.lock_path)
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            os.close(fd)
+
+    def __enter__(self) -> FileLock:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        kind = "shared" if self.shared else "exclusive"
+        return f"<FileLock {self.lock_path!r} {kind}, {'held' if self.held else 'not held'}>"
+
+    def _try(self) -> int | None:
+        try:
+            fd = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except (FileNotFoundError, NotADirectoryError):
+            folder = os.path.dirname(self.lock_path) or "."
+            message = f"cannot lock {self.path!r}: there is no folder {folder!r}; make it first"
+            raise NotFoundError(message, path=self.path) from None
+        except OSError as error:
+            raise durability_error("make the lock of", self.path, error) from error
+        try:
+            operation = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
+            if self._flock(fd, operation) and _has_name(fd, self.lock_path):
+                taken, fd = fd, -1
+                return taken
+            return None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _flock(self, fd: int, operation: int) -> bool:
+        try:
+            fcntl.flock(fd, operation | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _HELD:
+                return False
+            code = errno.errorcode.get(error.errno or 0, str(error.errno))
+            message = (
+                f"the file system of {self.lock_path!r} refuses locks ({code}): "
+                "keep the file where flock works, or give every process a file of its own"
+            )
+            failure = LockError(message, path=self.path)
+            failure.errno = error.errno
+            raise failure from error
+        return True
+
+    def _sign(self, fd: int) -> None:
+        me = this_process()
+        line = {
+            "host": socket.gethostname(),
+            "pid": me.pid,
+            "command": command_line(),
+            "since": round(time.time(), 3),
+        }
+        # Best effort: a full disk must not keep anybody from a lock that is held already.
+        with contextlib.suppress(OSError):
+            if not self.shared:
+                os.ftruncate(fd, 0)
+            os.write(fd, json.dumps(line).encode() + b"\n")
+
+    def _timeout(self, waited_s: float) -> LockTimeoutError:
+        holder = _read_holder(self.lock_path)
+        if holder is None:
+            who = "by a process that did not say who it is"
+        else:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
+            mine = " (this process)" if _is_me(holder) else ""
+            who = (
+                f"by {holder['command']!r}, pid {holder['pid']}{mine} on host {holder['host']}, since {since}"
+            )
+        message = f"{self.path!r} is locked {who}; waited {waited_s:.1f} s: wait for it or end it"
+        error = LockTimeoutError(message, path=self.path)
+        error.holder = holder
+        return error
+
+
+def lock(path: str | os.PathLike[str], *, shared: bool = False, timeout_s: float | None = 10.0) -> FileLock:
+    """Lock `path` for the body of a ``with``; see `FileLock` for all that holds.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> with lock(os.path.join(tempfile.mkdtemp(), "results.h5")) as held:
+    ...     held.held
+    True
+    """
+    return FileLock(path, shared=shared, timeout_s=timeout_s)
+
+
+def _has_name(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _read_holder(lock_path: str) -> dict[str, Any] | None:
+    """Return the newest signature whose process is not known to be gone."""
+    try:
+        with open(lock_path, "rb") as file:
+            lines = file.read(1 << 16).splitlines()
+    except OSError:
+        return None
+    for line in reversed(lines):
+        try:
+            entry = json.loads(line)
+            holder = {
+                "host": str(entry["host"]),
+                "pid": int(entry["pid"]),
+                "command": str(entry["command"]),
+                "since": float(entry["since"]),
+            }
+        except (ValueError, KeyError, TypeError):
+            continue
+        if not _is_gone(holder):
+            return holder
+    return None
+
+
+def _is_me(holder: dict[str, Any]) -> bool:
+    return bool(holder["host"] == socket.gethostname() and holder["pid"] == os.getpid())
+
+
+def _is_gone(holder: dict[str, Any]) -> bool:
+    if holder["host"] != socket.gethostname():
+        return False
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
+
+
+# Strong on purpose: a lock that is held stays held although nobody names its object any more.
+_held: set[FileLock] = set()
+
+
+def _forget_in_child() -> None:
+    for one in _held:
+        fd, one._fd = one._fd, None
+        if fd is not None:
+            os.close(fd)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

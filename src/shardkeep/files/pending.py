@@ -1,0 +1,413 @@
+"""One file on its way to its final name: the steps that `shardkeep.files.publish` puts together."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import io
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from shardkeep.errors import DurabilityError, ExistsError, LockError, NotFoundError, PlanError, ShardkeepError
+from shardkeep.files import leftovers
+
+__all__ = ["Pending", "TemporaryFile", "durability_error", "durably"]
+
+# What link(2) says on file systems without hard links (vfat: EPERM; FUSE: ENOSYS; …).
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_NO_RENAME_FLAGS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_RENAME_NOREPLACE = 1
+
+_ADVICE = {
+    errno.ENOSPC: "make room on that file system and run it again",
+    errno.EDQUOT: "raise the quota or remove files of this user",
+    errno.EFBIG: "raise the limit of the file size (ulimit -f)",
+    errno.EROFS: "choose a folder on a file system that is mounted writable",
+    errno.EACCES: "get the right to write there, or choose another folder",
+    errno.EPERM: "get the right to write there, or choose another folder",
+    errno.EIO: "the disk or its network failed: look at the kernel's log before trusting it again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def durability_error(action: str, path: str, error: OSError) -> DurabilityError:
+    """Make the error of the tree out of the kernel's; `errno` is kept.
+
+    Parameters
+    ----------
+    action : str
+        What could not be done, as in "cannot *write*".
+    path : str
+        The final name that the caller knows, not the temporary one.
+    error : OSError
+    """
+    number = error.errno or 0
+    code = errno.errorcode.get(number, f"errno {number}")
+    reason = os.strerror(number) if number else str(error)
+    advice = _ADVICE.get(number, "see what that error means on this file system")
+    result = DurabilityError(f"cannot {action} {path!r}: {reason} ({code}); {advice}", path=path)
+    result.errno = error.errno
+    return result
+
+
+@contextlib.contextmanager
+def durably(action: str, path: str) -> Iterator[None]:
+    """Turn any `OSError` of the body into a `DurabilityError` about `path`."""
+    try:
+        yield
+    except ShardkeepError:
+        raise
+    except OSError as error:
+        raise durability_error(action, path, error) from error
+
+
+class TemporaryFile(io.RawIOBase):
+    """An unbuffered file under its temporary name, safe to inherit across ``fork``.
+
+    Every read and write carries its own offset, so a child cannot move the parent's; a child that
+    writes gets a `LockError` and reaches no byte.
+
+    Attributes
+    ----------
+    name : str
+        The temporary path.
+    deferred : bool
+        If True, a failed write is not raised but kept in `failure` and everything after it is
+        ignored. For callers that cannot stand an error in mid-write: HDF5 never closes a file
+        whose flush failed.
+    failure : ShardkeepError or None
+        The first failed write. A file that has one is never published.
+    """
+
+    def __init__(self, fd: int, name: str, final: str) -> None:
+        self.name = name
+        self.deferred = False
+        self.failure: ShardkeepError | None = None
+        self._final = final
+        self._fd = fd
+        self._pid = os.getpid()
+        self._position = 0
+        self._ignoring = False
+
+    def readable(self) -> bool:
+        """Return True: h5py reads back what it wrote."""
+        return True
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        self._check_open()
+        return self._fd
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move the position; it is kept here, never in the shared descriptor."""
+        if whence == 1:
+            offset += self._position
+        elif whence == 2:
+            offset += os.fstat(self._fd).st_size
+        if offset < 0:
+            raise ValueError(f"a file has no byte {offset}")
+        self._position = offset
+        return offset
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at the position into a writable buffer."""
+        self._check_open()
+        count = os.preadv(self._fd, [buffer], self._position)
+        self._position += count
+        return count
+
+    def write(self, data: Any) -> int:
+        """Write all of `data` at the position.
+
+        Raises
+        ------
+        DurabilityError
+            The kernel refused (full disk, quota, I/O error).
+        LockError
+            In a forked child: the file belongs to the parent.
+        """
+        with memoryview(data) as view, view.cast("B") as rest:
+            size = len(rest)
+            done = 0
+            if self._ready():
+                try:
+                    while done < size:
+                        done += os.pwrite(self._fd, rest[done:], self._position + done)
+                except OSError as error:
+                    self._fail(durability_error("write", self._final, error), error)
+        self._position += size
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        """Cut or extend the file."""
+        size = self._position if size is None else size
+        if self._ready():
+            try:
+                os.ftruncate(self._fd, size)
+            except OSError as error:
+                self._fail(durability_error("resize", self._final, error), error)
+        return size
+
+    def ignore(self) -> None:
+        """From now on swallow writes: what is still buffered above must not reach the file."""
+        self._ignoring = True
+
+    def release(self) -> None:
+        """Close the descriptor; later writes are swallowed."""
+        self._ignoring = True
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Mark it closed; the descriptor stays open until the file has been synced and named."""
+        super().close()
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise ValueError(f"{self._final!r} is not being written any more")
+
+    def _ready(self) -> bool:
+        if self._ignoring:
+            return False
+        if self._pid != os.getpid():
+            message = f"{self._final!r} is being written by process {self._pid}; a forked child cannot"
+            self._fail(LockError(f"{message} write to it: open a file of its own there", path=self._final))
+            return False
+        self._check_open()
+        return True
+
+    def _fail(self, failure: ShardkeepError, cause: OSError | None = None) -> None:
+        self.failure = self.failure or failure
+        if not self.deferred:
+            raise failure from cause
+        self._ignoring = True
+
+
+class Pending:
+    """A file that has a temporary name, and may have its final one.
+
+    Parameters
+    ----------
+    path : str
+        The final name. If it is a symbolic link and may be replaced, what it points to is.
+    replace : bool
+        Whether a file of that name may be replaced.
+    durable : bool
+        Whether to sync file and folder.
+    by_name : bool
+        Whether somebody else opens the temporary file by its name, perhaps replacing it.
+    """
+
+    def __init__(self, path: str, *, replace: bool, durable: bool, by_name: bool = False) -> None:
+        self.path = path
+        self._by_name = by_name
+        self._replace = replace
+        self._durable = durable
+        self._backup: str | None = None
+        self._placed = False
+        real = os.path.realpath(path) if replace and os.path.islink(path) else path
+        self.folder, self._name = os.path.split(real)
+        self.folder = self.folder or "."
+        if not self._name:
+            raise PlanError(f"{path!r} names a folder: give the name of the file to write", path=path)
+        self._folder_fd = self._open_folder()
+        fd = -1
+        try:
+            old = self._check_old()
+            leftovers.sweep(self.folder)
+            self.temporary = leftovers.temporary_name(self._name)
+            with durably("create a file for", path):
+                mode = 0o666 if old is None else 0o600
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                fd = os.open(self.temporary, flags, mode, dir_fd=self._folder_fd)
+                if old is not None:
+                    os.fchmod(fd, stat.S_IMODE(old.st_mode))
+            if not by_name:  # h5py takes the same lock itself and would find it held
+                leftovers.mark_alive(fd)
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
+                self._unlink(self.temporary)
+            os.close(self._folder_fd)
+            raise
+        self.file = TemporaryFile(fd, os.path.join(self.folder, self.temporary), path)
+
+    def rename(self, path: str) -> None:
+        """Choose another final name in the same folder, for one that is known late."""
+        self.path, self._name = path, os.path.basename(path)
+
+    def seal(self) -> None:
+        """Check that every byte was written, and sync them."""
+        if self.file.failure is not None:
+            raise self.file.failure
+        if self._by_name:
+            self._reopen()
+        if self._durable:
+            with durably("sync", self.path):
+                os.fsync(self.file.fileno())
+
+    def place(self) -> None:
+        """Give the file its final name."""
+        with durably("give the final name to", self.path):
+            if self._replace:
+                self._rename_over()
+            else:
+                self._claim_name()
+
+    def sync_folder(self) -> None:
+        """Make the names durable."""
+        if self._durable:
+            with durably("sync the folder of", self.path):
+                os.fsync(self._folder_fd)
+
+    def forget_old(self) -> None:
+        """The new file stands: drop the second name of the one that it replaced."""
+        if self._backup is not None:
+            self._unlink(self._backup)
+
+    def undo(self) -> None:
+        """Take everything back that was done so far; the old file, if any, is there as before."""
+        if self._backup is not None:
+            with contextlib.suppress(OSError):
+                os.rename(self._backup, self._name, src_dir_fd=self._folder_fd, dst_dir_fd=self._folder_fd)
+        elif self._placed and self._is_ours(self._name):
+            self._unlink(self._name)
+        self._unlink(self.temporary)
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self.file.release()
+        os.close(self._folder_fd)
+
+    def _open_folder(self) -> int:
+        with durably("open the folder of", self.path):
+            try:
+                return os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except (FileNotFoundError, NotADirectoryError):
+                message = f"cannot write {self.path!r}: there is no folder {self.folder!r}; make it first"
+                raise NotFoundError(message, path=self.path) from None
+
+    def _reopen(self) -> None:
+        # The writer may have put another file in the place of the empty one.
+        with durably("read back", self.path):
+            fd = os.open(self.temporary, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder_fd)
+        self.file.release()
+        self.file = TemporaryFile(fd, self.file.name, self.path)
+
+    def _check_old(self) -> os.stat_result | None:
+        try:
+            old = os.stat(self._name, dir_fd=self._folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise durability_error("look at", self.path, error) from error
+        if stat.S_ISDIR(old.st_mode):
+            raise ExistsError(f"{self.path!r} is a folder: choose another name", path=self.path)
+        if not self._replace:
+            raise self._taken()
+        return old
+
+    def _taken(self) -> ExistsError:
+        message = f'{self.path!r} exists: choose another name, or allow exists="replace"'
+        return ExistsError(message, path=self.path)
+
+    def _claim_name(self) -> None:
+        fd = self._folder_fd
+        try:
+            os.link(self.temporary, self._name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+        except FileExistsError:
+            # NFS repeats a request whose answer was lost: the name may be our own work.
+            if not self._is_ours(self._name):
+                raise self._taken() from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._claim_without_links()
+            return
+        self._placed = True
+        os.unlink(self.temporary, dir_fd=fd)
+
+    def _claim_without_links(self) -> None:
+        fd = self._folder_fd
+        try:
+            _rename_noreplace(fd, self.temporary, self._name)
+        except FileExistsError:
+            raise self._taken() from None
+        except OSError as error:
+            if error.errno not in _NO_RENAME_FLAGS:
+                raise
+            # The one claim that every file system honours. Killed right here, it stays empty.
+            try:
+                claim = os.open(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=fd)
+            except FileExistsError:
+                raise self._taken() from None
+            os.close(claim)
+            try:
+                os.rename(self.temporary, self._name, src_dir_fd=fd, dst_dir_fd=fd)
+            except OSError:
+                self._unlink(self._name)
+                raise
+        self._placed = True
+
+    def _rename_over(self) -> None:
+        fd = self._folder_fd
+        backup = leftovers.temporary_name(self._name)
+        try:
+            os.link(self._name, backup, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
+            self._backup = backup
+        except OSError:
+            # Nothing there to keep, or no hard links: then only a failed folder sync, after the
+            # rename has succeeded, can no longer be taken back.
+            self._backup = None
+        try:
+            os.rename(self.temporary, self._name, src_dir_fd=fd, dst_dir_fd=fd)
+        except OSError:
+            if self._backup is not None:
+                self._unlink(self._backup)
+                self._backup = None
+            raise
+        self._placed = True
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            there = os.stat(name, dir_fd=self._folder_fd, follow_symlinks=False)
+            return os.path.samestat(there, os.fstat(self.file.fileno()))
+        except OSError:
+            return False
+
+    def _unlink(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=self._folder_fd)
+
+
+@functools.lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _rename_noreplace(folder_fd: int, old: str, new: str) -> None:
+    renameat2 = getattr(_libc(), "renameat2", None)  # glibc 2.28, musl 1.2.6
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    names = os.fsencode(old), os.fsencode(new)
+    if renameat2(folder_fd, names[0], folder_fd, names[1], _RENAME_NOREPLACE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), new)

@@ -1,0 +1,297 @@
+"""What each launcher says, in its variables, about the process that it started.
+
+One function for each launcher; `World.detect` compares what they return.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shardkeep.errors import WorldError
+
+__all__ = ["TORCHRUN", "WAY_OUT", "Claim", "Half", "all_claims", "explicit_claim", "local_numbers"]
+
+WAY_OUT = "pass World(rank=..., size=...), or set SHARDKEEP_RANK and SHARDKEEP_WORLD_SIZE"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one source says about this process."""
+
+    source: str
+    rank: int
+    size: int
+    evidence: str
+    local_rank: int | None = None
+    local_size: int | None = None
+    # Starts several processes from one that another launcher started.
+    nests: bool = False
+    # Hands out machines: one process of it may be the parent of any number.
+    manages: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.source} says rank {self.rank} of {self.size} ({self.evidence})"
+
+    def inside(self, outer: Claim) -> bool:
+        """Tell whether this process can have been started by one of the processes that `outer` counts."""
+        if outer.manages and outer.size == 1 and self.size > 1:
+            return True
+        if not self.nests or self.local_size is None or self.size <= outer.size:
+            return False
+        # With all of its processes on one machine it knows nothing of the others of `outer`: a forgotten
+        # --nnodes, not nesting.
+        return outer.size == 1 or self.size > self.local_size
+
+    def agrees(self, other: Claim) -> bool:
+        """Tell whether both give the same rank and size."""
+        return (self.rank, self.size) == (other.rank, other.size)
+
+
+class Half(NamedTuple):
+    """One variable of a pair without the other."""
+
+    name: str
+    value: int
+    missing: str
+    is_rank: bool
+    # No error where it is all there is.
+    weak: bool = False
+    # Must fit the other sources where there are some.
+    is_compared: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+class _Names(NamedTuple):
+    source: str
+    rank: str
+    size: str
+    local_rank: str
+    local_sizes: tuple[str, ...]
+    weak: bool = False
+
+
+_EXPLICIT = _Names(
+    "explicit",
+    "SHARDKEEP_RANK",
+    "SHARDKEEP_WORLD_SIZE",
+    "SHARDKEEP_LOCAL_RANK",
+    ("SHARDKEEP_LOCAL_WORLD_SIZE",),
+)
+# LOCAL_SIZE is DeepSpeed's name for LOCAL_WORLD_SIZE.
+TORCHRUN = _Names("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"))
+_MPI = (
+    _Names(
+        "mpi",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        ("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    _Names(
+        "mpi",
+        "MV2_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_SIZE",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        ("MV2_COMM_WORLD_LOCAL_SIZE",),
+    ),
+    # MPICH and Intel MPI; weak, because some Slurm and Cray set-ups leave PMI_RANK without a size.
+    _Names("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",), weak=True),
+)
+_HOROVOD = _Names("horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", ("HOROVOD_LOCAL_SIZE",))
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "")
+    if not text:
+        return None
+    if not _is_number(text):
+        raise WorldError(
+            f"{name}={text[:40]!r} is no whole number from 0 on: correct or unset it, or {WAY_OUT}"
+        )
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,9}", text) is not None
+
+
+def local_numbers(env: Mapping[str, str], names: _Names) -> tuple[int | None, int | None]:
+    """Return the rank and the number of processes on this machine, each None where it is not told."""
+    sizes = [_number(env, name) for name in names.local_sizes]
+    return _number(env, names.local_rank), next((size for size in sizes if size is not None), None)
+
+
+def _pair(env: Mapping[str, str], names: _Names) -> Claim | Half | None:
+    rank, size = _number(env, names.rank), _number(env, names.size)
+    if rank is None:
+        if size is None:
+            return None
+        return Half(names.size, size, names.rank, False, names.weak, not names.weak)
+    if size is None:
+        return Half(names.rank, rank, names.size, True, names.weak, not names.weak)
+    local_rank, local_size = local_numbers(env, names)
+    evidence = f"{names.rank}={rank}, {names.size}={size}"
+    return Claim(names.source, rank, size, evidence, local_rank, local_size, nests=names.source != "explicit")
+
+
+def explicit_claim(env: Mapping[str, str]) -> Claim | None:
+    """Return what the user has set for Shardkeep itself, None when nothing."""
+    found = _pair(env, _EXPLICIT)
+    if isinstance(found, Half):
+        raise WorldError(f"{found} is set but {found.missing} is not: set both or neither")
+    return found
+
+
+def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
+    """Return all sources in order of preference, and variables that are half of a pair."""
+    _refuse_launcher(env)
+    torchrun = _pair(env, TORCHRUN)
+    found = [
+        torchrun,
+        _slurm(env),
+        *(_pair(env, names) for names in _MPI),
+        _pair(env, _HOROVOD),
+        _tf_config(env),
+        _sagemaker(env),
+        _kubernetes(env),
+    ]
+    claims = [one for one in found if isinstance(one, Claim)]
+    return claims, [one for one in found if isinstance(one, Half)]
+
+
+def _refuse_launcher(env: Mapping[str, str]) -> None:
+    """Refuse to take the numbers of a pod, in which torchrun is to start several processes, for a rank.
+
+    Kubeflow's PyTorchJob sets RANK to the number of the pod, and WORLD_SIZE to the number of pods or of
+    processes depending on its version; torchrun replaces both in the processes that it starts.
+    """
+    processes = env.get("PET_NPROC_PER_NODE", "")
+    inside = any(env.get(name) for name in ("LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "HOROVOD_RANK"))
+    if _is_number(processes) and int(processes) > 1 and not inside:
+        raise WorldError(
+            f"PET_NPROC_PER_NODE={processes} says that torchrun starts {processes} processes in this pod, "
+            f"but LOCAL_RANK is not set, so this is none of them: start it with torchrun, or {WAY_OUT}"
+        )
+
+
+def _slurm(env: Mapping[str, str]) -> Claim | Half | None:
+    rank = _number(env, "SLURM_PROCID")
+    sizes = [(name, _number(env, name)) for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")]
+    name, size = next(((name, size) for name, size in sizes if size is not None), ("SLURM_NTASKS", None))
+    if rank is None:
+        # The shell of salloc has SLURM_NTASKS and is no task.
+        return None
+    step = env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")
+    if step in ("4294967290", "4294967291"):
+        # SLURM_INTERACTIVE_STEP and SLURM_BATCH_SCRIPT of slurm.h: a shell, whatever was allocated.
+        return None
+    in_step = step or env.get("SLURM_STEP_NUM_TASKS") or env.get("SLURM_STEP_NODELIST")
+    if rank == 0 and not in_step and (env.get("SLURM_JOB_ID") or env.get("SLURM_JOBID")):
+        # A batch script: SLURM_PROCID=0 with all of the job's SLURM_NTASKS, but srun has not run.
+        return None
+    if size is None:
+        return Half("SLURM_PROCID", rank, "SLURM_NTASKS", True)
+    local_rank = _number(env, "SLURM_LOCALID")
+    local_size = _tasks_here(env)
+    if local_size is not None and local_rank is not None and not local_rank < local_size <= size:
+        local_size = None
+    evidence = f"SLURM_PROCID={rank}, {name}={size}"
+    return Claim("slurm", rank, size, evidence, local_rank, local_size, manages=True)
+
+
+def _tasks_here(env: Mapping[str, str]) -> int | None:
+    """Read this node's entry of a list such as ``8(x2),4``."""
+    node = _number(env, "SLURM_NODEID")
+    text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or ""
+    if node is None or len(text) > 10_000:
+        return None
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part.strip())
+        if found is None:
+            return None
+        node -= int(found[2] or 1)
+        if node < 0:
+            return int(found[1])
+    return None
+
+
+def _tf_config(env: Mapping[str, str]) -> Claim | None:
+    text = env.get("TF_CONFIG", "")
+    if not text:
+        return None
+    wrong = f"TF_CONFIG={text[:80]!r}"
+    try:
+        config = json.loads(text)
+    except ValueError:
+        raise WorldError(f"{wrong} is no JSON: correct or unset it, or {WAY_OUT}") from None
+    cluster = config.get("cluster") if isinstance(config, dict) else None
+    if not cluster:
+        return None
+    task = config.get("task")
+    if not isinstance(cluster, dict) or not isinstance(task, dict) or not {"type", "index"} <= task.keys():
+        raise WorldError(f"{wrong} has a cluster but no task with type and index: add it, or {WAY_OUT}")
+    kind = str(task["type"])
+    if kind in ("ps", "evaluator"):
+        raise WorldError(
+            f"TF_CONFIG says that this process is a {kind}, which reads no training data: start no loader "
+            "here, or pass World() to read a data set of its own"
+        )
+    lists = {role: cluster.get(role) or [] for role in ("chief", "master", "worker")}
+    if not all(isinstance(addresses, list) for addresses in lists.values()):
+        raise WorldError(
+            f"{wrong} has a cluster whose roles are no lists of addresses: correct it, or {WAY_OUT}"
+        )
+    members = {role: len(addresses) for role, addresses in lists.items()}
+    number = str(task["index"])
+    if not _is_number(number) or int(number) >= members.get(kind, 0):
+        raise WorldError(
+            f"TF_CONFIG has no task {kind} {number[:20]} in its cluster: correct it, or {WAY_OUT}"
+        )
+    rank = int(number)
+    for role, number_of in members.items():
+        if role == kind:
+            break
+        rank += number_of
+    return Claim("TF_CONFIG", rank, sum(members.values()), f"TF_CONFIG task {kind} {number}")
+
+
+def _sagemaker(env: Mapping[str, str]) -> Claim | None:
+    text, current = env.get("SM_HOSTS", ""), env.get("SM_CURRENT_HOST", "")
+    if not text and not current:
+        return None
+    if not text or not current:
+        there, missing = ("SM_HOSTS", "SM_CURRENT_HOST") if text else ("SM_CURRENT_HOST", "SM_HOSTS")
+        raise WorldError(f"{there} is set but {missing} is not: set both, or {WAY_OUT}")
+    try:
+        hosts = json.loads(text)
+    except ValueError:
+        hosts = None
+    if not isinstance(hosts, list) or current not in hosts:
+        raise WorldError(
+            f"SM_CURRENT_HOST={current[:40]} is not in SM_HOSTS={text[:80]}: correct them, or {WAY_OUT}"
+        )
+    evidence = f"SM_CURRENT_HOST={current}, {len(hosts)} in SM_HOSTS"
+    return Claim("sagemaker", hosts.index(current), len(hosts), evidence, manages=True)
+
+
+def _kubernetes(env: Mapping[str, str]) -> Claim | Half | None:
+    rank = _number(env, "JOB_COMPLETION_INDEX")
+    if rank is None:
+        return None
+    names = ["JOB_COMPLETIONS", "PET_NNODES"]
+    if not env.get("RANK"):
+        # A pod template often has WORLD_SIZE as a constant and leaves the rank to the index.
+        names.insert(1, "WORLD_SIZE")
+    for name in names:
+        if _is_number(env.get(name, "")):
+            size = int(env[name])
+            evidence = f"JOB_COMPLETION_INDEX={rank}, {name}={size}"
+            return Claim("kubernetes", rank, size, evidence, manages=True)
+    # Kubernetes tells no size; another source may know.
+    return Half("JOB_COMPLETION_INDEX", rank, "WORLD_SIZE (the Job's completions)", True)

@@ -1,0 +1,5 @@
+"""Batches for a training loop: exact, resumable, bounded."""
+
+from shardkeep.loader.loader import Loader
+
+__all__ = ["Loader"]

@@ -1,0 +1,69 @@
+"""The shards of a data set and what makes it the same data set on another machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.plan import ShardTable
+from shardkeep.plan.receipt import Dataset
+from shardkeep.tfrecord.index import frame_starts
+
+__all__ = ["Shards", "open_shards"]
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """Shards with their indexes.
+
+    Attributes
+    ----------
+    paths : tuple of str
+        In the order in which their records are numbered.
+    starts : list of ndarray of uint64
+        For each shard its frame offsets in bytes, ``records + 1`` of them.
+    table : ShardTable
+        Global record numbers to (shard, record number in it), and back.
+    identity : Dataset
+        What states and receipts carry. Its fingerprint is of the names below their common folder and of the
+        offset of every record, so it is the same on any machine that has the same files, and another one as
+        soon as a file is added, left out, reordered or rewritten with records of other lengths.
+    """
+
+    paths: tuple[str, ...]
+    starts: list[npt.NDArray[np.uint64]]
+    table: ShardTable
+    identity: Dataset
+
+
+def open_shards(paths: Sequence[str], *, threads: int | None = None) -> Shards:
+    """Scan the shards for their records.
+
+    Raises
+    ------
+    NotFoundError, FormatError, CorruptRecordError, TruncatedFileError
+        As `shardkeep.tfrecord.index.frame_starts`.
+    """
+    starts = frame_starts(paths, threads=threads)
+    names = _names(paths)
+    counts = [len(one) - 1 for one in starts]
+    digest = hashlib.sha256()
+    for name, one in zip(names, starts, strict=True):
+        digest.update(f"{name}\0{len(one) - 1}\0".encode("utf-8", "surrogateescape"))
+        digest.update(one.astype("<u8", copy=False).tobytes())
+    identity = Dataset(
+        fingerprint=digest.hexdigest()[:32], records=sum(counts), shards=tuple(names), counts=tuple(counts)
+    )
+    return Shards(tuple(paths), starts, ShardTable(counts), identity)
+
+
+def _names(paths: Sequence[str]) -> list[str]:
+    """Return the names below the folder that all paths share."""
+    absolute = [os.path.abspath(path) for path in paths]
+    common = os.path.commonpath([os.path.dirname(path) for path in absolute])
+    return [os.path.relpath(path, common) for path in absolute]

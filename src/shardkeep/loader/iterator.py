@@ -1,0 +1,119 @@
+"""The running half of a loader: an engine that is kept supplied with the steps to come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardkeep import _core
+from shardkeep.errors import CorruptRecordError, PlanError
+from shardkeep.loader.batches import Batch, blank_like, ids, wrapped
+from shardkeep.loader.steps import Step, steps_of
+from shardkeep.tfrecord.features import describe
+from shardkeep.tfrecord.reader import explained
+
+if TYPE_CHECKING:
+    from shardkeep.loader.loader import Loader
+
+__all__ = ["BatchIterator"]
+
+
+class BatchIterator(Iterator[Batch]):
+    """The batches of a loader from its place on; moves the loader's place as it hands them out.
+
+    An engine lives in one process. When the iterator finds itself in a forked child it starts another one
+    there, at the loader's place: what the parent had read ahead is read again.
+    """
+
+    def __init__(self, loader: Loader, turn: int, last_epoch: int) -> None:
+        self._loader = loader
+        self._turn = turn
+        self._last_epoch = last_epoch
+        self._engine: _core.Engine | None = None
+        self._ahead: deque[tuple[int, int, Step]] = deque()
+        self._steps: Iterator[tuple[int, int, Step]] = iter(())
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __next__(self) -> Batch:
+        loader = self._loader
+        if loader.turn != self._turn:
+            raise PlanError("this iterator is over: its loader was iterated or given a state since")
+        if self._engine is None or self._engine.is_foreign:
+            self._start()
+        engine = self._engine
+        assert engine is not None
+        self._supply(engine)
+        if not self._ahead:
+            self._engine = None
+            loader.finish_epochs(self._last_epoch)
+            raise StopIteration
+        try:
+            raw = engine.take()
+        except CorruptRecordError as error:
+            self._engine = None
+            raise explained(error) from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            self._engine = None
+            raise
+        assert raw is not None
+        epoch, start, step = self._ahead.popleft()
+        self._supply(engine)
+        batch = self._finished(wrapped(raw), step)
+        loader.delivered(epoch, start, step.position)
+        return batch
+
+    def _start(self) -> None:
+        loader = self._loader
+        shards = loader.shards
+        self._engine = _core.Engine(
+            shards.paths,
+            shards.starts,
+            None if loader.features is None else describe(loader.features),
+            threads=loader.threads,
+        )
+        self._ahead.clear()
+        self._steps = self._remaining()
+
+    def _remaining(self) -> Iterator[tuple[int, int, Step]]:
+        """Yield (epoch, where the run took it up, step) for all that is left of the run."""
+        loader = self._loader
+        epoch, start = loader.epoch, loader.position
+        while epoch < self._last_epoch:
+            for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank):
+                yield epoch, start, step
+            epoch, start = epoch + 1, 0
+
+    def _supply(self, engine: _core.Engine) -> None:
+        loader = self._loader
+        while len(self._ahead) < loader.prefetch:
+            following = next(self._steps, None)
+            if following is None:
+                return
+            step = following[2]
+            records, rows = step.records, loader.batch_size
+            if loader.remainder != "mask":
+                rows = len(records)
+            elif not len(records):
+                # A batch of padding only: one record tells the shapes, and is not delivered.
+                records, rows = np.array([step.some_record]), 1
+            engine.submit(records.astype(np.uint64), rows)
+            self._ahead.append(following)
+
+    def _finished(self, batch: Batch, step: Step) -> Batch:
+        loader = self._loader
+        rows = len(step.records)
+        if loader.remainder == "mask":
+            if not rows:
+                batch = blank_like(batch, loader.batch_size)
+            rows = loader.batch_size
+            batch["valid"] = np.arange(rows) < len(step.records)
+        if loader.with_ids:
+            batch.update(ids(loader.shards.table, step.records, rows))
+        return batch

@@ -1,0 +1,73 @@
+"""A loader's place in its run, as JSON: the same on every rank and for any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardkeep.errors import PlanError
+from shardkeep.plan.order import ORDER_VERSION
+
+__all__ = ["STATE_VERSION", "make_state", "read_state"]
+
+STATE_VERSION = 1
+
+
+def make_state(*, epoch: int, position: int, basis: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state: the place, and what the place refers to.
+
+    Parameters
+    ----------
+    epoch : int
+    position : int
+        Records of the epoch that all ranks together have delivered.
+    basis : mapping
+        What must be the same for the place to mean the same: data set, order and seed.
+    """
+    return {
+        "version": STATE_VERSION,
+        "order": ORDER_VERSION,
+        "epoch": epoch,
+        "position": position,
+        **basis,
+    }
+
+
+def read_state(state: object, *, basis: Mapping[str, Any]) -> tuple[int, int]:
+    """Return (epoch, position) of a state.
+
+    Raises
+    ------
+    PlanError
+        It is no state, of a newer version, or of another data set, order or seed; the message says what
+        differs.
+    """
+    if not isinstance(state, Mapping):
+        raise PlanError(f"a loader's state is a dict, as state_dict() gives it, not {type(state).__name__}")
+    for key in ("version", "order", "epoch", "position", *basis):
+        if key not in state:
+            raise PlanError(f"the state has no {key!r}: it is not one that state_dict() gave")
+    if state["version"] != STATE_VERSION or state["order"] != ORDER_VERSION:
+        raise PlanError(
+            f"the state has version {state['version']!r}.{state['order']!r}, this Shardkeep reads"
+            f" {STATE_VERSION}.{ORDER_VERSION}; resume with the Shardkeep that wrote it"
+        )
+    for key, mine in basis.items():
+        if state[key] != mine:
+            raise PlanError(
+                f"the state does not fit this loader: {key} was {state[key]!r} then and is {mine!r} now; "
+                + _way_out(key)
+            )
+    epoch, position = state["epoch"], state["position"]
+    for name, value in (("epoch", epoch), ("position", position)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise PlanError(f"the state has {name}={value!r}, which is no number from 0 on")
+    if position > basis["records"]:
+        raise PlanError(f"the state has position={position}, but the data set has {basis['records']} records")
+    return epoch, position
+
+
+def _way_out(key: str) -> str:
+    if key in ("dataset", "records"):
+        return "resume on the same shards, in the same order"
+    return f"make the loader with the {key} of the state"

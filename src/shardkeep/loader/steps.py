@@ -1,0 +1,53 @@
+"""Which records a rank reads, step by step, planned many steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.plan import EpochPlan
+from shardkeep.plan.order import EpochOrder
+
+__all__ = ["Step", "steps_of"]
+
+# Permuting a record costs tens of nanoseconds in bulk and a hundred microseconds alone.
+_ROWS_AT_ONCE = 16_384
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch of one rank.
+
+    Attributes
+    ----------
+    records : ndarray of int64
+        Global record numbers, in the order of the rows; fewer than the batch size in the last step.
+    some_record : int
+        Any record of the step: what an empty batch takes its shapes from.
+    position : int
+        The global position of the epoch once all ranks have made this step.
+    """
+
+    records: npt.NDArray[np.int64]
+    some_record: int
+    position: int
+
+
+def steps_of(plan: EpochPlan, order: EpochOrder, rank: int) -> Iterator[Step]:
+    """Yield the steps of one rank; every rank gets the same number of them."""
+    at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
+    for first in range(0, plan.steps, at_once):
+        last = min(first + at_once, plan.steps)
+        starts, stops = plan.rank_spans(first, last, rank)
+        lengths = stops - starts
+        ends = np.cumsum(lengths)
+        positions = np.arange(ends[-1], dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
+        records = order.records_at(positions)
+        for step, stop in enumerate(ends.tolist(), start=first):
+            mine = records[stop - int(lengths[step - first]) : stop]
+            begin, position = plan.span(step)
+            some = int(mine[0]) if len(mine) else int(order.records_at([begin])[0])
+            yield Step(mine, some, position)

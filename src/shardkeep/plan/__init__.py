@@ -1,0 +1,50 @@
+"""Which record goes to which rank at which step, and the proof that each went exactly once.
+
+Pure: whole numbers in, frozen dataclasses and NumPy arrays out; no files, no clock, no randomness of its own.
+"""
+
+from shardkeep.plan.audit import audit
+from shardkeep.plan.coverage import RangeSet
+from shardkeep.plan.epoch import EpochPlan, Remainder, steps_per_epoch
+from shardkeep.plan.order import (
+    BLOCK_RECORDS,
+    ORDER_VERSION,
+    WINDOW_BLOCKS,
+    BlockOrder,
+    EpochOrder,
+    GlobalOrder,
+    SequentialOrder,
+    Shuffle,
+    epoch_order,
+)
+from shardkeep.plan.permutation import Permutation
+from shardkeep.plan.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment, SegmentLog
+from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
+from shardkeep.plan.shards import ShardTable
+
+__all__ = [
+    "BLOCK_RECORDS",
+    "ORDER_VERSION",
+    "RECEIPT_VERSION",
+    "WINDOW_BLOCKS",
+    "AuditReport",
+    "BlockOrder",
+    "Dataset",
+    "EpochAudit",
+    "EpochOrder",
+    "EpochPlan",
+    "GlobalOrder",
+    "Permutation",
+    "RangeSet",
+    "Receipt",
+    "RecordName",
+    "Remainder",
+    "Segment",
+    "SegmentLog",
+    "SequentialOrder",
+    "ShardTable",
+    "Shuffle",
+    "audit",
+    "epoch_order",
+    "steps_per_epoch",
+]

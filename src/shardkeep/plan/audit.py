@@ -1,0 +1,302 @@
+"""Proof that every record was delivered exactly once, or what was lost and what came twice.
+
+The order of an epoch is a permutation of its positions, so when all receipts share data set, seed, shuffle
+and order version, covering every position once is delivering every record once. The audit therefore works
+on ranges of positions, in closed form for ranks that kept step, and turns only the first few lost or
+repeated ones into names of shards and numbers of records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from shardkeep.errors import PlanError
+from shardkeep.plan.checks import MAX_EPOCH, checked_int
+from shardkeep.plan.coverage import Combs, RangeSet, measure
+from shardkeep.plan.order import ORDER_VERSION, epoch_order
+from shardkeep.plan.receipt import Receipt
+from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
+from shardkeep.plan.runs import Run, RunKey, named_ranks, runs_of
+from shardkeep.plan.shards import ShardTable
+
+__all__ = ["audit"]
+
+_NAMED = 5
+_MESSAGES = 8
+
+
+def audit(
+    receipts: Iterable[Receipt | Mapping[str, Any]], *, epochs: Iterable[int] | None = None
+) -> AuditReport:
+    """Prove from receipts that every record of every epoch was delivered exactly once.
+
+    Parameters
+    ----------
+    receipts : iterable of Receipt or of dict
+        Of all ranks and all runs, in any order. Several with one id are one Loader's: the one that covers
+        most counts.
+    epochs : iterable of int, optional
+        Which epochs to prove. By default all from 0 to the newest that any receipt speaks of; one that is
+        still under way then makes the audit fail.
+
+    Returns
+    -------
+    AuditReport
+        Its `ok` is true only if nothing was lost, repeated or contradictory.
+
+    Raises
+    ------
+    PlanError
+        When a receipt is malformed (which one, and which key) or an epoch is no whole number from 0 on.
+
+    Notes
+    -----
+    Time and memory depend on the number of segments, and on the number of steps only where ranks of one
+    run made different numbers of steps.
+
+    Examples
+    --------
+    Two ranks, 10 records, batches of 2; the second run takes over at position 4 with one rank.
+
+    >>> from shardkeep.plan.receipt import Dataset, Segment
+    >>> def receipt(id, rank, size, *segments):
+    ...     return Receipt(
+    ...         id=id * 32, rank=rank, world_size=size, batch_size=2, remainder="mask", shuffle=False, seed=0,
+    ...         dataset=Dataset("c0ffee", 10, ("a", "b"), (6, 4)),
+    ...         segments=tuple(Segment(*s) for s in segments),
+    ...     )
+    >>> first = [receipt("a", 0, 2, (0, 0, 1)), receipt("b", 1, 2, (0, 0, 1))]
+    >>> print(audit([*first, receipt("c", 0, 1, (0, 4, 3))]))
+    epoch 0: ok, 10 of 10 records delivered
+    >>> print(audit([*first, receipt("c", 0, 1, (0, 6, 2))]))
+    epoch 0: FAILED, 8 of 10 records delivered, 2 lost (first: a record 4)
+    """
+    wanted = None if epochs is None else sorted({checked_int("epoch", e, 0, MAX_EPOCH) for e in epochs})
+    newest, problems = _newest(_read(receipts))
+    if not newest:
+        return AuditReport(0, (), ("there are no receipts: collect loader.receipt() of every rank",))
+    kept, mixed = _comparable(newest)
+    problems += mixed
+    groups: dict[RunKey, list[tuple[Receipt, int]]] = defaultdict(list)
+    for receipt in kept:
+        for s in receipt.segments:
+            key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size)
+            groups[key].append((receipt, s.steps))
+    by_epoch: dict[int, list[Run]] = defaultdict(list)
+    records = kept[0].dataset.records
+    for key in sorted(groups):
+        ranks, steps = [r.rank for r, _ in groups[key]], [n for _, n in groups[key]]
+        by_epoch[key.epoch] += runs_of(key, records, ranks, steps, [r.remainder for r, _ in groups[key]])
+    latest = max(by_epoch, default=0)
+    if wanted is None:
+        if latest and _untouched(by_epoch[latest]):
+            # A Loader may have turned to the next epoch without handing out a batch of it.
+            del by_epoch[latest]
+        wanted, problem = _expected(by_epoch)
+        problems += problem
+    sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
+    found = [_epoch(epoch, by_epoch.get(epoch, []), sample, epoch >= latest) for epoch in wanted]
+    return AuditReport(len(newest), tuple(found), tuple(problems))
+
+
+def _untouched(runs: Sequence[Run]) -> bool:
+    return not any(run.steps.any() or run.finished for run in runs)
+
+
+def _read(receipts: Iterable[Receipt | Mapping[str, Any]]) -> list[Receipt]:
+    read = []
+    for i, receipt in enumerate(receipts):
+        if not isinstance(receipt, Receipt):
+            try:
+                receipt = Receipt.from_dict(receipt)
+            except PlanError as error:
+                raise PlanError(f"receipt {i}: {error}") from None
+        read.append(receipt)
+    return read
+
+
+def _newest(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
+    """Keep one receipt for each id: the one that covers the others."""
+    best: dict[str, Receipt] = {}
+    problems: list[str] = []
+    for receipt in receipts:
+        known = best.get(receipt.id)
+        if known is None or _covers(receipt, known):
+            best[receipt.id] = receipt
+        elif not _covers(known, receipt):
+            problems.append(
+                f"two receipts with the id {receipt.id} contradict each other (rank {known.rank} and rank "
+                f"{receipt.rank}): one was edited or its Loader copied; take receipts from the Loaders again"
+            )
+    return list(best.values()), problems[:_MESSAGES]
+
+
+def _covers(longer: Receipt, shorter: Receipt) -> bool:
+    """Tell whether the one says all that the other says, as a later receipt of the same Loader does."""
+    if _identity(longer) != _identity(shorter):
+        return False
+    if not shorter.segments:
+        return True
+    *finished, current = shorter.segments
+    number = len(finished)
+    if len(longer.segments) <= number or list(longer.segments[:number]) != finished:
+        return False
+    grown = longer.segments[number]
+    return (grown.epoch, grown.start) == (current.epoch, current.start) and grown.steps >= current.steps
+
+
+def _identity(receipt: Receipt) -> tuple[object, ...]:
+    return (receipt.rank, receipt.world_size, receipt.batch_size, receipt.remainder, *_meaning(receipt))
+
+
+def _meaning(receipt: Receipt) -> tuple[object, ...]:
+    """Return what must be equal for positions of two receipts to stand for the same records."""
+    blocks = (receipt.block_records, receipt.window_blocks) if receipt.shuffle == "blocks" else ()
+    data = receipt.dataset
+    return (data.fingerprint, data.records, receipt.shuffle, receipt.seed, blocks, receipt.order_version)
+
+
+def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
+    """Keep the receipts that most agree with; say what the others have instead."""
+    counted = Counter(_meaning(receipt) for receipt in receipts)
+    if len(counted) == 1:
+        return list(receipts), []
+    usual = counted.most_common(1)[0][0]
+    names = ("data sets", "record numbers", "shuffles", "seeds", "block sizes", "order versions")
+    problems = []
+    for i, name in enumerate(names):
+        values = Counter[object]()
+        for meaning, number in counted.items():
+            values[meaning[i]] += number
+        if len(values) > 1:
+            shown = "; ".join(f"{value!r:.80} in {n}" for value, n in values.most_common(4))
+            problems.append(
+                f"the receipts have different {name} ({shown}): their positions stand for different records; "
+                "audit each training on its own"
+            )
+    return [receipt for receipt in receipts if _meaning(receipt) == usual], problems
+
+
+def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
+    """Return the epochs there are runs of, and complain about those in between that have none."""
+    there = sorted(by_epoch)
+    gaps, after = [], 0
+    for epoch in there:
+        if epoch > after:
+            gaps.append(f"{after}" if epoch - after == 1 else f"{after}-{epoch - 1}")
+        after = epoch + 1
+    if not gaps:
+        return there, [] if there else ["no receipt has delivered a batch: nothing is proved"]
+    return there, [
+        f"no receipt speaks of epoch {', '.join(gaps[:_MESSAGES])}: add the receipts of the earlier runs, or "
+        "name the epochs to prove with epochs="
+    ]
+
+
+def _epoch(epoch: int, runs: Sequence[Run], sample: Receipt, newest: bool) -> EpochAudit:
+    records = sample.dataset.records
+    # What a finished run drops reaches to the end of the epoch, so the longest such tail holds the others.
+    border = min((run.plan.dropped[0] for run in runs if run.finished), default=records)
+    found = measure(Combs.joined([run.combs() for run in runs]), records, dropped_from=border)
+    problems = [text for run in runs for text in _faults(run, runs)]
+    if found.repeated.records:
+        problems += _repetitions(runs)
+    if not runs:
+        problems.append("no receipt speaks of this epoch: add the receipts of its runs")
+    reached = max((run.stop for run in runs), default=0)
+    return EpochAudit(
+        epoch=epoch,
+        records=records,
+        delivered=found.delivered,
+        lost=found.lost,
+        repeated=found.repeated,
+        dropped=found.dropped,
+        lost_names=_names(found.lost, sample, epoch),
+        repeated_names=_names(found.repeated, sample, epoch),
+        under_way=newest and not problems and found.lost.first == ((reached, records),),
+        problems=tuple(_shortened(problems)),
+    )
+
+
+def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
+    """Say what is wrong with one run in itself."""
+    faults = []
+    if len(run.remainders) > 1:
+        kinds = " and ".join(repr(kind) for kind in run.remainders)
+        faults.append(f"the ranks from {run.key} have remainder={kinds}: give every rank the same")
+    if run.overrun.any():
+        faults.append(
+            f"{named_ranks(run.overrun)} claim more than the {run.plan.steps} steps there are from "
+            f"{run.key}: the receipt was edited or belongs to another data set"
+        )
+    if run.again or not (run.steps.any() or run.plan.dropped[0] < run.plan.records):
+        return faults
+    if not run.present.all():
+        others = [
+            other.key
+            for other in runs
+            if other.key != run.key and other.key.start == run.key.start and not other.present.all()
+        ]
+        hint = f"; other ranks took up {others[0]}: give every rank the same" if others else ""
+        faults.append(
+            f"{named_ranks(~run.present)} of {run.key.world_size} left no receipt of the run from {run.key}: "
+            f"collect the receipts of all ranks{hint}"
+        )
+    most = int(run.steps.max())
+    behind = run.present & (run.steps < most)
+    if behind.any():
+        faults.append(
+            f"{named_ranks(behind)} made fewer than the {most} steps of the others from {run.key}: take all "
+            "receipts at the same step, with the checkpoint"
+        )
+    return faults
+
+
+def _repetitions(runs: Sequence[Run]) -> list[str]:
+    """Say which runs delivered the same positions."""
+    said = []
+    furthest: Run | None = None
+    for run in runs:
+        if not run.steps.any():
+            continue
+        if furthest is not None and furthest.stop > run.key.start:
+            stop = min(furthest.stop, run.stop)
+            first = "two runs" if furthest.key == run.key else f"the run from {furthest.key} and the run"
+            said.append(
+                f"{first} from {run.key} both delivered positions {run.key.start} to {stop - 1}: the later "
+                "one was resumed from a checkpoint older than the receipts; keep loader.receipt() in the "
+                "checkpoint, or roll the receipts back with it (shardkeep.hdf5.rollback), and audit again"
+            )
+        if furthest is None or run.stop > furthest.stop:
+            furthest = run
+    return said
+
+
+def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ...]:
+    positions = found.leading(_NAMED)
+    if not positions or sample.order_version != ORDER_VERSION:
+        return ()
+    order = epoch_order(
+        sample.dataset.records,
+        shuffle=sample.shuffle,
+        seed=sample.seed,
+        epoch=epoch,
+        block_records=sample.block_records,
+        window_blocks=sample.window_blocks,
+    )
+    records = order.records_at(positions)
+    if not sample.dataset.counts:
+        return tuple(RecordName(record, None, -1) for record in records.tolist())
+    shard, index = ShardTable(sample.dataset.counts).locate(records)
+    return tuple(
+        RecordName(record, sample.dataset.shards[s], i)
+        for record, s, i in zip(records.tolist(), shard.tolist(), index.tolist(), strict=True)
+    )
+
+
+def _shortened(problems: Sequence[str]) -> list[str]:
+    if len(problems) <= _MESSAGES:
+        return list(problems)
+    return [*problems[: _MESSAGES - 1], f"{len(problems) - _MESSAGES + 1} more problems of this kind"]

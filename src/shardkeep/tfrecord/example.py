@@ -1,0 +1,117 @@
+"""`tf.train.Example` from and to Python values, without protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardkeep import _core
+from shardkeep.errors import SchemaError
+
+__all__ = ["decode_example", "encode_example"]
+
+
+def encode_example(features: Mapping[str, Any]) -> bytes:
+    """Serialise a `tf.train.Example`.
+
+    Parameters
+    ----------
+    features : mapping of str to value
+        A value is a scalar, a list or an array of one kind: bytes or str (stored as UTF-8) become a
+        ``bytes_list``; integers and booleans an ``int64_list``; floats a ``float_list`` (float32). Arrays of
+        more than one dimension are stored flat, in C order.
+
+    Returns
+    -------
+    bytes
+        Deterministic: the same features give the same bytes, equal to protobuf's deterministic
+        serialisation (keys in the order of their bytes, packed numbers).
+
+    Raises
+    ------
+    SchemaError
+        A value of another kind, of mixed kinds, an integer beyond 64 bits, or an empty list, whose kind
+        nobody can tell (give ``np.array([], "int64")``).
+
+    Examples
+    --------
+    >>> record = encode_example({"image_raw": b"png", "label": 3, "box": [0.25, 0.5]})
+    >>> decode_example(record)
+    {'box': array([0.25, 0.5 ], dtype=float32), 'image_raw': [b'png'], 'label': array([3])}
+    """
+    names: list[str] = []
+    values: list[Any] = []
+    for name, value in features.items():
+        if not isinstance(name, str):
+            raise SchemaError(f"the name of a feature is a str, not {name!r}")
+        names.append(name)
+        values.append(_feature(name, value))
+    return _core.encode_example(names, values)
+
+
+def decode_example(record: bytes) -> dict[str, Any]:
+    """Parse a serialised `tf.train.Example`.
+
+    Returns
+    -------
+    dict of str to ndarray or list of bytes
+        In the order of their names: ``int64_list`` as int64, ``float_list`` as float32, ``bytes_list`` as a
+        list of `bytes`; a feature without a kind as an empty list.
+
+    Raises
+    ------
+    CorruptRecordError
+        The bytes are no Example. (An Example has no magic: other protobuf messages may pass as an empty one.)
+    """
+    return _core.decode_example(record)
+
+
+def _feature(name: str, value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return [bytes(value)]
+    if isinstance(value, str):
+        return [value.encode()]
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray, str)):
+        return _bytes_list(name, list(value))
+    array = np.asarray(value)
+    if array.dtype.kind in "SUO":
+        items = array.ravel().tolist()
+        if not items or not isinstance(items[0], (bytes, bytearray, str)):
+            raise _unfit(name, value)
+        return _bytes_list(name, items)
+    if array.size == 0 and isinstance(value, (list, tuple)):
+        raise SchemaError(
+            f'feature {name!r}: an empty list has no kind; give np.array([], "int64"), "float32" or "S"'
+        )
+    if array.dtype.kind == "b" or array.dtype.kind == "i":
+        return array.astype(np.int64, copy=False).ravel()
+    if array.dtype.kind == "u":
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise SchemaError(f"feature {name!r}: {int(array.max())} does not fit the int64 of an Example")
+        return array.astype(np.int64, copy=False).ravel()
+    if array.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float32, copy=False).ravel()
+    raise _unfit(name, value)
+
+
+def _bytes_list(name: str, values: list[Any]) -> list[bytes]:
+    out = []
+    for one in values:
+        if isinstance(one, str):
+            out.append(one.encode())
+        elif isinstance(one, (bytes, bytearray)):
+            out.append(bytes(one))
+        else:
+            raise SchemaError(
+                f"feature {name!r}: {type(one).__name__} among bytes; an Example holds bytes, integers or"
+                " floats, one kind in a feature"
+            )
+    return out
+
+
+def _unfit(name: str, value: Any) -> SchemaError:
+    kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    return SchemaError(f"feature {name!r}: {kind} does not fit; an Example holds bytes, integers or floats")

@@ -1,0 +1,197 @@
+"""Who am I: the rank of this process among those that train together.
+
+::
+
+    World.detect
+      SHARDKEEP_RANK, SHARDKEEP_WORLD_SIZE    settle everything
+      a live framework                        torch.distributed, JAX or Horovod, if it is initialised
+      the environment, compared               torchrun, Slurm, MPI, Horovod, TF_CONFIG, SageMaker, Kubernetes
+      nothing of all that                     World(): one process
+
+Launchers nest: Slurm or Kubernetes starts one process on each node, and torchrun or mpirun starts one for
+each GPU from there. Their numbers differ and both are right; the inner ones count. Numbers that differ in any
+other way are an error, because with a wrong rank records are lost or repeated in silence.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from operator import index
+from typing import Any
+
+from shardkeep.errors import WorldError
+from shardkeep.launchers import TORCHRUN, WAY_OUT, Claim, all_claims, explicit_claim, local_numbers
+
+__all__ = ["World"]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The place of one process among all processes that read or write together.
+
+    Parameters
+    ----------
+    rank, size : int
+        Number of this process, from 0, and how many there are.
+    local_rank, local_size : int
+        The same among the processes of this machine. Where a launcher does not tell `local_size`, it is the
+        smallest that `local_rank` allows.
+    source : str
+        Where it comes from: "explicit" when you made it, else what `detect` went by. Not compared.
+
+    Raises
+    ------
+    WorldError
+        Unless ``0 <= rank < size`` and ``0 <= local_rank < local_size <= size``.
+
+    Notes
+    -----
+    Frozen, hashable and picklable. A World that crosses into another process still names the process where
+    it was made: give each process its own.
+
+    Examples
+    --------
+    >>> World(rank=3, size=8)
+    World(rank=3, size=8, local_rank=0, local_size=1, source='explicit')
+    >>> World.detect({"RANK": "9", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8"})
+    World(rank=9, size=16, local_rank=1, local_size=8, source='torchrun')
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    source: str = field(default="explicit", compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("rank", "size", "local_rank", "local_size"):
+            value = getattr(self, name)
+            try:
+                number = None if isinstance(value, bool) else index(value)
+            except TypeError:
+                number = None
+            if number is None:
+                raise WorldError(f"World: {name}={value!r} is no whole number: give an int")
+            object.__setattr__(self, name, number)
+        if self.size < 1 or not 0 <= self.rank < self.size:
+            raise WorldError(
+                f"World: rank={self.rank} does not fit size={self.size}: ranks go from 0 to size - 1"
+            )
+        if not 0 <= self.local_rank < self.local_size <= self.size:
+            raise WorldError(
+                f"World: local_rank={self.local_rank} and local_size={self.local_size} do not fit "
+                f"size={self.size}: local ranks go from 0 to local_size - 1, and local_size is at most size"
+            )
+
+    @classmethod
+    def detect(cls, env: Mapping[str, str] = os.environ) -> World:
+        """Find out the rank of this process from its launcher or framework.
+
+        Parameters
+        ----------
+        env : mapping of str to str
+            The environment. Only when it is `os.environ` itself are frameworks asked that this process has
+            imported and initialised; none is imported for it.
+
+        Returns
+        -------
+        World
+            Its `source` is "explicit" (SHARDKEEP_RANK), "torch.distributed", "jax.distributed", "horovod",
+            "torchrun", "slurm", "mpi", "TF_CONFIG", "sagemaker", "kubernetes", or "default" when nothing was
+            found.
+
+        Raises
+        ------
+        WorldError
+            When two sources disagree, a variable is missing or no number, or the process has a role that
+            reads no data (parameter server or evaluator of TF_CONFIG).
+        """
+        is_real = env is os.environ
+        env = {name: value.strip() for name, value in env.items() if value.strip()}
+        explicit = explicit_claim(env)
+        if explicit is not None:
+            return _world(explicit)
+        live = _live(env) if is_real else []
+        if live:
+            return _world(_settled(live))
+        claims, halves = all_claims(env)
+        if not claims:
+            for half in halves:
+                if not half.weak:
+                    raise WorldError(f"{half} is set but {half.missing} is not: set both, or {WAY_OUT}")
+            return cls(source="default")
+        claim = _settled(claims)
+        for half in halves:
+            known = {c.rank if half.is_rank else c.size for c in claims}
+            if half.is_compared and half.value not in known:
+                raise WorldError(f"{half} is set, but {claim}: unset it, or {WAY_OUT}")
+        return _world(claim)
+
+
+def _world(claim: Claim) -> World:
+    local_rank = claim.local_rank or 0
+    local_size = claim.local_size or local_rank + 1
+    try:
+        return World(claim.rank, claim.size, local_rank, local_size, claim.source)
+    except WorldError as error:
+        raise WorldError(f"{claim}, which cannot be: {error}") from None
+
+
+def _settled(claims: list[Claim]) -> Claim:
+    """Return the innermost of claims that fit each other."""
+    for claim in claims:
+        if all(claim.agrees(other) or claim.inside(other) for other in claims):
+            # Agreeing sources may know what the first one does not.
+            same = [other for other in claims if claim.agrees(other)]
+            whole = next((c for c in same if c.local_rank is not None and c.local_size is not None), claim)
+            if claim.local_rank is None or claim.local_size is None:
+                return Claim(
+                    claim.source, claim.rank, claim.size, claim.evidence, whole.local_rank, whole.local_size
+                )
+            return claim
+    for first in claims:
+        for other in claims:
+            if not (first.agrees(other) or first.inside(other) or other.inside(first)):
+                raise WorldError(f"{first} but {other}: {WAY_OUT}")
+    raise WorldError("; ".join(str(claim) for claim in claims) + f": they do not fit together; {WAY_OUT}")
+
+
+# -- what is running --------------------------------------------------------------------------------
+
+
+def _live(env: Mapping[str, str]) -> list[Claim]:
+    claims = []
+    torch: Any = sys.modules.get("torch.distributed")
+    if _asked(torch, "is_available") and _asked(torch, "is_initialized"):
+        # The process group does not know the machine; torchrun's variables do.
+        local_rank, local_size = local_numbers(env, TORCHRUN)
+        claims.append(
+            _live_claim("torch.distributed", torch.get_rank(), torch.get_world_size(), local_rank, local_size)
+        )
+    # jax.process_index() would start the backends, after which jax.distributed.initialize() fails; the
+    # state of the distributed client can be looked at without that.
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "client", None) is not None:
+        claims.append(_live_claim("jax.distributed", state.process_id, state.num_processes, None, None))
+    for name in ("horovod.torch", "horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras"):
+        horovod: Any = sys.modules.get(name)
+        if _asked(horovod, "is_initialized"):
+            claims.append(
+                _live_claim(
+                    "horovod", horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size()
+                )
+            )
+            break
+    return claims
+
+
+def _asked(module: Any, question: str) -> bool:
+    function = getattr(module, question, None)
+    return bool(function()) if callable(function) else False
+
+
+def _live_claim(source: str, rank: int, size: int, local_rank: int | None, local_size: int | None) -> Claim:
+    return Claim(source, int(rank), int(size), "initialised in this process", local_rank, local_size)

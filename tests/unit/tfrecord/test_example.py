@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.errors import CorruptRecordError, SchemaError
+from shardkeep.tfrecord import decode_example, encode_example
+
+int64s = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20).map(
+    lambda values: np.array(values, np.int64)
+)
+float32s = st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20).map(
+    lambda values: np.array(values, np.float32)
+)
+strings = st.lists(st.binary(max_size=30), min_size=1, max_size=5)
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=10),
+        st.one_of(int64s, float32s, strings),
+        max_size=8,
+    )
+)
+def test_round_trip(features: dict[str, Any]) -> None:
+    record = encode_example(features)
+    back = decode_example(record)
+    assert back.keys() == features.keys()
+    for name, value in features.items():
+        np.testing.assert_array_equal(back[name], value)
+        assert not isinstance(value, np.ndarray) or back[name].dtype == value.dtype
+    assert encode_example(dict(reversed(features.items()))) == record
+    assert list(back) == sorted(back, key=lambda name: name.encode())
+
+
+def test_what_python_values_become() -> None:
+    back = decode_example(
+        encode_example(
+            {
+                "bytes": b"\xff",
+                "str": "é",
+                "int": 3,
+                "bool": True,
+                "float": 0.5,
+                "list": [1, 2],
+                "mixed": [1, 0.5],
+                "strs": ["a", b"b"],
+                "uint8": np.arange(6, dtype=np.uint8).reshape(2, 3),
+                "float64": np.array([0.1]),
+                "S": np.array([b"x", b"yy"]),
+                "none": np.array([], "int64"),
+            }
+        )
+    )
+    assert back["bytes"] == [b"\xff"]
+    assert back["str"] == ["é".encode()]
+    assert back["int"].tolist() == [3]
+    assert back["bool"].tolist() == [1]
+    assert back["float"].dtype == np.float32
+    assert back["list"].dtype == np.int64
+    assert back["mixed"].tolist() == [1.0, 0.5]
+    assert back["strs"] == [b"a", b"b"]
+    assert back["uint8"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert back["float64"].tolist() == [np.float32(0.1)]
+    assert back["S"] == [b"x", b"yy"]
+    assert len(back["none"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "does not fit"),
+        ([], "empty list has no kind"),
+        ([b"a", 1], "int among bytes"),
+        (1 + 2j, "complex"),
+        (2**64 - 1, "does not fit"),
+        (2**70, "does not fit"),
+        (object(), "object"),
+        (np.array("2020-01-01", "datetime64[D]"), "datetime64"),
+    ],
+)
+def test_what_does_not_fit_names_the_feature(value: Any, said: str) -> None:
+    with pytest.raises(SchemaError, match=f"feature 'x': .*{said}"):
+        encode_example({"x": value})
+    with pytest.raises(SchemaError, match="name of a feature"):
+        encode_example({3: 1})  # type: ignore[dict-item]
+
+
+def test_nan_and_infinity_survive() -> None:
+    back = decode_example(encode_example({"x": [math.nan, math.inf]}))["x"]
+    assert math.isnan(back[0])
+    assert back[1] == math.inf
+
+
+def test_what_is_no_example() -> None:
+    assert decode_example(b"") == {}
+    for bad in (b"\x0a\xff", b"\x0a\x05abc", b"\xff" * 20):
+        with pytest.raises(CorruptRecordError, match=r"not a tf\.train\.Example"):
+            decode_example(bad)

@@ -79,16 +79,7 @@ class BatchIterator(Iterator[Batch]):
             threads=loader.threads,
         )
         self._ahead.clear()
-        self._steps = self._remaining()
-
-    def _remaining(self) -> Iterator[tuple[int, int, Step]]:
-        """Yield (epoch, where the run took it up, step) for all that is left of the run."""
-        loader = self._loader
-        epoch, start = loader.epoch, loader.position
-        while epoch < self._last_epoch:
-            for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank):
-                yield epoch, start, step
-            epoch, start = epoch + 1, 0
+        self._steps = _remaining(loader, self._last_epoch)
 
     def _supply(self, engine: _core.Engine) -> None:
         loader = self._loader
@@ -117,3 +108,13 @@ class BatchIterator(Iterator[Batch]):
         if loader.with_ids:
             batch.update(ids(loader.shards.table, step.records, rows))
         return batch
+
+
+# Not a method: a generator that held the iterator would keep its threads alive after the last reference.
+def _remaining(loader: Loader, last_epoch: int) -> Iterator[tuple[int, int, Step]]:
+    """Yield (epoch, where the run took it up, step) for all that is left of the run."""
+    epoch, start = loader.epoch, loader.position
+    while epoch < last_epoch:
+        for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank):
+            yield epoch, start, step
+        epoch, start = epoch + 1, 0

@@ -266,6 +266,10 @@ class Loader:
 
     def finish_epochs(self, last_epoch: int) -> None:
         """Note that a run is over: the next iteration begins with `last_epoch`."""
+        for epoch in range(self.epoch, last_epoch):
+            if self._counting is None or self._counting[0] != epoch:
+                # An epoch without a step is delivered too; a receipt that is silent proves nothing.
+                self._log.begin(epoch=epoch, start=self.position if epoch == self.epoch else 0)
         self.epoch, self.position = last_epoch, 0
         self._counting = None
 

@@ -1,0 +1,307 @@
+"""Loaders in real processes: forked, spawned, killed, short of descriptors, interrupted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardkeep import plan
+from shardkeep.loader import Loader
+from shardkeep.tfrecord import FixedLen, Reader, ShardWriter, Writer
+from shardkeep.world import World
+
+RECORDS = 3000
+X = {"x": FixedLen()}
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("shards")
+    with ShardWriter(folder / "{shard}.tfrecord", shards=7) as w:
+        for i in range(RECORDS):
+            w.write_example({"x": i}, shard=(i * i) % 7)
+        return w.paths
+
+
+def rows_of(loader: Loader) -> list[int]:
+    return [x for batch in loader for x in batch["x"][batch["valid"]].tolist()]
+
+
+def deliver(loader: Loader, out: Any) -> None:
+    out.put((rows_of(loader), loader.receipt()))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_loader_made_before_and_used_after(method: str, paths: list[str]) -> None:
+    context: Any = multiprocessing.get_context(method)
+    out = context.Queue()
+    loaders = [Loader(paths, X, 16, World(rank, 4), "global") for rank in range(4)]
+    workers = [context.Process(target=deliver, args=(loader, out)) for loader in loaders]
+    for worker in workers:
+        worker.start()
+    got = [out.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert sorted(x for rows, _ in got for x in rows) == list(range(RECORDS))
+    assert plan.audit([plan.Receipt.from_dict(r) for _, r in got], epochs=[0]).ok
+
+
+def run_script(script: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script), *arguments]
+    return subprocess.run(command, text=True, timeout=60, check=False, **options)
+
+
+def in_child(work: Any) -> int:
+    """Run `work` in a forked child; return its exit code."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException as error:
+            sys.stderr.write(f"{error!r}\n")
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_forked_in_mid_epoch_both_go_on_alike(paths: list[str], tmp_path: Path) -> None:
+    loader = Loader(paths, X, 16, World(), "global", threads=3)
+    batches = iter(loader)
+    for _ in range(20):
+        next(batches)
+
+    def child() -> None:
+        (tmp_path / "child").write_text(json.dumps([b["x"].tolist() for b in batches]))
+
+    assert in_child(child) == 0
+    rest = [batch["x"].tolist() for batch in batches]
+    assert json.loads((tmp_path / "child").read_text()) == rest
+    assert len(rest) == len(loader) - 20
+
+
+def test_a_child_that_only_drops_a_running_loader_ends(paths: list[str]) -> None:
+    loader = Loader(paths, X, 16, World(), threads=3)
+    batches = iter(loader)
+    next(batches)
+    holder = [batches]
+
+    def child() -> None:
+        holder.clear()
+
+    assert in_child(child) == 0
+    assert len(list(batches)) == len(loader) - 1
+
+
+def test_a_reader_shared_by_forked_children_gives_each_the_whole_file(paths: list[str]) -> None:
+    reader = Reader(paths[0])
+    records = iter(reader)
+    first = [next(records) for _ in range(10)]
+    whole = list(reader)
+    assert reader[5] == whole[5]
+
+    def child() -> None:
+        assert first + list(records) == whole
+        assert reader.read_many(range(len(whole))) == whole
+
+    codes = [in_child(child) for _ in range(4)]
+    assert codes == [0] * 4
+    assert first + list(records) == whole
+
+
+def test_a_writer_carried_across_fork_refuses_and_the_parents_file_is_whole(tmp_path: Path) -> None:
+    from shardkeep.errors import LockError
+
+    path = tmp_path / "x"
+    with Writer(path) as w:
+        w.write(b"parent")
+
+        def child() -> None:
+            with pytest.raises(LockError):
+                w.write(b"child")
+            with pytest.raises(LockError):
+                w.close()
+
+        assert in_child(child) == 0
+        w.write(b"still")
+    assert list(Reader(path)) == [b"parent", b"still"]
+
+
+KILLED = """
+    import json, os, signal, sys
+    from shardkeep import files
+    from shardkeep.loader import Loader
+    from shardkeep.tfrecord import FixedLen
+    from shardkeep.world import World
+
+    paths, rank, size, kill_at, resume, folder = json.loads(sys.argv[1])
+    loader = Loader(paths, {"x": FixedLen()}, 16, World(rank, size), "global")
+    if resume:
+        loader.load_state_dict(json.load(open(folder + "/state")))
+    rows = []
+    for step, batch in enumerate(loader, start=1):
+        rows += batch["x"][batch["valid"]].tolist()
+        if step % 5 == 0:
+            with files.publish(f"{folder}/{rank}-{size}", exists="replace") as f:
+                f.write(json.dumps([rows, loader.receipt()]).encode())
+            if rank == 0 and not resume:
+                with files.publish(f"{folder}/state", exists="replace") as f:
+                    f.write(json.dumps(loader.state_dict()).encode())
+        if step == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    with files.publish(f"{folder}/{rank}-{size}", exists="replace") as f:
+        f.write(json.dumps([rows, loader.receipt()]).encode())
+"""
+
+
+@pytest.mark.parametrize("later", [2, 5])
+def test_killed_ranks_resumed_by_fewer_and_by_more(later: int, paths: list[str], tmp_path: Path) -> None:
+    script = textwrap.dedent(KILLED)
+
+    def run(size: int, *, kill_at: int, resume: bool) -> None:
+        arguments = [json.dumps([paths, rank, size, kill_at, resume, str(tmp_path)]) for rank in range(size)]
+        workers = [subprocess.Popen([sys.executable, "-c", script, one]) for one in arguments]
+        want = -signal.SIGKILL if kill_at else 0
+        assert [worker.wait(60) for worker in workers] == [want] * size
+
+    run(3, kill_at=23, resume=False)
+    run(later, kill_at=0, resume=True)
+    rows: list[int] = []
+    receipts = []
+    for name in sorted(os.listdir(tmp_path)):
+        if name != "state":
+            some, receipt = json.loads((tmp_path / name).read_text())
+            rows += some
+            receipts.append(plan.Receipt.from_dict(receipt))
+    assert sorted(rows) == list(range(RECORDS))
+    assert plan.audit(receipts, epochs=[0]).ok
+
+
+def test_many_shards_under_a_small_limit(tmp_path: Path) -> None:
+    script = """
+        import os, sys
+        from shardkeep import files
+        from shardkeep.loader import Loader
+        from shardkeep.tfrecord import FixedLen, ShardWriter
+        from shardkeep.world import World
+
+        budget = files.budget()
+        assert budget.limit + budget.reserve == 64, budget
+        loader = Loader(sys.argv[1] + "/*.tfrecord", {"x": FixedLen()}, 50, World(), "global", threads=4)
+        rows, most = [], 0
+        for batch in loader:
+            rows += batch["x"][batch["valid"]].tolist()
+            most = max(most, len(os.listdir("/proc/self/fd")))
+        assert sorted(rows) == list(range(2000)), len(rows)
+        assert most < 64, most
+        assert files.budget().peak <= budget.limit
+    """
+    for i in range(20):
+        with ShardWriter(tmp_path / (f"{i:02d}-" + "{shard:02d}.tfrecord"), shards=25) as w:
+            for j in range(100):
+                w.write_example({"x": i * 100 + j})
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    assert run_script(script, str(tmp_path), preexec_fn=limited).returncode == 0
+
+
+def test_ctrl_c_leaves_the_loader_usable(paths: list[str]) -> None:
+    script = """
+        import os, signal, sys, threading, time
+        from shardkeep.loader import Loader
+        from shardkeep.tfrecord import FixedLen
+        from shardkeep.world import World
+
+        threads = len(os.listdir("/proc/self/task"))
+        loader = Loader(sys.argv[1:], {"x": FixedLen()}, 16, World(), "global", threads=2)
+        rows = []
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        batches = iter(loader)
+        try:
+            for batch in batches:
+                rows += batch["x"][batch["valid"]].tolist()
+                time.sleep(0.01)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        rows += [x for b in batches for x in b["x"][b["valid"]].tolist()]
+        assert len(set(rows)) >= 3000 - 16, len(set(rows))
+        del batches, loader
+        assert len(os.listdir("/proc/self/task")) == threads
+    """
+    done = run_script(script, *paths, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_hostile_lengths_under_an_address_space_limit(tmp_path: Path) -> None:
+    """A claimed length is never allocated: 2 GiB of address space are enough for any claim."""
+    import struct
+
+    from shardkeep._core import masked_crc32c
+
+    def header(length: int) -> bytes:
+        raw = struct.pack("<Q", length)
+        return raw + struct.pack("<I", masked_crc32c(raw))
+
+    for i, claim in enumerate([1 << 35, 1 << 40, (1 << 64) - 1, (1 << 64) - 16]):
+        (tmp_path / f"{i}.tfrecord").write_bytes(header(claim) + b"x" * 1000)
+    script = """
+        import resource, sys
+        from shardkeep.errors import TruncatedFileError
+        from shardkeep.loader import Loader
+        from shardkeep.tfrecord import Reader
+        from shardkeep.world import World
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+        for path in sys.argv[1:]:
+            for work in (lambda p: list(Reader(p)), lambda p: Reader(p)[0], lambda p: Loader(p)):
+                try:
+                    work(path)
+                except TruncatedFileError:
+                    continue
+                raise SystemExit(path)
+    """
+    files = sorted(str(path) for path in tmp_path.iterdir())
+    assert run_script(script, *files).returncode == 0
+
+
+def test_killed_while_writing_leaves_no_name(tmp_path: Path) -> None:
+    script = """
+        import sys
+        from shardkeep.tfrecord import ShardWriter
+        w = ShardWriter(sys.argv[1] + "/{shard}.tfrecord", shards=3)
+        i = 0
+        while True:
+            w.write(b"x" * 100_000)
+            i += 1
+            if i == 50:
+                print("writing", flush=True)
+    """
+    worker = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "writing\n"
+    time.sleep(0.05)
+    worker.kill()
+    worker.wait(30)
+    worker.stdout.close()
+    assert not list(tmp_path.glob("*.tfrecord"))
+    with ShardWriter(tmp_path / "{shard}.tfrecord", shards=3) as w:
+        w.write(b"again")
+    # The next writer also sweeps what the dead one left.
+    left = [name for name in os.listdir(tmp_path) if not name.endswith(".lock")]
+    assert sorted(left) == ["0.tfrecord", "1.tfrecord", "2.tfrecord"]

@@ -1,0 +1,396 @@
+"""The audit: true for every honest history, false for every other one, fast for the largest."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.errors import PlanError
+from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
+
+DATA = Dataset("c0ffee", 100, ("a", "b"), (60, 40))
+_ids = iter(range(10**9))
+
+
+def receipt(rank: int, size: int, *segments: tuple[int, int, int], batch: int = 5, **changes) -> Receipt:  # type: ignore[no-untyped-def]
+    made = Receipt(
+        id=f"{next(_ids):032x}",
+        rank=rank,
+        world_size=size,
+        batch_size=batch,
+        remainder="mask",
+        dataset=DATA,
+        shuffle=False,
+        seed=0,
+        segments=tuple(Segment(*s) for s in segments),
+    )
+    return replace(made, **changes)
+
+
+def run(size: int, *segments: tuple[int, int, int], batch: int = 5, **changes) -> list[Receipt]:  # type: ignore[no-untyped-def]
+    return [receipt(rank, size, *segments, batch=batch, **changes) for rank in range(size)]
+
+
+# -- honest histories -------------------------------------------------------------------------------
+
+
+def test_two_whole_epochs() -> None:
+    report = audit(run(4, (0, 0, 5), (1, 0, 5)))
+    assert report.ok
+    assert [e.delivered for e in report.epochs] == [100, 100]
+    assert str(report).splitlines() == [
+        "epoch 0: ok, 100 of 100 records delivered",
+        "epoch 1: ok, 100 of 100 records delivered",
+    ]
+
+
+def test_taken_over_by_another_world() -> None:
+    assert audit([*run(4, (0, 0, 3)), *run(3, (0, 60, 2), (1, 0, 3), batch=9), *run(1, (1, 81, 4))]).ok
+
+
+def test_dicts_as_they_come_out_of_json() -> None:
+    assert audit(json.loads(json.dumps([r.to_dict() for r in run(2, (0, 0, 10))]))).ok
+
+
+def test_the_longest_of_a_loaders_receipts_counts() -> None:
+    final = run(2, (0, 0, 10), (1, 0, 10))
+    early = [replace(r, segments=(Segment(0, 0, 3),)) for r in final]
+    first = [replace(r, segments=()) for r in final]
+    for order in ([*early, *final, *first], [*final, *first, *early]):
+        report = audit(order)
+        assert report.ok
+        assert report.receipts == 2
+
+
+def test_a_dropped_rest_is_named_and_no_fault() -> None:
+    report = audit(run(3, (0, 0, 4), batch=8, remainder="drop"))
+    (epoch,) = report.epochs
+    assert report.ok
+    assert (epoch.delivered, epoch.dropped.first, epoch.lost.records) == (96, ((96, 100),), 0)
+    assert "4 dropped" in str(report)
+
+
+def test_everything_may_be_dropped() -> None:
+    report = audit(run(3, (0, 0, 0), batch=50, remainder="drop"))
+    assert report.ok
+    assert report.epochs[0].dropped.records == 100
+
+
+def test_a_rest_is_not_dropped_before_all_other_steps_are_made() -> None:
+    report = audit(run(3, (0, 0, 3), batch=8, remainder="drop"))
+    assert not report.ok
+    assert report.epochs[0].lost.first == ((72, 100),)
+
+
+def test_more_ranks_than_records() -> None:
+    assert audit(run(250, (0, 0, 1))).ok
+
+
+def test_a_data_set_without_records() -> None:
+    assert audit(run(2, (0, 0, 0), dataset=Dataset("nothing", 0))).ok
+
+
+def test_an_epoch_that_has_only_been_opened_is_no_fault() -> None:
+    report = audit(run(2, (0, 0, 10), (1, 0, 0)))
+    assert report.ok
+    assert [e.epoch for e in report.epochs] == [0]
+
+
+def test_an_epoch_under_way_is_incomplete_unless_others_are_asked_for() -> None:
+    receipts = run(2, (0, 0, 10), (1, 0, 4))
+    report = audit(receipts)
+    assert not report.ok
+    assert report.epochs[1].under_way
+    assert report.epochs[1].lost.first == ((40, 100),)
+    assert "epoch 1: incomplete, 40 of 100 records delivered, 60 lost (first: a record 40)" in str(report)
+    assert audit(receipts, epochs=[0]).ok
+
+
+# -- others -----------------------------------------------------------------------------------------
+
+
+def test_no_receipts_prove_nothing() -> None:
+    assert not audit([]).ok
+    assert not audit(run(2)).ok
+    assert not audit([], epochs=[]).ok
+    assert not audit(run(2, (0, 0, 10)), epochs=[]).ok
+
+
+def test_a_missing_rank_is_named_with_its_records() -> None:
+    receipts = run(4, (0, 0, 5))
+    del receipts[2]
+    report = audit(receipts)
+    (epoch,) = report.epochs
+    assert not report.ok
+    assert epoch.lost.first == ((10, 15), (30, 35), (50, 55), (70, 75), (90, 95))
+    assert [str(name) for name in epoch.lost_names] == [f"a record {k}" for k in range(10, 15)]
+    assert "rank 2 of 4 left no receipt" in epoch.problems[0]
+    assert not epoch.under_way
+
+
+def test_ranks_that_stopped_at_different_steps() -> None:
+    receipts = run(4, (0, 0, 5))
+    receipts[1] = replace(receipts[1], segments=(Segment(0, 0, 3),))
+    (epoch,) = audit(receipts).epochs
+    assert epoch.lost.first == ((65, 70), (85, 90))
+    assert "rank 1 made fewer than the 5 steps" in epoch.problems[0]
+
+
+def test_a_run_resumed_from_an_older_checkpoint() -> None:
+    report = audit([*run(2, (0, 0, 6)), *run(3, (0, 40, 4))])
+    (epoch,) = report.epochs
+    assert epoch.repeated.first == ((40, 60),)
+    assert epoch.lost.records == 0
+    assert [str(name) for name in epoch.repeated_names[:2]] == ["a record 40", "a record 41"]
+    (problem,) = epoch.problems
+    assert "both delivered positions 40 to 59" in problem
+    assert "older than the receipts" in problem
+
+
+def test_two_runs_that_did_the_same() -> None:
+    (epoch,) = audit([*run(2, (0, 0, 10)), *run(2, (0, 0, 2))]).epochs
+    assert epoch.repeated.first == ((0, 20),)
+    assert "two runs from position 0" in epoch.problems[0]
+
+
+def test_a_run_whose_receipts_are_gone() -> None:
+    report = audit(run(2, (0, 60, 4)))
+    assert report.epochs[0].lost.first == ((0, 60),)
+    assert not report.epochs[0].under_way
+
+
+def test_an_epoch_that_nobody_speaks_of() -> None:
+    report = audit(run(2, (2, 0, 10), (5, 0, 10)))
+    assert not report.ok
+    assert "epoch 0-1, 3-4" in report.problems[0]
+    assert audit(run(2, (2, 0, 10)), epochs=[2]).ok
+    assert not audit(run(2, (2, 0, 10)), epochs=[1, 2]).ok
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seed": 1}, "different seeds"),
+        ({"shuffle": "global"}, "different shuffles"),
+        ({"dataset": replace(DATA, fingerprint="tea")}, "different data sets"),
+        ({"order_version": 2}, "different order versions"),
+        ({"remainder": "short"}, "remainder='mask' and 'short'"),
+        ({"batch_size": 10}, "batch size 10"),
+        ({"world_size": 3}, "world size 3"),
+    ],
+)
+def test_ranks_that_were_set_up_differently(changes, words) -> None:  # type: ignore[no-untyped-def]
+    receipts = run(2, (0, 0, 10))
+    receipts[1] = replace(receipts[1], **changes)
+    report = audit(receipts)
+    assert not report.ok
+    assert words in "\n".join([*report.problems, *report.epochs[0].problems])
+
+
+def test_block_sizes_matter_only_for_blocks() -> None:
+    receipts = run(2, (0, 0, 10))
+    assert audit([receipts[0], replace(receipts[1], block_records=7)]).ok
+    receipts = run(2, (0, 0, 10), shuffle="blocks")
+    assert not audit([receipts[0], replace(receipts[1], block_records=7)]).ok
+
+
+def test_receipts_with_one_id_that_contradict_each_other() -> None:
+    receipts = run(2, (0, 0, 10))
+    report = audit([*receipts, replace(receipts[0], segments=(Segment(0, 50, 1),))])
+    assert "contradict" in report.problems[0]
+    report = audit([receipts[0], replace(receipts[1], id=receipts[0].id)])
+    assert "rank 0 and rank 1" in report.problems[0]
+
+
+def test_more_steps_than_there_are() -> None:
+    report = audit(run(2, (0, 0, 11)))
+    assert "claim more than the 10 steps" in report.epochs[0].problems[0]
+
+
+def test_lost_records_are_named_through_the_shuffle() -> None:
+    receipts = run(4, (3, 0, 5), shuffle="global", seed=8)
+    (epoch,) = audit(receipts[1:], epochs=[3]).epochs
+    records = epoch_order(100, shuffle="global", seed=8, epoch=3).records_at(range(5))
+    shard, index = ShardTable(DATA.counts).locate(records)
+    assert [(n.record, n.shard, n.index) for n in epoch.lost_names] == [
+        (r, DATA.shards[s], i) for r, s, i in zip(records, shard, index, strict=True)
+    ]
+
+
+def test_without_a_shard_table_numbers_are_given() -> None:
+    receipts = run(4, (0, 0, 5), dataset=Dataset("c0ffee", 100))
+    assert str(audit(receipts[1:]).epochs[0].lost_names[0]) == "record 0"
+    # One receipt with a table is enough.
+    receipts[3] = replace(receipts[3], dataset=DATA)
+    assert str(audit(receipts[1:]).epochs[0].lost_names[0]) == "a record 0"
+
+
+def test_an_order_from_the_future_is_counted_but_not_named() -> None:
+    report = audit(run(4, (0, 0, 5), order_version=2))
+    assert report.ok
+    (epoch,) = audit(run(4, (0, 0, 5), order_version=2)[1:]).epochs
+    assert epoch.lost.records == 25
+    assert epoch.lost_names == ()
+
+
+def test_many_problems_are_few_lines() -> None:
+    receipts = [r for start in range(0, 100, 2) for r in run(2, (0, start, 1))]
+    (epoch,) = audit(receipts).epochs
+    assert len(epoch.problems) == 8
+    assert "more problems" in epoch.problems[-1]
+
+
+def test_a_malformed_receipt_is_named() -> None:
+    with pytest.raises(PlanError, match="receipt 1: receipt has no id"):
+        audit([run(1)[0], {k: v for k, v in run(1)[0].to_dict().items() if k != "id"}])
+    with pytest.raises(PlanError, match="epoch=-1"):
+        audit([], epochs=[-1])
+
+
+def test_the_report_as_json() -> None:
+    report = audit(run(4, (0, 0, 5))[1:])
+    data = json.loads(json.dumps(report.to_dict()))
+    assert data["ok"] is data["epochs"][0]["ok"] is False
+    assert data["epochs"][0]["lost"]["records"] == 25
+    assert data["epochs"][0]["lost_names"][0] == {"record": 0, "shard": "a", "index": 0}
+
+
+# -- size -------------------------------------------------------------------------------------------
+
+BIG = Dataset("big", 10**10)
+
+
+def big(*steps: int) -> list[Receipt]:
+    return [
+        receipt(rank, 16_384, (0, 0, n), batch=64, dataset=BIG, shuffle="global")
+        for rank, n in enumerate(steps)
+    ]
+
+
+@pytest.mark.parametrize("lacking", [(), (5000,), tuple(range(0, 16_384, 64))])
+def test_16_384_ranks_and_ten_milliard_records(lacking: tuple[int, ...]) -> None:
+    steps = EpochPlan(10**10, 0, 16_384, 64, "mask").steps
+    receipts = [r for r in big(*[steps] * 16_384) if r.rank not in set(lacking)]
+    begin = time.monotonic()
+    report = audit(receipts)
+    assert report.ok is not bool(lacking)
+    assert report.epochs[0].lost.records == pytest.approx(10**10 * len(lacking) / 16_384, rel=1e-3)
+    assert time.monotonic() - begin < 20
+
+
+def test_ranks_all_at_different_steps() -> None:
+    made = np.random.default_rng(0).integers(90, 110, 16_384).tolist()
+    (epoch,) = audit(big(*made)).epochs
+    assert epoch.delivered == sum(made) * 64
+
+
+def test_hostile_numbers_cost_nothing() -> None:
+    segments = [(2**60, 0, 2**60), (0, 2**59, 1)]
+    report = audit([receipt(0, 2**24, *segments, batch=2**31 - 1, dataset=Dataset("x", 2**60))])
+    assert not report.ok
+
+
+# -- any history ------------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[int], list[Receipt]]:
+    """Return shard sizes, and the receipts of runs that were killed at any step and resumed at any size."""
+    counts = draw(st.lists(st.integers(0, 25), min_size=1, max_size=6))
+    records = sum(counts)
+    shuffle = draw(st.sampled_from([False, "global", "blocks"]))
+    data = Dataset("any", records, tuple(f"s{k}" for k in range(len(counts))), tuple(counts))
+    fixed = {
+        "dataset": data,
+        "shuffle": shuffle,
+        "seed": draw(st.integers(0, 2**64 - 1)),
+        "block_records": draw(st.integers(1, 9)),
+        "window_blocks": draw(st.integers(1, 3)),
+        "remainder": draw(st.sampled_from(["mask", "short", "drop"])),
+    }
+    last_epoch = draw(st.integers(0, 1))
+    epoch = position = 0
+    receipts: list[Receipt] = []
+    while epoch <= last_epoch:
+        size, batch = draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        life = draw(st.integers(1, 8)) if len(receipts) < 20 else 10**6
+        segments: list[tuple[int, int, int]] = []
+        while epoch <= last_epoch and life > 0:
+            plan = EpochPlan(records, position, size, batch, fixed["remainder"])
+            steps = min(life, plan.steps)
+            segments.append((epoch, position, steps))
+            life -= steps
+            if steps < plan.steps:
+                position = plan.position_after(steps)
+            else:
+                epoch, position = epoch + 1, 0
+        receipts += run(size, *segments, batch=batch, **fixed)
+    return counts, receipts
+
+
+def delivered(receipts: list[Receipt]) -> dict[int, list[int]]:
+    """Replay the receipts one record at a time."""
+    seen: dict[int, list[int]] = {}
+    for r in receipts:
+        for s in r.segments:
+            plan = EpochPlan(r.dataset.records, s.start, r.world_size, r.batch_size, r.remainder)
+            order = epoch_order(
+                r.dataset.records,
+                shuffle=r.shuffle,
+                seed=r.seed,
+                epoch=s.epoch,
+                block_records=r.block_records,
+                window_blocks=r.window_blocks,
+            )
+            starts, stops = plan.rank_spans(0, s.steps, r.rank)
+            for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+                seen.setdefault(s.epoch, []).extend(order.records_at(np.arange(start, stop)).tolist())
+    return seen
+
+
+@given(histories())
+def test_killed_and_resumed_anywhere_every_record_comes_once(
+    history: tuple[list[int], list[Receipt]],
+) -> None:
+    counts, receipts = history
+    report = audit(receipts)
+    assert report.ok, str(report)
+    for epoch in report.epochs:
+        records = sorted(delivered(receipts).get(epoch.epoch, []))
+        assert len(records) == len(set(records)) == epoch.delivered
+        if receipts[0].remainder == "drop":
+            assert epoch.delivered + epoch.dropped.records == sum(counts)
+        else:
+            assert records == list(range(sum(counts)))
+
+
+@given(histories(), st.data())
+def test_a_history_that_was_tampered_with_is_never_ok(
+    history: tuple[list[int], list[Receipt]], data: st.DataObject
+) -> None:
+    _, receipts = history
+    working = [(i, k) for i, r in enumerate(receipts) for k, s in enumerate(r.segments) if s.steps > 0]
+    if not working:
+        return
+    i, k = data.draw(st.sampled_from(working))
+    one = receipts[i]
+    segments = list(one.segments)
+    match data.draw(st.sampled_from(["shorten", "lengthen", "duplicate", "remove segment", "remove rank"])):
+        case "shorten":
+            segments[k] = replace(segments[k], steps=data.draw(st.integers(0, segments[k].steps - 1)))
+        case "lengthen":
+            segments[k] = replace(segments[k], steps=segments[k].steps + data.draw(st.integers(1, 3)))
+        case "duplicate":
+            segments.insert(k, segments[k])
+        case "remove segment":
+            del segments[k]
+        case "remove rank":
+            assert not audit([*receipts[:i], *receipts[i + 1 :]]).ok
+            return
+    assert not audit([*receipts[:i], replace(one, segments=tuple(segments)), *receipts[i + 1 :]]).ok

@@ -1,0 +1,68 @@
+"""Counting by combs equals counting one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.plan.coverage import Combs, RangeSet, measure
+
+COMBS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 8), st.integers(0, 25)), max_size=6
+)
+
+
+def table(rows) -> Combs:  # type: ignore[no-untyped-def]
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
+    return Combs(*columns)
+
+
+def ranges(chosen: np.ndarray) -> RangeSet:
+    edges = np.diff(np.concatenate([[0], chosen.astype(int), [0]]))
+    pairs = list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
+    return RangeSet(int(chosen.sum()), len(pairs), tuple(pairs))
+
+
+@given(COMBS, st.integers(0, 80), st.integers(0, 80), st.sampled_from([1, 3, 2**21]))
+def test_it_counts_what_a_tally_counts(rows, records: int, border: int, piece: int) -> None:  # type: ignore[no-untyped-def]
+    border = min(border, records)
+    depth = np.zeros(400, dtype=int)
+    for start, stride, count, length in rows:
+        for k in range(count):
+            depth[start + k * stride : start + k * stride + length] += 1
+    depth = depth[:records]
+    before = np.arange(records) < border
+    found = measure(table(rows), records, dropped_from=border, piece=piece)
+    assert found.delivered == int((depth > 0).sum())
+    assert found.lost == ranges((depth == 0) & before)
+    assert found.dropped == ranges((depth == 0) & ~before)
+    assert found.repeated == ranges(depth > 1)
+
+
+@pytest.mark.parametrize("piece", [50, 2**21])
+def test_only_the_first_ranges_are_kept(piece: int) -> None:
+    found = measure(table([(0, 10, 1000, 9)]), 10_000, piece=piece)
+    assert (found.lost.records, found.lost.ranges) == (1000, 1000)
+    assert found.lost.first == tuple((10 * k + 9, 10 * k + 10) for k in range(64))
+
+
+def test_memory_stays_bounded_for_very_many_intervals() -> None:
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        found = measure(table([(0, 4, 1_000_000, 2)]), 4_000_000, piece=50_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.delivered, found.lost.ranges) == (2_000_000, 1_000_000)
+    assert peak < 20_000_000
+
+
+def test_range_sets() -> None:
+    assert RangeSet.of(3, 3) == RangeSet()
+    assert RangeSet.of(3, 5) == RangeSet(2, 1, ((3, 5),))
+    assert RangeSet(9, 2, ((0, 2), (5, 12))).leading(4) == [0, 1, 5, 6]
+    assert RangeSet().leading(4) == []

@@ -1,0 +1,152 @@
+"""Receipts: small, read back as written, and no other way."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.errors import PlanError
+from shardkeep.plan import Dataset, Receipt, Segment, SegmentLog
+
+RECEIPT = Receipt(
+    id="0123456789abcdef" * 2,
+    rank=3,
+    world_size=8,
+    batch_size=64,
+    remainder="mask",
+    dataset=Dataset("sha256:c0ffee", 1000, ("a.tfrecord", "b.tfrecord"), (600, 400)),
+    shuffle="global",
+    seed=2**64 - 1,
+    segments=(Segment(0, 0, 2), Segment(1, 512, 1)),
+)
+
+
+@pytest.mark.parametrize(
+    "receipt",
+    [
+        RECEIPT,
+        replace(RECEIPT, shuffle=False, segments=()),
+        replace(RECEIPT, shuffle="blocks", block_records=7, window_blocks=9),
+        replace(RECEIPT, dataset=Dataset("x", 1000)),
+    ],
+)
+def test_it_is_read_back_as_written(receipt: Receipt) -> None:
+    assert Receipt.from_dict(json.loads(json.dumps(receipt.to_dict()))) == receipt
+
+
+def test_it_is_small() -> None:
+    days = replace(RECEIPT, segments=tuple(Segment(epoch, 0, 10**9) for epoch in range(10)))
+    assert len(json.dumps(RECEIPT.to_dict())) < 600
+    assert len(json.dumps(days.to_dict())) < 1200
+
+
+def put(data, path, value):  # type: ignore[no-untyped-def]
+    data = copy.deepcopy(data)
+    *parents, key = path
+    inner = data
+    for parent in parents:
+        inner = inner[parent]
+    inner[key] = value
+    return data
+
+
+INTEGERS = [
+    ("receipt_version",),
+    ("rank",),
+    ("world_size",),
+    ("batch_size",),
+    ("seed",),
+    ("block_records",),
+    ("window_blocks",),
+    ("order_version",),
+    ("dataset", "records"),
+    ("segments", 1, "epoch"),
+    ("segments", 1, "start"),
+    ("segments", 1, "steps"),
+]
+
+
+@pytest.mark.parametrize("path", INTEGERS)
+@pytest.mark.parametrize("value", [-1, 2**70, 1.0, True, None, "1", [], {}])
+def test_a_wrong_number_is_named(path, value) -> None:  # type: ignore[no-untyped-def]
+    named = path[-1] if len(path) < 3 else rf"segments\[1\].{path[-1]}"
+    with pytest.raises(PlanError, match=named):
+        Receipt.from_dict(put(RECEIPT.to_dict(), path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("id",), "xyz", "id='xyz'"),
+        (("id",), "0123456789ABCDEF" * 2, "id="),
+        (("id",), 5, "id=5"),
+        (("rank",), 8, "rank=8, wanted a whole number from 0 to 7"),
+        (("remainder",), "pad", "remainder='pad'"),
+        (("remainder",), ["mask"], "remainder="),
+        (("shuffle",), True, "shuffle=True"),
+        (("shuffle",), 0, "shuffle=0"),
+        (("dataset",), [], "dataset is a list"),
+        (("dataset", "fingerprint"), "", "dataset.fingerprint"),
+        (("dataset", "shards"), "ab", "dataset.shards"),
+        (("dataset", "shards"), ["a"], "1 dataset.shards and 2 dataset.counts"),
+        (("dataset", "shards"), ["a", 1], r"dataset.shards\[1\]"),
+        (("dataset", "counts"), [600, "400"], r"dataset.counts\[1\]"),
+        (("dataset", "counts"), [600, -1], r"dataset.counts\[1\]"),
+        (("dataset", "counts"), [600, True], r"dataset.counts\[1\]"),
+        (("dataset", "counts"), [600, 401], "add up to 1001"),
+        (("dataset", "more"), 1, "unknown key dataset.more"),
+        (("segments",), None, "segments=None"),
+        (("segments",), [5], r"segments\[0\] is a int"),
+        (("segments", 0, "start"), 1001, r"segments\[0\].start=1001"),
+        (("segments", 0, "rank"), 1, r"unknown key segments\[0\].rank"),
+        (("skipped",), [], "unknown key skipped"),
+        (("receipt_version",), 2, "update shardkeep"),
+    ],
+)
+def test_anything_else_that_is_wrong_is_named(path, value, words) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(PlanError, match=words) as caught:
+        Receipt.from_dict(put(RECEIPT.to_dict(), path, value))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", list(RECEIPT.to_dict()))
+def test_a_missing_key_is_named(key: str) -> None:
+    data = RECEIPT.to_dict()
+    del data[key]
+    with pytest.raises(PlanError, match=f"no {key}"):
+        Receipt.from_dict(data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(list(RECEIPT.to_dict())), JSON)
+def test_no_input_makes_another_error(key: str, value: object) -> None:
+    for data in (value, put(RECEIPT.to_dict(), (key,), value)):
+        try:
+            assert isinstance(Receipt.from_dict(data), Receipt)  # type: ignore[arg-type]
+        except PlanError as error:
+            assert len(str(error)) < 300
+
+
+def test_the_log_counts_what_is_handed_out() -> None:
+    log = SegmentLog()
+    assert log.segments == ()
+    with pytest.raises(PlanError, match="begin"):
+        log.delivered()
+    log.begin(epoch=2, start=100)
+    log.delivered()
+    early = log.segments
+    log.delivered(3)
+    log.begin(epoch=3, start=0)
+    assert early == (Segment(2, 100, 1),)
+    assert log.segments == (Segment(2, 100, 4), Segment(3, 0, 0))

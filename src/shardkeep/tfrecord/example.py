@@ -78,7 +78,7 @@ def _feature(name: str, value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "SUO":
         items = array.ravel().tolist()
-        if not items or not isinstance(items[0], (bytes, bytearray, str)):
+        if array.dtype.kind == "O" and not (items and isinstance(items[0], (bytes, bytearray, str))):
             raise _unfit(name, value)
         return _bytes_list(name, items)
     if array.size == 0 and isinstance(value, (list, tuple)):

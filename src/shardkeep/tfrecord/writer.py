@@ -91,7 +91,8 @@ class Writer:
         Of the whole file. Such a file has no random access.
     exists : {"fail", "replace", "append"}
         What to do if the file is there. "append" continues it (and makes it if it is not there); a torn
-        tail that a killed writer left is cut off first.
+        tail that a killed writer left is cut off first. A gzip file gets another member; a zlib file is
+        refused, since TensorFlow would not see what was appended.
 
     Raises
     ------
@@ -235,6 +236,12 @@ def _open_to_append(path: str, compression: Any) -> int:
             if found != compression:
                 raise PlanError(
                     f"{path}: the file has compression={found!r}, the writer {compression!r}: give the same",
+                    path=path,
+                )
+            if compression == "zlib":
+                # TensorFlow reads the first of several zlib streams and calls it the end.
+                raise PlanError(
+                    f"{path}: nothing is appended to a zlib file, TensorFlow would not see it; use gzip",
                     path=path,
                 )
             if compression is None:

@@ -54,6 +54,7 @@ def test_what_python_values_become() -> None:
                 "float64": np.array([0.1]),
                 "S": np.array([b"x", b"yy"]),
                 "none": np.array([], "int64"),
+                "no bytes": np.array([], "S"),
             }
         )
     )
@@ -69,6 +70,7 @@ def test_what_python_values_become() -> None:
     assert back["float64"].tolist() == [np.float32(0.1)]
     assert back["S"] == [b"x", b"yy"]
     assert len(back["none"]) == 0
+    assert back["no bytes"] == []
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,15 @@ def test_append_to_a_compressed_file_adds_a_member(tmp_path: Path) -> None:
         Writer(path, exists="append", compression="gzip")
 
 
+def test_nothing_is_appended_to_a_zlib_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with Writer(path, exists="append", compression="zlib") as w:
+        w.write(b"1")
+    with pytest.raises(PlanError, match="TensorFlow would not see"):
+        Writer(path, exists="append", compression="zlib")
+    assert list(Reader(path)) == [b"1"]
+
+
 def test_a_missing_folder(tmp_path: Path) -> None:
     for mode in ("fail", "append"):
         with pytest.raises(NotFoundError):

@@ -202,9 +202,13 @@ class LockTimeoutError(LockError, TimeoutError):
 class DurabilityError(ShardkeepError, OSError):
     """Bytes could not be written or synced: full disk, quota, no permission, I/O error."""
 
+    exit_code = 2
+
 
 class BudgetError(ShardkeepError, OSError):
     """The descriptor budget of the process cannot serve the request."""
+
+    exit_code = 2
 
 
 class CollectorError(ShardkeepError):

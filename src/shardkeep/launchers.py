@@ -42,9 +42,11 @@ class Claim:
             return True
         if not self.nests or self.local_size is None or self.size <= outer.size:
             return False
-        # With all of its processes on one machine it knows nothing of the others of `outer`: a forgotten
-        # --nnodes, not nesting.
-        return outer.size == 1 or self.size > self.local_size
+        if outer.manages:
+            # Nodes may differ, but each process of `outer` has started at least one. A launcher that has all
+            # of its processes here knows nothing of the others of `outer`: a forgotten --nnodes.
+            return self.size >= self.local_size + outer.size - 1
+        return self.size == self.local_size * outer.size
 
     def agrees(self, other: Claim) -> bool:
         """Tell whether both give the same rank and size."""

@@ -159,6 +159,12 @@ def test_two_runs_that_did_the_same() -> None:
     assert "two runs from position 0" in epoch.problems[0]
 
 
+def test_a_step_without_rows_that_was_made_twice() -> None:
+    first, second = run(2, (0, 0, 1), dataset=Dataset("one", 1))
+    assert audit([first, second]).ok
+    assert not audit([first, second, replace(first, id="f" * 32)]).ok
+
+
 def test_a_run_whose_receipts_are_gone() -> None:
     report = audit(run(2, (0, 60, 4)))
     assert report.epochs[0].lost.first == ((0, 60),)
@@ -273,15 +279,15 @@ def big(*steps: int) -> list[Receipt]:
     ]
 
 
-@pytest.mark.parametrize("lacking", [(), (5000,), tuple(range(0, 16_384, 64))])
+@pytest.mark.parametrize("lacking", [(), (5000,), tuple(range(0, 16_384, 512))])
 def test_16_384_ranks_and_ten_milliard_records(lacking: tuple[int, ...]) -> None:
     steps = EpochPlan(10**10, 0, 16_384, 64, "mask").steps
     receipts = [r for r in big(*[steps] * 16_384) if r.rank not in set(lacking)]
-    begin = time.monotonic()
+    begin = time.process_time()
     report = audit(receipts)
     assert report.ok is not bool(lacking)
     assert report.epochs[0].lost.records == pytest.approx(10**10 * len(lacking) / 16_384, rel=1e-3)
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 10
 
 
 def test_ranks_all_at_different_steps() -> None:
@@ -292,16 +298,19 @@ def test_ranks_all_at_different_steps() -> None:
 
 def test_hostile_numbers_cost_nothing() -> None:
     segments = [(2**60, 0, 2**60), (0, 2**59, 1)]
-    report = audit([receipt(0, 2**24, *segments, batch=2**31 - 1, dataset=Dataset("x", 2**60))])
+    report = audit([receipt(0, 2**20, *segments, batch=2**31 - 1, dataset=Dataset("x", 2**60))])
     assert not report.ok
+    many = [(k, 0, 1) for k in range(100)]
+    with pytest.raises(PlanError, match="104857600 ranks"):
+        audit([receipt(0, 2**20, *many, dataset=Dataset("x", 2**60))])
 
 
 # -- any history ------------------------------------------------------------------------------------
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[int], list[Receipt]]:
-    """Return shard sizes, and the receipts of runs that were killed at any step and resumed at any size."""
+def histories(draw: st.DrawFn) -> tuple[range, list[Receipt]]:
+    """Return epochs, and the receipts of runs that were killed at any step and resumed at any size."""
     counts = draw(st.lists(st.integers(0, 25), min_size=1, max_size=6))
     records = sum(counts)
     shuffle = draw(st.sampled_from([False, "global", "blocks"]))
@@ -331,7 +340,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[Receipt]]:
             else:
                 epoch, position = epoch + 1, 0
         receipts += run(size, *segments, batch=batch, **fixed)
-    return counts, receipts
+    return range(last_epoch + 1), receipts
 
 
 def delivered(receipts: list[Receipt]) -> dict[int, list[int]]:
@@ -356,32 +365,39 @@ def delivered(receipts: list[Receipt]) -> dict[int, list[int]]:
 
 @given(histories())
 def test_killed_and_resumed_anywhere_every_record_comes_once(
-    history: tuple[list[int], list[Receipt]],
+    history: tuple[range, list[Receipt]],
 ) -> None:
-    counts, receipts = history
+    epochs, receipts = history
+    total = receipts[0].dataset.records
+    assert audit(receipts, epochs=epochs).ok
     report = audit(receipts)
     assert report.ok, str(report)
+    assert [epoch.epoch for epoch in report.epochs] == list(epochs)
     for epoch in report.epochs:
         records = sorted(delivered(receipts).get(epoch.epoch, []))
         assert len(records) == len(set(records)) == epoch.delivered
         if receipts[0].remainder == "drop":
-            assert epoch.delivered + epoch.dropped.records == sum(counts)
+            assert epoch.delivered + epoch.dropped.records == total
         else:
-            assert records == list(range(sum(counts)))
+            assert records == list(range(total))
 
 
 @given(histories(), st.data())
 def test_a_history_that_was_tampered_with_is_never_ok(
-    history: tuple[list[int], list[Receipt]], data: st.DataObject
+    history: tuple[range, list[Receipt]], data: st.DataObject
 ) -> None:
-    _, receipts = history
+    epochs, receipts = history
     working = [(i, k) for i, r in enumerate(receipts) for k, s in enumerate(r.segments) if s.steps > 0]
     if not working:
         return
     i, k = data.draw(st.sampled_from(working))
     one = receipts[i]
     segments = list(one.segments)
-    match data.draw(st.sampled_from(["shorten", "lengthen", "duplicate", "remove segment", "remove rank"])):
+    ways = ["shorten", "duplicate", "remove segment", "remove rank"]
+    if one.remainder != "drop":
+        # Under "drop" a longer segment may be just what another history would have left.
+        ways.append("lengthen")
+    match data.draw(st.sampled_from(ways)):
         case "shorten":
             segments[k] = replace(segments[k], steps=data.draw(st.integers(0, segments[k].steps - 1)))
         case "lengthen":
@@ -391,6 +407,7 @@ def test_a_history_that_was_tampered_with_is_never_ok(
         case "remove segment":
             del segments[k]
         case "remove rank":
-            assert not audit([*receipts[:i], *receipts[i + 1 :]]).ok
+            assert not audit([*receipts[:i], *receipts[i + 1 :]], epochs=epochs).ok
             return
-    assert not audit([*receipts[:i], replace(one, segments=tuple(segments)), *receipts[i + 1 :]]).ok
+    changed = replace(one, segments=tuple(segments))
+    assert not audit([*receipts[:i], changed, *receipts[i + 1 :]], epochs=epochs).ok

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,8 +51,6 @@ def test_only_the_first_ranges_are_kept(piece: int) -> None:
 
 
 def test_memory_stays_bounded_for_very_many_intervals() -> None:
-    import tracemalloc
-
     tracemalloc.start()
     try:
         found = measure(table([(0, 4, 1_000_000, 2)]), 4_000_000, piece=50_000)

@@ -1,0 +1,124 @@
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from shardkeep.files import leftovers, publish
+from shardkeep.files.owner import Owner, _short_hash, boot_time_s, command_line, this_process
+
+ME = this_process()
+
+
+def _leftover(folder, *, host=ME.host, boot=ME.boot, namespace=ME.namespace, pid=0, start=0, age_s=0.0):
+    path = folder / f".a.sk-{host}-{boot}-{namespace}-{pid}-{start}-0123abcd.sktmp"
+    path.write_bytes(b"half")
+    then = time.time() - age_s
+    os.utime(path, (then, then))
+    return path
+
+
+@pytest.fixture
+def dead_pid():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def _sweep(folder):
+    leftovers._next_sweep.clear()
+    return leftovers.sweep(str(folder))
+
+
+def test_the_name_says_who_made_it(tmp_path):
+    name = leftovers.temporary_name("a.h5")
+    assert name.startswith(".a.h5.sk-")
+    assert f"-{os.getpid()}-" in name
+    assert leftovers.is_temporary(name)
+    assert not leftovers.is_temporary("a.sktmp")
+    assert len(os.fsencode(leftovers.temporary_name("é" * 127))) <= 255
+
+
+def test_publishing_sweeps_a_dead_process(tmp_path, dead_pid):
+    path = _leftover(tmp_path, pid=dead_pid, start=5)
+    with publish(tmp_path / "b"):
+        pass
+    assert not path.exists()
+
+
+def test_a_pid_that_was_used_again_is_dead(tmp_path):
+    mine = _leftover(tmp_path, pid=ME.pid, start=ME.start_ticks)
+    assert _sweep(tmp_path) == []
+    mine.unlink()
+    assert _sweep(tmp_path) == []
+    reused = _leftover(tmp_path, pid=ME.pid, start=ME.start_ticks + 1)
+    assert _sweep(tmp_path) == [reused.name]
+
+
+def test_a_zombie_is_dead():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    deadline = time.monotonic() + 10
+    owner = Owner(ME.host, ME.boot, ME.namespace, child.pid, 0)
+    while not owner.is_gone():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    child.wait()
+
+
+def test_other_hosts_are_left_alone(tmp_path, dead_pid):
+    _leftover(tmp_path, host="0badcafe", pid=dead_pid, age_s=1e7)
+    assert _sweep(tmp_path) == []
+
+
+def test_another_container_is_dead_when_its_lock_is_free(tmp_path, dead_pid):
+    path = _leftover(tmp_path, namespace="1", pid=dead_pid, age_s=100)
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert _sweep(tmp_path) == []
+    assert _sweep(tmp_path) == [path.name]
+    _leftover(tmp_path, namespace="1", pid=dead_pid)  # touched just now
+    assert _sweep(tmp_path) == []
+
+
+def test_another_boot_counts_only_if_untouched_since(tmp_path, dead_pid):
+    path = _leftover(tmp_path, boot="0", pid=dead_pid, age_s=time.time() - boot_time_s() - 10)
+    assert _sweep(tmp_path) == []
+    path.unlink()
+    path = _leftover(tmp_path, boot="0", pid=dead_pid, age_s=time.time() - boot_time_s() + 1000)
+    assert _sweep(tmp_path) == [path.name]
+
+
+def test_files_that_are_not_ours_stay(tmp_path):
+    for name in (".a.sktmp", ".a.sk-x.sktmp", "a.tmp", ".nfs0001"):
+        (tmp_path / name).write_bytes(b"")
+    assert _sweep(tmp_path) == []
+    assert leftovers.remove_all(str(tmp_path)) == []
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_remove_all_asks_nobody(tmp_path):
+    path = _leftover(tmp_path, host="0badcafe", pid=1)
+    assert leftovers.remove_all(str(tmp_path)) == [path.name]
+
+
+def test_a_huge_folder_is_not_listed_every_time(tmp_path, monkeypatch, dead_pid):
+    clock = iter([0.0, 1.0, 2.0, 20.9, 21.1, 21.1])
+    monkeypatch.setattr(leftovers.time, "monotonic", lambda: next(clock))
+    leftovers._next_sweep.clear()
+    assert leftovers.sweep(str(tmp_path)) == []
+    path = _leftover(tmp_path, pid=dead_pid)
+    assert leftovers.sweep(str(tmp_path)) == []
+    assert leftovers.sweep(str(tmp_path)) == []
+    assert leftovers.sweep(str(tmp_path)) == [path.name]
+    leftovers._next_sweep.clear()
+
+
+def test_this_process_and_its_command():
+    assert ME.pid == os.getpid()
+    assert ME.host == _short_hash(socket.gethostname())
+    assert not ME.is_gone()
+    assert 0 < boot_time_s() < time.time()
+    assert "pytest" in command_line()

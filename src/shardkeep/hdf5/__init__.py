@@ -1,0 +1,9 @@
+"""HDF5 written by many processes: one file per worker, one merged result."""
+
+from shardkeep.hdf5.merge import MergeReport, merge
+from shardkeep.hdf5.merge_plan import MergePlan, plan_merge
+from shardkeep.hdf5.receipts import receipts
+from shardkeep.hdf5.rollback import rollback
+from shardkeep.hdf5.worker_file import WorkerFile
+
+__all__ = ["MergePlan", "MergeReport", "WorkerFile", "merge", "plan_merge", "receipts", "rollback"]

@@ -1,0 +1,99 @@
+"""What a sealed segment says about itself, in its dataset ``_commit`` (JSON text).
+
+::
+
+    {"format": 1, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
+     "incarnation": "9f…", "host": "node7", "pid": 4711, "created": 1764283902.5,
+     "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32": "5a6b7c8d"}},
+     "receipt": {…} or null,
+     "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>}}
+
+``first_row`` counts the rows of that rank before this segment; ``crc32`` is
+`shardkeep.hdf5.rows.content_crc` of the segment's rows. ``receipts`` names every Loader since the
+first segment, so that the newest segment of a rank is enough to find all receipts that stand.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, FormatError
+
+__all__ = ["COMMIT", "CommitRecord", "DatasetRecord", "read_record", "write_record"]
+
+COMMIT = "_commit"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """The rows of one dataset in one segment."""
+
+    first_row: int
+    rows: int
+    crc32: str
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """The commit that sealed a segment."""
+
+    rank: int
+    world_size: int
+    sequence: int
+    step: int
+    incarnation: str
+    host: str
+    pid: int
+    created: float
+    datasets: dict[str, DatasetRecord]
+    receipt: dict[str, Any] | None = None
+    receipts: dict[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the text that the file holds."""
+        return json.dumps({"format": _FORMAT, **asdict(self)}, separators=(",", ":"))
+
+
+def write_record(file: h5py.File, record: CommitRecord) -> None:
+    """Put the record into an open segment."""
+    text = record.to_json().encode()
+    # A dataset and not an attribute: receipts may outgrow the 64 KiB of an object header.
+    file.create_dataset(COMMIT, data=np.array(text, dtype=h5py.string_dtype("utf-8", len(text))))
+
+
+def read_record(file: h5py.File, path: str) -> CommitRecord | None:
+    """Return the record of an open file; None if it is not a segment.
+
+    Raises
+    ------
+    CorruptDataError
+        It has one that makes no sense.
+    FormatError
+        It was written by a later Shardkeep.
+    """
+    if COMMIT not in file:
+        return None
+    try:
+        values = json.loads(bytes(file[COMMIT][()]))
+        version = values.pop("format")
+        if version != _FORMAT:
+            message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
+            raise FormatError(message, path=path)
+        values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
+        record = CommitRecord(**values)
+        checked: list[Any] = [record.rank, record.sequence, record.step, *record.receipts.values()]
+        checked += [number for one in record.datasets.values() for number in (one.rows, one.first_row)]
+        if not all(type(number) is int and number >= 0 for number in checked):
+            raise ValueError("negative or missing numbers")
+    except FormatError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        message = f"the commit record of {path!r} is damaged ({error}): restore the file from a copy"
+        raise CorruptDataError(message, path=path) from error
+    return record

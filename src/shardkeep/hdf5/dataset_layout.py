@@ -1,0 +1,117 @@
+"""How a dataset lies in its file, and when its chunks may be copied as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.hdf5.rows import chunk_rows_of
+
+__all__ = ["Layout", "create_dataset", "read_layout", "same_dtype"]
+
+_FilterSpec = tuple[int, int, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Type, chunks, filters and fill value, all comparable after the file is closed.
+
+    Attributes
+    ----------
+    type_code : bytes
+        The file's datatype as H5Tencode writes it: byte order, padding, character set and all.
+    chunks : tuple of int or None
+    filters : tuple
+        (code, flags, parameters) of each filter, in order.
+    fill : bytes
+        The fill value; what a chunk that was never written stands for.
+    """
+
+    type_code: bytes
+    chunks: tuple[int, ...] | None
+    filters: tuple[_FilterSpec, ...]
+    fill: bytes
+    fixed_size: bool
+
+    def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
+        """Return why chunks of `source` cannot go into this layout as they are; None if they can."""
+        if not self.fixed_size:
+            return "has values of variable length"
+        if source.type_code != self.type_code:
+            return "has another type in its file"
+        if source.chunks != self.chunks:
+            return f"has chunks of {source.chunks}, not {self.chunks}"
+        if source.filters != self.filters:
+            return "has other filters"
+        if source.fill != self.fill:
+            return "has another fill value"
+        return None
+
+    def for_result(self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int) -> Layout:
+        """Return the layout of a merged dataset whose first source has this one."""
+        if 0 in row_shape:
+            return replace(self, chunks=None, filters=())
+        if self.chunks is not None and self.filters:
+            return self
+        chunk_rows = min(chunk_rows_of(dtype, row_shape), max(1, rows))
+        return replace(self, chunks=(chunk_rows, *row_shape))
+
+
+def read_layout(dataset: h5py.Dataset) -> Layout:
+    """Describe an open dataset."""
+    properties = dataset.id.get_create_plist()
+    filters = tuple(
+        (int(code), int(flags), tuple(int(value) for value in values))
+        for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
+    )
+    fixed_size = not dataset.dtype.hasobject
+    fill = b""
+    if fixed_size and properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
+        value = np.zeros((1,), dataset.dtype)
+        properties.get_fill_value(value)
+        fill = value.tobytes()
+    return Layout(dataset.id.get_type().encode(), dataset.chunks, filters, fill, fixed_size)
+
+
+def create_dataset(
+    file: h5py.File,
+    name: str,
+    layout: Layout,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> h5py.Dataset:
+    """Create a dataset of this layout, with groups as needed; its first axis may grow."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    limits: tuple[Any, ...] = shape
+    if layout.chunks is not None:
+        properties.set_chunk(layout.chunks)
+        limits = (h5py.h5s.UNLIMITED, *shape[1:])
+        # Chunks that arrive compressed need no plugin here: availability is not asked for.
+        for code, flags, values in layout.filters:
+            properties.set_filter(code, flags, values)
+    if layout.fill:
+        properties.set_fill_value(np.frombuffer(layout.fill, dtype))
+    kind = h5py.h5t.decode(layout.type_code)
+    space = h5py.h5s.create_simple(shape, limits)
+    return h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties, links))
+
+
+def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:
+    """Whether two dtypes are equal, also in what NumPy keeps as metadata: enums and strings."""
+    if one != two or h5py.check_string_dtype(one) != h5py.check_string_dtype(two):
+        return False
+    if h5py.check_enum_dtype(one) != h5py.check_enum_dtype(two):
+        return False
+    bases = h5py.check_vlen_dtype(one), h5py.check_vlen_dtype(two)
+    if bases[0] != bases[1]:
+        return False
+    if one.names is not None:
+        return all(same_dtype(one[name], two[name]) for name in one.names)
+    if one.subdtype is not None and two.subdtype is not None:
+        return same_dtype(one.subdtype[0], two.subdtype[0])
+    return True

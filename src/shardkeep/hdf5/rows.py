@@ -1,0 +1,272 @@
+"""What may be a row: dtypes, shapes, names of datasets, the size of a chunk, a hash of content.
+
+Rows are kept as HDF5 can keep them without loss: every NumPy bool, integer, float and complex
+type in its byte order, fixed bytes (``S``), compound types of these, h5py's enums, and text as
+variable-length UTF-8. What NumPy calls object, ``datetime64`` and ``timedelta64`` has no such
+form and is refused.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep.errors import SchemaError
+
+__all__ = [
+    "RESERVED_NAMES",
+    "TEXT",
+    "as_bytes",
+    "as_first_rows",
+    "as_more_rows",
+    "check_name",
+    "chunk_rows_of",
+    "content_crc",
+    "describe",
+    "is_text",
+]
+
+TEXT = h5py.string_dtype("utf-8")
+RESERVED_NAMES = ("_commit", "_provenance", "_receipts")
+
+_CHUNK_BYTES = 512 * 1024
+_TEXT_CHUNK_ROWS = 4096
+# Rows without values, as of shape (0,), take no bytes: HDF5 has no chunks of them.
+_UNBOUNDED_ROWS = 1 << 40
+
+
+def check_name(name: object, others: Any) -> str:
+    """Return the name of a dataset, checked.
+
+    Parameters
+    ----------
+    name : str
+        Parts between "/" become groups.
+    others : container of str
+        The names in use.
+
+    Raises
+    ------
+    SchemaError
+        Not a name that HDF5 keeps as it is; reserved; or a group here and a dataset there.
+    """
+    if not isinstance(name, str):
+        raise SchemaError(f"the name of a dataset is a str, not {type(name).__name__}: give it one")
+    parts = name.split("/")
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        message = (
+            f'{name!r} is no name of a dataset: use parts joined by single "/", none of them "." or ".."'
+        )
+        raise SchemaError(message)
+    if parts[0] in RESERVED_NAMES:
+        raise SchemaError(f"{name!r} is used by Shardkeep itself: choose another name")
+    for other in others:
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            raise SchemaError(f"{name!r} and {other!r} would be a dataset and a group at once: rename one")
+    return name
+
+
+def is_text(dtype: np.dtype[Any]) -> bool:
+    """Whether values are variable-length strings."""
+    info = h5py.check_string_dtype(dtype)
+    return info is not None and info.length is None
+
+
+def describe(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> str:
+    """Return dtype and row shape as people write them.
+
+    Examples
+    --------
+    >>> describe(np.dtype(">f4"), (3, 2))
+    '>f4 rows of shape (3, 2)'
+    """
+    enum = h5py.check_enum_dtype(dtype)
+    if is_text(dtype):
+        kind = "str"
+    elif enum is not None and dtype != np.dtype(bool):
+        kind = f"enum of {np.dtype(dtype.str)} {dict(enum)}"
+    else:
+        kind = str(dtype)
+    return f"{kind} rows of shape {row_shape}"
+
+
+def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
+    """Return how many rows make one chunk: 512 KiB of them, at least one."""
+    values = int(np.prod(row_shape, dtype=np.int64))
+    if values == 0:
+        return _UNBOUNDED_ROWS
+    if dtype.hasobject:
+        return max(1, _TEXT_CHUNK_ROWS // values)
+    return max(1, _CHUNK_BYTES // max(1, dtype.itemsize * values))
+
+
+def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
+    """Return the rows that define a dataset, as HDF5 will keep them.
+
+    Raises
+    ------
+    SchemaError
+        There is no leading axis, or HDF5 has no such type.
+    """
+    array = _as_array(name, rows)
+    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
+        message = f"dataset {name!r}: HDF5 has no {array.dtype}; append rows.view(numpy.uint16) or float32"
+        raise SchemaError(message)
+    try:
+        h5py.h5t.py_create(array.dtype, logical=True)
+    except TypeError:
+        advice = 'append rows.view("int64")' if array.dtype.kind in "mM" else "use numbers, bytes or str"
+        raise SchemaError(f"dataset {name!r}: HDF5 cannot keep {array.dtype} values; {advice}") from None
+    if not array.dtype.isnative and array.dtype.kind == "O":
+        raise SchemaError(f"dataset {name!r}: HDF5 cannot keep {array.dtype} values")
+    return array
+
+
+def as_more_rows(
+    name: str, rows: Any, dtype: np.dtype[Any], row_shape: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    """Return rows for a dataset that exists, in its dtype.
+
+    Raises
+    ------
+    SchemaError
+        The row shape differs, or a value could not be kept. Shows both sides.
+    """
+    array = _as_array(name, rows)
+    if array.shape[1:] != row_shape:
+        raise _mismatch(name, array, dtype, row_shape)
+    if array.dtype == dtype and _enum(array.dtype) == _enum(dtype):
+        return array
+    if is_text(dtype) or is_text(array.dtype):
+        if is_text(dtype) and (is_text(array.dtype) or array.size == 0):
+            return array.astype(dtype)
+        raise _mismatch(name, array, dtype, row_shape)
+    members = _enum(dtype)
+    if members is not None:
+        if _enum(array.dtype) is None and array.dtype.kind in "iu":
+            if np.isin(array, list(members.values())).all():
+                return array.astype(dtype)
+        elif array.size == 0 and _enum(array.dtype) is None:
+            return array.astype(dtype)
+        raise _mismatch(name, array, dtype, row_shape)
+    if array.dtype.names != dtype.names:
+        raise _mismatch(name, array, dtype, row_shape)
+    if np.can_cast(array.dtype, dtype, "safe") or array.size == 0:
+        return array.astype(dtype)
+    if not hasattr(rows, "dtype") and _fits_as_python_numbers(array, dtype):
+        return array.astype(dtype)
+    raise _mismatch(name, array, dtype, row_shape)
+
+
+def as_bytes(values: np.ndarray[Any, Any]) -> memoryview:
+    """Return the bytes of fixed-size values, without a copy where they are contiguous."""
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+
+
+def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
+    """Return the CRC-32 of rows, continued from that of the rows before them.
+
+    Fixed-size values count as the bytes that are in the file; of a variable-length value, its
+    length in bytes (8 bytes, little-endian) and then its bytes.
+
+    Examples
+    --------
+    >>> rows = np.arange(10)
+    >>> content_crc(rows[4:], content_crc(rows[:4])) == content_crc(rows)
+    True
+    """
+    if not values.dtype.hasobject:
+        if values.dtype.names is not None:
+            # Padding between fields is not content: copies lose it.
+            values = repack_fields(values, recurse=True)
+        return zlib.crc32(as_bytes(values), crc)
+    if values.dtype.names is not None:
+        for row in values.reshape(-1, 1):
+            for name in values.dtype.names:
+                crc = content_crc(row[name], crc)
+        return crc
+    for value in values.ravel():
+        if isinstance(value, str):
+            value = value.encode("utf-8", "surrogateescape")
+        data = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
+        crc = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), crc))
+    return crc
+
+
+def _as_array(name: str, rows: Any) -> np.ndarray[Any, Any]:
+    if isinstance(rows, np.ma.MaskedArray):
+        if np.ma.is_masked(rows):
+            raise SchemaError(f"dataset {name!r}: masked values cannot be kept; append rows.filled(…)")
+        rows = rows.data
+    try:
+        array = np.asarray(rows)
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        message = f"dataset {name!r}: these rows make no array ({reason}); all rows must have one shape"
+        raise SchemaError(message) from None
+    if array.ndim == 0:
+        raise SchemaError(f"dataset {name!r}: a single value has no row axis; append [value]")
+    if array.dtype.kind in "OUT":
+        return _as_text(name, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
+    if array.dtype.kind == "S" and not hasattr(rows, "dtype"):
+        _check_bytes(name, np.asarray(rows, dtype=object), array)
+    return array
+
+
+def _as_text(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Encode strings to UTF-8 bytes, as h5py wants them."""
+    result = np.empty(array.shape, dtype=TEXT)
+    flat = result.reshape(-1)
+    for i, value in enumerate(array.ravel().tolist()):
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            message = (
+                f"dataset {name!r}: object rows hold {kind}, only str can be kept; use an array of numbers"
+            )
+            raise SchemaError(message)
+        try:
+            flat[i] = value.encode()
+        except UnicodeEncodeError:
+            raise SchemaError(
+                f"dataset {name!r}: {value!r} is not Unicode text; append it as bytes"
+            ) from None
+        if "\0" in value:
+            raise SchemaError(
+                f"dataset {name!r}: HDF5 text ends at a NUL, as in {value!r}; append uint8 arrays"
+            )
+    return result
+
+
+def _check_bytes(name: str, given: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> None:
+    for before, after in zip(given.ravel().tolist(), array.ravel().tolist(), strict=True):
+        if before != after:
+            message = (
+                f"dataset {name!r}: fixed bytes lose trailing NULs, as in {before!r}; append uint8 arrays"
+            )
+            raise SchemaError(message)
+
+
+def _enum(dtype: np.dtype[Any]) -> dict[str, int] | None:
+    return None if dtype.kind == "b" else h5py.check_enum_dtype(dtype)
+
+
+def _fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Python numbers carry no width of their own: a float may be rounded, an int must fit."""
+    kinds = array.dtype.kind + dtype.kind
+    if kinds in ("ff", "fc", "cc", "if", "ic", "uf", "uc"):
+        return True
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return bool(int(array.min()) >= limits.min and int(array.max()) <= limits.max)
+    return False
+
+
+def _mismatch(
+    name: str, array: np.ndarray[Any, Any], dtype: np.dtype[Any], row_shape: tuple[int, ...]
+) -> SchemaError:
+    got, have = describe(array.dtype, array.shape[1:]), describe(dtype, row_shape)
+    return SchemaError(f"dataset {name!r} has {have}, these are {got}: convert them, or use another name")

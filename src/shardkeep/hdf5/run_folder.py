@@ -1,0 +1,98 @@
+"""Where the files of a run are, told by their names alone.
+
+::
+
+    RUN/
+    ├── rank-00000/
+    │   ├── 00000000-step-100.h5     a sealed segment: number in the series, step of its commit
+    │   ├── 00000001-step-200.h5
+    │   └── writer.lock              while a worker of that rank lives
+    └── rank-00001/ …
+
+The newest commit of a rank is therefore known without opening a file, and so is a gap.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from shardkeep.errors import CorruptDataError, NotFoundError
+
+__all__ = ["SegmentName", "list_ranks", "list_segments", "rank_folder", "segment_path", "writer_path"]
+
+_RANK = re.compile(r"rank-(\d{5,})$")
+_SEGMENT = re.compile(r"(\d{8,})-step-(\d+)\.h5$")
+
+
+@dataclass(frozen=True, order=True)
+class SegmentName:
+    """A sealed segment: its place in the series of its rank, its step, its path."""
+
+    sequence: int
+    step: int
+    path: str
+
+
+def rank_folder(run_dir: str, rank: int) -> str:
+    """Return the folder of one rank."""
+    return os.path.join(run_dir, f"rank-{rank:05d}")
+
+
+def writer_path(folder: str) -> str:
+    """Return what the writer of a rank locks."""
+    return os.path.join(folder, "writer")
+
+
+def segment_path(folder: str, sequence: int, step: int) -> str:
+    """Return the final name of a segment."""
+    return os.path.join(folder, f"{sequence:08d}-step-{step}.h5")
+
+
+def list_ranks(run_dir: str) -> dict[int, str]:
+    """Return the folder of every rank that ever opened a worker file here, by rank.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such folder.
+    """
+    try:
+        names = os.listdir(run_dir)
+    except (FileNotFoundError, NotADirectoryError):
+        message = f"there is no run folder {run_dir!r}: give the one that the workers were given"
+        raise NotFoundError(message, path=run_dir) from None
+    matches = (_RANK.match(name) for name in names)
+    ranks = {int(match[1]): os.path.join(run_dir, match[0]) for match in matches if match is not None}
+    return dict(sorted(ranks.items()))
+
+
+def list_segments(folder: str) -> list[SegmentName]:
+    """Return the sealed segments of one rank, oldest first.
+
+    Raises
+    ------
+    CorruptDataError
+        A segment is missing from the series, is there twice, or steps do not rise.
+    """
+    found = []
+    for name in os.listdir(folder):
+        match = _SEGMENT.match(name)
+        if match is not None:
+            found.append(SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name)))
+    found.sort()
+    for expected, segment in enumerate(found):
+        if segment.sequence > expected:
+            message = (
+                f"segment {expected} is missing in {folder!r} although {os.path.basename(segment.path)!r} "
+                "is there: bring it back, or remove the later ones by hand"
+            )
+            raise CorruptDataError(message, path=folder)
+        if segment.sequence < expected or (expected and segment.step <= found[expected - 1].step):
+            message = (
+                f"{os.path.basename(found[expected - 1].path)!r} and {os.path.basename(segment.path)!r} "
+                f"in {folder!r} contradict each other: one was copied there; remove it"
+            )
+            raise CorruptDataError(message, path=folder)
+    return found

@@ -1,0 +1,156 @@
+"""An HDF5 file that is only read: opened with errors of the tree, checked, described."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import TracebackType
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import (
+    BudgetError,
+    CorruptDataError,
+    FormatError,
+    LockError,
+    NotFoundError,
+    SchemaError,
+    ShardkeepError,
+    TruncatedFileError,
+)
+from shardkeep.hdf5.commit_record import CommitRecord, read_record
+from shardkeep.hdf5.rows import RESERVED_NAMES
+
+__all__ = ["Source", "open_source"]
+
+
+class Source:
+    """A file that is open for reading; made by `open_source`.
+
+    Attributes
+    ----------
+    path : str
+    file : h5py.File
+    record : CommitRecord or None
+        If it is a sealed segment.
+    """
+
+    def __init__(self, path: str, file: h5py.File) -> None:
+        self.path = path
+        self.file = file
+        self._datasets: dict[str, h5py.Dataset] = {}
+        self.record: CommitRecord | None = read_record(file, path)
+
+    def dataset_names(self) -> list[str]:
+        """Return the names of all datasets that are the user's, in the file's order."""
+        if self.record is not None:
+            return list(self.record.datasets)
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset) and name not in RESERVED_NAMES:
+                self._datasets[name] = item
+
+        self.file.visititems(visit)
+        return list(self._datasets)
+
+    def dataset(self, name: str) -> h5py.Dataset:
+        """Return a dataset.
+
+        Raises
+        ------
+        CorruptDataError
+            It is not there or cannot be opened although the file names it.
+        """
+        known = self._datasets.get(name)
+        if known is not None:
+            return known
+        try:
+            item = self.file[name]
+            if isinstance(item, h5py.Dataset):
+                self._datasets[name] = item
+                return item
+            raise KeyError(f"{name!r} is a group")
+        except (KeyError, OSError, RuntimeError) as error:
+            message = f"dataset {name!r} of {self.path!r} cannot be opened ({_first_line(error)})"
+            raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path) from error
+
+    def schema(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Return shape and dtype of a dataset."""
+        dataset = self.dataset(name)
+        try:
+            # An "empty" dataset (H5S_NULL) has no shape at all; here it counts as a scalar.
+            return tuple(dataset.shape or ()), dataset.dtype
+        except (OSError, RuntimeError, TypeError, AttributeError) as error:
+            message = (
+                f"dataset {name!r} of {self.path!r} has a type that cannot be read ({_first_line(error)})"
+            )
+            raise SchemaError(message, path=self.path) from error
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._datasets.clear()
+        self.file.close()
+
+
+def open_source(path: str) -> Source:
+    """Open an HDF5 file for reading.
+
+    Raises
+    ------
+    NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError
+        It is not there; a writer has it open; there are no descriptors left; it is cut off; it is
+        another kind of file; HDF5 cannot read it.
+    """
+    try:
+        file = h5py.File(path, "r")
+    except (OSError, RuntimeError) as error:
+        raise _why(path, error) from error
+    try:
+        return Source(path, file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _why(path: str, error: Exception) -> ShardkeepError:
+    number = getattr(error, "errno", None)
+    text = _first_line(error)
+    if not os.path.exists(path):
+        return NotFoundError(f"there is no file {path!r}: it was moved, removed or never written", path=path)
+    if os.path.isdir(path):
+        return FormatError(f"{path!r} is a folder, not an HDF5 file: give the files in it", path=path)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return BudgetError(f"no descriptor is left to open {path!r}: raise ulimit -n", path=path)
+    if number in (errno.EAGAIN, errno.EWOULDBLOCK) or "unable to lock file" in text:
+        return LockError(
+            f"{path!r} is open in a process that writes it: wait until it has closed it", path=path
+        )
+    if number in (errno.EACCES, errno.EPERM):
+        return CorruptDataError(
+            f"{path!r} cannot be read: permission denied; get the right to read it", path=path
+        )
+    if "truncated file" in text:
+        return TruncatedFileError(f"{path!r} is cut off ({text}): copy it again", path=path)
+    if not _has_signature(path):
+        return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
+    return CorruptDataError(f"HDF5 cannot read {path!r} ({text}): restore it from a copy", path=path)
+
+
+def _has_signature(path: str) -> bool:
+    try:
+        return bool(h5py.is_hdf5(path))
+    except (OSError, RuntimeError):
+        return False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,188 @@
+"""SIGKILL at random instants: every committed row is there once, and no other row."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.errors import LockTimeoutError
+from shardkeep.hdf5 import WorkerFile, merge, rollback
+from shardkeep.hdf5.run_folder import list_segments
+from shardkeep.world import World
+
+RANKS = 2
+
+# Row i of rank r is (r, i) in "x" and the text "i" in "t", so that any row that is lost, doubled
+# or out of place shows. A step is acknowledged on stdout after commit has returned.
+_WORK = """
+import random, sys
+import numpy as np
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.world import World
+run, rank, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+chance = random.Random(seed)
+out = WorkerFile(run, World(rank=rank, size=2), durable=seed % 4 == 0)
+step = -1 if out.committed_step is None else out.committed_step
+row = out.committed_rows.get("x", 0)
+print("ready", flush=True)
+while True:
+    step += 1
+    for _ in range(chance.randrange(4)):
+        count = chance.choice([1, 1, 7, 3000])
+        block = np.empty((count, 64), "i8")
+        block[:, 0] = rank
+        block[:, 1:] = np.arange(row, row + count)[:, None]
+        out.append("x", block)
+        if count < 10:
+            out.append("t", [str(i) for i in range(row, row + count)])
+        row += count
+    out.commit(step=step, receipt={"id": f"{rank}-{seed}", "rows": row})
+    print(step, row, flush=True)
+    if chance.random() < 0.1 and step > 3:
+        print("back", step - 2, flush=True)
+        out.rollback(step=step - 2)
+        step, row = out.committed_step, out.committed_rows.get("x", 0)
+"""
+
+
+def _start(run, rank, seed):
+    command = [sys.executable, "-c", _WORK, str(run), str(rank), str(seed)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _wait_until_ready(child):
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+
+
+def _kill(child):
+    child.kill()
+    output = child.stdout.read()
+    child.stdout.close()
+    child.wait()
+    return [line.split() for line in output.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _check(run, acknowledged):
+    """Compare the merge with the newest commit that stands, and that with what was acknowledged."""
+    output = run / "all.h5"
+    standing = {}
+    for rank in range(RANKS):
+        with WorkerFile(run, World(rank=rank, size=RANKS)) as out:
+            standing[rank] = (out.committed_step, out.committed_rows)
+        assert not [name for name in os.listdir(run / f"rank-{rank:05d}") if not name.endswith(".h5")]
+    merge(run, output, exists="replace")
+    with h5py.File(output) as file:
+        x, t = file["x"][:], file["t"].asstr()[:].tolist()
+    for rank, (step, rows) in standing.items():
+        mine = x[x[:, 0] == rank]
+        assert len(mine) == rows.get("x", 0)
+        assert (mine[:, 1:] == np.arange(len(mine))[:, None]).all()
+        last = acknowledged.get(rank)
+        if last is not None and last[0] == "back":
+            assert step >= int(last[1])
+        elif last is not None:
+            assert step >= int(last[0])
+            assert len(mine) >= int(last[1])
+    assert len(x) == sum(rows.get("x", 0) for _, rows in standing.values())
+    assert len(t) == sum(rows.get("t", 0) for _, rows in standing.values())
+    texts = t[: standing[0][1].get("t", 0)]
+    assert [int(text) for text in texts] == sorted({int(text) for text in texts})
+
+
+@pytest.mark.parametrize("runs", [13, pytest.param(110, marks=pytest.mark.slow)])
+def test_killed_while_appending_committing_and_rolling_back(tmp_path, runs):
+    run = tmp_path / "run"
+    for seed in range(runs):
+        children = [_start(run, rank, seed) for rank in range(RANKS)]
+        for child in children:
+            _wait_until_ready(child)
+        time.sleep(random.random() * 0.2)
+        acknowledged = {}
+        for rank, child in enumerate(children):
+            lines = _kill(child)
+            if lines:
+                acknowledged[rank] = lines[-1]
+        _check(run, acknowledged)
+        # A restart from an old checkpoint; it also keeps the folder small.
+        rollback(run, step=5)
+
+
+_ROLL_BACK = """
+import sys
+from shardkeep.hdf5 import rollback
+print("ready", flush=True)
+rollback(sys.argv[1], step=3)
+"""
+
+
+@pytest.mark.parametrize("runs", [3, pytest.param(40, marks=pytest.mark.slow)])
+def test_killed_while_rolling_back(tmp_path, runs):
+    for number in range(runs):
+        run = tmp_path / str(number)
+        for rank in range(RANKS):
+            with WorkerFile(run, World(rank=rank, size=RANKS), durable=False) as out:
+                for step in range(60):
+                    out.append("x", [[rank, step]])
+                    out.commit(step=step)
+        child = subprocess.Popen([sys.executable, "-c", _ROLL_BACK, str(run)], stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        with child.stdout:
+            child.stdout.readline()
+            time.sleep(random.random() * 0.08)
+            child.kill()
+            child.wait()
+        left = [len(list_segments(run / f"rank-{rank:05d}")) for rank in range(RANKS)]
+        assert all(4 <= count <= 60 for count in left)
+        merge(run, run / "all.h5")
+        with h5py.File(run / "all.h5") as file:
+            expected = [[rank, step] for rank in range(RANKS) for step in range(left[rank])]
+            assert file["x"][:].tolist() == expected
+        assert rollback(run, step=3) == {0: 3, 1: 3}
+
+
+def test_a_living_writer_is_named_and_a_killed_one_is_not_in_the_way(tmp_path):
+    child = _start(tmp_path, 0, 1)
+    _wait_until_ready(child)
+    try:
+        for action in (
+            lambda: WorkerFile(tmp_path, World(rank=0, size=2)),
+            lambda: rollback(tmp_path, step=-1),
+        ):
+            with pytest.raises(LockTimeoutError, match=f"pid {child.pid} ") as caught:
+                action()
+            assert caught.value.holder["pid"] == child.pid
+    finally:
+        _kill(child)
+    WorkerFile(tmp_path, World(rank=0, size=2)).close()
+
+
+_SHARE = """
+import sys
+import numpy as np
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.world import World
+rank = int(sys.argv[2])
+with WorkerFile(sys.argv[1], World(rank=rank, size=4), durable=False) as out:
+    for step in range(20):
+        out.append("x", np.full((40, 64), rank * 20 + step))
+        out.append("t", [f"{rank} {step}"])
+        out.commit(step=step)
+"""
+
+
+def test_four_processes_in_one_run_folder(tmp_path):
+    run = tmp_path / "new" / "run"  # all of them make it at once
+    command = [sys.executable, "-c", _SHARE, str(run)]
+    children = [subprocess.Popen([*command, str(rank)]) for rank in range(4)]
+    assert [child.wait(60) for child in children] == [0] * 4
+    report = merge(run, tmp_path / "all.h5")
+    assert report.rows == {"x": 3200, "t": 80}
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert (file["x"][:, 0] == np.repeat(np.arange(80), 40)).all()
+        assert file["t"].asstr()[:].tolist() == [f"{rank} {step}" for rank in range(4) for step in range(20)]

@@ -1,0 +1,76 @@
+# Everything a person runs. `make demo` and `make test` work on a fresh Linux machine that has
+# Python 3.10+ (with venv), a C compiler and git; the rest they fetch through pip and cargo.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+RUST   := Cargo.toml $(wildcard Cargo.lock) $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+# Where there is no cargo, maturin's build fetches one (with its helper puccinialin) and keeps it
+# here; the later `cargo` calls find it through these. A cargo on PATH always wins.
+ifeq ($(shell command -v cargo),)
+RUST_HOME := $(if $(filter Darwin,$(shell uname)),$(HOME)/Library/Caches,$(or $(XDG_CACHE_HOME),$(HOME)/.cache))/puccinialin
+export CARGO_HOME  := $(RUST_HOME)/cargo
+export RUSTUP_HOME := $(RUST_HOME)/rustup
+export PATH        := $(PATH):$(CARGO_HOME)/bin
+endif
+
+# TensorFlow has a venv of its own: it pins h5py, and the product is tested with the newest.
+TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint bench docs ci frameworks clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev  ## make .venv, build the Rust half, install what development needs
+
+demo: $(VENV)/.demo  ## install, then run the main job: pack, train, kill a worker, merge, audit
+	$(BIN)/shardkeep demo $(ARGS)
+
+test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k name --slow")
+	cargo test --workspace --quiet
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/stubtest shardkeep._core
+	$(BIN)/lint-imports
+	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy rustfmt
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a benchmark's name)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.dev  ## write the pages that are generated from the code
+	$(BIN)/python docs/generate.py
+
+ci: frameworks lint test  ## what continuous integration runs
+
+frameworks: .venv-tf/.installed  ## install TensorFlow in .venv-tf, for the tests that compare with it
+
+clean:  ## remove what the other targets made, but not cargo's downloads
+	rm -rf $(VENV) .venv-tf target src/shardkeep/_core*.so
+
+# -- what the targets stand on -----------------------------------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo "make: $(PYTHON) must be Python 3.10 or newer with its venv module (Debian: apt install python3-venv); or name another: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# An editable install: Python edits need no second call, Rust edits do. Each stamp is one extra.
+$(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(RUST) | $(BIN)/python
+	$(PIP) install --quiet --editable '.[$*]'
+	@touch $@ $(if $(filter dev,$*),$(VENV)/.demo)
+
+.venv-tf/.installed:
+	$(PYTHON) -m venv .venv-tf
+	.venv-tf/bin/python -m pip --disable-pip-version-check install --quiet $(TENSORFLOW)
+	@touch $@

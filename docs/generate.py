@@ -1,0 +1,121 @@
+"""Write the pages of docs/ that are made from the code: commands.md and errors.md.
+
+`make docs` runs it; tests/meta/test_docs.py fails while a page is not what this would write.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import click
+
+from shardkeep import errors
+from shardkeep.cli import ExitCode
+from shardkeep.cli.app import app
+
+HERE = Path(__file__).resolve().parent
+MADE = "<!-- Made from the code by `make docs`; edit the code, not this page. -->\n"
+
+
+def commands_page() -> str:
+    """Return docs/commands.md."""
+    parts = ["# Commands\n", MADE, f"{_prose(app.help)}\n"]
+    parts += [_options(app, common=True), "Every command has `--help` and `--debug` as well.\n"]
+    for name, command in sorted(app.commands.items()):
+        usage = " ".join(["shardkeep", name, *command.collect_usage_pieces(click.Context(command))])
+        parts += [f"## shardkeep {name}\n", f"```text\n{usage}\n```\n", f"{_prose(command.help)}\n"]
+        parts += [_options(command)]
+    parts += ["## Exit codes\n", _exit_codes(), "The errors behind them: [errors](errors.md).\n"]
+    return "\n".join(parts)
+
+
+def errors_page() -> str:
+    """Return docs/errors.md."""
+    assert errors.__doc__ is not None
+    tree = inspect.cleandoc(errors.__doc__.partition("::\n")[2].partition("\n\nWhat a caller")[0])
+    advice = errors.__doc__.partition("\n\nWhat a caller")[2].partition("\n\nThis module")[0]
+    parts = [
+        "# Errors\n",
+        MADE,
+        "Every error that Shardkeep raises on purpose is one of these. The names in parentheses are the"
+        " built-in classes that it also is, so that `except FileNotFoundError` works as ever.\n",
+        f"```text\n{tree}\n```\n",
+        f"What a caller {_backticks(advice)}\n",
+        "All of them have the attributes `path`, `offset_bytes` and `record` (None where they do not apply)"
+        " and cross process pools with them.\n",
+        "| error | what it means | exit code |",
+        "|---|---|---|",
+    ]
+    for cls in _in_tree_order(errors.ShardkeepError):
+        code = ExitCode(cls.exit_code)
+        parts.append(f"| `{cls.__name__}` | {_first_paragraph(cls)} | {code.value} |")
+    parts += ["", "The exit codes are listed with the [commands](commands.md#exit-codes).\n"]
+    return "\n".join(parts)
+
+
+PAGES = {"commands.md": commands_page, "errors.md": errors_page}
+
+
+def _prose(text: str | None) -> str:
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _backticks(text: str) -> str:
+    return " ".join(text.replace("``", "`").split())
+
+
+def _first_paragraph(cls: type[errors.ShardkeepError]) -> str:
+    return _backticks(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+
+
+def _in_tree_order(cls: type[errors.ShardkeepError]) -> list[type[errors.ShardkeepError]]:
+    return [cls] + [below for child in cls.__subclasses__() for below in _in_tree_order(child)]
+
+
+def _options(command: click.Command, *, common: bool = False) -> str:
+    """Return the table of a command's options, in words of our own: click's differ between versions."""
+    lines = ["| option | meaning |", "|---|---|"]
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and (common or parameter.name != "debug"):
+            lines.append(f"| `{_names(parameter)}` | {_cell(_meaning(parameter))} |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else ""
+
+
+def _names(option: click.Option) -> str:
+    names = ", ".join(sorted(option.opts, key=len))
+    if option.is_flag:
+        return names
+    if isinstance(option.type, click.Choice):
+        return _cell(f"{names} {'|'.join(map(str, option.type.choices))}")
+    return f"{names} {(option.name or '').upper()}"
+
+
+def _meaning(option: click.Option) -> str:
+    default = f" Default: {option.default}." if option.show_default else ""
+    return f"{option.help}{default}"
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", text)
+
+
+def _exit_codes() -> str:
+    lines = ["| code | meaning |", "|---|---|"]
+    lines += [f"| {code.value} | {code.meaning} |" for code in ExitCode]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the pages that changed."""
+    for name, make in PAGES.items():
+        page, path = make(), HERE / name
+        if not path.exists() or path.read_text(encoding="utf-8") != page:
+            path.write_text(page, encoding="utf-8")
+            print(f"wrote docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Shardkeep keeps the files of a distributed training run whole.
+
+Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write
+one HDF5 result without corrupting it (`hdf5`), and receipts prove what was read (`audit`).
+"""
+
+from shardkeep import files, hdf5, plan, tfrecord
+from shardkeep.errors import (
+    BudgetError,
+    CollectorError,
+    CorruptDataError,
+    CorruptRecordError,
+    DurabilityError,
+    ExistsError,
+    FormatError,
+    InternalError,
+    LockError,
+    LockTimeoutError,
+    MissingExtraError,
+    NotFoundError,
+    PlanError,
+    RepairRefusedError,
+    SchemaError,
+    ShardkeepError,
+    TruncatedFileError,
+    WorldError,
+)
+from shardkeep.jobs import audit, cat, info
+from shardkeep.loader import Loader
+from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen
+from shardkeep.world import World
+
+__all__ = [
+    "BudgetError",
+    "CollectorError",
+    "CorruptDataError",
+    "CorruptRecordError",
+    "DurabilityError",
+    "ExistsError",
+    "FixedLen",
+    "FormatError",
+    "Image",
+    "InternalError",
+    "Loader",
+    "LockError",
+    "LockTimeoutError",
+    "MissingExtraError",
+    "NotFoundError",
+    "PlanError",
+    "Ragged",
+    "RepairRefusedError",
+    "SchemaError",
+    "ShardkeepError",
+    "TruncatedFileError",
+    "VarLen",
+    "World",
+    "WorldError",
+    "audit",
+    "cat",
+    "files",
+    "hdf5",
+    "info",
+    "plan",
+    "tfrecord",
+]

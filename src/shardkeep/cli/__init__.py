@@ -1,0 +1,6 @@
+"""The ``shardkeep`` command: one file per command, each as thin as the function it calls."""
+
+from shardkeep.cli.app import main
+from shardkeep.cli.exit_codes import ExitCode
+
+__all__ = ["ExitCode", "main"]

@@ -1,0 +1,147 @@
+"""The command group, and the one place where an error becomes a message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+from shardkeep.cli.audit import audit
+from shardkeep.cli.cat import cat
+from shardkeep.cli.demo import demo
+from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.info import info
+from shardkeep.cli.merge import merge
+from shardkeep.cli.options import Settings, debug_option
+from shardkeep.cli.text import printable
+from shardkeep.errors import ShardkeepError
+
+__all__ = ["app", "main", "run"]
+
+
+class _Group(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # click's own would cut a summary that does not fit into the line.
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(limit=200)) for name, one in sorted(self.commands.items())]
+            )
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code.value), code.meaning) for code in ExitCode])
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="shardkeep", message="shardkeep %(version)s")
+@debug_option
+@click.pass_context
+def app(context: click.Context) -> None:
+    """Keep the files of distributed training whole.
+
+    Many processes read one set of TFRecord shards exactly once; many processes write one HDF5
+    result without corrupting it; and what happened can be proved afterwards.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for _command in (demo, info, cat, merge, audit):
+    app.add_command(_command)
+
+
+def main() -> NoReturn:
+    """Run the command of ``sys.argv`` and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; the message of an error goes to standard error.
+
+    No traceback is shown unless ``--debug`` is given.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        As in ``sys.argv[1:]``.
+    """
+    settings = Settings()
+    try:
+        # Not app.main(): it has ways of its own to end on a broken pipe and on Ctrl-C.
+        with app.make_context("shardkeep", list(arguments), obj=settings) as context:
+            result = app.invoke(context)
+        sys.stdout.flush()
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.UsageError as error:
+        return _usage(error)
+    except click.ClickException as error:
+        return _fail(error.format_message(), ExitCode.USAGE, settings)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", ExitCode.INTERRUPTED, settings)
+    except BrokenPipeError:
+        return _reader_left()
+    except ShardkeepError as error:
+        return _fail(_told_once(error), ExitCode(error.exit_code), settings)
+    except OSError as error:
+        return _fail(_describe(error), _code_of(error), settings)
+    except Exception as error:
+        name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        hint = "this is a bug of Shardkeep; please report it with what --debug prints"
+        return _fail(f"{name} ({hint})", ExitCode.BUG, settings)
+    return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+def _fail(message: str, code: ExitCode, settings: Settings) -> int:
+    if settings.debug and sys.exc_info()[0] is not None:
+        traceback.print_exc()
+    click.echo(f"shardkeep: error: {printable(' '.join(message.split()))}", err=True)
+    return code
+
+
+def _usage(error: click.UsageError) -> int:
+    context = error.ctx
+    if context is not None:
+        click.echo(context.get_usage(), err=True)
+        click.echo(f"Try '{context.command_path} --help'.", err=True)
+    click.echo(f"shardkeep: error: {error.format_message()}", err=True)
+    return ExitCode.USAGE
+
+
+def _told_once(error: ShardkeepError) -> str:
+    """Return the message, with the path in front where the message does not name it itself."""
+    message = str(error)
+    if error.path is None or error.path in message:
+        return message
+    return f"{error.path}: {message}"
+
+
+def _code_of(error: OSError) -> ExitCode:
+    if isinstance(error, FileNotFoundError):
+        return ExitCode.NOT_FOUND
+    # HDF5 reports a file that is locked by another process as EAGAIN.
+    return ExitCode.LOCKED if isinstance(error, BlockingIOError) else ExitCode.USAGE
+
+
+def _describe(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{_as_text(error.filename)}: {reason}" if error.filename is not None else reason
+
+
+def _as_text(name: Any) -> str:
+    return os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else f"descriptor {name}"
+
+
+def _reader_left() -> int:
+    # `shardkeep cat … | head` is no error. Python would complain once more when it flushes
+    # standard output at exit, so that goes nowhere from here on.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.CLEAN

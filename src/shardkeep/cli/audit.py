@@ -1,0 +1,52 @@
+"""``shardkeep audit``: was every record used exactly once?"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.options import command, json_option
+
+_MOST_EPOCHS = 100_000
+
+
+def _epochs(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """Read ``2`` or ``0,1`` or ``0-2``: epoch numbers, and ranges with both ends."""
+    if value is None:
+        return None
+    numbers: set[int] = set()
+    for part in value.split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
+        if found is None:
+            raise click.BadParameter(f"{value!r} is not like 2, 0,1 or 0-2")
+        epochs = range(int(found[1]), int(found[2] or found[1]) + 1)
+        if len(epochs) > _MOST_EPOCHS:
+            raise click.BadParameter(f"{part} is more than {_MOST_EPOCHS:,} epochs")
+        numbers.update(epochs)
+    return tuple(sorted(numbers))
+
+
+@command
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--epochs", callback=_epochs, help="Prove these epochs (2 or 0,1 or 0-2); all if not given.")
+@json_option
+def audit(paths: tuple[str, ...], epochs: tuple[int, ...] | None, as_json: bool) -> int:
+    """Prove from receipts that every record was used exactly once.
+
+    PATHS are receipts (JSON files), folders of runs, worker files or merged HDF5 files. The exit
+    code is 3 if in one of the epochs a record is missing, was used twice, or the receipts do not
+    belong together.
+    """
+    from shardkeep.cli.output import print_audit, print_json
+    from shardkeep.jobs import audit as audit_paths
+
+    report = audit_paths(paths, epochs=epochs)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_audit(report)
+    return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS

@@ -1,0 +1,181 @@
+"""One worker: reads its part of every epoch, computes gradients, keeps its own file.
+
+It is a process of its own, started by `shardkeep.demo.crew`, and speaks to the parent over one
+socket. The end of that socket is the order to stop: a worker whose parent is gone leaves without
+committing, so no half-told step survives it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.demo import checkpoint, messages
+from shardkeep.demo.data import CLASSES, FEATURES, IMAGE_VALUES
+from shardkeep.demo.model import Classifier, Momentum, Outcome
+from shardkeep.errors import InternalError, ShardkeepError
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.loader import Loader
+from shardkeep.world import World
+
+__all__ = ["LOSS_ROW", "PREDICTION_ROW", "main"]
+
+# One row for each record that was used for training.
+PREDICTION_ROW = np.dtype(
+    [
+        ("epoch", "<i4"),
+        ("step", "<i4"),
+        ("rank", "<i4"),
+        ("shard", "<i4"),
+        ("index", "<i8"),
+        ("label", "<i4"),
+        ("predicted", "<i4"),
+        ("confidence", "<f4"),
+    ]
+)
+
+# One row for each step of each rank; `loss` is the mean over `rows`, in nats.
+LOSS_ROW = np.dtype(
+    [
+        ("epoch", "<i4"),
+        ("step", "<i4"),
+        ("rank", "<i4"),
+        ("rows", "<i4"),
+        ("loss", "<f8"),
+        ("at_s", "<f8"),  # seconds since the run began
+    ]
+)
+
+
+def main(descriptor: int) -> int:
+    """Serve the parent at the other end of the socket `descriptor` until the run is over.
+
+    Returns
+    -------
+    int
+        0; also when the parent has gone or ordered a stop. 1 after an error, which is sent to the
+        parent before.
+    """
+    with Connection(descriptor) as parent:
+        try:
+            _work(parent, parent.recv())
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return 0
+        except Exception as error:
+            text = traceback.format_exc()
+            ours = error if isinstance(error, ShardkeepError | OSError) else _as_internal(error)
+            with contextlib.suppress(OSError):  # the parent may have gone as well
+                parent.send(messages.Failed(ours, text))
+            return 1
+    return 0
+
+
+def _work(parent: Connection, order: messages.Assignment) -> None:
+    settings = order.settings
+    world = World(order.rank, order.world_size, local_rank=order.rank, local_size=order.world_size)
+    model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES, seed=settings.seed)
+    optimiser = Momentum(len(model.parameters), settings.learning_rate, settings.momentum)
+    loader = Loader(
+        list(order.shards),
+        features=FEATURES,
+        batch_size=settings.batch_size,
+        world=world,
+        shuffle="global",
+        seed=settings.seed,
+        remainder="mask",
+        epochs=settings.epochs,
+        threads=1,
+        with_ids=True,
+    )
+    start = checkpoint.load(order.checkpoint)
+    model.parameters[:] = start.parameters
+    optimiser.velocity[:] = start.velocity
+    if start.loader_state is not None:
+        loader.load_state_dict(start.loader_state)
+
+    open_files = _OpenFiles()
+    step = start.step
+    with WorkerFile(order.run_dir, world) as out:
+        parent.send(messages.Ready(step, len(loader)))
+        epoch = _epoch_of_next_batch(loader, order.records)
+        for batch in loader:
+            step += 1
+            valid = batch["valid"]
+            shard, index, labels = batch["shard"][valid], batch["index"][valid], batch["label"][valid]
+            outcome = model.evaluate(batch["image_raw"][valid], labels)
+            parent.send(
+                messages.Contribution(
+                    step, epoch, outcome.loss_sum, outcome.gradient_sum, shard, index, open_files.sample()
+                )
+            )
+            average: messages.Average = parent.recv()
+            optimiser.step(model.parameters, average.gradient)
+
+            out.append(
+                "predictions", _prediction_rows(epoch, step, order.rank, shard, index, labels, outcome)
+            )
+            out.append("losses", _loss_row(epoch, step, order, outcome))
+            if average.commit:
+                # The rows first, on every rank; the checkpoint that refers to them last, on one.
+                out.commit(step=step, receipt=loader.receipt())
+                state = loader.state_dict()
+                parent.send(messages.Committed(step, state, open_files.sample()))
+                if order.rank == 0:
+                    publish: messages.Publish = parent.recv()
+                    checkpoint.publish(
+                        order.checkpoint,
+                        checkpoint.Checkpoint(publish.step, state, model.parameters, optimiser.velocity),
+                    )
+                    parent.send(messages.Published(publish.step))
+            epoch = _epoch_of_next_batch(loader, order.records)
+    parent.send(messages.Finished(open_files.sample()))
+
+
+def _epoch_of_next_batch(loader: Loader, records: int) -> int:
+    # A loader that has just delivered the end of an epoch may still stand in it.
+    return int(loader.epoch) + int(loader.position >= records)
+
+
+def _prediction_rows(
+    epoch: int,
+    step: int,
+    rank: int,
+    shard: npt.NDArray[np.int64],
+    index: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    outcome: Outcome,
+) -> npt.NDArray[Any]:
+    rows = np.empty(len(shard), PREDICTION_ROW)
+    rows["epoch"], rows["step"], rows["rank"] = epoch, step, rank
+    rows["shard"], rows["index"], rows["label"] = shard, index, labels
+    rows["predicted"], rows["confidence"] = outcome.predicted, outcome.confidence
+    return rows
+
+
+def _loss_row(epoch: int, step: int, order: messages.Assignment, outcome: Outcome) -> npt.NDArray[Any]:
+    rows = len(outcome.predicted)
+    loss = outcome.loss_sum / rows if rows else 0.0
+    return np.array([(epoch, step, order.rank, rows, loss, time.monotonic() - order.started_s)], LOSS_ROW)
+
+
+class _OpenFiles:
+    """The peak number of open descriptors of this process, sampled at every step."""
+
+    def __init__(self) -> None:
+        self._peak = 0
+
+    def sample(self) -> int:
+        # The listing holds a descriptor of its own open.
+        self._peak = max(self._peak, len(os.listdir("/proc/self/fd")) - 1)
+        return self._peak
+
+
+def _as_internal(error: Exception) -> InternalError:
+    return InternalError(f"a worker of the demo failed: {type(error).__name__}: {error}")

@@ -1,0 +1,128 @@
+"""Show what is in a file: record by record, or row by row."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from shardkeep.errors import ShardkeepError
+from shardkeep.files.kind import identify, require_kind
+from shardkeep.hdf5.source import open_source
+from shardkeep.jobs.datasets import pick_dataset, rows_of
+from shardkeep.jobs.plain import plain
+from shardkeep.tfrecord import Reader, decode_example
+
+__all__ = ["RecordItem", "RowItem", "cat", "example_or_none"]
+
+
+@dataclass(frozen=True)
+class RecordItem:
+    """One record of a TFRecord file.
+
+    Attributes
+    ----------
+    record : int
+        Its number in the file, from 0.
+    data : bytes
+        The record as it is.
+    features : dict or None
+        Of a tf.train.Example: name to an int64 or float32 array, or a list of bytes. None if the
+        record is no such message.
+    """
+
+    record: int
+    data: bytes
+    features: dict[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it JSON-able; bytes are base64."""
+        item: dict[str, Any] = {"record": self.record, "size_bytes": len(self.data)}
+        if self.features is None:
+            return item | {"data": plain(self.data)}
+        features = {
+            name: {"type": feature_type(values), "values": plain(values)}
+            for name, values in self.features.items()
+        }
+        return item | {"features": features}
+
+
+@dataclass(frozen=True)
+class RowItem:
+    """One row of an HDF5 dataset: an element along its first axis."""
+
+    dataset: str
+    row: int
+    value: Any
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it JSON-able; bytes are base64."""
+        return {"dataset": self.dataset, "row": self.row, "value": plain(self.value)}
+
+
+def cat(
+    path: str | os.PathLike[str],
+    *,
+    dataset: str | None = None,
+    skip: int = 0,
+    limit: int | None = None,
+) -> Iterator[RecordItem | RowItem]:
+    """Return an iterator over the records of a TFRecord file or the rows of an HDF5 dataset.
+
+    Parameters
+    ----------
+    path : path
+        The file; what it is, is told from its content.
+    dataset : str, optional
+        Which dataset of an HDF5 file; needed if it has several.
+    skip : int
+        Pass over this many first. Their checksums are verified all the same.
+    limit : int, optional
+        Stop after this many.
+
+    Raises
+    ------
+    FormatError
+        If the file is neither.
+    CorruptDataError
+        When the iteration comes to a damaged record.
+    SchemaError
+        If the dataset does not exist or must be named.
+    """
+    kind = require_kind(path, "tfrecord", "empty", "hdf5", found=identify(path))
+    if kind.name == "hdf5":
+        return _rows(path, dataset, skip, limit)
+    return _records(path, skip, limit)
+
+
+def example_or_none(record: bytes) -> dict[str, Any] | None:
+    """Decode a record as tf.train.Example, or return None if it is something else."""
+    try:
+        features = decode_example(record)
+    except ShardkeepError:
+        return None
+    # Most messages of other types parse as an Example with nothing but unknown fields. The one field
+    # of an Example has the tag 0x0a.
+    return features if features or record[:1] in (b"", b"\x0a") else None
+
+
+def feature_type(values: Any) -> str:
+    """Return the type of a decoded feature: ``bytes``, ``int64`` or ``float32``."""
+    return "bytes" if isinstance(values, list) else str(values.dtype)
+
+
+def _records(path: str | os.PathLike[str], skip: int, limit: int | None) -> Iterator[RecordItem]:
+    stop = None if limit is None else skip + limit
+    for number, record in enumerate(islice(Reader(path), skip, stop), skip):
+        yield RecordItem(number, record, example_or_none(record))
+
+
+def _rows(
+    path: str | os.PathLike[str], dataset: str | None, skip: int, limit: int | None
+) -> Iterator[RowItem]:
+    with open_source(os.fspath(path)) as source:
+        chosen = pick_dataset(source, dataset)
+        for number, value in rows_of(chosen, skip=skip, limit=limit):
+            yield RowItem(str(chosen.name), number, value)

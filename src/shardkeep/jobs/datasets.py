@@ -1,0 +1,71 @@
+"""The rows of an HDF5 dataset, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+
+from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.hdf5.source import Source
+
+__all__ = ["pick_dataset", "rows_of"]
+
+_BLOCK_BYTES = 1 << 20
+
+
+def pick_dataset(source: Source, name: str | None) -> h5py.Dataset:
+    """Return the dataset of that name, or the only one.
+
+    Raises
+    ------
+    SchemaError
+        If it does not exist, or `name` is None and there are several; both sides are named.
+    """
+    names = source.dataset_names()
+    listed = ", ".join(names) if names else "none at all"
+    if name is None:
+        if len(names) != 1:
+            raise SchemaError(f"{source.path}: name one of its datasets: {listed}", path=source.path)
+        return source.dataset(names[0])
+    if name.lstrip("/") not in names:
+        raise SchemaError(f"{source.path}: no dataset {name!r}; it has {listed}", path=source.path)
+    return source.dataset(name)
+
+
+def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of a dataset with their numbers, read in blocks of about a megabyte.
+
+    A dataset without axes is one row; an empty (null) dataset is none. Strings come as `str`.
+
+    Raises
+    ------
+    CorruptDataError
+        When the iteration comes to rows that cannot be read.
+    """
+    if dataset.shape is None:
+        return
+    if dataset.shape == ():
+        if skip == 0 and limit != 0:
+            yield 0, _read(dataset, ())
+        return
+    rows = dataset.shape[0]
+    stop = rows if limit is None else min(rows, skip + limit)
+    row_bytes = max(1, dataset.dtype.itemsize * (dataset.size // max(1, rows)))
+    block = max(1, _BLOCK_BYTES // row_bytes)
+    for start in range(skip, stop, block):
+        values = _read(dataset, slice(start, min(start + block, stop)))
+        yield from enumerate(values, start)
+
+
+def _read(dataset: h5py.Dataset, where: Any) -> Any:
+    try:
+        if h5py.check_string_dtype(dataset.dtype) is not None:
+            return dataset.asstr(errors="backslashreplace")[where]
+        return dataset[where]
+    except OSError as error:
+        path = dataset.file.filename
+        raise CorruptDataError(
+            f"{path}: dataset {dataset.name} cannot be read ({error})", path=path
+        ) from error

@@ -1,0 +1,60 @@
+"""Values of NumPy, HDF5 and tf.train.Example as what JSON has: numbers, strings, lists, dicts."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["plain"]
+
+
+def plain(value: Any) -> Any:
+    r"""Return `value` as something that `json.dumps` takes and every JSON parser reads.
+
+    Arrays and tuples become lists, rows of a compound type dicts, bytes base64 text. NaN and the
+    infinities, which JSON does not have, become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as in
+    the JSON form of Protocol Buffers. Whatever is left becomes its text.
+
+    Examples
+    --------
+    >>> plain(np.array([0.1, np.nan], "float32"))
+    [0.1, 'NaN']
+    >>> plain({"png": b"\x89PNG"})
+    {'png': 'iVBORw=='}
+    """
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, str):
+        return str(value)  # np.str_ is a str, too
+    if isinstance(value, float):
+        return _plain_float(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.void) and value.dtype.names is not None:
+        return {name: plain(value[name]) for name in value.dtype.names}
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        return [plain(item) for item in value]
+    if isinstance(value, (np.float16, np.float32)):
+        # The shortest decimal that reads back as the same number: 0.1, not 0.10000000149011612.
+        return _plain_float(float(str(value)))
+    if isinstance(value, (np.generic, np.ndarray)):
+        item = value.item()
+        # longdouble and structured scalars come back as NumPy's own or as tuples.
+        return str(item) if isinstance(item, np.generic) else plain(item)
+    return str(value)
+
+
+def _plain_float(number: float) -> float | str:
+    if math.isfinite(number):
+        return float(number)
+    if math.isnan(number):
+        return "NaN"
+    return "Infinity" if number > 0 else "-Infinity"

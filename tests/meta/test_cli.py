@@ -1,0 +1,95 @@
+"""Every command has help, a section in the documentation, and starts quickly."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from shardkeep import jobs
+from shardkeep.cli import ExitCode
+from shardkeep.cli.app import app, run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COMMANDS = sorted(app.commands)
+
+
+def python(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+def test_the_commands_that_exist() -> None:
+    assert COMMANDS == ["audit", "cat", "demo", "info", "merge"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = app.commands[name]
+    assert run([name, "--help"]) == ExitCode.CLEAN
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"Usage: shardkeep {name} ")
+    assert not printed.endswith("...")
+    assert command.help
+    assert len(command.get_short_help_str(limit=200)) <= 70
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{name} {parameter.opts}"
+            assert parameter.help.endswith("."), parameter.help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_has_a_file_of_its_own_and_a_section_in_the_docs(name: str) -> None:
+    assert (ROOT / f"src/shardkeep/cli/{name}.py").exists()
+    assert f"\n## shardkeep {name}\n" in (ROOT / "docs/commands.md").read_text()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_reports_as_json_too(name: str) -> None:
+    assert any("--json" in parameter.opts for parameter in app.commands[name].params)
+
+
+def test_summaries_are_not_cut_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == ExitCode.CLEAN
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines[1:] if line.endswith("...")] == []
+    assert max(map(len, lines)) <= 80
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = """
+import json, sys
+from shardkeep.cli.app import run
+
+run(["--help"])
+print(json.dumps([name for name in ("numpy", "h5py", "rich.console", "asyncio") if name in sys.modules]))
+"""
+    assert json.loads(python(code).splitlines()[-1]) == []
+
+
+def test_commands_are_as_thin_as_what_they_call() -> None:
+    for name in COMMANDS:
+        source = (ROOT / f"src/shardkeep/cli/{name}.py").read_text()
+        assert len(source.splitlines()) <= 70, name
+        assert re.search(r"^    from shardkeep\.(jobs|hdf5|demo) import", source, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    "cls", [getattr(jobs, name) for name in jobs.__all__ if name.endswith(("Info", "Item"))]
+)
+def test_results_become_json(cls: type) -> None:
+    top = {"TFRecordInfo", "HDF5Info", "FolderInfo", "RecordItem", "RowItem"}
+    assert (cls.__name__ in top) == ("to_dict" in vars(cls))
+    assert inspect.getdoc(cls)

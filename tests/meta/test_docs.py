@@ -1,0 +1,181 @@
+"""What the documentation says is so."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from shardkeep.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(shardkeep [a-z][^`]*)`")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    info: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    found = []
+    for page in PAGES:
+        content = page.read_text(encoding="utf-8")
+        for match in FENCE.finditer(content):
+            line = content.count("\n", 0, match.start()) + 1
+            found.append(Block(page, line, match[1], match[2].strip(), match[3]))
+    return found
+
+
+def name_of(block: Block) -> str:
+    return f"{block.page.relative_to(ROOT)}:{block.line}"
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+BLOCKS = blocks()
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs/generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["commands.md", "errors.md"])
+def test_generated_page_is_fresh(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert page == generator().PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=name_of)
+def test_python_runs(block: Block, tmp_path: Path) -> None:
+    """Each block runs alone in an empty folder; one that is only a part of a program says so."""
+    if block.info == "fragment":
+        compile(block.text, name_of(block), "exec")
+        return
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block.text],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # A comment behind a print is what it prints.
+    expected = re.findall(r"^ *print\(.*\) +# (.*)$", block.text, re.MULTILINE)
+    assert done.stdout.splitlines()[: len(expected)] == expected
+
+
+def test_readme_has_python_that_runs() -> None:
+    readme = [block for block in PYTHON if block.page.name == "README.md"]
+    assert readme
+    assert all(block.info != "fragment" for block in readme)
+
+
+def test_every_block_says_its_language() -> None:
+    known = {"python", "console", "text", "json", "toml", "rust"}
+    assert [name_of(block) for block in BLOCKS if block.language not in known] == []
+
+
+def commands_in_docs() -> list[tuple[str, str]]:
+    found = []
+    for block in BLOCKS:
+        if block.language == "console":
+            shown = [line[2:] for line in block.text.splitlines() if line.startswith("$ ")]
+            lines = [line.partition("  #")[0] for line in shown]
+            assert lines, f"{name_of(block)}: a transcript shows its command behind '$ '"
+            found += [(name_of(block), line) for line in lines]
+    for page in PAGES:
+        for match in INLINE.finditer(FENCE.sub("", page.read_text(encoding="utf-8"))):
+            found.append((relative(page), match[1]))
+    return found
+
+
+@pytest.mark.parametrize(("where", "line"), commands_in_docs())
+def test_command_exists(where: str, line: str) -> None:
+    words = line.split()
+    if words[0] == "shardkeep":
+        names = [word for word in words[1:] if not word.startswith("-")]
+        assert not names or names[0] in app.commands, where
+        if names:
+            known = {option for parameter in app.commands[names[0]].params for option in parameter.opts} | {
+                "--help"
+            }
+            assert {word.partition("=")[0] for word in words[2:] if word.startswith("-")} <= known, where
+    elif words[0] == "make":
+        assert {word for word in words[1:] if "=" not in word} <= TARGETS, where
+    else:
+        assert words[0] in {"cd", "git", "pip", "python", "tail", "wc", "jq"}, where
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_resolve(page: Path) -> None:
+    broken = []
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize(
+    ("index", "folder"), [("docs/index.md", "docs"), ("docs/design/README.md", "docs/design")]
+)
+def test_index_leads_to_every_page(index: str, folder: str) -> None:
+    linked = {(ROOT / index).parent.joinpath(t).resolve() for t in LINK.findall((ROOT / index).read_text())}
+    pages = {page.resolve() for page in (ROOT / folder).glob("*.md")} - {(ROOT / index).resolve()}
+    assert pages <= linked
+
+
+def dependencies() -> list[str]:
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.findall(r'"([A-Za-z0-9-]+)(?:\[\w+\])?[<>=]=?[^"]*"', project.partition("[tool.maturin]")[0])
+    python = [name for name in named if name not in ("shardkeep", "Development")]
+    rust = []
+    for cargo in sorted((ROOT / "crates").glob("*/Cargo.toml")):
+        for table in re.findall(
+            r"^\[(?:dev-)?dependencies\]\n(.*?)(?=^\[|\Z)", cargo.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            rust += re.findall(r"^([\w-]+) *=", table, re.MULTILINE)
+    return sorted({*python, *rust} - {"shardkeep-core"})
+
+
+@pytest.mark.parametrize("name", dependencies())
+def test_every_dependency_is_accounted_for(name: str) -> None:
+    page = (ROOT / "docs/design/dependencies.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in page

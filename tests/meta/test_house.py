@@ -1,0 +1,179 @@
+"""The rules of the house that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import shardkeep
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCES = sorted((ROOT / "src/shardkeep").rglob("*.py"))
+CRATES = sorted((ROOT / "crates").rglob("*.rs"))
+PACKAGES = ["shardkeep"] + [
+    f"shardkeep.{found.name}" for found in pkgutil.iter_modules(shardkeep.__path__) if found.ispkg
+]
+MODULES = [found.name for found in pkgutil.walk_packages(shardkeep.__path__, "shardkeep.")]
+# What DESIGN.md promises to callers and what exists of it. Names only ever come in, none goes.
+PUBLIC = {
+    "shardkeep": {
+        "FixedLen",
+        "Image",
+        "Loader",
+        "Ragged",
+        "VarLen",
+        "World",
+        "errors",
+        "files",
+        "hdf5",
+        "tfrecord",
+    },
+    "shardkeep.files": {"budget", "lock", "publish"},
+    "shardkeep.hdf5": {"MergeReport", "WorkerFile", "merge", "receipts", "rollback"},
+    "shardkeep.jobs": {"audit", "cat", "info"},
+    "shardkeep.tfrecord": {"Reader", "ShardWriter", "Writer", "decode_example", "encode_example"},
+}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES + CRATES, ids=relative)
+def test_a_room_has_at_most_about_400_lines(path: Path) -> None:
+    # The tests at the end of a Rust file do not count.
+    code = path.read_text(encoding="utf-8").partition("\n#[cfg(test)]\nmod ")[0]
+    assert len(code.splitlines()) <= (500 if path.suffix == ".rs" else 460)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_no_room_is_called_utils(path: Path) -> None:
+    assert not re.search(r"util|helper|misc|common", path.stem)
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.name == "__init__.py"], ids=relative)
+def test_init_holds_imports_and_all_only(path: Path) -> None:
+    for number, statement in enumerate(ast.parse(path.read_text(encoding="utf-8")).body):
+        if number == 0 and isinstance(statement, ast.Expr):
+            continue  # the docstring
+        names = [target.id for target in getattr(statement, "targets", []) if isinstance(target, ast.Name)]
+        lazy = isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING"
+        fine = isinstance(statement, (ast.Import, ast.ImportFrom)) or lazy
+        assert fine or set(names) & {"__all__", "__version__", "__getattr__", "__dir__"}, ast.unparse(
+            statement
+        )
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_is_true(name: str) -> None:
+    package = importlib.import_module(name)
+    assert len(package.__all__) == len(set(package.__all__))
+    for public in package.__all__:
+        assert getattr(package, public) is not None
+    assert PUBLIC.get(name, set()) <= set(package.__all__)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_exports_is_documented(name: str) -> None:
+    module = importlib.import_module(name)
+    if name.endswith(("._core", "__main__")):
+        return
+    assert inspect.getdoc(module), "a module says what a reader finds in it"
+    for public in getattr(module, "__all__", []):
+        value = getattr(module, public)
+        if isinstance(value, ModuleType) or not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        assert inspect.getdoc(value), f"{name}.{public}"
+        if inspect.isclass(value) and value.__module__ == name:
+            for member, what in vars(value).items():
+                if not member.startswith("_") and (inspect.isroutine(what) or isinstance(what, property)):
+                    assert inspect.getdoc(what), f"{name}.{public}.{member}"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_dir_tells_what_is_public(name: str) -> None:
+    package = importlib.import_module(name)
+    assert set(package.__all__) <= set(dir(package))
+
+
+def test_importing_everything_loads_no_optional_dependency() -> None:
+    optional = [
+        "sklearn",
+        "PIL",
+        "tensorflow",
+        "keras",
+        "torch",
+        "jax",
+        "ray",
+        "dask",
+        "fsspec",
+        "zmq",
+        "pyarrow",
+    ]
+    code = f"""
+import importlib, json, sys
+for name in {MODULES!r}:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(json.dumps(sorted(set({optional!r}) & set(sys.modules))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert json.loads(done.stdout) == []
+
+
+def test_importing_starts_no_thread_and_opens_no_file() -> None:
+    code = """
+import os, threading
+before = set(os.listdir("/proc/self/fd"))
+import shardkeep, shardkeep.hdf5, shardkeep.loader, shardkeep.tfrecord
+
+assert threading.active_count() == 1, threading.enumerate()
+assert set(os.listdir("/proc/self/fd")) == before
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_unit_tests_mirror_the_source() -> None:
+    stray = []
+    for path in sorted((ROOT / "tests/unit").rglob("test_*.py")):
+        inner = path.parent.relative_to(ROOT / "tests/unit")
+        room = ROOT / "src/shardkeep" / inner
+        module = path.stem.removeprefix("test_")
+        # A module with many hazards may have several files: test_worker_file_faults.py.
+        parts = module.split("_")
+        names = ["_".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        if not any((room / f"{name}.py").exists() for name in names):
+            stray.append(relative(path))
+    assert stray == []
+
+
+def test_make_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony
+    done = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    listed = [line.split()[:2] for line in done.stdout.splitlines()]
+    assert listed == [["make", target] for target in phony[1].split()]
+    assert {"setup", "demo", "test", "lint", "bench", "docs", "ci"} <= {target for _, target in listed}
+
+
+def test_ci_runs_what_people_run() -> None:
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "exec make ci"

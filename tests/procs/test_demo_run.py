@@ -1,0 +1,182 @@
+"""The demo from end to end, once, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from collections import Counter
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.demo import DemoReport, run
+from shardkeep.demo.data import Packed
+from shardkeep.demo.proof import Proof, prove, read_results
+from shardkeep.demo.settings import Layout
+from shardkeep.jobs import audit
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoReport, Layout]:
+    layout = Layout(tmp_path_factory.mktemp("demo") / "out")
+    return run(layout.root, workers=4, epochs=3), layout
+
+
+def records_in(shard: Path) -> int:
+    """Walk the frames by hand, so that no reader of ours is trusted."""
+    data = shard.read_bytes()
+    position = count = 0
+    while position < len(data):
+        position += 8 + 4 + struct.unpack_from("<Q", data, position)[0] + 4
+        count += 1
+    assert position == len(data)
+    return count
+
+
+def test_every_check_holds(finished: tuple[DemoReport, Layout]) -> None:
+    report, _ = finished
+    assert report.ok, [check for check in report.checks if not check.ok]
+    assert [check.name for check in report.checks] == [
+        "audit",
+        "counted",
+        "labels",
+        "kill survived",
+        "learned",
+    ]
+    assert report.accuracy >= 0.9
+    assert report.seconds < 60
+
+
+def test_the_kill_cost_work_and_a_worker(finished: tuple[DemoReport, Layout]) -> None:
+    report, _ = finished
+    (death,) = report.deaths
+    assert (death.rank, death.step, death.resumed_step) == (1, 33, 30)
+    assert (death.workers_before, death.workers_after) == (4, 3)
+    assert (death.lost_steps, death.lost_rows) == (3, 3 * 64)
+    assert death.away_s > 0
+
+
+def test_every_record_once_in_every_epoch_counted_by_hand(finished: tuple[DemoReport, Layout]) -> None:
+    _, layout = finished
+    expected = {
+        (epoch, shard, index)
+        for epoch in range(3)
+        for shard in range(8)
+        for index in range(records_in(layout.data / f"train-{shard:05d}-of-00008.tfrecord"))
+    }
+    assert len(expected) == 3 * 1438
+    with h5py.File(layout.results) as file:
+        rows = file["predictions"][()]
+    used = Counter(zip(rows["epoch"].tolist(), rows["shard"].tolist(), rows["index"].tolist(), strict=True))
+    assert set(used) == expected
+    assert set(used.values()) == {1}
+
+
+def test_the_world_shrinks_at_the_checkpoint(finished: tuple[DemoReport, Layout]) -> None:
+    report, layout = finished
+    with h5py.File(layout.results) as file:
+        losses = file["losses"][()]
+    at_step = Counter(losses["step"].tolist())
+    assert at_step == {step: (4 if step <= 30 else 3) for step in range(1, report.steps + 1)}
+    assert losses["step"][losses["rank"] == 3].max() == 30
+    assert losses["rows"].sum() == 3 * 1438
+    early, late = (losses["loss"][losses["step"] <= 10], losses["loss"][losses["step"] > report.steps - 10])
+    assert late.mean() < early.mean() / 2
+
+
+def test_the_workers_own_files_prove_the_same(finished: tuple[DemoReport, Layout]) -> None:
+    _, layout = finished
+    for place in (layout.run, layout.results):
+        assert audit(place, epochs=[0, 1, 2]).ok
+
+
+def test_nothing_else_is_left(finished: tuple[DemoReport, Layout]) -> None:
+    _, layout = finished
+    names = {name for name in os.listdir(layout.root) if not name.endswith(".lock")}
+    assert names == {
+        ".shardkeep-demo",
+        "checkpoint.npz",
+        "data",
+        "report.html",
+        "report.json",
+        "results.h5",
+        "run",
+    }
+    shards = [name for name in os.listdir(layout.data) if not name.endswith((".lock", ".skidx"))]
+    assert len(shards) == 8 + 2
+    assert len({(layout.data / name).stat().st_size for name in shards if name.startswith("train")}) == 8
+
+
+def test_the_report_says_what_the_folder_holds(finished: tuple[DemoReport, Layout]) -> None:
+    report, layout = finished
+    assert json.loads(layout.summary.read_text()) == json.loads(json.dumps(report.to_dict()))
+    html = layout.report.read_text()
+    assert "SIGKILL to worker 1 at step 33; on from step 30, 4 → 3 ranks" in html
+    # One dot for every record of every epoch, and one for every record of the lost steps.
+    assert html.count("h0M") + html.count('h0"') == 3 * 1438 + 3 * 64
+
+
+# -- sabotage: the proof must notice -----------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(finished: tuple[DemoReport, Layout], tmp_path: Path) -> Layout:
+    shutil.copytree(finished[1].root, tmp_path / "copy")
+    return Layout(tmp_path / "copy")
+
+
+def prove_again(layout: Layout, rows: np.ndarray | None = None) -> Proof:
+    results = read_results(layout.results)
+    labels: list[dict[int, int]] = [{} for _ in range(8)]
+    for shard, index, label in results.predictions[["shard", "index", "label"]].tolist():
+        labels[shard][index] = label
+    packed = Packed(
+        train=(),
+        held_out=(),
+        labels=tuple(np.array([found[index] for index in sorted(found)]) for found in labels),
+        held_out_records=0,
+        size_bytes=0,
+    )
+    if rows is not None:
+        results = type(results)(rows, results.losses)
+    return prove(layout, packed, 3, results)
+
+
+def failed(proof: Proof) -> list[str]:
+    return [check.name for check in proof.checks if not check.ok]
+
+
+def test_the_copy_is_as_good(copy: Layout) -> None:
+    assert failed(prove_again(copy)) == []
+
+
+def test_a_deleted_row_is_noticed(copy: Layout) -> None:
+    rows = read_results(copy.results).predictions
+    assert failed(prove_again(copy, np.delete(rows, 1000))) == ["counted"]
+
+
+def test_a_row_in_place_of_another_is_noticed(copy: Layout) -> None:
+    rows = read_results(copy.results).predictions
+    rows[1000] = rows[2000]
+    assert failed(prove_again(copy, rows)) == ["counted"]
+
+
+def test_a_row_of_an_epoch_that_never_was_is_noticed(copy: Layout) -> None:
+    rows = read_results(copy.results).predictions
+    extra = rows[:1].copy()
+    extra["epoch"] = 3
+    assert failed(prove_again(copy, np.append(rows, extra))) == ["counted"]
+
+
+def test_a_swapped_label_is_noticed(copy: Layout) -> None:
+    rows = read_results(copy.results).predictions
+    proof = prove_again(copy)
+    rows["label"][7] = (rows["label"][7] + 1) % 10
+    assert failed(proof) == []
+    packed_rows = read_results(copy.results).predictions
+    assert (packed_rows["label"] != rows["label"]).sum() == 1
+    assert failed(prove_again(copy, rows)) == ["labels"]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shardkeep.cli.app import run
+from shardkeep.tfrecord import Writer
+
+SHOWN = """\
+file         {path}
+kind         TFRecord, every checksum holds
+size         {size}
+records      1
+record size  {payload} to {payload} bytes, mean {payload}
+
+feature of the first record  type   values  begins
+label                        int64       1  3
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    with Writer("a.tfrecord") as writer:
+        writer.write_example({"label": 3})
+    return Path("a.tfrecord")
+
+
+def test_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(path)]) == 0
+    size = path.stat().st_size
+    assert capsys.readouterr().out == SHOWN.format(path=path, size=f"{size} bytes", payload=size - 16)
+
+
+def test_for_programs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == 1
+
+
+def test_without_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Writer(tmp_path / "a", compression="gzip") as writer:
+        writer.write(b"hello")
+    assert run(["info", str(tmp_path / "a")]) == 0
+    printed = capsys.readouterr().out
+    assert "TFRecord, gzip-compressed, every checksum holds" in printed
+    assert "first record  not a tf.train.Example" in printed
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a\x1b[31m.tfrecord"
+    path.touch()
+    assert run(["info", str(path)]) == 0
+    path.write_text("hello")
+    assert run(["info", str(path)]) == 3
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert "a\\x1b[31m.tfrecord" in "".join(out.split())
+    assert "a\\x1b[31m.tfrecord" in err
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "words"),
+    [
+        (lambda path: path.unlink(), 10, "no such file"),
+        (lambda path: path.write_text("<html>"), 3, "found an HTML page"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), 3, "a.tfrecord"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"), 3, "record 0"),
+    ],
+)
+def test_bad_input(path: Path, capsys: pytest.CaptureFixture[str], damage, code: int, words: str) -> None:  # type: ignore[no-untyped-def]
+    damage(path)
+    assert run(["info", str(path)]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert err.startswith("shardkeep: error: ")
+    assert words in err

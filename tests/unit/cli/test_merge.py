@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import pytest
+
+from shardkeep.cli.app import run
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.world import World
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for rank in range(2):
+        with WorkerFile("run", World(rank=rank, size=2)) as out:
+            out.append("loss", [0.5, rank])
+            out.commit(step=1)
+    return tmp_path
+
+
+def sources() -> list[str]:
+    return sorted(map(str, Path("run").rglob("*.h5")))
+
+
+@pytest.mark.parametrize("form", ["folder", "folder and -o", "files", "files and -o"])
+def test_every_form_of_the_call(folder: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    given = ["run"] if form.startswith("folder") else sources()
+    arguments = ["-o", "all.h5", *given] if form.endswith("-o") else [*given, "all.h5"]
+    assert run(["merge", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "2 files into all.h5" in printed
+    with h5py.File("all.h5") as file:
+        assert file["loss"][:].tolist() == [0.5, 0, 0.5, 1]
+
+
+def test_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["merge", "run", "all.h5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == {"loss": 4}
+
+
+def test_output_is_not_overwritten_unless_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("all.h5").write_text("mine")
+    assert run(["merge", "run", "all.h5"]) == 2
+    assert "all.h5" in capsys.readouterr().err
+    assert Path("all.h5").read_text() == "mine"
+    assert run(["merge", "run", "all.h5", "--exists", "replace"]) == 0
+    assert Path("all.h5").read_bytes().startswith(b"\x89HDF")
+
+
+def test_bad_input_leaves_no_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["merge", "run"]) == 2
+    assert "SOURCES... OUTPUT" in capsys.readouterr().err
+    assert run(["merge", "gone", "all.h5"]) == 10
+    Path(sources()[0]).write_bytes(b"hello")
+    assert run(["merge", "run", "all.h5"]) == 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 2
+    assert "rank-00000" in err
+    assert not Path("all.h5").exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["run"]
+
+
+def test_no_place_for_the_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["merge", "run", "gone/all.h5"]) in (2, 3, 10)
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardkeep.demo import checkpoint
+from shardkeep.demo.checkpoint import Checkpoint
+from shardkeep.errors import CorruptDataError, NotFoundError
+
+
+def sample(step: int) -> Checkpoint:
+    return Checkpoint(
+        step, {"epoch": 1, "position": 640}, np.arange(5, dtype=np.float32), np.full(5, 0.5, np.float32)
+    )
+
+
+def test_comes_back_as_it_was(tmp_path: Path) -> None:
+    checkpoint.publish(tmp_path / "c.npz", sample(30))
+    back = checkpoint.load(tmp_path / "c.npz")
+    assert (back.step, back.loader_state) == (30, {"epoch": 1, "position": 640})
+    assert back.parameters.tolist() == [0, 1, 2, 3, 4]
+    assert back.velocity.dtype == np.float32
+    assert back.velocity.tolist() == [0.5] * 5
+
+
+def test_the_newest_replaces_the_older(tmp_path: Path) -> None:
+    for step in (5, 10):
+        checkpoint.publish(tmp_path / "c.npz", sample(step))
+    assert checkpoint.load(tmp_path / "c.npz").step == 10
+    assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_a_failed_one_leaves_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint.publish(tmp_path / "c.npz", sample(5))
+
+    def half(file: object, **_arrays: object) -> None:
+        file.write(b"half of it")  # type: ignore[attr-defined]
+        raise RuntimeError("the power went")
+
+    monkeypatch.setattr(np, "savez", half)
+    with pytest.raises(RuntimeError, match="power"):
+        checkpoint.publish(tmp_path / "c.npz", sample(10))
+    assert checkpoint.load(tmp_path / "c.npz").step == 5
+    assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_none_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no checkpoint"):
+        checkpoint.load(tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "text", "empty"])
+def test_a_damaged_one_is_told(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "c.npz"
+    checkpoint.publish(path, sample(5))
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[whole.index(b"\x00\x00\x80\x3f")] ^= 1  # the 1.0 among the parameters
+    path.write_bytes(
+        {"cut": whole[: len(whole) // 2], "flip": bytes(flipped), "text": b"hello", "empty": b""}[damage]
+    )
+    with pytest.raises(CorruptDataError, match="not a whole checkpoint") as caught:
+        checkpoint.load(path)
+    assert "\n" not in str(caught.value)
+    assert caught.value.path == str(path)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardkeep.demo.data import TRAIN_PROPORTIONS, pack, shard_sizes, to_png
+from shardkeep.errors import MissingExtraError, PlanError
+from shardkeep.tfrecord import Reader, decode_example
+
+
+def test_png_is_what_the_tutorial_has() -> None:
+    from PIL import Image
+
+    digit = np.zeros((8, 8))
+    digit[2:6, 2:6] = 16
+    image = Image.open(io.BytesIO(to_png(digit)))
+    assert (image.format, image.mode, image.size) == ("PNG", "RGB", (32, 32))
+    pixels = np.asarray(image)
+    assert pixels[16, 16].tolist() == [255, 255, 255]
+    assert pixels[0, 0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("records", [0, 1, 7, 64, 1438, 10**6])
+def test_sizes_add_up(records: int) -> None:
+    sizes = shard_sizes(records, TRAIN_PROPORTIONS)
+    assert sum(sizes) == records
+    assert len(sizes) == 8
+    assert records < 64 or len(set(sizes)) == 8, "unequal"
+
+
+def test_every_image_is_in_one_shard(tmp_path: Path) -> None:
+    ticks: list[tuple[int, int]] = []
+    packed = pack(tmp_path, images=200, tick=lambda done, total: ticks.append((done, total)))
+    assert packed.records == 160
+    assert packed.held_out_records == 40
+    assert ticks[-1] == (200, 200)
+    assert len(ticks) == 200
+
+    found: dict[str, list[list[dict[str, Any]]]] = {"train": [], "held_out": []}
+    for part, paths in (("train", packed.train), ("held_out", packed.held_out)):
+        for path in paths:
+            found[part].append([decode_example(record) for record in Reader(path)])
+    assert tuple(len(shard) for shard in found["train"]) == packed.counts
+    for labels, shard in zip(packed.labels, found["train"], strict=True):
+        assert [int(example["label"][0]) for example in shard] == labels.tolist()
+    images = [
+        bytes(example["image_raw"][0]) for part in found.values() for shard in part for example in shard
+    ]
+    assert len(images) == 200
+    # A few of the digits are drawn alike, to the pixel.
+    assert len(set(images)) > 190
+    assert packed.size_bytes == sum(file.stat().st_size for file in packed.train + packed.held_out)
+
+
+def test_the_seed_decides_the_split(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.mkdir()
+    one, same, other = (
+        pack(folder, images=100, seed=seed) for folder, seed in zip(folders, (1, 1, 2), strict=True)
+    )
+    assert [file.read_bytes() for file in one.train] == [file.read_bytes() for file in same.train]
+    assert [file.read_bytes() for file in one.train] != [file.read_bytes() for file in other.train]
+
+
+@pytest.mark.parametrize(("module", "package"), [("sklearn.datasets", "scikit-learn"), ("PIL", "Pillow")])
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=package) as caught:
+        pack(tmp_path, images=100)
+    assert 'pip install "shardkeep[demo]"' in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("images", [0, 63, 1798])
+def test_too_few_or_too_many_images(tmp_path: Path, images: int) -> None:
+    with pytest.raises(PlanError, match="between 64 and 1797"):
+        pack(tmp_path, images=images)

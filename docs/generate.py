@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code: commands.md and errors.md.
+"""Write the pages of docs/ that are made from the code: commands, errors, the index of design notes.
 
 `make docs` runs it; tests/meta/test_docs.py fails while a page is not what this would write.
 """
@@ -55,7 +55,28 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
-PAGES = {"commands.md": commands_page, "errors.md": errors_page}
+def design_page() -> str:
+    """Return docs/design/README.md."""
+    notes = sorted(path for path in (HERE / "design").glob("*.md") if path.name != "README.md")
+    parts = [
+        "# Design notes\n",
+        MADE,
+        "What was decided, what was measured for it, and what was left out. One page per question.\n",
+        *(f"- [{_title(note)}]({note.name})" for note in notes),
+        "\nThe directions of imports, enforced by `make lint`, from the top to what stands alone:\n",
+        f"```text\n{LAYERS}\n```\n",
+        "The Rust half holds what must be fast (framing, checksums, parsing, decoding, the batch engine) and"
+        " nothing else. Policy, plans, HDF5 and everything that a person reads is Python.\n",
+    ]
+    return "\n".join(parts)
+
+
+LAYERS = "cli → demo → jobs → loader, hdf5 → tfrecord → plan, files, world → _core, errors"
+PAGES = {"commands.md": commands_page, "errors.md": errors_page, "design/README.md": design_page}
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _prose(text: str | None) -> str:

@@ -4,7 +4,8 @@ Many processes read one set of record shards exactly once (`Loader`, `tfrecord`)
 one HDF5 result without corrupting it (`hdf5`), and receipts prove what was read (`audit`).
 """
 
-from shardkeep import files, hdf5, plan, tfrecord
+from typing import TYPE_CHECKING
+
 from shardkeep.errors import (
     BudgetError,
     CollectorError,
@@ -25,10 +26,32 @@ from shardkeep.errors import (
     TruncatedFileError,
     WorldError,
 )
-from shardkeep.jobs import audit, cat, info
-from shardkeep.loader import Loader
-from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen
-from shardkeep.world import World
+
+if TYPE_CHECKING:
+    from shardkeep import files, hdf5, plan, tfrecord
+    from shardkeep.jobs.audit import audit
+    from shardkeep.jobs.cat import cat
+    from shardkeep.jobs.info import info
+    from shardkeep.loader import Loader
+    from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen
+    from shardkeep.world import World
+else:
+    from shardkeep._lazy import lazily
+
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "shardkeep.files": "",
+            "shardkeep.hdf5": "",
+            "shardkeep.jobs": "audit cat info",
+            "shardkeep.loader": "Loader",
+            "shardkeep.plan": "",
+            "shardkeep.tfrecord": "",
+            "shardkeep.tfrecord.features": "FixedLen Image VarLen",
+            "shardkeep.tfrecord.ragged": "Ragged",
+            "shardkeep.world": "World",
+        },
+    )
 
 __all__ = [
     "BudgetError",

@@ -7,6 +7,22 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+__all__ = [
+    "Engine",
+    "FrameWriter",
+    "RecordFile",
+    "RecordIterator",
+    "crc32c",
+    "decode_example",
+    "descriptor_usage",
+    "encode_example",
+    "masked_crc32c",
+    "scan_frames",
+    "scan_part",
+    "set_descriptor_limit",
+    "sniff_compression",
+]
+
 _Path = str | os.PathLike[str]
 _Compression = Literal["gzip", "zlib"] | None
 
@@ -34,14 +50,15 @@ class RecordIterator:
 
 @final
 class RecordFile:
-    def __new__(
-        cls, path: _Path, starts: npt.NDArray[np.uint64], *, verify: bool = True
-    ) -> RecordFile: ...
+    def __new__(cls, path: _Path, starts: npt.NDArray[np.uint64], *, verify: bool = True) -> RecordFile: ...
     def read_many(self, indices: npt.NDArray[np.uint64], /) -> list[bytes]: ...
 
 def scan_frames(
     paths: Sequence[_Path], *, verify: bool = False, threads: int = 1
 ) -> list[npt.NDArray[np.uint64]]: ...
+def scan_part(
+    path: _Path, *, offset_bytes: int, record: int, until_bytes: int, verify: bool = False
+) -> npt.NDArray[np.uint64]: ...
 def sniff_compression(path: _Path, /) -> _Compression: ...
 
 # -- writing.rs

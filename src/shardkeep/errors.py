@@ -21,8 +21,8 @@
     ├── MissingExtraError         (ImportError) an optional dependency is not installed
     └── InternalError             a bug of Shardkeep itself
 
-What a caller does about them: retry `LockTimeoutError`; hand `CorruptDataError` to
-``shardkeep doctor``; fix the call for the ``ValueError`` kinds; make room or rights for the
+What a caller does about them: retry `LockTimeoutError`; look at the file that `CorruptDataError`
+names; fix the call for the ``ValueError`` kinds; make room or rights for the
 ``OSError`` kinds. Each class carries the exit code that the command returns for it.
 
 This module imports nothing from the package: the Rust half raises these classes too.
@@ -110,12 +110,14 @@ class ShardkeepError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), dict(self.__dict__))
+        # `path` of an ImportError lives in a slot of its own, outside __dict__.
+        return _rebuild, (type(self), str(self), {**self.__dict__, "path": self.path})
 
 
 def _rebuild(cls: type[ShardkeepError], message: str, state: dict[str, Any]) -> ShardkeepError:
     error = cls(message)
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 

@@ -15,7 +15,7 @@ from shardkeep.world import World
 
 # FACTS: with plain h5py, a child that ends like this rolls its parent's rows back.
 _PARENT = """
-import os, sys
+import ctypes, os, sys
 import numpy as np
 from shardkeep.errors import LockError, LockTimeoutError
 from shardkeep.hdf5 import WorkerFile
@@ -23,6 +23,8 @@ from shardkeep.world import World
 run, how = sys.argv[1:]
 rows = np.arange(5000 * 128, dtype="f4").reshape(5000, 128)
 out = WorkerFile(run, World(rank=0, size=1))
+if how in ("exit", "left open"):
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(out))   # not even the end of Python deletes it
 out.append("x", rows[:10])
 out.commit(step=1)
 out.append("x", rows[10:3000])   # chunks are in the file, rows in memory

@@ -21,12 +21,30 @@ const HOP_BYTES: u64 = 16 << 10;
 /// # Errors
 /// Damage or a partial record at the end, with record number and offset.
 pub fn frame_starts(file: &VirtualFile, verify: bool) -> Result<Vec<u64>> {
+    frame_starts_of_part(file, 0, 0, u64::MAX, verify)
+}
+
+/// [`frame_starts`] of a part: from the frame of number `first` at byte `from` up to the first frame that
+/// does not start before `until`; its start, or the end of the file, is the last offset.
+///
+/// # Errors
+/// As [`frame_starts`]; or the file ends before `from`.
+pub fn frame_starts_of_part(
+    file: &VirtualFile,
+    from: u64,
+    first: u64,
+    until: u64,
+    verify: bool,
+) -> Result<Vec<u64>> {
     let size = file.size()?;
-    let mut window = Window { file, size, base: 0, buf: Vec::new() };
-    let mut starts = vec![0];
-    let mut at = 0;
-    while at < size {
-        let record = starts.len() as u64 - 1;
+    if from > size {
+        return Err(Error::new(Kind::Changed, "the file became shorter").at(file.path()).offset(size));
+    }
+    let mut window = Window { file, size, base: from, buf: Vec::new() };
+    let mut starts = vec![from];
+    let mut at = from;
+    while at < size.min(until) {
+        let record = first + (starts.len() as u64 - 1);
         let place = |e: Error| e.at(file.path()).record(record).offset(at);
         let rest = size - at;
         if rest < HEADER_BYTES as u64 {
@@ -166,6 +184,32 @@ mod tests {
             assert_eq!(scan(&bytes, true).unwrap(), starts);
             assert_eq!(scan(&bytes, false).unwrap(), starts);
         }
+    }
+
+    #[test]
+    fn parts_join_to_the_whole() {
+        let (bytes, starts) = file(&[5, 0, 300_000, 7, 20_000, 1]);
+        let path = std::env::temp_dir().join(format!("shardkeep-scan-parts-{}", std::process::id()));
+        std::fs::write(&path, &bytes).unwrap();
+        let shard = VirtualFile::new(&path);
+        for step in [1, 17, 100_000, u64::MAX] {
+            let mut joined = vec![0];
+            while let Some(at) = joined.last().copied().filter(|at| *at < bytes.len() as u64) {
+                let until = at.saturating_add(step);
+                let part =
+                    frame_starts_of_part(&shard, at, joined.len() as u64 - 1, until, true).unwrap();
+                assert!(part.len() > 1 && *part.last().unwrap() >= until.min(bytes.len() as u64));
+                joined.extend_from_slice(&part[1..]);
+            }
+            assert_eq!(joined, starts);
+        }
+        let end = bytes.len() as u64;
+        assert_eq!(frame_starts_of_part(&shard, end, 6, u64::MAX, true).unwrap(), [end]);
+        let error = frame_starts_of_part(&shard, end - 1, 6, u64::MAX, true).unwrap_err();
+        assert_eq!((error.kind, error.record, error.offset_bytes), (Kind::Truncated, Some(6), Some(end - 1)));
+        let error = frame_starts_of_part(&shard, end + 1, 6, u64::MAX, true).unwrap_err();
+        assert_eq!((error.kind, error.offset_bytes), (Kind::Changed, Some(end)));
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RecordIterator>()?;
     m.add_class::<RecordFile>()?;
     m.add_function(wrap_pyfunction!(scan_frames, m)?)?;
+    m.add_function(wrap_pyfunction!(scan_part, m)?)?;
     m.add_function(wrap_pyfunction!(sniff_compression, m)?)
 }
 
@@ -139,6 +140,25 @@ fn scan_frames<'py>(
         })
         .map_err(raise)?;
     Ok(found.into_iter().map(|starts| PyArray1::from_vec(py, starts)).collect())
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, *, offset_bytes, record, until_bytes, verify = false))]
+fn scan_part(
+    py: Python<'_>,
+    path: PathBuf,
+    offset_bytes: u64,
+    record: u64,
+    until_bytes: u64,
+    verify: bool,
+) -> PyResult<Bound<'_, PyArray1<u64>>> {
+    let starts = py
+        .detach(|| {
+            let file = VirtualFile::new(path);
+            scan::frame_starts_of_part(&file, offset_bytes, record, until_bytes, verify)
+        })
+        .map_err(raise)?;
+    Ok(PyArray1::from_vec(py, starts))
 }
 
 #[pyfunction]

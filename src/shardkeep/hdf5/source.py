@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from types import TracebackType
 from typing import Any
@@ -111,7 +112,7 @@ def open_source(path: str) -> Source:
         another kind of file; HDF5 cannot read it.
     """
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access()))
     except (OSError, RuntimeError) as error:
         raise _why(path, error) from error
     try:
@@ -119,6 +120,14 @@ def open_source(path: str) -> Source:
     except BaseException:
         file.close()
         raise
+
+
+@functools.lru_cache(maxsize=1)
+def _access() -> h5py.h5p.PropFAID:
+    # h5py.File would make these properties anew for every file: half of what opening one costs.
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    return access
 
 
 def _why(path: str, error: Exception) -> ShardkeepError:

@@ -99,7 +99,7 @@ class Loader:
     Examples
     --------
     >>> import os, tempfile
-    >>> from shardkeep.tfrecord import ShardWriter
+    >>> from shardkeep.tfrecord import FixedLen, ShardWriter
     >>> folder = tempfile.mkdtemp()
     >>> with ShardWriter(os.path.join(folder, "{shard}.tfrecord"), shards=3) as w:
     ...     for i in range(10):

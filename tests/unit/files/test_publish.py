@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import os
 import pickle
 import stat
@@ -201,6 +202,30 @@ def test_a_failed_write_cannot_be_published_even_if_swallowed(tmp_path, monkeypa
         monkeypatch.undo()
         file.write(b"y" * 1_000_000)
     assert os.listdir(tmp_path) == []
+
+
+def test_an_error_of_the_body_is_not_masked_by_one_of_the_last_write(tmp_path, monkeypatch):
+    with pytest.raises(ZeroDivisionError), publish(tmp_path / "a") as file:
+        file.write(b"still in memory")
+        _fail_at(monkeypatch, "pwrite", 1, errno.ENOSPC)
+        raise ZeroDivisionError
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_temporary_file_is_locked_unless_others_open_it_by_name(tmp_path):
+    def is_locked(name):
+        with open(tmp_path / name, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    with publish(tmp_path / "a"):
+        assert is_locked(os.listdir(tmp_path)[0])
+    assert not is_locked("a")
+    with publish_path(tmp_path / "b") as temporary:
+        assert not is_locked(os.path.basename(temporary))
 
 
 def test_a_deferred_failure_is_raised_at_the_end(tmp_path, monkeypatch):

@@ -80,6 +80,16 @@ def test_a_segment_is_an_ordinary_file_with_its_commit(run):
     assert os.path.getsize(run / "rank-00003" / names[1]) < 20_000
 
 
+def test_no_old_rows_lie_behind_the_last_one(run):
+    with WorkerFile(run, WORLD) as out:
+        out.append("x", _rows(1, 2 * ONE_CHUNK))
+        out.append("t", ["a"] * 5000)
+        out.commit(step=1)
+    with h5py.File(run / "rank-00000" / "00000000-step-1.h5") as file:
+        _, data = file["x"].id.read_direct_chunk((ONE_CHUNK, 0))
+    assert data == _rows(ONE_CHUNK + 1, 2 * ONE_CHUNK).tobytes() + bytes(512)
+
+
 DTYPES = [
     *(
         [
@@ -319,20 +329,31 @@ def test_the_world_is_found_without_being_given(run, monkeypatch):
         assert out.rank == 2
 
 
-def test_threads_may_share_it(run):
-    with WorkerFile(run, WORLD, durable=False) as out:
+def test_threads_may_share_it(run, monkeypatch):
+    """While one thread writes a chunk, another one's row waits and comes after it."""
+    with WorkerFile(run, WORLD) as out:
+        out.append("x", np.array([0]))
+        writing, go_on = threading.Event(), threading.Event()
+        original = out._segment.write_chunk
 
-        def work(number):
-            for i in range(2000):
-                out.append("x", np.array([number * 2000 + i]))
+        def slow(column, rows):
+            writing.set()
+            assert go_on.wait(30)
+            original(column, rows)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        monkeypatch.setattr(out._segment, "write_chunk", slow)
+        many = threading.Thread(target=out.append, args=("x", np.arange(1, 100_000)))
+        many.start()
+        assert writing.wait(30)
+        one = threading.Thread(target=out.append, args=("x", np.array([100_000])))
+        one.start()
+        one.join(0.2)
+        assert one.is_alive()
+        go_on.set()
+        many.join(30)
+        one.join(30)
         out.commit(step=1)
-    assert sorted(_merged(run).tolist()) == list(range(8000))
+    assert _merged(run).tolist() == list(range(100_001))
 
 
 def test_no_descriptor_is_lost(run):

@@ -66,6 +66,10 @@ def test_the_longest_of_a_loaders_receipts_counts() -> None:
         report = audit(order)
         assert report.ok
         assert report.receipts == 2
+    only = run(2, (0, 0, 10))
+    early = [replace(r, segments=(Segment(0, 0, 3),)) for r in only]
+    assert audit([*early, *only]).ok
+    assert audit([*only, *early]).ok
 
 
 def test_a_dropped_rest_is_named_and_no_fault() -> None:

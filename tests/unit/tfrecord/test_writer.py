@@ -5,7 +5,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.tfrecord.test_reader import frame
 
 from shardkeep.errors import (
     CorruptRecordError,
@@ -17,6 +16,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.tfrecord import Reader, ShardWriter, Writer
+from tests.unit.tfrecord.test_reader import frame
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib", "GZIP"])

@@ -56,7 +56,6 @@ fn encode_example<'py>(
         };
         features.push((name.as_str(), value));
     }
-    features.sort_by_key(|(name, _)| *name);
     Ok(PyBytes::new(py, &example::encode(&features)))
 }
 

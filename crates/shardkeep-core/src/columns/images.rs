@@ -74,23 +74,17 @@ impl ImageStore {
             ));
         }
         let shape = (height, width, channels);
-        match &frame.buffer {
-            Some(Buffer::U8(cells)) => {
-                // SAFETY: as the caller promises.
-                let slot = unsafe { cells.row_mut(row) };
-                decoder.decode(bytes, head, shape, Pixels::U8(slot))
-            }
-            Some(Buffer::F32(cells)) => {
-                // SAFETY: as the caller promises.
-                let slot = unsafe { cells.row_mut(row) };
-                decoder.decode(bytes, head, shape, Pixels::F32(slot))
-            }
+        let pixels = match &frame.buffer {
+            // SAFETY: as the caller promises.
+            Some(Buffer::U8(cells)) => Pixels::U8(unsafe { cells.row_mut(row) }),
+            // SAFETY: as the caller promises.
+            Some(Buffer::F32(cells)) => Pixels::F32(unsafe { cells.row_mut(row) }),
             None => {
                 let rows = self.rows;
                 return Err(format!("no memory for {rows} images of {height}x{width}x{channels}"));
             }
-        }
-        .map_err(|error| error.0)
+        };
+        decoder.decode(bytes, head, shape, pixels).map_err(|error| error.0)
     }
 
     /// Puts zeros into `row`.

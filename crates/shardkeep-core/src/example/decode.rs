@@ -19,27 +19,41 @@ pub enum Value<'a> {
 
 /// Decodes a record into (key, value) pairs, sorted by the bytes of the key; of a key that comes twice the last counts.
 pub fn decode(record: &[u8]) -> Result<Vec<(&str, Value<'_>)>, WireError> {
-    let mut found: Vec<(&str, FeatureView<'_>)> = Vec::new();
-    let mut broken = None;
-    entries(record, |key, pieces| {
+    let mut found = Vec::new();
+    entries(record, |key, pieces| found.push(keyed(key, pieces)))?;
+    features(found)
+}
+
+/// A map entry with its key as text; the walk has checked that it is UTF-8.
+pub(super) fn keyed<'a>(key: &'a [u8], pieces: &[&'a [u8]]) -> (&'a str, Vec<&'a [u8]>) {
+    (std::str::from_utf8(key).unwrap_or_default(), pieces.to_vec())
+}
+
+/// Sorts entries by key and keeps the last of equal ones.
+pub(super) fn last_of_each<'a>(mut found: Vec<(&'a str, Vec<&'a [u8]>)>) -> Vec<(&'a str, Vec<&'a [u8]>)> {
+    // The sort is stable, and `dedup_by` drops the later of two neighbours: it is given the earlier one's place.
+    found.sort_by_key(|(key, _)| *key);
+    found.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            std::mem::swap(later, kept);
+        }
+        same
+    });
+    found
+}
+
+/// The values of the entries of a Features message.
+pub(super) fn features<'a>(
+    found: Vec<(&'a str, Vec<&'a [u8]>)>,
+) -> Result<Vec<(&'a str, Value<'a>)>, WireError> {
+    let mut values = Vec::with_capacity(found.len());
+    for (key, pieces) in last_of_each(found) {
         let mut view = FeatureView::unset();
         for piece in pieces {
-            broken = broken.or(view.merge(piece).err());
+            view.merge(piece)?;
         }
-        found.push((std::str::from_utf8(key).unwrap_or_default(), view));
-    })?;
-    if let Some(error) = broken {
-        return Err(error);
-    }
-    // The sort is stable, so the last of equal keys is the last that came.
-    found.sort_by_key(|(key, _)| *key);
-    let mut values: Vec<(&str, Value<'_>)> = Vec::with_capacity(found.len());
-    for (key, view) in &found {
-        let value = value(view)?;
-        match values.last_mut() {
-            Some(last) if last.0 == *key => last.1 = value,
-            _ => values.push((*key, value)),
-        }
+        values.push((key, value(&view)?));
     }
     Ok(values)
 }

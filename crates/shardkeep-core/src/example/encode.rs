@@ -1,7 +1,12 @@
-//! Values into an Example, byte for byte what protobuf's `SerializeToString(deterministic=True)` gives.
+//! Values into an Example, byte for byte what Python's `SerializeToString(deterministic=True)` gives.
 //!
-//! Keys are sorted by their bytes, int64 and float lists are packed, an empty list still sets its kind. The size is known
-//! before the first byte is written, so there is one allocation.
+//! Int64 and float lists are packed, an empty list still sets its kind. Keys are sorted by their bytes, with one oddity that
+//! is protobuf's (upb, the runtime behind Python's since 4.21): of two keys of which one starts the other, the longer comes
+//! first, `label_name` before `label`. C++ and Java put the shorter first, so "deterministic" was never one order for all;
+//! we take the one that Python users can compare with. The size is known before the first byte is written, so there is one
+//! allocation.
+
+use std::cmp::Ordering;
 
 use crate::wire::{put_varint, varint_len};
 
@@ -80,6 +85,14 @@ impl FeatureValue<'_> {
     }
 }
 
+/// upb's order of map keys: see the head of this file.
+pub(super) fn key_order(a: &[u8], b: &[u8]) -> Ordering {
+    match a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne()) {
+        Some(order) => order,
+        None => b.len().cmp(&a.len()),
+    }
+}
+
 /// Bytes of a map entry.
 fn entry_len(key: &str, value: &FeatureValue<'_>) -> usize {
     field_len(key.len()) + field_len(value.feature_len())
@@ -93,7 +106,7 @@ pub(super) fn features_len(features: &[(&str, FeatureValue<'_>)]) -> usize {
 /// Appends a Features message with its entries in the order of the keys' bytes.
 pub(super) fn put_features(out: &mut Vec<u8>, features: &[(&str, FeatureValue<'_>)]) {
     let mut sorted: Vec<&(&str, FeatureValue<'_>)> = features.iter().collect();
-    sorted.sort_by_key(|(key, _)| key.as_bytes());
+    sorted.sort_by(|(a, _), (b, _)| key_order(a.as_bytes(), b.as_bytes()));
     for (key, value) in sorted {
         put_header(out, 0x0a, entry_len(key, value));
         put_header(out, 0x0a, key.len());

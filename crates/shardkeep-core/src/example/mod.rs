@@ -5,6 +5,10 @@
 //! Features { map<string, Feature> feature = 1 }          an entry is { string key = 1; Feature value = 2 }
 //! Feature  { oneof { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3 } }
 //! *List    { repeated value = 1 }                         float and int64 packed or not
+//!
+//! SequenceExample { Features context = 1; FeatureLists feature_lists = 2 }
+//! FeatureLists    { map<string, FeatureList> feature_list = 1 }
+//! FeatureList     { repeated Feature feature = 1 }
 //! ```
 //!
 //! Everything follows protobuf's rules: unknown fields are skipped, a known field under another wire type is unknown, a
@@ -14,6 +18,8 @@ pub mod decode;
 pub mod encode;
 pub mod lists;
 pub mod parse;
+pub mod sequence;
 
 pub use decode::{Value, decode};
 pub use encode::{FeatureValue, encode};
+pub use sequence::{decode_sequence, encode_sequence};

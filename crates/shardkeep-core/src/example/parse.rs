@@ -98,6 +98,7 @@ impl KeyOrder {
             *next = position + 1;
             return Some((self.known.get(position)?.column, value));
         }
+        std::str::from_utf8(key).ok()?;
         let column = schema.position(key);
         if self.known.len() < MAX_KNOWN {
             let field = entry.get(..entry.len() - value.len())?;
@@ -112,34 +113,43 @@ impl KeyOrder {
 /// The careful walk: calls `each(key, pieces)` for every map entry in order, `pieces` being the value fields of that
 /// entry (one, unless somebody merged messages).
 pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), WireError> {
-    let mut pieces: Vec<&[u8]> = Vec::new();
     let mut example = Cursor::new(record);
     while let Some((field, wire)) = example.tag()? {
-        if (field, wire) != (1, Wire::Bytes) {
+        if (field, wire) == (1, Wire::Bytes) {
+            map_entries(example.bytes()?, &mut each)?;
+        } else {
             example.skip(field, wire)?;
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a message that is one map from strings to messages: Features, FeatureLists.
+pub(super) fn map_entries<'a>(
+    message: &'a [u8],
+    each: &mut impl FnMut(&'a [u8], &[&'a [u8]]),
+) -> Result<(), WireError> {
+    let mut pieces: Vec<&[u8]> = Vec::new();
+    let mut map = Cursor::new(message);
+    while let Some((field, wire)) = map.tag()? {
+        if (field, wire) != (1, Wire::Bytes) {
+            map.skip(field, wire)?;
             continue;
         }
-        let mut features = Cursor::new(example.bytes()?);
-        while let Some((field, wire)) = features.tag()? {
-            if (field, wire) != (1, Wire::Bytes) {
-                features.skip(field, wire)?;
-                continue;
+        let mut entry = Cursor::new(map.bytes()?);
+        let mut key: &[u8] = &[];
+        pieces.clear();
+        while let Some((field, wire)) = entry.tag()? {
+            match (field, wire) {
+                (1, Wire::Bytes) => key = entry.bytes()?,
+                (2, Wire::Bytes) => pieces.push(entry.bytes()?),
+                _ => entry.skip(field, wire)?,
             }
-            let mut entry = Cursor::new(features.bytes()?);
-            let mut key: &[u8] = &[];
-            pieces.clear();
-            while let Some((field, wire)) = entry.tag()? {
-                match (field, wire) {
-                    (1, Wire::Bytes) => key = entry.bytes()?,
-                    (2, Wire::Bytes) => pieces.push(entry.bytes()?),
-                    _ => entry.skip(field, wire)?,
-                }
-            }
-            if std::str::from_utf8(key).is_err() {
-                return Err(WireError::NotUtf8);
-            }
-            each(key, &pieces);
         }
+        if std::str::from_utf8(key).is_err() {
+            return Err(WireError::NotUtf8);
+        }
+        each(key, &pieces);
     }
     Ok(())
 }

@@ -1,27 +1,363 @@
-//! Inflate into a buffer of known size.
+//! Inflate (RFC 1951) of a zlib stream (RFC 1950) into a buffer of known size, made for many small streams.
+//!
+//! A 32x32 PNG is 1.5 KB of deflate data: what a decoder does before the first symbol counts as much as the symbols. This
+//! one keeps its tables between streams, builds them by doubling, and avoids branches that data decide at random.
+//!
+//! It stops when the buffer is full, as libpng does; the Adler-32 behind the data is not read (PNG has a CRC-32 over the
+//! same bytes). Damage gives an error, never a read or write outside the two slices: there is no unsafe code here.
 
-use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
+#![deny(clippy::indexing_slicing)]
 
-/// Inflates zlib streams; keeps its tables between calls.
-#[derive(Default)]
+use super::huffman::{self, Table};
+
+/// Codes of the literal/length alphabet, of the distance alphabet, and of both with the padding of the fixed code.
+const LITERALS: usize = 286;
+const DISTANCES: usize = 30;
+const LENGTHS: usize = 288 + 32;
+
+/// Where the lengths of the code-length code stand in a block's header.
+const CODE_ORDER: [u8; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+
+/// How a stream is broken.
+pub type Damage = &'static str;
+
+const SHORT: Damage = "it ends early";
+const BAD_CODE: Damage = "it uses a code that was not defined";
+
+/// The tables of the inflater, kept between streams.
+#[derive(Debug, Default)]
 pub struct Inflater {
-    state: Box<DecompressorOxide>,
+    literals: Table<2048>,
+    distances: Table<256>,
+    codes: Table<128>,
+    /// The two tables hold the code of fixed blocks.
+    fixed: bool,
 }
 
-impl std::fmt::Debug for Inflater {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Inflater")
+/// The input: up to 63 bits in hand and the bytes behind them.
+#[derive(Clone, Copy)]
+struct Bits<'a> {
+    rest: &'a [u8],
+    hand: u64,
+    count: u32,
+}
+
+impl<'a> Bits<'a> {
+    /// Takes bits in hand until there are at least 56 or the input ends.
+    #[inline(always)]
+    fn refill(&mut self) {
+        if let Some(next) = self.rest.first_chunk::<8>() {
+            self.hand |= u64::from_le_bytes(*next) << self.count;
+            let taken = (63 - self.count) >> 3;
+            self.rest = self.rest.get(taken as usize..).unwrap_or_default();
+            self.count |= 56;
+        } else {
+            *self = self.refilled_slowly();
+        }
+    }
+
+    // By value, as nothing may take the address of what the hot loop keeps in registers.
+    #[cold]
+    #[inline(never)]
+    fn refilled_slowly(mut self) -> Self {
+        while self.count <= 55
+            && let Some((&byte, rest)) = self.rest.split_first()
+        {
+            self.hand |= u64::from(byte) << self.count;
+            self.count += 8;
+            self.rest = rest;
+        }
+        self
+    }
+
+    /// Drops bits of which there are enough.
+    #[inline(always)]
+    fn skip(&mut self, count: u32) {
+        self.count = self.count.wrapping_sub(count);
+        self.hand >>= count & 63;
+    }
+
+    /// Drops bits that were looked at. An error if the input did not have them.
+    #[inline(always)]
+    fn drop(&mut self, count: u32) -> Result<(), Damage> {
+        self.count = self.count.checked_sub(count).ok_or(SHORT)?;
+        self.hand >>= count & 63;
+        Ok(())
+    }
+
+    /// Takes up to 16 bits; those in hand must suffice unless the input ends.
+    #[inline(always)]
+    fn take(&mut self, count: u32) -> Result<usize, Damage> {
+        let value = self.hand & ((1 << count) - 1);
+        self.drop(count)?;
+        Ok(value as usize)
+    }
+
+    /// Goes to the next whole byte and gives back the bytes in hand.
+    fn align(&mut self, all: &'a [u8]) -> &'a [u8] {
+        let left = self.rest.len() + self.count as usize / 8;
+        (self.hand, self.count) = (0, 0);
+        all.get(all.len().saturating_sub(left)..).unwrap_or_default()
     }
 }
 
 impl Inflater {
     /// Fills `out` from the zlib stream `data`.
-    pub fn zlib(&mut self, data: &[u8], out: &mut [u8]) -> Result<(), &'static str> {
-        self.state.init();
-        let flags = inflate_flags::TINFL_FLAG_PARSE_ZLIB_HEADER
-            | inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF
-            | inflate_flags::TINFL_FLAG_IGNORE_ADLER32;
-        let (_, _, written) = decompress(&mut self.state, data, out, 0, flags);
-        if written == out.len() { Ok(()) } else { Err("it ends early or is damaged") }
+    pub fn zlib(&mut self, data: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+        let [method, flags, ..] = data else { return Err(SHORT) };
+        let header = u16::from_be_bytes([*method, *flags]);
+        if method & 0x0f != 8 || method >> 4 > 7 || header % 31 != 0 || flags & 0x20 != 0 {
+            return Err("it is not a zlib stream");
+        }
+        self.deflate(data.get(2..).unwrap_or_default(), out)
     }
+
+    /// Fills `out` from raw deflate data.
+    fn deflate(&mut self, data: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+        let mut bits = Bits { rest: data, hand: 0, count: 0 };
+        let mut at = 0usize;
+        loop {
+            bits.refill();
+            let last = bits.take(1)? == 1;
+            match bits.take(2)? {
+                0 => at = stored(&mut bits, data, out, at)?,
+                1 => {
+                    self.fixed_code();
+                    at = self.block(&mut bits, out, at)?;
+                }
+                2 => {
+                    self.dynamic_code(&mut bits)?;
+                    at = self.block(&mut bits, out, at)?;
+                }
+                _ => return Err("it has a block of a type that does not exist"),
+            }
+            if at >= out.len() {
+                return Ok(());
+            }
+            if last {
+                return Err(SHORT);
+            }
+        }
+    }
+
+    fn fixed_code(&mut self) {
+        if self.fixed {
+            return;
+        }
+        let lengths: [u8; LENGTHS] = std::array::from_fn(|symbol| match symbol {
+            0..=143 => 8,
+            144..=255 => 9,
+            256..=279 => 7,
+            280..=287 => 8,
+            _ => 5,
+        });
+        let (literals, distances) = lengths.split_at(288);
+        self.fixed = self.literals.build(literals, huffman::literal).is_ok()
+            && self.distances.build(distances, huffman::distance).is_ok();
+    }
+
+    /// Reads the two codes of a dynamic block.
+    fn dynamic_code(&mut self, bits: &mut Bits<'_>) -> Result<(), Damage> {
+        self.fixed = false;
+        bits.refill();
+        let literals = bits.take(5)? + 257;
+        let distances = bits.take(5)? + 1;
+        let codes = bits.take(4)? + 4;
+        if literals > LITERALS || distances > DISTANCES {
+            return Err("a block has more codes than exist");
+        }
+        let mut order = [0u8; 19];
+        for &symbol in CODE_ORDER.iter().take(codes) {
+            bits.refill();
+            if let Some(length) = order.get_mut(usize::from(symbol)) {
+                *length = bits.take(3)? as u8;
+            }
+        }
+        self.codes.build(&order, huffman::plain)?;
+        let mut lengths = [0u8; LENGTHS];
+        let total = literals + distances;
+        let mut at = 0usize;
+        while at < total {
+            bits.refill();
+            let entry = self.codes.look_up(bits.hand);
+            if entry == 0 {
+                return Err(BAD_CODE);
+            }
+            bits.drop(huffman::bits(entry))?;
+            let (value, repeat) = match huffman::symbol(entry) {
+                length @ 0..=15 => {
+                    // By far the most frequent case.
+                    if let Some(slot) = lengths.get_mut(at) {
+                        *slot = length as u8;
+                    }
+                    at += 1;
+                    continue;
+                }
+                16 => {
+                    let before = at.checked_sub(1).and_then(|before| lengths.get(before).copied());
+                    (before.ok_or(BAD_CODE)?, 3 + bits.take(2)?)
+                }
+                17 => (0, 3 + bits.take(3)?),
+                _ => (0, 11 + bits.take(7)?),
+            };
+            let run = lengths.get_mut(at..at + repeat).filter(|_| at + repeat <= total);
+            run.ok_or("a block's code lengths run over")?.fill(value);
+            at += repeat;
+        }
+        let (literal_lengths, rest) = lengths.split_at(literals);
+        if literal_lengths.get(256) == Some(&0) {
+            return Err("a block has no code for its end");
+        }
+        self.literals.build(literal_lengths, huffman::literal)?;
+        self.distances.build(rest.get(..distances).unwrap_or_default(), huffman::distance)?;
+        Ok(())
+    }
+
+    /// Decodes the symbols of a block; returns where it stopped in `out`.
+    fn block(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<usize, Damage> {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor has the instructions that the function was compiled for.
+            return unsafe { self.block_bmi2(bits, out, at) };
+        }
+        self.symbols(bits, out, at)
+    }
+
+    /// The same code with shifts that do not go through one register.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "bmi2")]
+    fn block_bmi2(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<usize, Damage> {
+        self.symbols(bits, out, at)
+    }
+
+    #[inline(always)]
+    fn symbols(&self, input: &mut Bits<'_>, out: &mut [u8], mut at: usize) -> Result<usize, Damage> {
+        let mut bits = *input;
+        loop {
+            bits.refill();
+            let mut entry = self.literals.glance(bits.hand);
+            // Of 56 bits three literals of the first table (11 bits) can be taken unseen.
+            if huffman::is_literal(entry)
+                && bits.count >= 56
+                && let Some(run) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<3>())
+            {
+                let [first, second, third] = run;
+                *first = huffman::symbol(entry) as u8;
+                at += 1;
+                bits.skip(huffman::bits(entry));
+                entry = self.literals.glance(bits.hand);
+                if huffman::is_literal(entry) {
+                    *second = huffman::symbol(entry) as u8;
+                    at += 1;
+                    bits.skip(huffman::bits(entry));
+                    entry = self.literals.glance(bits.hand);
+                    if huffman::is_literal(entry) {
+                        *third = huffman::symbol(entry) as u8;
+                        at += 1;
+                        bits.skip(huffman::bits(entry));
+                        continue;
+                    }
+                }
+                // A length takes up to 15 + 5 bits, a distance up to 15 + 13.
+                bits.refill();
+            }
+            let entry = self.literals.settle(bits.hand, entry);
+            bits.drop(huffman::bits(entry))?;
+            if huffman::is_end(entry) {
+                *input = bits;
+                return Ok(at);
+            }
+            let Some(slot) = out.get_mut(at) else { return Ok(at) };
+            if huffman::is_literal(entry) {
+                *slot = huffman::symbol(entry) as u8;
+                at += 1;
+                continue;
+            }
+            let length = huffman::base(entry) + bits.take(huffman::extra(entry))?;
+            let far = self.distances.look_up(bits.hand);
+            if entry == 0 || far == 0 {
+                return Err(BAD_CODE);
+            }
+            bits.drop(huffman::bits(far))?;
+            let distance = huffman::base(far) + bits.take(huffman::extra(far))?;
+            at = copy(out, at, distance, length)?;
+        }
+    }
+}
+
+/// Copies a stored block; returns where it stopped in `out`.
+fn stored<'a>(bits: &mut Bits<'a>, all: &'a [u8], out: &mut [u8], at: usize) -> Result<usize, Damage> {
+    let rest = bits.align(all);
+    let (&[l0, l1, n0, n1], rest) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
+    let length = u16::from_le_bytes([l0, l1]);
+    if length != !u16::from_le_bytes([n0, n1]) {
+        return Err("a stored block's length is damaged");
+    }
+    let length = usize::from(length);
+    let room = out.get_mut(at..).unwrap_or_default();
+    let count = length.min(room.len());
+    let source = rest.get(..count).ok_or(SHORT)?;
+    room.get_mut(..count).ok_or(SHORT)?.copy_from_slice(source);
+    bits.rest = rest.get(length..).unwrap_or_default();
+    Ok(at + count)
+}
+
+/// Repeats `length` bytes from `distance` back, as far as there is room; returns the new end.
+#[inline(always)]
+fn copy(out: &mut [u8], at: usize, distance: usize, length: usize) -> Result<usize, Damage> {
+    let start = at.checked_sub(distance).ok_or("it looks back beyond its start")?;
+    // Most copies are short. They are made of two eights whether needed or not, as a loop's end cannot be predicted; what
+    // goes too far is overwritten by what follows.
+    if at + length.max(16) + 8 > out.len() {
+        return Ok(copy_at_end(out, start, at, length));
+    }
+    if distance >= 8 {
+        put8(out, at, get8(out, start));
+        put8(out, at + 8, get8(out, start + 8));
+        let mut done = 16;
+        while done < length {
+            put8(out, at + done, get8(out, start + done));
+            done += 8;
+        }
+    } else {
+        // The pattern of `distance` bytes, as often as it fits into eight.
+        let width = 8 * distance as u32;
+        let mut pattern = get8(out, start) & (u64::MAX >> (64 - width));
+        pattern |= pattern << width;
+        pattern |= pattern.checked_shl(2 * width).unwrap_or(0);
+        pattern |= pattern.checked_shl(4 * width).unwrap_or(0);
+        let step = 8 - 8 % distance;
+        put8(out, at, pattern);
+        put8(out, at + step, pattern);
+        let mut done = 2 * step;
+        while done < length {
+            put8(out, at + done, pattern);
+            done += step;
+        }
+    }
+    Ok(at + length)
+}
+
+#[inline(always)]
+fn get8(out: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(out.get(at..).and_then(|from| from.first_chunk::<8>()).copied().unwrap_or_default())
+}
+
+#[inline(always)]
+fn put8(out: &mut [u8], at: usize, value: u64) {
+    if let Some(to) = out.get_mut(at..).and_then(|to| to.first_chunk_mut::<8>()) {
+        *to = value.to_le_bytes();
+    }
+}
+
+#[inline(never)]
+fn copy_at_end(out: &mut [u8], start: usize, at: usize, length: usize) -> usize {
+    let end = (at + length).min(out.len());
+    for (from, to) in (start..).zip(at..end) {
+        let value = out.get(from).copied().unwrap_or_default();
+        if let Some(slot) = out.get_mut(to) {
+            *slot = value;
+        }
+    }
+    end
 }

@@ -23,6 +23,11 @@ const MAX_SCANS: usize = 64;
 
 /// Size and channels of a JPEG, read from its frame header (SOFn).
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
+    Ok(frame(bytes)?.0)
+}
+
+/// The header, and what follows the frame header.
+fn frame(bytes: &[u8]) -> Result<(Header, &[u8]), ImageError> {
     let cut = || ImageError::new("the JPEG is cut off before its frame header");
     let mut rest = bytes.get(2..).ok_or_else(cut)?;
     loop {
@@ -68,7 +73,7 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
             )));
         }
         let channels = if components == 1 { 1 } else { 3 };
-        return Ok(Header { format: Format::Jpeg, width, height, channels });
+        return Ok((Header { format: Format::Jpeg, width, height, channels }, rest));
     }
 }
 
@@ -82,6 +87,12 @@ pub fn decode(bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), Image
             return Err(ImageError(format!("a JPEG cannot be decoded into {channels} channels")));
         }
     };
+    // zune-jpeg makes up the last rows of a baseline file that is cut off. Entropy-coded data cannot hold an end marker (a
+    // thumbnail can, but lies before the frame header), so a file without one is not whole.
+    let (_, rest) = frame(bytes)?;
+    if !rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]) {
+        return Err(ImageError::new("the JPEG is cut off: it has no end marker"));
+    }
     let options = DecoderOptions::new_fast()
         .jpeg_set_out_colorspace(space)
         .jpeg_set_max_scans(MAX_SCANS)

@@ -7,6 +7,7 @@
 //! Hostile input: sizes come from the header and are held against what the compressed bytes could possibly expand to
 //! before anything is allocated, so a small record never costs much memory. Nothing here panics.
 
+mod huffman;
 pub mod inflate;
 pub mod jpeg;
 pub mod png;

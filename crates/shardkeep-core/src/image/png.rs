@@ -39,6 +39,21 @@ impl Ihdr {
         (self.color.samples() * usize::from(self.depth)).div_ceil(8)
     }
 
+    /// The passes over the pixels and how many bytes all their rows have with their filter bytes. An error if `available`
+    /// bytes of compressed data cannot hold as many.
+    fn passes(&self, available: usize) -> Result<(&'static [Pass], usize), ImageError> {
+        let passes: &[Pass] = if self.interlaced { &ADAM7 } else { &WHOLE };
+        let sizes = passes.iter().map(|pass| pass.size(self.width, self.height));
+        let total = sizes.map(|(columns, rows)| rows * (1 + self.row_bytes(columns))).sum();
+        if total <= available.saturating_mul(MAX_RATIO) {
+            return Ok((passes, total));
+        }
+        let (width, height) = (self.width, self.height);
+        Err(ImageError(format!(
+            "the PNG's header promises {width}x{height} pixels ({total} bytes), more than its {available} bytes can hold"
+        )))
+    }
+
     fn channels(&self, transparent: bool) -> usize {
         match self.color {
             Color::Palette if transparent => 4,
@@ -139,6 +154,7 @@ fn ihdr(chunk: &Chunk<'_>) -> Result<Ihdr, ImageError> {
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     let mut rest = bytes.get(8..).unwrap_or_default();
     let head = ihdr(&chunk(&mut rest)?)?;
+    head.passes(rest.len())?;
     let mut transparent = false;
     // Only a palette's channels depend on what follows.
     loop {
@@ -205,37 +221,23 @@ impl PngDecoder {
         if head.color == Color::Palette && layout.palette.is_empty() {
             return Err(ImageError::new("the PNG has a palette colour type and no palette"));
         }
-        let passes: &[Pass] = if head.interlaced { &ADAM7 } else { &WHOLE };
-        let mut total = 0usize;
-        for pass in passes {
-            let (columns, rows) = pass.size(head.width, head.height);
-            total += rows * (1 + head.row_bytes(columns));
-        }
         let joined = std::mem::take(&mut self.joined);
         let data = if joined.is_empty() { first } else { &joined[..] };
-        let done = self.pixels(&head, &layout, passes, total, data, channels, out);
+        let done = self.pixels(&head, &layout, data, channels, out);
         self.joined = joined;
         self.shrink();
         done
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn pixels(
         &mut self,
         head: &Ihdr,
         layout: &Layout<'_>,
-        passes: &[Pass],
-        total: usize,
         data: &[u8],
         channels: usize,
         out: &mut [u8],
     ) -> Result<(), ImageError> {
-        if total > data.len().saturating_mul(MAX_RATIO) {
-            let (width, height, found) = (head.width, head.height, data.len());
-            return Err(ImageError(format!(
-                "the PNG's header promises {width}x{height} pixels ({total} bytes), more than its {found} bytes can hold"
-            )));
-        }
+        let (passes, total) = head.passes(data.len())?;
         // Every byte of `raw` that is read below has been written by the inflater: `inflate` fills it or fails.
         self.raw.resize(total, 0);
         self.inflater

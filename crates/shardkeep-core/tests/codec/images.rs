@@ -1,0 +1,208 @@
+//! Pixels against TensorFlow's, stored beside the images (see the README there).
+
+use std::sync::Arc;
+
+use shardkeep_core::columns::{
+    BatchColumns, Column, Feature, ImageDType, Kind, RowErrorKind, Schema, Scratch,
+};
+use shardkeep_core::example::{FeatureValue, encode};
+use shardkeep_core::image::{Decoder, Pixels, header};
+
+use super::{data, images};
+
+/// One of TensorFlow's decodes: shape and pixels.
+struct Expected {
+    shape: (usize, usize, usize),
+    pixels: Vec<u8>,
+}
+
+fn expected(name: &str) -> Vec<Expected> {
+    let bytes = data(&format!("{name}.pixels"));
+    let mut rest = &bytes[..];
+    let mut all = Vec::new();
+    while let Some((head, tail)) = rest.split_first_chunk::<12>() {
+        let side = |i: usize| u32::from_le_bytes(head[4 * i..4 * i + 4].try_into().unwrap()) as usize;
+        let shape = (side(0), side(1), side(2));
+        let (pixels, tail) = tail.split_at(shape.0 * shape.1 * shape.2);
+        all.push(Expected { shape, pixels: pixels.to_vec() });
+        rest = tail;
+    }
+    all
+}
+
+fn decode(bytes: &[u8], channels: usize) -> ((usize, usize, usize), Vec<u8>) {
+    let head = header(bytes).unwrap();
+    let channels = if channels == 0 { head.channels } else { channels };
+    let shape = (head.height, head.width, channels);
+    let mut out = vec![0; shape.0 * shape.1 * shape.2];
+    Decoder::default().decode(bytes, head, shape, Pixels::U8(&mut out)).unwrap();
+    (shape, out)
+}
+
+#[test]
+fn every_kind_of_png_equals_tensorflow() {
+    let all = images(".png");
+    assert_eq!(all.len(), 37);
+    for (name, bytes) in all {
+        let wanted = expected(&name);
+        assert_eq!(wanted.len(), 4);
+        for (channels, wanted) in [0, 1, 3, 4].into_iter().zip(wanted) {
+            let (shape, pixels) = decode(&bytes, channels);
+            assert_eq!(shape, wanted.shape, "{name} channels={channels}");
+            assert_eq!(pixels, wanted.pixels, "{name} channels={channels}");
+        }
+    }
+}
+
+#[test]
+fn jpegs_are_close_to_tensorflow() {
+    let all = images(".jpg");
+    assert_eq!(all.len(), 8);
+    for (name, bytes) in all {
+        let choices: &[usize] = if name.starts_with("cmyk") { &[0, 3] } else { &[0, 1, 3] };
+        for (&channels, wanted) in choices.iter().zip(expected(&name)) {
+            let (shape, pixels) = decode(&bytes, channels);
+            assert_eq!(shape, wanted.shape, "{name} channels={channels}");
+            let differences = pixels.iter().zip(&wanted.pixels).map(|(a, b)| a.abs_diff(*b));
+            let largest = differences.clone().max().unwrap();
+            let mean = differences.map(f64::from).sum::<f64>() / pixels.len() as f64;
+            println!("{name} channels={channels}: max {largest}, mean {mean:.3}");
+            assert!(largest <= 4 && mean < 0.5, "{name} channels={channels}: max {largest}, mean {mean:.3}");
+        }
+    }
+}
+
+#[test]
+fn floats_are_scaled_as_tensorflow_does() {
+    let wanted = data("scale.expected");
+    // A grey ramp of 256 values, as a stored-only PNG would hold it.
+    let ramp: Vec<u8> = (0..=255).collect();
+    let png = grey_png(256, 1, &ramp);
+    let head = header(&png).unwrap();
+    let mut out = vec![0f32; 256];
+    Decoder::default().decode(&png, head, (1, 256, 1), Pixels::F32(&mut out)).unwrap();
+    let found: Vec<u8> = out.iter().flat_map(|value| value.to_le_bytes()).collect();
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn resizing_equals_tensorflow() {
+    let wanted = data("resize.expected");
+    let source: Vec<u8> = (0..5 * 7 * 3).map(|i| (i * 37 % 256) as u8).collect();
+    let png = rgb_png(7, 5, &source);
+    let head = header(&png).unwrap();
+    let mut rest = &wanted[..];
+    while let Some((size, tail)) = rest.split_first_chunk::<8>() {
+        let side = |i: usize| u32::from_le_bytes(size[4 * i..4 * i + 4].try_into().unwrap()) as usize;
+        let count = side(0) * side(1) * 3;
+        let (floats, tail) = tail.split_at(4 * count);
+        let (bytes, tail) = tail.split_at(count);
+        rest = tail;
+        let frame = (side(0), side(1), 3);
+        let mut out = vec![0f32; count];
+        Decoder::default().decode(&png, head, frame, Pixels::F32(&mut out)).unwrap();
+        for (found, wanted) in out.iter().zip(floats.chunks_exact(4)) {
+            let wanted = f32::from_le_bytes(wanted.try_into().unwrap());
+            assert!((found - wanted).abs() <= 1e-6, "{frame:?}: {found} {wanted}");
+        }
+        let mut out = vec![0u8; count];
+        Decoder::default().decode(&png, head, frame, Pixels::U8(&mut out)).unwrap();
+        assert_eq!(out, bytes, "{frame:?}");
+    }
+}
+
+fn chunk(out: &mut Vec<u8>, kind: &[u8; 4], data: &[u8]) {
+    out.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    let start = out.len();
+    out.extend_from_slice(kind);
+    out.extend_from_slice(data);
+    let crc = crc32fast::hash(&out[start..]);
+    out.extend_from_slice(&crc.to_be_bytes());
+}
+
+/// A PNG of 8 bits with stored deflate blocks.
+fn png(width: u32, height: u32, color: u8, samples: usize, pixels: &[u8]) -> Vec<u8> {
+    let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
+    header.extend_from_slice(&[8, color, 0, 0, 0]);
+    let mut raw = Vec::new();
+    for row in pixels.chunks(width as usize * samples) {
+        raw.push(0);
+        raw.extend_from_slice(row);
+    }
+    let mut data = vec![0x78, 0x01];
+    for (i, block) in raw.chunks(65_535).enumerate() {
+        let last = (i + 1) * 65_535 >= raw.len();
+        data.push(u8::from(last));
+        data.extend_from_slice(&(block.len() as u16).to_le_bytes());
+        data.extend_from_slice(&(!(block.len() as u16)).to_le_bytes());
+        data.extend_from_slice(block);
+    }
+    let mut out = shardkeep_core::image::png::SIGNATURE.to_vec();
+    chunk(&mut out, b"IHDR", &header);
+    chunk(&mut out, b"IDAT", &data);
+    chunk(&mut out, b"IEND", &[]);
+    out
+}
+
+fn grey_png(width: u32, height: u32, pixels: &[u8]) -> Vec<u8> {
+    png(width, height, 0, 1, pixels)
+}
+
+fn rgb_png(width: u32, height: u32, pixels: &[u8]) -> Vec<u8> {
+    png(width, height, 2, 3, pixels)
+}
+
+#[test]
+fn damage_is_named() {
+    let good = rgb_png(2, 2, &[9; 12]);
+    let message = |bytes: &[u8]| {
+        let head = match header(bytes) {
+            Ok(head) => head,
+            Err(error) => return error.0,
+        };
+        let mut out = vec![0; head.height * head.width * 3];
+        let frame = (head.height, head.width, 3);
+        Decoder::default().decode(bytes, head, frame, Pixels::U8(&mut out)).unwrap_err().0
+    };
+    let mut flipped = good.clone();
+    flipped[45] ^= 1;
+    assert!(message(&flipped).contains("IDAT chunk has CRC"), "{}", message(&flipped));
+    assert!(message(&good[..good.len() - 12]).contains("cut off"));
+    let mut bomb = good.clone();
+    bomb[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);
+    let crc = crc32fast::hash(&bomb[12..29]);
+    bomb[29..33].copy_from_slice(&crc.to_be_bytes());
+    let out = header(&bomb).unwrap_err().0;
+    assert!(out.contains("more than its 45 bytes can hold"), "{out}");
+    let jpeg = data("baseline_420.jpg");
+    assert!(message(&jpeg[..100]).contains("before its frame header"), "{}", message(&jpeg[..100]));
+    for cut in [1, 2, 10, 100] {
+        assert!(message(&jpeg[..jpeg.len() - cut]).contains("has no end marker"), "{cut} bytes are missing");
+    }
+}
+
+fn batch(kind: Kind, images: &[&[u8]]) -> Result<Column, shardkeep_core::columns::RowError> {
+    let features = vec![Feature { name: "x".into(), kind }];
+    let batch = BatchColumns::new(Arc::new(Schema::new(features).unwrap()), images.len() + 1)?;
+    let records: Vec<Vec<u8>> =
+        images.iter().map(|image| encode(&[("x", FeatureValue::Bytes(&[image]))])).collect();
+    let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    batch.fill(0, &records, &mut Scratch::default())?;
+    Ok(batch.finish()?.remove(0).1)
+}
+
+#[test]
+fn the_first_image_sets_the_frame_of_its_batch() {
+    let kind = |size| Kind::Image { channels: 3, dtype: ImageDType::U8, size };
+    let (small, large) = (rgb_png(2, 1, &[1; 6]), rgb_png(3, 2, &[2; 18]));
+    let column = batch(kind(None), &[&small, &small]).unwrap();
+    assert_eq!(column, Column::ImageU8 { data: [[1; 12].as_slice(), &[0; 6]].concat(), shape: [3, 1, 2, 3] });
+    let error = batch(kind(None), &[&small, &large]).unwrap_err();
+    assert_eq!((error.row, error.kind), (1, RowErrorKind::Image));
+    assert!(error.message.contains("wanted 1x2x3") && error.message.contains("found 2x3x3"), "{error}");
+    let column = batch(kind(Some((2, 3))), &[&small, &large]).unwrap();
+    assert_eq!(column, Column::ImageU8 { data: [[1; 18], [2; 18], [0; 18]].concat(), shape: [3, 2, 3, 3] });
+    let none = batch(kind(Some((2, 3))), &[]).unwrap();
+    assert_eq!(none, Column::ImageU8 { data: vec![0; 18], shape: [1, 2, 3, 3] });
+    assert_eq!(batch(kind(None), &[]).unwrap(), Column::ImageU8 { data: vec![], shape: [1, 0, 0, 3] });
+}

@@ -110,8 +110,11 @@ class ShardkeepError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # `path` of an ImportError lives in a slot of its own, outside __dict__.
-        return _rebuild, (type(self), str(self), {**self.__dict__, "path": self.path})
+        # `path` of an ImportError and `errno` of an OSError live in slots of their own, outside __dict__.
+        state = {**self.__dict__, "path": self.path}
+        if isinstance(self, OSError):
+            state["errno"] = self.errno
+        return _rebuild, (type(self), str(self), state)
 
 
 def _rebuild(cls: type[ShardkeepError], message: str, state: dict[str, Any]) -> ShardkeepError:

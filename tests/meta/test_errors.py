@@ -55,6 +55,12 @@ def test_pickle_keeps_everything(cls: type[ShardkeepError]) -> None:
     assert (again.path, again.offset_bytes, again.record) == ("a.tfrecord", 648, 3)
 
 
+def test_pickle_keeps_errno() -> None:
+    error = errors.DurabilityError("full")
+    error.errno = 28
+    assert pickle.loads(pickle.dumps(error)).errno == 28
+
+
 def test_every_error_crosses_a_process_pool() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         for cls in CLASSES:

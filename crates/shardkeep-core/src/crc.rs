@@ -15,6 +15,22 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
+/// CRC32C of what had the CRC32C `before` with `data` behind it.
+#[inline]
+#[must_use]
+pub fn crc32c_after(before: u32, data: &[u8]) -> u32 {
+    if before == 0 {
+        return crc32c(data);
+    }
+    let both = crc_fast::checksum_combine(
+        crc_fast::CrcAlgorithm::Crc32Iscsi,
+        u64::from(before),
+        u64::from(crc32c(data)),
+        data.len() as u64,
+    );
+    both as u32
+}
+
 /// CRC32C of the eight little-endian bytes of `value`.
 #[inline]
 #[must_use]
@@ -58,6 +74,15 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(masked_crc32c(b""), 0xa282_ead8);
         assert_eq!(masked_crc32c(&[0; 8]), 0x0798_0329);
+    }
+
+    #[test]
+    fn a_sum_goes_on_where_it_was_cut() {
+        let data: Vec<u8> = (0..1000_u32).map(|i| (i * 7) as u8).collect();
+        for cut in [0, 1, 8, 499, 1000] {
+            let (a, b) = data.split_at(cut);
+            assert_eq!(crc32c_after(crc32c(a), b), crc32c(&data), "cut at {cut}");
+        }
     }
 
     #[test]

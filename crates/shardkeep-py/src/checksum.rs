@@ -1,6 +1,8 @@
 //! CRC32C.
 
+use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use shardkeep_core::crc;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -8,10 +10,20 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(masked_crc32c, m)?)
 }
 
+/// Bytes, or an array of them.
+#[derive(FromPyObject)]
+enum Data<'py> {
+    Bytes(Bound<'py, PyBytes>),
+    Array(PyReadonlyArray1<'py, u8>),
+}
+
 #[pyfunction]
-#[pyo3(signature = (data, /))]
-fn crc32c(data: &[u8]) -> u32 {
-    crc::crc32c(data)
+#[pyo3(signature = (data, before = 0, /))]
+fn crc32c(data: Data<'_>, before: u32) -> PyResult<u32> {
+    Ok(match &data {
+        Data::Bytes(bytes) => crc::crc32c_after(before, bytes.as_bytes()),
+        Data::Array(array) => crc::crc32c_after(before, array.as_slice()?),
+    })
 }
 
 #[pyfunction]

@@ -4,11 +4,11 @@
 
     {"format": 1, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
      "incarnation": "9f…", "host": "node7", "pid": 4711, "created": 1764283902.5,
-     "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32": "5a6b7c8d"}},
+     "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32c": "5a6b7c8d"}},
      "receipt": {…} or null,
      "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>}}
 
-``first_row`` counts the rows of that rank before this segment; ``crc32`` is
+``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
 `shardkeep.hdf5.rows.content_crc` of the segment's rows. ``receipts`` names every Loader since the
 first segment, so that the newest segment of a rank is enough to find all receipts that stand.
 """
@@ -36,7 +36,7 @@ class DatasetRecord:
 
     first_row: int
     rows: int
-    crc32: str
+    crc32c: str
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -283,7 +282,7 @@ def _copy(dataset: h5py.Dataset, sink: _Sink, part: Part, source: SourcePlan) ->
     for rows in _blocks(dataset, done, part.rows):
         sink.add_rows(rows)
         crc_rows = content_crc(rows, crc_rows)
-    if part.crc32 is not None and done == 0 and f"{crc_rows:08x}" != part.crc32:
+    if part.crc32c is not None and done == 0 and f"{crc_rows:08x}" != part.crc32c:
         message = f"rows of {sink.plan.name!r} in {source.path!r} are not those of its commit"
         raise CorruptDataError(f"{message}: the file is damaged, restore it from a copy", path=source.path)
     return done, crc_chunks, crc_rows
@@ -310,7 +309,7 @@ def _blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray
 
 
 def _chunk_crc(offset: tuple[int, ...], mask: int, data: bytes, crc: int) -> int:
-    return zlib.crc32(repr((offset, mask, crc32c(data))).encode(), crc)
+    return crc32c(repr((offset, mask, crc32c(data))).encode(), crc)
 
 
 def _point_to_sources(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py.Dataset:

@@ -46,7 +46,7 @@ class Part:
     first_row: int
     rows: int
     layout: Layout
-    crc32: str | None = None
+    crc32c: str | None = None
 
 
 @dataclass(frozen=True)
@@ -230,11 +230,11 @@ def _look_at(
     if row_shape is None:
         return
     rows = shape[0]
-    crc32 = _check_record(source, name, rows)
+    crc32c = _check_record(source, name, rows)
     if rows:
         if not one.parts:
             one.first_layout = layout
-        one.parts.append(Part(number, one.rows, rows, layout, crc32))
+        one.parts.append(Part(number, one.rows, rows, layout, crc32c))
         one.rows += rows
 
 
@@ -246,7 +246,7 @@ def _check_record(source: Source, name: str, rows: int) -> str | None:
     if promised.rows != rows:
         message = f"{source.path!r} has {rows} rows of {name!r}, its commit says {promised.rows}"
         raise CorruptDataError(f"{message}: restore it from a copy", path=source.path)
-    return promised.crc32
+    return promised.crc32c
 
 
 def _refuse_what_cannot_be_merged(dataset: h5py.Dataset, dtype: np.dtype[Any], name: str, path: str) -> None:

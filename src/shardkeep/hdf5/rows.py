@@ -8,13 +8,13 @@ form and is refused.
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import h5py
 import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
+from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
 
 __all__ = [
@@ -162,13 +162,13 @@ def as_more_rows(
     raise _mismatch(name, array, dtype, row_shape)
 
 
-def as_bytes(values: np.ndarray[Any, Any]) -> memoryview:
+def as_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bytes of fixed-size values, without a copy where they are contiguous."""
-    return np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
 
 
 def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
-    """Return the CRC-32 of rows, continued from that of the rows before them.
+    """Return the CRC32C of rows, continued from that of the rows before them.
 
     Fixed-size values count as the bytes that are in the file; of a variable-length value, its
     length in bytes (8 bytes, little-endian) and then its bytes.
@@ -183,7 +183,7 @@ def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
         if values.dtype.names is not None:
             # Padding between fields is not content: copies lose it.
             values = repack_fields(values, recurse=True)
-        return zlib.crc32(as_bytes(values), crc)
+        return crc32c(as_bytes(values), crc)
     if values.dtype.names is not None:
         for row in values.reshape(-1, 1):
             for name in values.dtype.names:
@@ -193,7 +193,7 @@ def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
         if isinstance(value, str):
             value = value.encode("utf-8", "surrogateescape")
         data = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
-        crc = zlib.crc32(data, zlib.crc32(len(data).to_bytes(8, "little"), crc))
+        crc = crc32c(data, crc32c(len(data).to_bytes(8, "little"), crc))
     return crc
 
 

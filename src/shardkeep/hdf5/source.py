@@ -110,6 +110,8 @@ def open_source(path: str) -> Source:
     NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError
         It is not there; a writer has it open; there are no descriptors left; it is cut off; it is
         another kind of file; HDF5 cannot read it.
+    PermissionError
+        This user may not read it.
     """
     try:
         file = h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access()))
@@ -130,7 +132,7 @@ def _access() -> h5py.h5p.PropFAID:
     return access
 
 
-def _why(path: str, error: Exception) -> ShardkeepError:
+def _why(path: str, error: Exception) -> ShardkeepError | PermissionError:
     number = getattr(error, "errno", None)
     text = _first_line(error)
     if not os.path.exists(path):
@@ -144,9 +146,8 @@ def _why(path: str, error: Exception) -> ShardkeepError:
             f"{path!r} is open in a process that writes it: wait until it has closed it", path=path
         )
     if number in (errno.EACCES, errno.EPERM):
-        return CorruptDataError(
-            f"{path!r} cannot be read: permission denied; get the right to read it", path=path
-        )
+        # The built-in error: the file may be in perfect order.
+        return PermissionError(number, "cannot be read: get the right to read it", path)
     if "truncated file" in text:
         return TruncatedFileError(f"{path!r} is cut off ({text}): copy it again", path=path)
     if not _has_signature(path):

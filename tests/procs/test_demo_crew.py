@@ -89,6 +89,15 @@ def test_the_victim_is_killed_after_it_has_spoken(actors: Actors) -> None:
         assert crew.how_it_ended(0) == "was killed by SIGKILL"
 
 
+def test_what_a_killed_worker_said_before_the_signal_reached_it_is_not_heard(actors: Actors) -> None:
+    # Both messages are on their way before the kill.
+    program = "parent.send(Published(1)); parent.send(Finished(2)); time.sleep(60)"
+    with actors(1, program) as crew:
+        time.sleep(1.0)
+        heard = crew.gather(Published, kill=0)
+    assert (heard.said, heard.dead) == ({0: Published(1)}, (0,))
+
+
 def test_several_deaths_at_once(actors: Actors) -> None:
     with actors(3, "if rank: sys.exit(7)" + ECHO) as crew:
         crew.broadcast(Publish(1))

@@ -36,15 +36,17 @@ def assert_proved(report: DemoReport) -> None:
 
 
 def children() -> list[int]:
-    """Pids of the processes that this one has started."""
+    """Pids of the workers that this process has started."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+                command = Path(f"/proc/{name}/cmdline").read_bytes()
             except OSError:
                 continue
-            if int(fields[1]) == os.getpid() and fields[0] != "Z":
+            # Not Python's own resource tracker, which an earlier test may have started.
+            if b"shardkeep.demo.worker" in command and int(fields[1]) == os.getpid() and fields[0] != "Z":
                 found.append(int(name))
     return found
 

@@ -17,7 +17,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::CString;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -113,16 +113,24 @@ impl VirtualFile {
 
     /// Fill `buf` from `offset`; less than asked for only at the end of the file.
     ///
-    /// A stale handle of a network file system (`ESTALE`) is given up and the path opened once more.
-    ///
     /// # Errors
     /// As [`lease`](Self::lease); or the operating system cannot read.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let first = self.lease()?.read_at(buf, offset);
-        match first {
-            Err(e) if e.errno == Some(libc::ESTALE) => {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
+    }
+
+    /// As [`read_at`](Self::read_at), into several buffers; see [`Lease::read_vectored_at`].
+    ///
+    /// A stale handle of a network file system (`ESTALE`) is given up and the path opened once more.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at).
+    pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        match self.lease()?.read_vectored_at(bufs, offset) {
+            // Only where nothing was read yet: afterwards the buffers are no longer whole.
+            Err(e) if e.errno == Some(libc::ESTALE) && e.offset_bytes == Some(offset) => {
                 POOL.close(&self.inner);
-                self.lease()?.read_at(buf, offset)
+                self.lease()?.read_vectored_at(bufs, offset)
             }
             other => other,
         }
@@ -157,26 +165,54 @@ impl Lease<'_> {
     /// # Errors
     /// The operating system cannot read.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
+    }
+}
+
+impl Lease<'_> {
+    /// Fill `bufs` one after the other from `offset`; less than they hold only at the end of the file.
+    ///
+    /// At most 1,023 buffers, which is what the kernel takes.
+    ///
+    /// # Errors
+    /// The operating system cannot read.
+    pub fn read_vectored_at(&self, mut bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let mut done = 0;
-        while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let at =
-                offset.checked_add(done as u64).and_then(|at| libc::off_t::try_from(at).ok()).ok_or_else(
-                    || Error::new(Kind::Corrupt, "an offset beyond what a file can have").at(&self.file.path),
-                )?;
-            // SAFETY: `rest` is writable for `rest.len()` bytes and the pin keeps the descriptor open.
-            let n = unsafe { libc::pread(self.fd, rest.as_mut_ptr().cast(), rest.len(), at) };
-            match usize::try_from(n) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(_) => {
-                    let e = io::Error::last_os_error();
-                    if e.kind() != io::ErrorKind::Interrupted {
-                        return Err(Error::os(&e, "read", &self.file.path).offset(offset + done as u64));
-                    }
+        IoSliceMut::advance_slices(&mut bufs, 0); // steps over empty ones
+        while !bufs.is_empty() {
+            let at = self.offset(offset, done)?;
+            let count = libc::c_int::try_from(bufs.len()).unwrap_or(libc::c_int::MAX);
+            // SAFETY: an `IoSliceMut` has the layout of an `iovec`, each is writable for its length, and the pin
+            // keeps the descriptor open.
+            let n = unsafe { libc::preadv(self.fd, bufs.as_ptr().cast(), count, at) };
+            match self.got(n, offset, done)? {
+                Some(0) => break,
+                Some(n) => {
+                    done += n;
+                    IoSliceMut::advance_slices(&mut bufs, n);
                 }
+                None => {}
             }
         }
         Ok(done)
+    }
+
+    fn offset(&self, offset: u64, done: usize) -> Result<libc::off_t> {
+        offset.checked_add(done as u64).and_then(|at| libc::off_t::try_from(at).ok()).ok_or_else(|| {
+            Error::new(Kind::Corrupt, "an offset beyond what a file can have").at(&self.file.path)
+        })
+    }
+
+    /// What a read returned: bytes, or None if it was interrupted.
+    fn got(&self, n: libc::ssize_t, offset: u64, done: usize) -> Result<Option<usize>> {
+        if let Ok(n) = usize::try_from(n) {
+            return Ok(Some(n));
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() == io::ErrorKind::Interrupted {
+            return Ok(None);
+        }
+        Err(Error::os(&e, "read", &self.file.path).offset(offset + done as u64))
     }
 }
 

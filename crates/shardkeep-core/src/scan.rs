@@ -196,8 +196,7 @@ mod tests {
             let mut joined = vec![0];
             while let Some(at) = joined.last().copied().filter(|at| *at < bytes.len() as u64) {
                 let until = at.saturating_add(step);
-                let part =
-                    frame_starts_of_part(&shard, at, joined.len() as u64 - 1, until, true).unwrap();
+                let part = frame_starts_of_part(&shard, at, joined.len() as u64 - 1, until, true).unwrap();
                 assert!(part.len() > 1 && *part.last().unwrap() >= until.min(bytes.len() as u64));
                 joined.extend_from_slice(&part[1..]);
             }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardkeep_core::engine::{self, Batch, Dataset, Shard};
+use shardkeep_core::engine::{self, Batch, Dataset, Recycled, Shard};
 use shardkeep_core::fdpool::VirtualFile;
 
 use crate::columns;
@@ -75,11 +76,25 @@ impl Engine {
     }
 }
 
+/// Keeps a buffer on loan for as long as an array shows it.
+#[pyclass(frozen)]
+struct Loan {
+    bytes: Recycled,
+}
+
+fn lent(py: Python<'_>, bytes: Recycled) -> PyResult<Bound<'_, PyArray1<u8>>> {
+    let loan = Bound::new(py, Loan { bytes })?;
+    let view = ArrayView1::from(&loan.get().bytes[..]);
+    // SAFETY: the array keeps `loan` alive, whose buffer neither moves nor is looked at by anybody else: nothing but
+    // this function sees a `Loan`.
+    Ok(unsafe { PyArray1::borrow_from_array(&view, loan.clone().into_any()) })
+}
+
 fn batch(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     match batch {
         Batch::Records { values, offsets } => {
-            out.set_item("record", (PyArray1::from_vec(py, values), PyArray1::from_vec(py, offsets)))?;
+            out.set_item("record", (lent(py, values)?, PyArray1::from_vec(py, offsets)))?;
         }
         Batch::Columns(columns) => {
             for (name, column) in columns {

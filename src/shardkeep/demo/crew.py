@@ -160,6 +160,8 @@ class Crew:
                     dead.append(rank)
                     del waiting[connection]
                     continue
+                if rank in heard:
+                    continue  # it was killed, and had gone on before the signal reached it
                 if isinstance(message, messages.Failed):
                     raise _as_ours(rank, message)
                 if not isinstance(message, kind):

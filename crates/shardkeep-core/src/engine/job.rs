@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::dataset::{Dataset, Place};
+use super::frames;
 use super::output::{Output, row_error};
 use crate::columns::Scratch;
-use crate::error::{Error, Kind, Result};
-use crate::framing::{self, FOOTER_BYTES, HEADER_BYTES};
+use crate::error::{Error, Result};
 
 /// Frames are read in groups of about this many bytes: they stay in the L2 cache between the copy out of the
 /// kernel, the checksum and the parsing.
@@ -109,19 +109,17 @@ impl Job {
         while from < rows.end {
             let group = self.group(from..rows.end);
             let places = self.places.get(group.clone()).unwrap_or_default();
-            read_frames(data, places, &mut space.frames).map_err(|(i, e)| (from + i, e))?;
-            let mut payloads = Vec::with_capacity(places.len());
-            let mut rest = space.frames.as_slice();
-            for (i, place) in places.iter().enumerate() {
-                let (frame, behind) =
-                    rest.split_at_checked((place.end - place.start) as usize).unwrap_or_default();
-                rest = behind;
-                payloads.push(open_frame(frame, verify).map_err(|e| (from + i, locate(e, data, place)))?);
+            if let Output::Records(records) = &self.output {
+                records.read(data, places, from, verify).map_err(|(i, e)| (from + i, e))?;
+                from = group.end;
+                continue;
             }
+            let payloads =
+                frames::read(data, places, verify, &mut space.frames).map_err(|(i, e)| (from + i, e))?;
             self.output.fill(from, &payloads, &mut space.scratch).map_err(|e| {
                 let row = e.row;
                 let error = row_error(e);
-                (row, self.places.get(row).map_or(error.clone(), |place| locate(error, data, place)))
+                (row, self.places.get(row).map_or(error.clone(), |place| frames::locate(error, data, place)))
             })?;
             if space.frames.capacity() > KEEP_BYTES {
                 space.frames = Vec::new();
@@ -140,72 +138,5 @@ impl Job {
             bytes <= GROUP_BYTES
         });
         rows.start..rows.start + fit.count().max(1)
-    }
-}
-
-/// Read the frames end to end into `out`; frames that follow each other in a file with one call.
-fn read_frames(
-    data: &Dataset,
-    places: &[Place],
-    out: &mut Vec<u8>,
-) -> std::result::Result<(), (usize, Error)> {
-    let bytes: u64 = places.iter().map(|place| place.end - place.start).sum();
-    out.resize(bytes as usize, 0);
-    let mut room = out.as_mut_slice();
-    let mut row = 0;
-    for run in places.chunk_by(|a, b| a.shard == b.shard && a.end == b.start) {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else {
-            continue;
-        };
-        let want = (last.end - first.start) as usize;
-        let Some(shard) = data.shard(first.shard) else {
-            return Err((row, Error::internal("a shard out of range")));
-        };
-        let (buf, rest) = std::mem::take(&mut room).split_at_mut_checked(want).unwrap_or_default();
-        room = rest;
-        let got = shard.file.read_at(buf, first.start).map_err(|e| (row, e))? as u64;
-        if got < want as u64 {
-            let at = first.start + got;
-            let cut = run.iter().position(|place| place.end > at).unwrap_or(0);
-            let error = Error::new(
-                Kind::Truncated,
-                format!("the file is only {at} bytes long now: it became shorter after it was indexed"),
-            );
-            return Err((row + cut, run.get(cut).map_or(error.clone(), |place| locate(error, data, place))));
-        }
-        row += run.len();
-    }
-    Ok(())
-}
-
-/// The payload of a frame whose length the index knows.
-fn open_frame(frame: &[u8], verify: bool) -> Result<&[u8]> {
-    let (header, rest) =
-        frame.split_first_chunk().ok_or_else(|| Error::internal("a frame without a header"))?;
-    let (payload, footer) =
-        rest.split_last_chunk().ok_or_else(|| Error::internal("a frame without a footer"))?;
-    let length = framing::parse_header(header)?;
-    if length != payload.len() as u64 {
-        return Err(Error::new(
-            Kind::Changed,
-            format!(
-                "a record of {length} bytes where the index has one of {}: the file was rewritten after it was indexed",
-                payload.len()
-            ),
-        ));
-    }
-    if verify {
-        framing::check_payload(payload, *footer)?;
-    }
-    const { assert!(HEADER_BYTES + FOOTER_BYTES == framing::OVERHEAD_BYTES as usize) };
-    Ok(payload)
-}
-
-#[cold]
-fn locate(error: Error, data: &Dataset, place: &Place) -> Error {
-    let error = error.record(place.index).offset(place.start);
-    match data.shard(place.shard) {
-        Some(shard) => error.at(shard.file.path()),
-        None => error,
     }
 }

@@ -12,8 +12,10 @@
 //! [`Engine::is_foreign`] says so, and dropping it there touches no thread.
 
 mod dataset;
+mod frames;
 mod job;
 mod output;
+mod recycle;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,17 +25,20 @@ use std::time::{Duration, Instant};
 
 pub use dataset::{Dataset, Place, Shard};
 pub use output::Batch;
+pub use recycle::Recycled;
 
 use crate::columns::Schema;
 use crate::error::{Error, Result};
 use job::{Job, Workspace};
 use output::Output;
+use recycle::Recycler;
 
 /// See the module.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
     schema: Option<Arc<Schema>>,
+    recycler: Arc<Recycler>,
     threads: usize,
     running: Vec<JoinHandle<()>>,
     /// Submitted and not yet taken, oldest first.
@@ -47,7 +52,7 @@ pub struct Engine {
 /// As [`Engine::submit`] and [`Engine::take`].
 pub fn read_now(data: &Dataset, records: &[u64], verify: bool) -> Result<Batch> {
     let places = locate_all(data, records)?;
-    let output = Output::new(None, &places, places.len())?;
+    let output = Output::new(None, &places, places.len(), &Arc::default())?;
     let job = Job::new(places, output, 1);
     let mut space = Workspace::default();
     while let Some(rows) = job.claim() {
@@ -97,6 +102,7 @@ impl Engine {
                 done: Condvar::new(),
             }),
             schema: schema.map(Arc::new),
+            recycler: Arc::default(),
             threads: threads.max(1),
             running: Vec::new(),
             pending: VecDeque::new(),
@@ -128,7 +134,7 @@ impl Engine {
             return Err(Error::internal("more records than rows"));
         }
         let places = locate_all(&self.shared.data, records)?;
-        let output = Output::new(self.schema.as_ref(), &places, rows)?;
+        let output = Output::new(self.schema.as_ref(), &places, rows, &self.recycler)?;
         self.start()?;
         let job = Arc::new(Job::new(places, output, self.threads));
         self.pending.push_back(Arc::clone(&job));

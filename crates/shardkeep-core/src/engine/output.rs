@@ -1,10 +1,10 @@
 //! What a batch is filled into: raw records, or the columns of a schema.
 
-use std::cell::UnsafeCell;
-use std::ops::Range;
 use std::sync::Arc;
 
-use super::dataset::Place;
+use super::dataset::{Dataset, Place};
+use super::frames::{self, AtRow};
+use super::recycle::{Recycled, Recycler};
 use crate::columns::{BatchColumns, Column, RowError, RowErrorKind, Schema, Scratch};
 use crate::error::{Error, Kind, Result};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug)]
 pub enum Batch {
     /// Payloads end to end; row `i` is `values[offsets[i]..offsets[i + 1]]`.
-    Records { values: Vec<u8>, offsets: Vec<i64> },
+    Records { values: Recycled, offsets: Vec<i64> },
     /// In the order of the schema.
     Columns(Vec<(String, Column)>),
 }
@@ -26,14 +26,19 @@ pub(super) enum Output {
 
 impl Output {
     /// `rows` may exceed `places.len()`: the rest is padding.
-    pub(super) fn new(schema: Option<&Arc<Schema>>, places: &[Place], rows: usize) -> Result<Self> {
+    pub(super) fn new(
+        schema: Option<&Arc<Schema>>,
+        places: &[Place],
+        rows: usize,
+        recycler: &Arc<Recycler>,
+    ) -> Result<Self> {
         match schema {
             Some(schema) => BatchColumns::new(Arc::clone(schema), rows).map(Self::Columns).map_err(row_error),
-            None => Records::new(places, rows).map(Self::Records),
+            None => Records::new(places, rows, recycler).map(Self::Records),
         }
     }
 
-    /// Fill the rows from `first` on. Each row is filled once, by one thread.
+    /// Fill the rows from `first` on with parsed payloads. Each row is filled once, by one thread.
     pub(super) fn fill(
         &self,
         first: usize,
@@ -41,19 +46,14 @@ impl Output {
         scratch: &mut Scratch,
     ) -> std::result::Result<(), RowError> {
         match self {
-            Self::Records(records) => {
-                records.fill(first, payloads);
-                Ok(())
-            }
+            Self::Records(_) => Ok(()), // read to their place, see `Records::read`
             Self::Columns(columns) => columns.fill(first, payloads, scratch),
         }
     }
 
     pub(super) fn finish(self) -> Result<Batch> {
         match self {
-            Self::Records(records) => {
-                Ok(Batch::Records { values: records.values.into_inner(), offsets: records.offsets })
-            }
+            Self::Records(records) => Ok(Batch::Records { values: records.values, offsets: records.offsets }),
             Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(row_error),
         }
     }
@@ -78,16 +78,20 @@ pub(super) fn row_error(error: RowError) -> Error {
 /// The payloads of a batch in one buffer, whose lengths are known from the index.
 #[derive(Debug)]
 pub(super) struct Records {
-    values: UnsafeCell<Vec<u8>>,
+    /// Not touched until the batch is finished: threads write through `base`.
+    values: Recycled,
+    base: *mut u8,
     offsets: Vec<i64>,
 }
 
-// SAFETY: `values` is written through `fill` only, whose callers fill disjoint rows (see `Job::claim`), and
-// read only after all of them have finished, through ownership.
+// SAFETY: `base` is written through `read` only, whose callers have claimed disjoint rows (see `Job::claim`), and
+// `values` is read only after all of them have finished, through ownership.
 unsafe impl Sync for Records {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for Records {}
 
 impl Records {
-    fn new(places: &[Place], rows: usize) -> Result<Self> {
+    fn new(places: &[Place], rows: usize, recycler: &Arc<Recycler>) -> Result<Self> {
         let mut offsets = Vec::with_capacity(rows + 1);
         let mut total = 0_i64;
         offsets.push(total);
@@ -101,25 +105,22 @@ impl Records {
         offsets.resize(rows + 1, total);
         let bytes =
             usize::try_from(total).map_err(|_| Error::internal("a batch larger than the address space"))?;
-        Ok(Self { values: UnsafeCell::new(vec![0; bytes]), offsets })
+        let mut values = recycler.lend(bytes);
+        let base = values.as_mut_ptr();
+        Ok(Self { values, base, offsets })
     }
 
-    fn row(&self, row: usize) -> Option<Range<usize>> {
-        let (from, to) = (*self.offsets.get(row)?, *self.offsets.get(row + 1)?);
-        Some(usize::try_from(from).ok()?..usize::try_from(to).ok()?)
-    }
-
-    fn fill(&self, first: usize, payloads: &[&[u8]]) {
-        for (i, payload) in payloads.iter().enumerate() {
-            let Some(range) = self.row(first + i).filter(|range| range.len() == payload.len()) else {
-                continue;
-            };
-            // SAFETY: the range lies inside the buffer, whose length is the last offset; rows are disjoint
-            // ranges and each row is filled by one thread, so no two references overlap.
-            unsafe {
-                let base = (*self.values.get()).as_mut_ptr();
-                std::ptr::copy_nonoverlapping(payload.as_ptr(), base.add(range.start), payload.len());
-            }
-        }
+    /// Read the rows from `first` on to their places.
+    ///
+    /// The caller has claimed these rows: no other thread reads them.
+    pub(super) fn read(&self, data: &Dataset, places: &[Place], first: usize, verify: bool) -> AtRow<()> {
+        let offset = |row: usize| self.offsets.get(row).and_then(|at| usize::try_from(*at).ok());
+        let (Some(from), Some(to)) = (offset(first), offset(first + places.len())) else {
+            return Err((0, Error::internal("rows beyond the batch")));
+        };
+        // SAFETY: offsets ascend up to the length of the buffer, so the range lies inside it; the rows of
+        // different claims are disjoint, so no two slices overlap.
+        let slots = unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) };
+        frames::read_payloads(data, places, verify, slots)
     }
 }

@@ -1,0 +1,16 @@
+"""vahidk/tfrecord's side of a comparison. It cannot share a process with TensorFlow (both register one protobuf)."""
+
+import importlib.metadata
+
+from tfrecord.reader import tfrecord_iterator
+
+from benchmarks.peer_loop import serve
+
+
+def iterate(job, paths, argument):
+    """Read every record, one by one, as this package does: without comparing a CRC."""
+    return sum(1 for path in paths for _ in tfrecord_iterator(path))
+
+
+if __name__ == "__main__":
+    serve({"tfrecord": importlib.metadata.version("tfrecord")}, iterate)

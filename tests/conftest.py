@@ -32,6 +32,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the indexes that readers store out of the user's own cache; child processes inherit it."""
+    os.environ["SHARDKEEP_INDEX_DIR"] = str(tmp_path_factory.mktemp("index-cache"))
+
+
 @pytest.fixture(scope="session")
 def tensorflow_python() -> str:
     """The path of a Python interpreter that has TensorFlow; the test is skipped without one.

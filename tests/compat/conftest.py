@@ -1,1 +1,1 @@
-collect_ignore = ["make_tensorflow_files.py"]  # runs where TensorFlow is
+collect_ignore = ["make_event_files.py", "make_tensorflow_files.py"]  # run where TensorFlow is

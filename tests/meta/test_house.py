@@ -42,7 +42,16 @@ PUBLIC = {
     "shardkeep.files": {"budget", "lock", "publish"},
     "shardkeep.hdf5": {"MergeReport", "WorkerFile", "merge", "receipts", "rollback"},
     "shardkeep.jobs": {"audit", "cat", "info"},
-    "shardkeep.tfrecord": {"Reader", "ShardWriter", "Writer", "decode_example", "encode_example"},
+    "shardkeep.tfrecord": {
+        "Reader",
+        "ShardWriter",
+        "Writer",
+        "build_index",
+        "decode_example",
+        "encode_example",
+        "follow",
+        "read_scalars",
+    },
 }
 
 

@@ -15,11 +15,11 @@
 //! * A file that is opened again after its descriptor was given up must be the same inode. If it
 //!   was replaced meanwhile the reader is told, instead of being fed a mixture of two files.
 
+mod syscalls;
+
 use std::cell::UnsafeCell;
-use std::ffi::CString;
 use std::io::{self, IoSliceMut};
 use std::os::fd::RawFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
@@ -107,7 +107,7 @@ impl VirtualFile {
     /// As [`lease`](Self::lease); or the file's status cannot be read.
     pub fn size(&self) -> Result<u64> {
         let lease = self.lease()?;
-        let stat = fstat(lease.fd).map_err(|e| Error::os(&e, "look at the file", self.path()))?;
+        let stat = syscalls::status(lease.fd).map_err(|e| Error::os(&e, "look at the file", self.path()))?;
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
@@ -247,7 +247,7 @@ pub fn set_limit(limit: usize) {
             victims.push(fd);
         }
     }
-    victims.into_iter().for_each(close_fd);
+    victims.into_iter().for_each(syscalls::close);
 }
 
 // -- the pool itself ----------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ impl Pool {
         self.acquire();
         let mut guard = Guard(self);
         if guard.limit == 0 {
-            guard.limit = default_limit();
+            guard.limit = syscalls::default_limit();
         }
         guard
     }
@@ -331,28 +331,28 @@ impl Pool {
         self.reserve();
         let mut tries = 0;
         let opened = loop {
-            match open_fd(&file.path) {
+            match syscalls::open(&file.path) {
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) && tries < 3 => {
                     // Somebody else in the process took the descriptors: give one of ours back.
                     tries += 1;
                     let Some(fd) = self.lock().evict() else {
                         break Err(e);
                     };
-                    close_fd(fd);
+                    syscalls::close(fd);
                 }
                 other => break other,
             }
         };
         let checked = opened
             .map_err(|e| Error::os(&e, "open", &file.path))
-            .and_then(|fd| check_identity(fd, file).map(|()| fd).inspect_err(|_| close_fd(fd)));
+            .and_then(|fd| check_identity(fd, file).map(|()| fd).inspect_err(|_| syscalls::close(fd)));
         let mut state = self.lock();
         state.opening = state.opening.saturating_sub(1);
         let fd = checked?;
         if let Some(theirs) = file.pin_if_open() {
             // Another thread opened the same file meanwhile.
             drop(state);
-            close_fd(fd);
+            syscalls::close(fd);
             return Ok(Lease { file, fd: theirs });
         }
         file.slot.store(((fd as u64 + 1) << 32) | PIN, Ordering::Release);
@@ -374,7 +374,7 @@ impl Pool {
             if let Some(fd) = state.evict() {
                 state.opening += 1;
                 drop(state);
-                close_fd(fd);
+                syscalls::close(fd);
                 return;
             }
             // Every descriptor is pinned by another thread, each for one read.
@@ -396,7 +396,7 @@ impl Pool {
             fd
         };
         if let Some(fd) = fd {
-            close_fd(fd);
+            syscalls::close(fd);
         }
     }
 }
@@ -434,44 +434,8 @@ fn take_if_unpinned(file: &Inner) -> Option<RawFd> {
     Some((slot >> 32) as RawFd - 1)
 }
 
-// -- the operating system -----------------------------------------------------------------------------
-
-fn open_fd(path: &Path) -> io::Result<RawFd> {
-    let name = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path with a NUL byte"))?;
-    loop {
-        // SAFETY: `name` is a NUL-terminated string that outlives the call.
-        let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-        if fd >= 0 {
-            return Ok(fd);
-        }
-        let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
-            return Err(e);
-        }
-    }
-}
-
-fn close_fd(fd: RawFd) {
-    // SAFETY: the descriptor was taken out of its slot, so nobody else closes it. An error of close on
-    // a descriptor that was only read has no consequence.
-    unsafe { libc::close(fd) };
-}
-
-fn fstat(fd: RawFd) -> io::Result<libc::stat> {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: `stat` is writable and large enough; it is read only when the call succeeded.
-    unsafe {
-        if libc::fstat(fd, stat.as_mut_ptr()) == 0 {
-            Ok(stat.assume_init())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
 fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
-    let stat = fstat(fd).map_err(|e| Error::os(&e, "look at the file", &file.path))?;
+    let stat = syscalls::status(fd).map_err(|e| Error::os(&e, "look at the file", &file.path))?;
     if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
         return Err(Error::new(Kind::Format, "a folder, not a file; name the files in it").at(&file.path));
     }
@@ -486,19 +450,6 @@ fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
         "the file was replaced by another one while it was being read; start the epoch again on the new file",
     )
     .at(&file.path))
-}
-
-/// Three quarters of the soft limit, so that the rest of the process can open files too.
-fn default_limit() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is writable.
-    let soft = if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur
-    } else {
-        256
-    };
-    let soft = usize::try_from(soft).unwrap_or(MOST_DESCRIPTORS);
-    (soft - soft / 4).clamp(1, MOST_DESCRIPTORS)
 }
 
 extern "C" fn before_fork() {

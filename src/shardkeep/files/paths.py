@@ -10,6 +10,9 @@ from shardkeep.errors import NotFoundError, PlanError
 
 __all__ = ["PathsLike", "expand"]
 
+# What this library itself puts beside a shard, which "train-*" would match too.
+_OURS = (".skidx", ".lock")
+
 PathsLike = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
@@ -20,7 +23,8 @@ def expand(paths: PathsLike) -> list[str]:
     ----------
     paths : path, pattern, or iterable of them
         A pattern (``*``, ``?``, ``[``) gives its matches sorted by name, since the order of a folder
-        differs between machines. A path that exists is taken as it is, whatever its characters. A
+        differs between machines; the index and lock files beside the data are not among them unless the
+        pattern ends like their names. A path that exists is taken as it is, whatever its characters. A
         list keeps its own order.
 
     Returns
@@ -49,7 +53,7 @@ def expand(paths: PathsLike) -> list[str]:
         if not glob.has_magic(name) or os.path.lexists(name):
             found.append(name)
             continue
-        matches = sorted(glob.glob(name))
+        matches = sorted(_data_files(glob.glob(name), pattern=name))
         if not matches:
             raise NotFoundError(f"{name}: no file matches this pattern", path=name)
         found.extend(matches)
@@ -59,3 +63,7 @@ def expand(paths: PathsLike) -> list[str]:
             raise PlanError(f"{name}: named twice; its records would be read twice", path=name)
         seen.add(name)
     return found
+
+
+def _data_files(names: list[str], *, pattern: str) -> list[str]:
+    return names if pattern.endswith(_OURS) else [name for name in names if not name.endswith(_OURS)]

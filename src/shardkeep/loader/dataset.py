@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from shardkeep.plan import ShardTable
 from shardkeep.plan.receipt import Dataset
-from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.index import load_indexes
 
 __all__ = ["Shards", "open_shards"]
 
@@ -42,14 +42,14 @@ class Shards:
 
 
 def open_shards(paths: Sequence[str], *, threads: int | None = None) -> Shards:
-    """Scan the shards for their records.
+    """Find out where the records of the shards are: from their index files, or by a scan.
 
     Raises
     ------
     NotFoundError, FormatError, CorruptRecordError, TruncatedFileError
-        As `shardkeep.tfrecord.index.frame_starts`.
+        As `shardkeep.tfrecord.build_index`.
     """
-    starts = frame_starts(paths, threads=threads)
+    starts = [index.starts for index in load_indexes(paths, threads=threads)]
     names = _names(paths)
     counts = [len(one) - 1 for one in starts]
     digest = hashlib.sha256()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, PlanError
 from shardkeep.files.kind import require_kind
-from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.index import load_index
 
 __all__ = ["Reader", "compression_name"]
 
@@ -51,8 +51,10 @@ class Reader:
     reader may cross `fork` or `pickle`; nothing is shared that could move. Descriptors come out of the
     process-wide budget (`shardkeep.files.budget`).
 
-    ``len``, ``r[i]``, slices and `read_many` scan the headers of the file once and keep where its records
-    start (8 bytes a record). A file that grew or was replaced since is scanned again.
+    ``len``, ``r[i]``, slices and `read_many` need to know where the records start (8 bytes a record): from
+    the index file ``<path>.skidx`` if there is one that fits, otherwise from one scan of the headers, after
+    which such a file is left there if the shard has a megabyte or more (see `build_index`). Of a file that
+    grew since, only the new part is scanned.
 
     Examples
     --------
@@ -150,9 +152,9 @@ class Reader:
         identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if self._found is None or self._found[0] != identity:
             if self.compression is None:
-                (starts,) = frame_starts([self.path])
-                file = _core.RecordFile(self.path, starts, verify=self.verify)
-                self._found = (identity, file, len(starts) - 1)
+                index = load_index(self.path)
+                file = _core.RecordFile(self.path, index.starts, verify=self.verify)
+                self._found = (identity, file, index.records)
             else:
                 self._found = (identity, None, sum(1 for _ in self))
         return self._found[1], self._found[2]

@@ -59,6 +59,15 @@ class RecordSink:
             except OSError as error:
                 raise self._failed(error) from error
 
+    def flush(self) -> None:
+        """Hand the whole records so far to the operating system; a compressor keeps what it holds."""
+        self.check_owner()
+        with self._turn:
+            try:
+                self._frames.flush()
+            except OSError as error:
+                raise self._failed(error) from error
+
     def finish(self) -> None:
         """Hand everything to the operating system, with the trailer of a compressed stream."""
         self.check_owner()
@@ -173,6 +182,15 @@ class Writer:
     def write_example(self, features: Mapping[str, Any]) -> None:
         """Write one `tf.train.Example`; see `encode_example` for what it may hold."""
         self.write(encode_example(features))
+
+    def flush(self) -> None:
+        """Hand the records written so far to the operating system, so that `follow` yields them.
+
+        It makes sense with "append" and without compression: otherwise there is no file to follow before
+        `close`. Nothing is synced; what was flushed survives the kill of this process, not a power cut.
+        """
+        if not self._closed:
+            self._sink.flush()
 
     def close(self) -> None:
         """Finish the file; with "fail" and "replace" this is the moment it appears."""

@@ -27,8 +27,8 @@ def test_what_is_written_is_read(compression: str | None, tmp_path: Path) -> Non
         for record in records:
             w.write(record)
         assert not path.exists()
-    assert list(Reader(path)) == records
     assert os.listdir(tmp_path) == ["x"]
+    assert list(Reader(path)) == records
 
 
 def test_plain_frames_are_the_format(tmp_path: Path) -> None:

@@ -1,0 +1,308 @@
+"""Scalars out of TensorBoard event files, without TensorBoard.
+
+An event file is a TFRecord file whose records are `tensorflow.Event` messages, the first of which names the
+version of the format. TensorBoard gives a file up for ever after one damaged byte, without saying so,
+and it hides the steps that a restarted run repeated. Here damage is an error or a warning that names
+the place, and what was logged is what is returned.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep import _core
+from shardkeep.errors import (
+    CorruptDataError,
+    CorruptRecordError,
+    FormatError,
+    NotFoundError,
+    PlanError,
+    TruncatedFileError,
+)
+from shardkeep.tfrecord.event_message import Event, EventParser
+from shardkeep.tfrecord.frame import OVERHEAD_BYTES, first_byte_that_is_not_nul
+from shardkeep.tfrecord.live_frames import LiveFrames, Stall
+from shardkeep.tfrecord.protobuf_wire import WireError
+from shardkeep.tfrecord.reader import Reader, explained
+from shardkeep.tfrecord.resync import next_frame
+
+__all__ = ["read_scalars"]
+
+OnCorrupt = Literal["raise", "skip"] | Callable[[CorruptDataError], object]
+
+_SIDECARS = (".skidx", ".lock")
+
+
+def read_scalars(
+    logdir_or_file: str | os.PathLike[str],
+    *,
+    tags: str | Iterable[str] | None = None,
+    live: bool = False,
+    on_corrupt: OnCorrupt = "raise",
+) -> dict[str, npt.NDArray[Any]]:
+    """Read the scalars of event files into columns.
+
+    Parameters
+    ----------
+    logdir_or_file : str or os.PathLike
+        An event file, or a folder that is searched, with its sub-folders, for files whose names hold
+        "tfevents".
+    tags : str or iterable of str, optional
+        Only these tags, named exactly.
+    live : bool
+        The run may still be writing: an unfinished record at the end of a file is a clean end.
+        (`follow` gives the events themselves as they come.)
+    on_corrupt : "raise", "skip" or function
+        What to do about damage. "skip" goes on at the next place where both checksums of a record
+        hold, and warns once for each damaged stretch. A function gets the error of each stretch, with the
+        bytes that were passed over in its message, instead of the warning.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Columns of one length, a row for every value; ``pandas.DataFrame`` takes it as it is.
+
+        - ``run``: folder of the file below the logdir, "." for the logdir itself (object array of str)
+        - ``tag`` (object array of str)
+        - ``step`` (int64)
+        - ``wall_time``: seconds since the epoch (float64)
+        - ``value`` (float64; integers beyond 2^53 are rounded)
+        - ``file``: the path (object array of str)
+
+        The files are in the order of their runs and names, which begin with the time of their creation; the
+        rows of a file are in the order in which they were logged. Tags that nobody logged give no rows.
+
+    Raises
+    ------
+    CorruptRecordError
+        A record is damaged, or is no event: file, record number, offset.
+    TruncatedFileError
+        A file ends inside a record, and `live` is False.
+    FormatError
+        A file is of another kind.
+    NotFoundError
+        There is no such path, or no event file in it.
+
+    Warns
+    -----
+    RuntimeWarning
+        With ``on_corrupt="skip"``, for each stretch that was skipped.
+
+    Notes
+    -----
+    A value is a scalar if it is a ``simple_value`` (TensorFlow 1, PyTorch, tensorboardX), a tensor of one
+    number whose plugin is "scalars" (TensorFlow 2, Keras), or one of rank 0 without a plugin. Histograms,
+    images, texts, graphs are passed over.
+
+    A run that was restarted from a checkpoint logs some steps twice, into another file. TensorBoard hides
+    the first ones; here both are returned, the later below the earlier. To keep the last of each::
+
+        frame = pandas.DataFrame(columns).drop_duplicates(["run", "tag", "step"], keep="last")
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Writer
+    >>> logdir = tempfile.mkdtemp()
+    >>> first = bytes.fromhex("09 000000000000f03f 1a 0d") + b"brain.Event:2"
+    >>> loss = bytes.fromhex("09 0000000000000040 10 05 2a 0d 0a 0b 0a 04") + b"loss"
+    >>> loss += bytes.fromhex("15 0000803e")
+    >>> with Writer(os.path.join(logdir, "events.out.tfevents.1700000000.host")) as w:
+    ...     w.write(first)
+    ...     w.write(loss)
+    >>> columns = read_scalars(logdir)
+    >>> [column.tolist() for column in columns.values()][:5]
+    [['.'], ['loss'], [5], [2.0], [0.25]]
+    """
+    if on_corrupt not in ("raise", "skip") and not callable(on_corrupt):
+        raise PlanError(f'on_corrupt={on_corrupt!r} means nothing here: use "raise", "skip" or a function')
+    root = os.fspath(logdir_or_file)
+    wanted = None if tags is None else {tags} if isinstance(tags, str) else set(tags)
+    columns = _Columns(wanted)
+    for run, path in _event_files(root):
+        columns.begin(run, path)
+        for event in _events(path, live, on_corrupt):
+            columns.add(event)
+    return columns.finished()
+
+
+class _Columns:
+    """Rows as numbers; a name becomes one string object that all of its rows share."""
+
+    def __init__(self, wanted: set[str] | None) -> None:
+        self._wanted = wanted
+        self._codes: dict[str, int] = {}
+        self._tag, self._step = array("q"), array("q")
+        self._wall_time, self._value = array("d"), array("d")
+        self._files: list[tuple[str, str]] = []
+        self._first_rows: list[int] = []
+
+    def begin(self, run: str, path: str) -> None:
+        self._files.append((run, path))
+        self._first_rows.append(len(self._value))
+
+    def add(self, event: Event) -> None:
+        for tag, value in event.scalars:
+            if self._wanted is None or tag in self._wanted:
+                self._tag.append(self._codes.setdefault(tag, len(self._codes)))
+                self._step.append(event.step)
+                self._wall_time.append(event.wall_time)
+                self._value.append(value)
+
+    def finished(self) -> dict[str, npt.NDArray[Any]]:
+        rows = len(self._value)
+        counts = np.diff([*self._first_rows, rows])
+        files = np.repeat(np.arange(len(counts)), counts)
+        return {
+            "run": _strings([run for run, _ in self._files])[files],
+            "tag": _strings(list(self._codes))[np.array(self._tag, dtype=np.int64)],
+            "step": np.array(self._step, dtype=np.int64),
+            "wall_time": np.array(self._wall_time, dtype=np.float64),
+            "value": np.array(self._value, dtype=np.float64),
+            "file": _strings([path for _, path in self._files])[files],
+        }
+
+
+def _strings(values: list[str]) -> npt.NDArray[np.object_]:
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+# -- files ------------------------------------------------------------------------------------------------
+
+
+def _event_files(root: str) -> list[tuple[str, str]]:
+    """Return run and path of each event file, in the order of the runs and names."""
+    if not os.path.isdir(root):
+        if not os.path.exists(root):
+            raise NotFoundError(f"{root}: there is no such file or folder", path=root)
+        return [(".", root)]
+    found = []
+    seen = set()
+    for folder, folders, names in os.walk(root, followlinks=True):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above it, or beside it
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        run = os.path.relpath(folder, root).replace(os.sep, "/")
+        found += [
+            (run, os.path.join(folder, name))
+            for name in sorted(names)
+            if "tfevents" in name and not name.endswith(_SIDECARS)
+        ]
+    if not found:
+        raise NotFoundError(f'{root}: no file in this folder has "tfevents" in its name', path=root)
+    return sorted(found)
+
+
+# -- events -----------------------------------------------------------------------------------------------
+
+
+def _events(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[Event]:
+    parser = EventParser()
+    for record, offset_bytes, data in _records(path, live, on_corrupt):
+        try:
+            event = parser.parse(data)
+        except WireError as error:
+            if record == 0:
+                raise _stranger(path) from None
+            message = f"{path}: record {record} at byte {offset_bytes:,} is no tensorflow.Event: {error}"
+            fault = CorruptRecordError(message, path=path, record=record, offset_bytes=offset_bytes)
+            if on_corrupt == "raise":
+                raise fault from None
+            _tell(fault, on_corrupt)
+        else:
+            # Every writer gives the first event the version, and every event the time.
+            if record == 0 and not event.version and not event.wall_time:
+                raise _stranger(path)
+            yield event
+
+
+def _stranger(path: str) -> FormatError:
+    message = (
+        f"{path}: a TFRecord file, but its records are no tensorflow.Event messages; read it with Reader"
+    )
+    return FormatError(message, path=path)
+
+
+def _records(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[tuple[int, int, bytes]]:
+    """Yield number, offset and bytes of each record that is whole."""
+    compressed = Reader(path).compression is not None  # says so if it is another kind of file
+    record = offset_bytes = 0
+    try:
+        for data in _core.RecordIterator(path, compression="auto"):
+            yield record, offset_bytes, data
+            record += 1
+            offset_bytes += OVERHEAD_BYTES + len(data)
+        return
+    except CorruptDataError as error:
+        if compressed:  # nothing behind the damage can be decompressed
+            raise
+        fault = error
+    yield from _records_behind(path, fault, live, on_corrupt)
+
+
+def _records_behind(
+    path: str, fault: CorruptDataError, live: bool, on_corrupt: OnCorrupt
+) -> Iterator[tuple[int, int, bytes]]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        frames = LiveFrames(fd, offset_bytes=fault.offset_bytes or 0, record=fault.record or 0)
+        while True:
+            whole = frames.whole()
+            while True:
+                try:
+                    data = next(whole)
+                except StopIteration as end:
+                    stall: Stall = end.value
+                    break
+                yield frames.record - 1, frames.offset_bytes - OVERHEAD_BYTES - len(data), data
+            if stall.kind == "end":
+                return
+            offset_bytes, record = frames.offset_bytes, frames.record
+            behind = next_frame(fd, offset_bytes)
+            if live and behind is None and _is_unfinished(fd, stall):
+                return
+            kind: type[CorruptDataError] = CorruptRecordError
+            what = stall.what
+            if stall.kind == "partial":
+                if behind is None:
+                    kind = TruncatedFileError
+                else:
+                    what = "a record is cut off here, and others were written behind it"
+            message = f"{path}: record {record} at byte {offset_bytes:,}: {what}"
+            if on_corrupt == "raise":
+                error = kind(message, path=path, record=record, offset_bytes=offset_bytes)
+                raise explained(error) if isinstance(error, CorruptRecordError) else error
+            lost_bytes = (os.fstat(fd).st_size if behind is None else behind) - offset_bytes
+            goes_on = "nothing whole comes behind it" if behind is None else f"it goes on at byte {behind:,}"
+            message += f"; {lost_bytes:,} bytes are skipped, {goes_on}"
+            _tell(kind(message, path=path, record=record, offset_bytes=offset_bytes), on_corrupt)
+            if behind is None:
+                return
+            frames = LiveFrames(fd, offset_bytes=behind, record=record + 1)
+    finally:
+        os.close(fd)
+
+
+def _is_unfinished(fd: int, stall: Stall) -> bool:
+    if stall.kind == "hole":
+        return first_byte_that_is_not_nul(fd, stall.later_bytes) is None
+    return stall.kind == "partial"
+
+
+def _tell(fault: CorruptDataError, on_corrupt: OnCorrupt) -> None:
+    if callable(on_corrupt):
+        on_corrupt(fault)
+    else:
+        warnings.warn(str(fault), RuntimeWarning, stacklevel=2)

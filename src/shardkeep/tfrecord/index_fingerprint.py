@@ -1,0 +1,98 @@
+"""What tells that a shard is still the one an index was made of.
+
+Size, modification time, and checksums of a few blocks. The blocks stand at places that follow from
+the size alone, so the fingerprint of a file that grew can be compared over its old part.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep._core import crc32c, masked_crc32c
+
+__all__ = [
+    "HEADER_BYTES",
+    "OVERHEAD_BYTES",
+    "SAMPLES",
+    "Blocks",
+    "Fingerprint",
+    "frames_fit",
+    "header_of",
+    "take",
+]
+
+Blocks = list[tuple[int, bytes]]
+"""Offset in bytes and content of each sampled block."""
+
+SAMPLES = 8
+_SAMPLE_BYTES = 4096
+HEADER_BYTES = 12
+OVERHEAD_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Of a file, or of the first `size_bytes` of one that has grown since.
+
+    Attributes
+    ----------
+    size_bytes : int
+    mtime_ns : int
+        Nanoseconds since the epoch, as `os.stat` gives them.
+    samples : tuple of int
+        CRC32C of each sampled block: `SAMPLES` of them, evenly spread, the first at the head and the last
+        at the tail. A small file has as many whole blocks as fit in it, at least one.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    samples: tuple[int, ...]
+
+
+def take(fd: int, size_bytes: int, mtime_ns: int) -> tuple[Fingerprint, Blocks]:
+    """Read the sampled blocks of the first `size_bytes` of an open file.
+
+    Returns
+    -------
+    Fingerprint
+    list of (offset in bytes, bytes)
+        The blocks, for `frames_fit`.
+    """
+    blocks = [(at, os.pread(fd, _SAMPLE_BYTES, at)[: size_bytes - at]) for at in _places(size_bytes)]
+    return Fingerprint(size_bytes, mtime_ns, tuple(crc32c(block) for _, block in blocks)), blocks
+
+
+def frames_fit(starts: npt.NDArray[np.uint64], blocks: Blocks) -> bool:
+    """Whether the headers that lie in the sampled blocks are where an index says, with its lengths.
+
+    The first header of each block is looked at. A header holds the checksum of its length, so a wrong
+    offset passes about once in four thousand million times.
+    """
+    if len(starts) < 2:
+        return True
+    firsts = starts[:-1].searchsorted(np.array([at for at, _ in blocks], np.uint64))
+    firsts = firsts[firsts < len(starts) - 1]
+    # What is left out are blocks at the end, behind the start of the last frame.
+    begins, ends = starts[firsts].tolist(), starts[firsts + 1].tolist()
+    for (at, block), start, end in zip(blocks, begins, ends, strict=False):
+        header = block[start - at : start - at + HEADER_BYTES]
+        if len(header) == HEADER_BYTES and header != header_of(end - start):
+            return False
+    return True
+
+
+def header_of(frame_bytes: int) -> bytes:
+    """Return the header of a frame that is `frame_bytes` long from its start to the next one's."""
+    length = (frame_bytes - OVERHEAD_BYTES).to_bytes(8, "little")
+    return length + masked_crc32c(length).to_bytes(4, "little")
+
+
+def _places(size_bytes: int) -> list[int]:
+    blocks = min(SAMPLES, max(size_bytes // _SAMPLE_BYTES, 1))
+    if blocks == 1:
+        return [0]
+    return [i * (size_bytes - _SAMPLE_BYTES) // (blocks - 1) for i in range(blocks)]

@@ -1,0 +1,123 @@
+"""The scan for where the records of a file start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep import _core
+from shardkeep.errors import CorruptRecordError, FormatError
+from shardkeep.files.kind import identify, require_kind
+
+__all__ = ["Starts", "frame_starts", "processors", "scan_in_parts"]
+
+Starts = npt.NDArray[np.uint64]
+
+# After each part the scan can be interrupted, and tells how far it is.
+_PART_BYTES = 256 << 20
+
+
+def frame_starts(
+    paths: Sequence[str | os.PathLike[str]], *, verify: bool = False, threads: int | None = None
+) -> list[Starts]:
+    """Scan files for where their records start, several files at once; nothing is stored.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        Uncompressed TFRecord files.
+    verify : bool
+        Check the CRC of every payload too. The headers' are checked in any case, and payloads of large
+        records are stepped over, so that without `verify` little is read.
+    threads : int, optional
+        One for each processor by default.
+
+    Returns
+    -------
+    list of ndarray of uint64, shape (records + 1,)
+        For each file the offset in bytes of each frame, and at the end that of the end of the file.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError
+        Damage, with record number and offset; the first file that has one is named.
+    FormatError
+        A file of another kind, or a compressed one, whose records have no offsets.
+    NotFoundError
+        A file that is not there.
+    """
+    names = [os.fspath(path) for path in paths]
+    try:
+        return _core.scan_frames(names, verify=verify, threads=threads or processors())
+    except CorruptRecordError as error:
+        raise _explained(error) from None
+
+
+def scan_in_parts(
+    path: str, known: Starts | None, *, verify: bool, tick: Callable[[int], None]
+) -> tuple[Starts, int]:
+    """Scan one file, part by part.
+
+    Parameters
+    ----------
+    path : str
+    known : ndarray of uint64 or None
+        The offsets of the first part of the file, behind which the scan goes on.
+    verify : bool
+    tick : callable
+        Called with the number of bytes of each part; what it raises ends the scan.
+
+    Returns
+    -------
+    ndarray of uint64, shape (records + 1,)
+        The known offsets and those that were found.
+    int
+        In how many parts. Each opens the file anew, so the caller should look whether it was replaced.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError, FormatError, NotFoundError
+        As `frame_starts`.
+    """
+    parts = [np.zeros(1, np.uint64) if known is None else known]
+    at, record, until = int(parts[0][-1]), len(parts[0]) - 1, 0
+    try:
+        while at >= until:
+            until = at + _PART_BYTES
+            part = _core.scan_part(path, offset_bytes=at, record=record, until_bytes=until, verify=verify)
+            parts.append(part[1:])
+            tick(int(part[-1]) - at)
+            at, record = int(part[-1]), record + len(part) - 1
+    except CorruptRecordError as error:
+        raise _explained(error) from None
+    return np.concatenate(parts), len(parts) - 1
+
+
+def _explained(error: CorruptRecordError) -> Exception:
+    """Tell what a file is whose very first header is wrong; otherwise return the error itself."""
+    if error.record != 0 or error.path is None:
+        return error
+    try:
+        kind = identify(error.path)
+    except OSError:
+        return error
+    if kind.compression is not None:
+        return FormatError(
+            f"{error.path}: the file is {kind.compression}-compressed as a whole, so its records have"
+            " no offsets; write it again without compression to shuffle or to jump",
+            path=error.path,
+        )
+    if not kind.described.startswith(("binary data", "zero bytes", "damaged")):
+        try:
+            require_kind(error.path, "tfrecord", found=kind)
+        except FormatError as better:
+            return better
+    return error
+
+
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0))

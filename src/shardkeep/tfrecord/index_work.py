@@ -1,0 +1,106 @@
+"""Work on many files in threads: it tells how far it is, and can be interrupted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+__all__ = ["Work"]
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_WATCH_S = 0.1
+_PATIENCE = 4
+
+
+class Work:
+    """Tasks in threads.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Called as ``progress(done_bytes, total_bytes)``, only ever in the thread that calls `run`.
+    total_bytes : int
+        What all tasks together will count.
+    """
+
+    def __init__(self, progress: Callable[[int, int], object] | None, total_bytes: int) -> None:
+        self._progress = progress
+        self._total_bytes = total_bytes
+        self._done_bytes = 0
+        self._told: int | None = None
+        self._counting = threading.Lock()
+        self._stopped = False
+        self._caller = threading.get_ident()
+
+    def tick(self, done_bytes: int) -> None:
+        """Count bytes; called by the tasks. Ends a task whose result nobody waits for any more."""
+        with self._counting:
+            self._done_bytes += done_bytes
+        if self._stopped:
+            raise _StoppedError
+        if threading.get_ident() == self._caller:
+            self._tell()
+
+    def run(
+        self,
+        task: Callable[[_Item], _Result],
+        items: Sequence[_Item],
+        threads: int,
+        *,
+        quick_s: float | None = None,
+    ) -> list[_Result]:
+        """Do the task for each item and return the results in the order of the items.
+
+        The error of the first item that has one is raised; the other tasks end at their next tick.
+
+        With `quick_s` the tasks are done in the calling thread until a few of them took longer than that:
+        threads save waiting, and cost more than they save where there is none.
+        """
+        results: list[_Result] = []
+        slow = 0
+        while len(results) < len(items) and (quick_s is not None or threads <= 1 or len(items) == 1):
+            start_s = time.monotonic()
+            results.append(task(items[len(results)]))
+            slow += quick_s is not None and time.monotonic() - start_s > quick_s
+            if slow >= _PATIENCE and threads > 1:
+                break
+        if len(results) < len(items):
+            results += self._run_in_threads(task, items[len(results) :], threads)
+        self._tell(done=True)
+        return results
+
+    def _run_in_threads(
+        self, task: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
+    ) -> list[_Result]:
+        pool = ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="shardkeep-index")
+        try:
+            return [self._result_of(future) for future in [pool.submit(task, item) for item in items]]
+        except BaseException:
+            self._stopped = True
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _result_of(self, future: Future[_Result]) -> _Result:
+        while self._progress is not None and not future.done():
+            wait([future], timeout=_WATCH_S)
+            self._tell()
+        return future.result()
+
+    def _tell(self, *, done: bool = False) -> None:
+        if self._progress is None:
+            return
+        # A file may grow or shrink under the scan; the end is where it ends.
+        now = self._total_bytes if done else min(self._done_bytes, self._total_bytes)
+        if now != self._told:
+            self._told = now
+            self._progress(now, self._total_bytes)
+
+
+class _StoppedError(Exception):
+    """The task is not wanted any more; never seen outside."""

@@ -1,0 +1,164 @@
+"""The whole frames of a file that may be in the middle of being written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+from shardkeep._core import masked_crc32c
+from shardkeep.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    checked_length,
+    header_fault,
+    payload_fault,
+    read_at,
+)
+
+__all__ = ["LiveFrames", "Stall"]
+
+_FIRST_BLOCK_BYTES = 64 << 10  # most looks find little
+_BLOCK_BYTES = 1 << 20
+_ANCHOR_BYTES = 64
+_HOLE_NULS = bytes(512)  # a run of them in a wrong payload: a page that was not written yet
+_KNOWN_LENGTHS = 4096
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Why no whole record stands at a place.
+
+    Attributes
+    ----------
+    kind : {"end", "partial", "hole", "damage"}
+        The file ends here; it ends inside a record; NULs stand where something else should; other bytes do.
+    what : str
+        In words.
+    seen : hashable
+        Differs from look to look while somebody is writing here.
+    later_bytes : int
+        A byte other than NUL from here on proves that the writer has gone past this record.
+    """
+
+    kind: Literal["end", "partial", "hole", "damage"]
+    what: str = ""
+    seen: Hashable = None
+    later_bytes: int = 0
+
+
+class LiveFrames:
+    """Walks over the frames of a descriptor and stays where there is no whole one.
+
+    Parameters
+    ----------
+    fd : int
+        Opened for reading; it stays the caller's.
+    offset_bytes : int
+        Where to begin.
+    record : int
+        Which record begins there.
+
+    Attributes
+    ----------
+    offset_bytes, record : int
+        Behind the last record that was given out.
+    """
+
+    def __init__(self, fd: int, *, offset_bytes: int = 0, record: int = 0) -> None:
+        self._fd = fd
+        self.offset_bytes = offset_bytes
+        self.record = record
+        self._lengths: dict[bytes, int] = {}
+        self._anchor = b""
+
+    def is_intact(self) -> bool:
+        """Tell whether the last bytes that were given out are still where they were."""
+        anchor = self._anchor
+        return os.pread(self._fd, len(anchor), self.offset_bytes - len(anchor)) == anchor
+
+    def whole(self) -> Generator[bytes, None, Stall]:
+        """Yield the payloads that are whole from here on; return why there is no other."""
+        block_bytes = _FIRST_BLOCK_BYTES
+        lengths = self._lengths
+        while True:
+            data = read_at(self._fd, block_bytes, self.offset_bytes)
+            have = len(data)
+            at = 0
+            stall = None
+            while have - at >= HEADER_BYTES:
+                header = data[at : at + HEADER_BYTES]
+                known = lengths.get(header)
+                if known is None:
+                    known = checked_length(header)
+                    if known is None:
+                        stall = self._bad_header(header)
+                        break
+                    if len(lengths) < _KNOWN_LENGTHS:
+                        lengths[header] = known
+                end = at + OVERHEAD_BYTES + known
+                if end > have:
+                    if at == 0:
+                        stall = yield from self._large(known)
+                    break
+                payload = data[at + HEADER_BYTES : end - FOOTER_BYTES]
+                stored = int.from_bytes(data[end - FOOTER_BYTES : end], "little")
+                if masked_crc32c(payload) != stored:
+                    stall = self._bad_payload(payload, stored)
+                    break
+                # Before the yield: the caller may never come back, or come back in two processes.
+                self.offset_bytes += end - at
+                self.record += 1
+                self._anchor = data[max(at, end - _ANCHOR_BYTES) : end]
+                at = end
+                yield payload
+            else:
+                if have < block_bytes:
+                    stall = _cut_off(have - at)
+            if stall is not None:
+                return stall
+            block_bytes = _BLOCK_BYTES
+
+    def _large(self, length: int) -> Generator[bytes, None, Stall | None]:
+        """Yield a record that is larger than a block, or that the file has not the whole of."""
+        frame_bytes = length + OVERHEAD_BYTES
+        there_bytes = os.fstat(self._fd).st_size - self.offset_bytes
+        # A length is believed only as far as the file goes: nothing is read, or allocated, before.
+        if there_bytes < frame_bytes:
+            return _cut_off(there_bytes)
+        frame = read_at(self._fd, frame_bytes, self.offset_bytes)
+        if len(frame) < frame_bytes:
+            return _cut_off(len(frame))
+        payload = frame[HEADER_BYTES:-FOOTER_BYTES]
+        stored = int.from_bytes(frame[-FOOTER_BYTES:], "little")
+        if masked_crc32c(payload) != stored:
+            return self._bad_payload(payload, stored)
+        self.offset_bytes += frame_bytes
+        self.record += 1
+        self._anchor = frame[-_ANCHOR_BYTES:]
+        del frame
+        yield payload
+        return None
+
+    def _bad_header(self, header: bytes) -> Stall:
+        if not any(header):
+            return Stall("hole", header_fault(header), header, self.offset_bytes)
+        return Stall("damage", header_fault(header), header, self.offset_bytes + HEADER_BYTES)
+
+    def _bad_payload(self, payload: bytes, stored: int) -> Stall:
+        seen = (self.offset_bytes, masked_crc32c(payload), stored)
+        end = self.offset_bytes + OVERHEAD_BYTES + len(payload)
+        what = payload_fault(payload, stored)
+        if stored == 0:
+            return Stall("hole", what, seen, end)
+        if _HOLE_NULS in payload:
+            return Stall("hole", what, seen, end - FOOTER_BYTES)
+        return Stall("damage", what, seen, end)
+
+
+def _cut_off(there_bytes: int) -> Stall:
+    if there_bytes <= 0:
+        return Stall("end")
+    return Stall("partial", f"the file ends {there_bytes:,} bytes into a record")

@@ -1,0 +1,232 @@
+"""Following files that other processes write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardkeep.errors import TruncatedFileError
+from shardkeep.tfrecord import Writer, follow
+
+
+@contextlib.contextmanager
+def running(script: str, *arguments: object, python: str = sys.executable) -> Iterator[subprocess.Popen[str]]:
+    child = subprocess.Popen(
+        [python, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True
+    )
+    try:
+        with child:
+            yield child
+    finally:
+        child.kill()
+
+
+OURS = """
+import sys, time
+from shardkeep.tfrecord import Writer
+with Writer(sys.argv[1], exists="append") as w:
+    for i in range(300):
+        w.write(b"%d " % i * (i % 7 * 1000))
+        if i % 3 == 0:
+            w.flush()
+            time.sleep(0.001)
+"""
+
+
+def test_three_followers_of_our_writer(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    got: list[list[bytes]] = []
+
+    def read(poll_s: float | None) -> None:
+        records = []
+        it = follow(path, idle_timeout_s=20, poll_s=poll_s)
+        for _ in range(300):
+            records.append(next(it))
+        it.close()
+        got.append(records)
+
+    threads = [threading.Thread(target=read, args=[poll_s]) for poll_s in (None, None, 0.005)]
+    for thread in threads:
+        thread.start()
+    with running(OURS, path) as child:
+        assert child.wait(30) == 0
+    for thread in threads:
+        thread.join(30)
+    assert got == [[b"%d " % i * (i % 7 * 1000) for i in range(300)]] * 3
+
+
+BYTE_BY_BYTE = """
+import os, sys, time
+from shardkeep._core import masked_crc32c
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+for i in range(20):
+    data = b"%d" % i * i
+    length = len(data).to_bytes(8, "little")
+    sums = [masked_crc32c(part).to_bytes(4, "little") for part in (length, data)]
+    for byte in length + sums[0] + data + sums[1]:
+        os.write(fd, bytes([byte]))
+        if i % 5 == 0:
+            time.sleep(0.0005)
+"""
+
+
+def test_a_writer_that_writes_byte_by_byte(tmp_path: Path) -> None:
+    with running(BYTE_BY_BYTE, tmp_path / "x"):
+        records = follow(tmp_path / "x", idle_timeout_s=10, grace_s=0)
+        assert [next(records) for _ in range(20)] == [b"%d" % i * i for i in range(20)]
+        records.close()
+
+
+OUT_OF_ORDER = """
+import os, sys, time
+from shardkeep._core import masked_crc32c
+def frame(data):
+    length = len(data).to_bytes(8, "little")
+    sums = [masked_crc32c(part).to_bytes(4, "little") for part in (length, data)]
+    return length + sums[0] + data + sums[1]
+content = b"".join(frame(bytes([i + 1]) * 3000) for i in range(40))
+fd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+pages = range(0, len(content), 4096)
+for at in sorted(pages, key=lambda at: (at // 4096 // 6, -at)):  # six at a time, the last first
+    os.pwrite(fd, content[at : at + 4096], at)
+    time.sleep(0.005)
+"""
+
+
+def test_pages_that_come_out_of_order(tmp_path: Path) -> None:
+    """As a network file system writes them back: behind every hole stand later bytes."""
+    with running(OUT_OF_ORDER, tmp_path / "x"):
+        records = follow(tmp_path / "x", idle_timeout_s=5)
+        assert [next(records) for _ in range(40)] == [bytes([i + 1]) * 3000 for i in range(40)]
+        records.close()
+
+
+TORN = """
+import os, sys
+from shardkeep.tfrecord import Writer
+w = Writer(sys.argv[1], exists="append")
+w.write(b"whole")
+w.flush()
+with open(sys.argv[1], "ab") as f:
+    f.write((1000).to_bytes(8, "little"))
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_writer_and_its_successor(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with running(TORN, path) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "written\n"
+        records = follow(path, idle_timeout_s=0.3)
+        assert next(records) == b"whole"
+        child.kill()
+    with pytest.raises(TruncatedFileError, match="8 bytes into a record") as caught:
+        next(records)
+    assert (caught.value.record, caught.value.offset_bytes) == (1, 21)
+    records = follow(path, idle_timeout_s=5)
+    assert next(records) == b"whole"
+    with Writer(path, exists="append") as w:
+        w.write(b"next")
+    assert next(records) == b"next"
+    records.close()
+
+
+def test_a_follower_carried_across_fork_goes_on_in_both(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with Writer(path, exists="append") as w:
+        for i in range(1000):
+            w.write(b"%d" % i)
+    records = follow(path, idle_timeout_s=1)
+    seen = [next(records) for _ in range(10)]
+    waiting = follow(path, idle_timeout_s=1, from_start=False)
+    thread = threading.Timer(0.1, lambda: append(path, b"woken"))
+    thread.start()
+    assert next(waiting) == b"woken"  # its inotify descriptor is open now
+    thread.join()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            got = list(records)
+            new = [next(waiting) for _ in range(2)]
+            if len(got) == 993 and new == [b"both", b"end"]:
+                code = 0
+        finally:
+            os._exit(code)
+    os.close(read_end)
+    os.close(write_end)
+    append(path, b"both")
+    assert next(waiting) == b"both"
+    append(path, b"end")
+    assert next(waiting) == b"end"
+    seen += list(records)
+    assert os.waitpid(child, 0)[1] == 0
+    assert seen == [b"%d" % i for i in range(1000)] + [b"woken", b"both", b"end"]
+    waiting.close()
+
+
+def append(path: Path, record: bytes) -> None:
+    with Writer(path, exists="append") as w:
+        w.write(record)
+
+
+FOLLOW = """
+import os, sys
+from shardkeep.tfrecord import follow
+for record in follow(sys.argv[1], idle_timeout_s=None, poll_s=float(sys.argv[2]) or None):
+    print(record.decode(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("poll_s", [0, 30])
+def test_ctrl_c_ends_a_wait_at_once(tmp_path: Path, poll_s: float) -> None:
+    path = tmp_path / "x"
+    append(path, b"a")
+    child = subprocess.Popen(
+        [sys.executable, "-c", FOLLOW, str(path), str(poll_s)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "a\n"
+        time.sleep(0.2)
+        child.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        _, complaint = child.communicate(timeout=20)
+        assert time.monotonic() - start < 3
+    assert complaint.rstrip().endswith("KeyboardInterrupt")
+
+
+TENSORFLOW = """
+import sys, time
+import tensorflow as tf
+with tf.io.TFRecordWriter(sys.argv[1]) as w:
+    for i in range(100):
+        w.write(b"%d" % i * 100)
+        if i % 10 == 0:
+            w.flush()
+            time.sleep(0.005)
+"""
+
+
+@pytest.mark.tensorflow
+def test_a_file_that_tensorflow_writes(tensorflow_python: str, tmp_path: Path) -> None:
+    records = follow(tmp_path / "x", idle_timeout_s=60)
+    with running(TENSORFLOW, tmp_path / "x", python=tensorflow_python) as child:
+        assert [next(records) for _ in range(100)] == [b"%d" % i * 100 for i in range(100)]
+        assert child.wait(60) == 0
+    records.close()

@@ -3,12 +3,12 @@
 An index file is beside its shard, ``<shard>.skidx``, or in a cache folder under a name made of the
 shard's absolute path. Both are looked at. What `build_index` makes goes beside the shard, or where that
 cannot be written, into the cache; what a reader makes for itself goes into the cache, since a pattern
-like ``train*`` of another tool would take a file beside the shards for a shard. Nothing here raises because of an index: one that cannot
-be read is not there, and one that cannot be stored is not stored.
+like ``train*`` of another tool would take a file beside the shards for a shard. Nothing here raises
+because of an index: one that cannot be read is not there, and one that cannot be stored is not stored.
 
-The environment variable ``SHARDKEEP_INDEX`` chooses otherwise: ``beside`` (a reader's too), ``cache`` (never
-in the folders of the data), ``off`` (neither read nor store any). ``SHARDKEEP_INDEX_DIR`` is the cache
-folder, by default ``$XDG_CACHE_HOME/shardkeep/index``.
+The environment variable ``SHARDKEEP_INDEX`` chooses otherwise: ``beside`` (a reader's too), ``cache``
+(never in the folders of the data), ``off`` (neither read nor store any). ``SHARDKEEP_INDEX_DIR`` is the
+cache folder, by default ``$XDG_CACHE_HOME/shardkeep/index``.
 """
 
 from __future__ import annotations

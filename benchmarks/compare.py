@@ -1,8 +1,9 @@
-"""``python -m benchmarks.compare [part of a name]``: this library beside its peers, in one run, on the same files.
+"""``python -m benchmarks.compare [part of a name]``: this library beside its peers, on the same files.
 
-Each row is a target: a ratio that is wanted, both sides taking turns, the medians, and the ratio that was reached.
-The table goes to ``benchmarks/RESULTS.md`` with machine, versions and date. TensorFlow runs in the interpreter that
-SHARDKEEP_TF_PYTHON names, or in ``.venv-tf`` (``make frameworks``; add the package ``tfrecord`` to it by hand).
+Each row is a target: a ratio that is wanted, both sides taking turns, the medians, and the ratio that was
+reached. The table goes to ``benchmarks/RESULTS.md`` with machine, versions and date. TensorFlow runs in the
+interpreter that SHARDKEEP_TF_PYTHON names, or in ``.venv-tf`` (``make frameworks``; add the package
+``tfrecord`` to it by hand).
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ def _measure(comparison: Comparison, peer: Peer, paths: list[str], rounds: int) 
     ratio = statistics.median(ratios)
     spread = f"{min(ratios):.2f}–{max(ratios):.2f}"
     met = "yes" if ratio >= comparison.wanted else "no"
-    return f"| {comparison.name} | {speeds[0]} | {speeds[1]} | {ratio:.2f} ({spread}) | {comparison.wanted:g} | {met} |"
+    cells = [comparison.name, *speeds, f"{ratio:.2f} ({spread})", f"{comparison.wanted:g}", met]
+    return f"| {' | '.join(cells)} |"
 
 
 def _page(rows: list[str], versions: dict[str, str]) -> str:
@@ -201,8 +203,8 @@ def _page(rows: list[str], versions: dict[str, str]) -> str:
         [
             "# Results",
             "",
-            "Written by `python -m benchmarks.compare`. Both sides take turns on the same files in the page cache; a",
-            "ratio is the median over the pairs of turns (and its range), more is better for this library.",
+            "Written by `python -m benchmarks.compare`. Both sides take turns on the same files in the page",
+            "cache; a ratio is the median over the pairs of turns (and its range): more is better.",
             "",
             f"{time.strftime('%Y-%m-%d')}: {told}",
             "",

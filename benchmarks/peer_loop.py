@@ -6,7 +6,9 @@ import time
 
 
 def serve(versions, run):
-    """Say `versions`, then answer each line ``[job, paths, argument]`` with ``[seconds, records, peak_bytes]``.
+    """Say `versions`, then answer each line ``[job, paths, argument]``.
+
+    The answer is ``[seconds, records, peak_bytes]``.
 
     ``run(job, paths, argument)`` returns the number of records, or (seconds, records) if it timed itself.
     """

@@ -1,4 +1,4 @@
-"""vahidk/tfrecord's side of a comparison. It cannot share a process with TensorFlow (both register one protobuf)."""
+"""vahidk/tfrecord's side of a comparison, in a process of its own: TensorFlow registers Example too."""
 
 import importlib.metadata
 

@@ -8,14 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "ColumnBuilder",
     "Engine",
     "FrameWriter",
     "RecordFile",
     "RecordIterator",
     "crc32c",
     "decode_example",
+    "decode_sequence_example",
     "descriptor_usage",
     "encode_example",
+    "encode_sequence_example",
+    "image_shape",
     "masked_crc32c",
     "scan_frames",
     "scan_part",
@@ -24,7 +28,7 @@ __all__ = [
 ]
 
 _Path = str | os.PathLike[str]
-_Compression = Literal["gzip", "zlib"] | None
+_Compression = Literal["gzip", "zlib", "zstd"] | None
 
 # -- checksum.rs
 
@@ -41,7 +45,13 @@ def set_descriptor_limit(limit: int, /) -> None: ...
 @final
 class RecordIterator:
     def __new__(
-        cls, path: _Path, *, compression: Literal["auto"] | _Compression = "auto", verify: bool = True
+        cls,
+        source: Any,
+        *,
+        compression: Literal["auto"] | _Compression = "auto",
+        verify: bool = True,
+        name: _Path | None = None,
+        seekable: bool = False,
     ) -> RecordIterator: ...
     @property
     def compression(self) -> _Compression: ...
@@ -73,8 +83,31 @@ class FrameWriter:
     @property
     def written_bytes(self) -> int: ...
     def write(self, record: bytes, /) -> None: ...
+    def write_rows(
+        self,
+        names: list[str],
+        columns: list[tuple[_Values, int | npt.NDArray[np.int64]]],
+        rows: int,
+        /,
+    ) -> None: ...
     def flush(self) -> None: ...
     def finish(self) -> None: ...
+
+# -- columns.rs
+
+_BytesAs = Literal["objects", "buffers"]
+
+@final
+class ColumnBuilder:
+    def __new__(
+        cls, features: Sequence[tuple[Any, ...]], rows: int, *, bytes_as: _BytesAs = "objects"
+    ) -> ColumnBuilder: ...
+    def fill(
+        self, records: list[bytes], /, *, path: _Path | None = None, first_record: int = 0
+    ) -> None: ...
+    def finish(self) -> dict[str, Any]: ...
+
+def image_shape(data: bytes, /) -> tuple[int, int, int] | None: ...
 
 # -- example.rs
 
@@ -82,6 +115,14 @@ _Values = list[bytes] | npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 def encode_example(names: list[str], values: list[_Values], /) -> bytes: ...
 def decode_example(record: bytes, /) -> dict[str, Any]: ...
+def encode_sequence_example(
+    names: list[str],
+    values: list[_Values],
+    list_names: list[str],
+    lists: list[list[_Values | None]],
+    /,
+) -> bytes: ...
+def decode_sequence_example(record: bytes, /) -> tuple[dict[str, Any], dict[str, Any]]: ...
 
 # -- engine.rs
 
@@ -95,6 +136,7 @@ class Engine:
         *,
         threads: int = 1,
         verify: bool = True,
+        bytes_as: _BytesAs = "objects",
     ) -> Engine: ...
     @property
     def pending(self) -> int: ...

@@ -5,11 +5,14 @@
 //! a length that a header merely claims.
 #![deny(clippy::indexing_slicing)]
 
-use flate2::{Decompress, FlushDecompress, Status};
+mod input;
+mod unpack;
 
-use crate::error::{Error, Kind, Result};
-use crate::fdpool::VirtualFile;
+pub use input::Input;
+
+use crate::error::Result;
 use crate::framing::{self, FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES};
+use unpack::Unpack;
 
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -21,6 +24,8 @@ pub enum Compression {
     Gzip,
     /// Any number of streams (RFC 1950).
     Zlib,
+    /// Any number of frames (RFC 8878); read only.
+    Zstd,
 }
 
 impl Compression {
@@ -33,6 +38,7 @@ impl Compression {
         }
         match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
             // Deflate with a window of up to 32 KiB, no preset dictionary, a header check that adds up.
             [cmf, flg, ..]
                 if cmf & 0x0f == 8
@@ -43,6 +49,15 @@ impl Compression {
                 Self::Zlib
             }
             _ => Self::None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "uncompressed",
+            Self::Gzip => "gzip",
+            Self::Zlib => "zlib",
+            Self::Zstd => "zstd",
         }
     }
 }
@@ -67,29 +82,23 @@ impl RecordStream {
     /// `compression` None tells from the content.
     ///
     /// # Errors
-    /// The file cannot be opened or read.
-    pub fn open(file: VirtualFile, compression: Option<Compression>, verify: bool) -> Result<Self> {
-        let compression = match compression {
-            Some(given) => given,
-            None => {
-                let mut head = [0; HEADER_BYTES];
-                let got = file.read_at(&mut head, 0)?;
-                Compression::sniff(head.get(..got).unwrap_or_default())
-            }
+    /// The input cannot be read.
+    pub fn open(mut input: Input, compression: Option<Compression>, verify: bool) -> Result<Self> {
+        let mut head = Vec::new();
+        while head.len() < HEADER_BYTES && input.read_into(&mut head, BLOCK_BYTES)? > 0 {}
+        let compression = compression.unwrap_or_else(|| Compression::sniff(&head));
+        let (source, buf) = match compression {
+            Compression::None => (Source::Plain(input), head),
+            _ => (Source::Packed(Unpack::new(input, head, compression)), Vec::new()),
         };
-        let input = Input { file, at: 0 };
-        let source = match compression {
-            Compression::None => Source::Plain(input),
-            _ => Source::Packed(Box::new(Inflate::new(input, compression))),
-        };
-        Ok(Self { source, verify, buf: Vec::new(), start: 0, base: 0, record: 0, ended: false })
+        Ok(Self { source, verify, buf, start: 0, base: 0, record: 0, ended: false })
     }
 
     #[must_use]
     pub fn compression(&self) -> Compression {
         match &self.source {
             Source::Plain(_) => Compression::None,
-            Source::Packed(inflate) => inflate.kind,
+            Source::Packed(unpack) => unpack.kind(),
         }
     }
 
@@ -127,8 +136,8 @@ impl RecordStream {
             return Ok(());
         };
         if let Source::Plain(input) = &self.source {
-            let left = input.left()?;
-            if whole > self.ahead().len() as u64 + left {
+            let known = input.left()?;
+            if known.is_some_and(|left| whole > self.ahead().len() as u64 + left) {
                 return Ok(());
             }
         }
@@ -161,7 +170,7 @@ impl RecordStream {
             Err(e) => {
                 self.ended = true;
                 let offset = self.base + self.start as u64;
-                Err(e.at(self.source.file().path()).record(self.record).offset(offset))
+                Err(e.at(self.source.input().path()).record(self.record).offset(offset))
             }
         }
     }
@@ -208,149 +217,34 @@ impl RecordStream {
     }
 }
 
-// -- where the bytes come from --------------------------------------------------------------------------
-
 #[derive(Debug)]
 enum Source {
     Plain(Input),
-    Packed(Box<Inflate>),
+    Packed(Unpack),
 }
 
 impl Source {
-    fn file(&self) -> &VirtualFile {
+    fn input(&self) -> &Input {
         match self {
-            Self::Plain(input) => &input.file,
-            Self::Packed(inflate) => &inflate.input.file,
+            Self::Plain(input) => input,
+            Self::Packed(unpack) => unpack.input(),
         }
     }
 
-    /// Append up to `step` bytes; 0 is the end.
+    /// Append up to about `step` bytes; 0 is the end.
     fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         match self {
             Self::Plain(input) => input.read_into(out, step),
-            Self::Packed(inflate) => inflate.read_into(out, step),
+            Self::Packed(unpack) => unpack.read_into(out, step),
         }
-    }
-}
-
-#[derive(Debug)]
-struct Input {
-    file: VirtualFile,
-    at: u64,
-}
-
-impl Input {
-    fn left(&self) -> Result<u64> {
-        Ok(self.file.size()?.saturating_sub(self.at))
-    }
-
-    fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
-        let before = out.len();
-        out.resize(before + step, 0);
-        let got = match out.get_mut(before..) {
-            Some(room) => self.file.read_at(room, self.at),
-            None => Ok(0),
-        };
-        out.truncate(before + got.as_ref().map_or(0, |n| *n));
-        self.at += *got.as_ref().unwrap_or(&0) as u64;
-        got
-    }
-}
-
-/// A decompressor that is strict about the end of its streams.
-struct Inflate {
-    input: Input,
-    kind: Compression,
-    state: Decompress,
-    packed: Vec<u8>,
-    used: usize,
-    /// Whether a member has begun that has not ended.
-    inside: bool,
-}
-
-impl std::fmt::Debug for Inflate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inflate")
-            .field("kind", &self.kind)
-            .field("at", &self.input.at)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Inflate {
-    fn new(input: Input, kind: Compression) -> Self {
-        Self { input, kind, state: Self::fresh(kind), packed: Vec::new(), used: 0, inside: false }
-    }
-
-    fn fresh(kind: Compression) -> Decompress {
-        match kind {
-            Compression::Zlib => Decompress::new(true),
-            Compression::Gzip | Compression::None => Decompress::new_gzip(15),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        if self.kind == Compression::Zlib { "zlib" } else { "gzip" }
-    }
-
-    fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
-        let before = out.len();
-        while out.len() == before {
-            if self.used == self.packed.len() {
-                self.packed.clear();
-                self.used = 0;
-                if self.input.read_into(&mut self.packed, BLOCK_BYTES / 4)? == 0 {
-                    if self.inside {
-                        return Err(self.error(
-                            Kind::Truncated,
-                            "ends before its trailer: a writer died or a copy was cut short",
-                        ));
-                    }
-                    return Ok(0);
-                }
-            }
-            if !self.inside {
-                self.state = Self::fresh(self.kind);
-                self.inside = true;
-            }
-            out.reserve_exact(step);
-            let (read, written) = (self.state.total_in(), self.state.total_out());
-            let packed = self.packed.get(self.used..).unwrap_or_default();
-            let status = self.state.decompress_vec(packed, out, FlushDecompress::None);
-            self.used += (self.state.total_in() - read) as usize;
-            match status {
-                Ok(Status::StreamEnd) => self.inside = false,
-                Ok(Status::Ok) => {}
-                Ok(Status::BufError)
-                    if self.used < self.packed.len() && self.state.total_out() == written =>
-                {
-                    return Err(self.error(Kind::Changed, "cannot be decompressed further"));
-                }
-                Ok(Status::BufError) => {}
-                Err(e) => {
-                    let what = if self.state.total_out() == 0 && self.state.total_in() < 20 {
-                        "is followed by other bytes, or does not begin as one".to_string()
-                    } else {
-                        format!("is damaged ({e})")
-                    };
-                    return Err(self.error(Kind::Changed, &what));
-                }
-            }
-        }
-        Ok(out.len() - before)
-    }
-
-    #[cold]
-    fn error(&self, kind: Kind, what: &str) -> Error {
-        let at = self.input.at - (self.packed.len() - self.used) as u64;
-        Error::new(kind, format!("the {} stream {what} (near compressed byte {at})", self.name()))
-            .at(self.input.file.path())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::{Error, Kind};
+    use crate::fdpool::VirtualFile;
     use std::io::Write;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -359,7 +253,7 @@ mod tests {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("shardkeep-stream-{}-{serial}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
-        let mut stream = RecordStream::open(VirtualFile::new(&path), None, true).unwrap();
+        let mut stream = RecordStream::open(Input::file(VirtualFile::new(&path)), None, true).unwrap();
         let mut records = Vec::new();
         let error = loop {
             match stream.next_record() {
@@ -390,6 +284,11 @@ mod tests {
         e.finish().unwrap()
     }
 
+    fn zstd(bytes: &[u8]) -> Vec<u8> {
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        ruzstd::encoding::compress_to_vec(bytes, level)
+    }
+
     fn zlib(bytes: &[u8]) -> Vec<u8> {
         let mut e = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
         e.write_all(bytes).unwrap();
@@ -409,6 +308,8 @@ mod tests {
             [gzip(a), gzip(b)].concat(),
             [gzip(a), gzip(b""), gzip(b)].concat(),
             [zlib(a), zlib(b)].concat(),
+            zstd(&bytes),
+            [zstd(a), b"\x50\x2a\x4d\x18\x03\0\0\0abc".to_vec(), zstd(b)].concat(),
         ] {
             let (got, error) = read(&packed);
             assert_eq!(error, None);
@@ -421,7 +322,7 @@ mod tests {
     #[test]
     fn every_cut_of_a_compressed_file_is_an_error() {
         let (bytes, _) = frames(&[20, 30]);
-        for packed in [gzip(&bytes), zlib(&bytes)] {
+        for packed in [gzip(&bytes), zlib(&bytes), zstd(&bytes)] {
             for cut in 1..packed.len() {
                 let (_, error) = read(&packed[..cut]);
                 // A first byte or two are not yet recognised as gzip: then it is a partial header.
@@ -434,7 +335,7 @@ mod tests {
     fn garbage_behind_the_end_is_an_error() {
         let (bytes, records) = frames(&[20, 30]);
         for tail in [&b"\0"[..], b"garbage", &[0; 4096]] {
-            for packed in [bytes.clone(), gzip(&bytes), zlib(&bytes)] {
+            for packed in [bytes.clone(), gzip(&bytes), zlib(&bytes), zstd(&bytes)] {
                 let (got, error) = read(&[&packed, tail].concat());
                 assert!(error.is_some(), "{tail:?}");
                 assert_eq!(got, records);
@@ -447,7 +348,7 @@ mod tests {
         let (mut bytes, _) = frames(&[5]);
         bytes.extend_from_slice(&framing::header(1 << 40));
         bytes.extend_from_slice(&[1; 100]);
-        for packed in [bytes.clone(), gzip(&bytes)] {
+        for packed in [bytes.clone(), gzip(&bytes), zstd(&bytes)] {
             let (got, error) = read(&packed);
             assert_eq!(got.len(), 1);
             let error = error.unwrap();

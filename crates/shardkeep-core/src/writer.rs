@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::framing;
 use crate::stream::Compression;
 
@@ -36,15 +36,18 @@ enum Sink {
 
 impl FrameWriter {
     /// `path` is for messages only; `level` is 0 to 9, for the compressed kinds.
-    #[must_use]
-    pub fn new(fd: RawFd, path: impl Into<PathBuf>, compression: Compression, level: u32) -> Self {
+    ///
+    /// # Errors
+    /// zstd, which is read and not written.
+    pub fn new(fd: RawFd, path: impl Into<PathBuf>, compression: Compression, level: u32) -> Result<Self> {
         let level = flate2::Compression::new(level.min(9));
         let sink = match compression {
             Compression::None => Sink::Plain(Vec::new()),
             Compression::Gzip => Sink::Gzip(GzEncoder::new(Vec::new(), level)),
             Compression::Zlib => Sink::Zlib(ZlibEncoder::new(Vec::new(), level)),
+            Compression::Zstd => return Err(Error::new(Kind::Format, "zstd is read, not written; use gzip")),
         };
-        Self { fd, path: path.into(), sink, written: 0, records: 0 }
+        Ok(Self { fd, path: path.into(), sink, written: 0, records: 0 })
     }
 
     /// Records written so far.
@@ -143,7 +146,7 @@ fn failed(error: &io::Error, path: &std::path::Path) -> Error {
 mod tests {
     use super::*;
     use crate::fdpool::VirtualFile;
-    use crate::stream::RecordStream;
+    use crate::stream::{Input, RecordStream};
     use std::os::fd::AsRawFd;
 
     #[test]
@@ -151,14 +154,14 @@ mod tests {
         for compression in [Compression::None, Compression::Gzip, Compression::Zlib] {
             let path = std::env::temp_dir().join(format!("shardkeep-writer-{}", std::process::id()));
             let file = std::fs::File::create(&path).unwrap();
-            let mut writer = FrameWriter::new(file.as_raw_fd(), &path, compression, 6);
+            let mut writer = FrameWriter::new(file.as_raw_fd(), &path, compression, 6).unwrap();
             let records: Vec<Vec<u8>> = (0..300).map(|i| vec![i as u8; i * 40]).collect();
             for record in &records {
                 writer.write(record).unwrap();
             }
             writer.finish().unwrap();
             assert_eq!(writer.written(), file.metadata().unwrap().len());
-            let mut stream = RecordStream::open(VirtualFile::new(&path), None, true).unwrap();
+            let mut stream = RecordStream::open(Input::file(VirtualFile::new(&path)), None, true).unwrap();
             assert_eq!(stream.compression(), compression);
             for record in &records {
                 assert_eq!(stream.next_record().unwrap().unwrap(), record);
@@ -171,7 +174,7 @@ mod tests {
     #[test]
     fn a_full_device_is_an_error_of_the_operating_system() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut writer = FrameWriter::new(full.as_raw_fd(), "/dev/full", Compression::None, 6);
+        let mut writer = FrameWriter::new(full.as_raw_fd(), "/dev/full", Compression::None, 6).unwrap();
         writer.write(b"abc").unwrap();
         assert_eq!(writer.flush().unwrap_err().errno, Some(libc::ENOSPC));
     }

@@ -1,13 +1,107 @@
 //! Features from Python, columns to NumPy. Buffers change hands without a copy.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use numpy::{Element, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
-use shardkeep_core::columns::{Column, DType, DefaultValue, Feature, ImageDType, Kind, Schema};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use shardkeep_core::columns::{
+    BatchColumns, Column, DType, DefaultValue, Feature, ImageDType, Kind, Schema, Scratch,
+};
 use shardkeep_core::error::{self, Error};
+use shardkeep_core::image;
 
 use crate::errors::raise;
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<ColumnBuilder>()?;
+    m.add_function(wrap_pyfunction!(image_shape, m)?)
+}
+
+/// Records that are at hand already into columns.
+#[pyclass(module = "shardkeep._core")]
+struct ColumnBuilder {
+    columns: Option<BatchColumns>,
+    filled: usize,
+    scratch: Scratch,
+    bytes_as: BytesAs,
+}
+
+#[pymethods]
+impl ColumnBuilder {
+    #[new]
+    #[pyo3(signature = (features, rows, *, bytes_as = "objects"))]
+    fn new(features: Vec<FeatureArgs<'_>>, rows: usize, bytes_as: &str) -> PyResult<Self> {
+        let columns = BatchColumns::new(Arc::new(schema(features)?), rows).map_err(|e| raise(e.into()))?;
+        let bytes_as = BytesAs::of(bytes_as)?;
+        Ok(Self { columns: Some(columns), filled: 0, scratch: Scratch::default(), bytes_as })
+    }
+
+    /// Parse records into the next rows. `path` and `first_record` say in an error where they are from.
+    #[pyo3(signature = (records, /, *, path = None, first_record = 0))]
+    fn fill(
+        &mut self,
+        py: Python<'_>,
+        records: Vec<Bound<'_, PyBytes>>,
+        path: Option<PathBuf>,
+        first_record: u64,
+    ) -> PyResult<()> {
+        let columns = self.columns.as_ref().ok_or_else(finished)?;
+        let payloads: Vec<&[u8]> = records.iter().map(|one| one.as_bytes()).collect();
+        let (first, scratch) = (self.filled, &mut self.scratch);
+        py.detach(|| columns.fill(first, &payloads, scratch)).map_err(|e| {
+            let error = Error::from(e.clone()).record(first_record + (e.row - first) as u64);
+            raise(match &path {
+                Some(path) => error.at(path),
+                None => error,
+            })
+        })?;
+        self.filled += records.len();
+        Ok(())
+    }
+
+    /// The columns; rows that were not filled are zeros, empty strings, empty lists.
+    fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let columns = self.columns.take().ok_or_else(finished)?.finish().map_err(|e| raise(e.into()))?;
+        let out = PyDict::new(py);
+        for (name, column) in columns {
+            out.set_item(name, to_numpy(py, column, self.bytes_as)?)?;
+        }
+        Ok(out)
+    }
+}
+
+fn finished() -> PyErr {
+    PyValueError::new_err("these columns are finished")
+}
+
+/// (height, width, channels) as the header of a PNG or JPEG says; None for anything else.
+#[pyfunction]
+#[pyo3(signature = (data, /))]
+fn image_shape(data: &[u8]) -> Option<(usize, usize, usize)> {
+    image::header(data).ok().map(|head| (head.height, head.width, head.channels))
+}
+
+/// What byte strings become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BytesAs {
+    /// `bytes` in an object array.
+    Objects,
+    /// All bytes end to end, and where each value starts.
+    Buffers,
+}
+
+impl BytesAs {
+    pub(crate) fn of(name: &str) -> PyResult<Self> {
+        match name {
+            "objects" => Ok(Self::Objects),
+            "buffers" => Ok(Self::Buffers),
+            other => Err(PyValueError::new_err(format!("bytes_as={other:?} is not known"))),
+        }
+    }
+}
 
 /// (name, "fixed" | "var" | "image", dtype, shape or (channels, height, width), default)
 pub(crate) type FeatureArgs<'py> = (String, String, String, Vec<usize>, Option<Bound<'py, PyAny>>);
@@ -69,11 +163,21 @@ fn default(dtype: &str, value: &Bound<'_, PyAny>) -> PyResult<DefaultValue> {
     })
 }
 
-/// An array, or for rows of different lengths the pair (values, offsets).
-pub(crate) fn to_numpy(py: Python<'_>, column: Column) -> PyResult<Bound<'_, PyAny>> {
+/// An array, or for rows of different lengths the pair (values, offsets). Byte strings as buffers have another array
+/// of offsets between the two, and are a pair where the shape is fixed.
+pub(crate) fn to_numpy(py: Python<'_>, column: Column, bytes_as: BytesAs) -> PyResult<Bound<'_, PyAny>> {
     match column {
         Column::FixedI64 { data, shape } => shaped(py, data, &shape),
         Column::FixedF32 { data, shape } => shaped(py, data, &shape),
+        Column::FixedBytes { values, offsets, .. } if bytes_as == BytesAs::Buffers => {
+            pair(py, PyArray1::from_vec(py, values).into_any(), offsets)
+        }
+        Column::VarBytes { values, value_offsets, offsets } if bytes_as == BytesAs::Buffers => {
+            let values = PyArray1::from_vec(py, values).into_any();
+            let offsets = [value_offsets, offsets].map(|one| PyArray1::from_vec(py, one).into_any());
+            let [value_offsets, offsets] = offsets;
+            Ok(PyTuple::new(py, [values, value_offsets, offsets])?.into_any())
+        }
         Column::FixedBytes { values, offsets, shape } => {
             let flat = objects(py, &values, &offsets)?;
             Ok(flat.reshape(IxDyn(&shape))?.into_any())

@@ -23,19 +23,22 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 #[pyclass(module = "shardkeep._core")]
 struct Engine {
     inner: engine::Engine,
+    bytes_as: columns::BytesAs,
 }
 
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (paths, starts, features = None, *, threads = 1, verify = true))]
+    #[pyo3(signature = (paths, starts, features = None, *, threads = 1, verify = true, bytes_as = "objects"))]
     fn new(
         paths: Vec<PathBuf>,
         starts: Vec<PyReadonlyArray1<'_, u64>>,
         features: Option<Vec<columns::FeatureArgs<'_>>>,
         threads: usize,
         verify: bool,
+        bytes_as: &str,
     ) -> PyResult<Self> {
+        let bytes_as = columns::BytesAs::of(bytes_as)?;
         let shards = paths
             .into_iter()
             .zip(starts)
@@ -45,7 +48,7 @@ impl Engine {
             .collect::<PyResult<Vec<Shard>>>()?;
         let schema = features.map(columns::schema).transpose()?;
         let data = Dataset::new(shards).map_err(raise)?;
-        Ok(Self { inner: engine::Engine::new(data, schema, threads, verify) })
+        Ok(Self { inner: engine::Engine::new(data, schema, threads, verify), bytes_as })
     }
 
     #[getter]
@@ -68,7 +71,7 @@ impl Engine {
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         while self.inner.pending() > 0 {
             if let Some(batch) = py.detach(|| self.inner.take(SIGNAL_CHECK)).map_err(raise)? {
-                return self::batch(py, batch).map(Some);
+                return self::batch(py, batch, self.bytes_as).map(Some);
             }
             py.check_signals()?;
         }
@@ -90,7 +93,7 @@ fn lent(py: Python<'_>, bytes: Recycled) -> PyResult<Bound<'_, PyArray1<u8>>> {
     Ok(unsafe { PyArray1::borrow_from_array(&view, loan.clone().into_any()) })
 }
 
-fn batch(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
+fn batch(py: Python<'_>, batch: Batch, bytes_as: columns::BytesAs) -> PyResult<Bound<'_, PyDict>> {
     let out = PyDict::new(py);
     match batch {
         Batch::Records { values, offsets } => {
@@ -98,7 +101,7 @@ fn batch(py: Python<'_>, batch: Batch) -> PyResult<Bound<'_, PyDict>> {
         }
         Batch::Columns(columns) => {
             for (name, column) in columns {
-                out.set_item(name, columns::to_numpy(py, column)?)?;
+                out.set_item(name, columns::to_numpy(py, column, bytes_as)?)?;
             }
         }
     }

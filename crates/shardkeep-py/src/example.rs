@@ -1,4 +1,4 @@
-//! `tf.train.Example` from and to Python values.
+//! `tf.train.Example` and `SequenceExample` from and to Python values.
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -10,13 +10,16 @@ use crate::errors::raise;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_example, m)?)?;
-    m.add_function(wrap_pyfunction!(decode_example, m)?)
+    m.add_function(wrap_pyfunction!(decode_example, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_sequence_example, m)?)?;
+    m.add_function(wrap_pyfunction!(decode_sequence_example, m)?)
 }
 
 enum Values<'py> {
     Bytes(Vec<Bound<'py, PyBytes>>),
     Float(PyReadonlyArray1<'py, f32>),
     Int64(PyReadonlyArray1<'py, i64>),
+    Empty,
 }
 
 impl<'py> Values<'py> {
@@ -25,11 +28,44 @@ impl<'py> Values<'py> {
             let items = list.iter().map(|one| Ok(one.cast_into::<PyBytes>()?));
             return Ok(Self::Bytes(items.collect::<PyResult<_>>()?));
         }
+        if value.is_none() {
+            return Ok(Self::Empty);
+        }
         if let Ok(array) = value.extract::<PyReadonlyArray1<'py, i64>>() {
             return Ok(Self::Int64(array));
         }
         Ok(Self::Float(value.extract::<PyReadonlyArray1<'py, f32>>()?))
     }
+
+    fn all_of(values: &[Bound<'py, PyAny>]) -> PyResult<Vec<Self>> {
+        values.iter().map(Self::of).collect()
+    }
+
+    /// The slices that `value` borrows.
+    fn slices(&self) -> Vec<&[u8]> {
+        match self {
+            Self::Bytes(items) => items.iter().map(|item| item.as_bytes()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn value<'a>(&'a self, slices: &'a [&'a [u8]]) -> PyResult<FeatureValue<'a>> {
+        Ok(match self {
+            Self::Bytes(_) => FeatureValue::Bytes(slices),
+            Self::Float(array) => FeatureValue::Float(array.as_slice()?),
+            Self::Int64(array) => FeatureValue::Int64(array.as_slice()?),
+            Self::Empty => FeatureValue::Empty,
+        })
+    }
+}
+
+fn named<'a>(
+    names: &'a [String],
+    values: &'a [Values<'_>],
+    slices: &'a [Vec<&'a [u8]>],
+) -> PyResult<Vec<(&'a str, FeatureValue<'a>)>> {
+    let both = values.iter().zip(slices);
+    names.iter().zip(both).map(|(name, (one, bytes))| Ok((name.as_str(), one.value(bytes)?))).collect()
 }
 
 #[pyfunction]
@@ -39,24 +75,33 @@ fn encode_example<'py>(
     names: Vec<String>,
     values: Vec<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let values = values.iter().map(Values::of).collect::<PyResult<Vec<_>>>()?;
-    let slices: Vec<Vec<&[u8]>> = values
-        .iter()
-        .map(|one| match one {
-            Values::Bytes(items) => items.iter().map(|item| item.as_bytes()).collect(),
-            _ => Vec::new(),
-        })
-        .collect();
-    let mut features = Vec::with_capacity(names.len());
-    for ((name, one), bytes) in names.iter().zip(&values).zip(&slices) {
-        let value = match one {
-            Values::Bytes(_) => FeatureValue::Bytes(bytes),
-            Values::Float(array) => FeatureValue::Float(array.as_slice()?),
-            Values::Int64(array) => FeatureValue::Int64(array.as_slice()?),
-        };
-        features.push((name.as_str(), value));
+    let values = Values::all_of(&values)?;
+    let slices: Vec<Vec<&[u8]>> = values.iter().map(Values::slices).collect();
+    Ok(PyBytes::new(py, &example::encode(&named(&names, &values, &slices)?)))
+}
+
+#[pyfunction]
+#[pyo3(signature = (names, values, list_names, lists, /))]
+fn encode_sequence_example<'py>(
+    py: Python<'py>,
+    names: Vec<String>,
+    values: Vec<Bound<'py, PyAny>>,
+    list_names: Vec<String>,
+    lists: Vec<Vec<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let values = Values::all_of(&values)?;
+    let slices: Vec<Vec<&[u8]>> = values.iter().map(Values::slices).collect();
+    let lists = lists.iter().map(|steps| Values::all_of(steps)).collect::<PyResult<Vec<_>>>()?;
+    let list_slices: Vec<Vec<Vec<&[u8]>>> =
+        lists.iter().map(|steps| steps.iter().map(Values::slices).collect()).collect();
+    let mut steps = Vec::with_capacity(lists.len());
+    for (list, slices) in lists.iter().zip(&list_slices) {
+        let each = list.iter().zip(slices).map(|(step, bytes)| step.value(bytes));
+        steps.push(each.collect::<PyResult<Vec<_>>>()?);
     }
-    Ok(PyBytes::new(py, &example::encode(&features)))
+    let steps: Vec<(&str, &[FeatureValue<'_>])> =
+        list_names.iter().map(String::as_str).zip(steps.iter().map(Vec::as_slice)).collect();
+    Ok(PyBytes::new(py, &example::encode_sequence(&named(&names, &values, &slices)?, &steps)))
 }
 
 #[pyfunction]
@@ -64,16 +109,45 @@ fn encode_example<'py>(
 fn decode_example<'py>(py: Python<'py>, record: &[u8]) -> PyResult<Bound<'py, PyDict>> {
     let values = example::decode(record)
         .map_err(|e| raise(Error::new(Kind::Corrupt, format!("not a tf.train.Example: {e}"))))?;
+    features(py, values)
+}
+
+/// The pair (context, lists); a step without a kind is None.
+#[pyfunction]
+#[pyo3(signature = (record, /))]
+fn decode_sequence_example<'py>(
+    py: Python<'py>,
+    record: &[u8],
+) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let (context, lists) = example::decode_sequence(record)
+        .map_err(|e| raise(Error::new(Kind::Corrupt, format!("not a tf.train.SequenceExample: {e}"))))?;
+    let out = PyDict::new(py);
+    for (key, steps) in lists {
+        let list = PyList::empty(py);
+        for step in steps {
+            match step {
+                Value::Empty => list.append(py.None())?,
+                step => list.append(to_python(py, step)?)?,
+            }
+        }
+        out.set_item(key, list)?;
+    }
+    Ok((features(py, context)?, out))
+}
+
+fn features<'py>(py: Python<'py>, values: Vec<(&str, Value<'_>)>) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     for (key, value) in values {
-        match value {
-            Value::Bytes(items) => {
-                out.set_item(key, PyList::new(py, items.iter().map(|one| PyBytes::new(py, one)))?)?
-            }
-            Value::Float(values) => out.set_item(key, PyArray1::from_vec(py, values))?,
-            Value::Int64(values) => out.set_item(key, PyArray1::from_vec(py, values))?,
-            Value::Empty => out.set_item(key, PyList::empty(py))?,
-        }
+        out.set_item(key, to_python(py, value)?)?;
     }
     Ok(out)
+}
+
+fn to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        Value::Bytes(items) => PyList::new(py, items.iter().map(|one| PyBytes::new(py, one)))?.into_any(),
+        Value::Float(values) => PyArray1::from_vec(py, values).into_any(),
+        Value::Int64(values) => PyArray1::from_vec(py, values).into_any(),
+        Value::Empty => PyList::empty(py).into_any(),
+    })
 }

@@ -20,6 +20,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     descriptors::register(m)?;
     records::register(m)?;
     writing::register(m)?;
+    columns::register(m)?;
     example::register(m)?;
     engine::register(m)?;
     Ok(())

@@ -1,5 +1,6 @@
 //! Reading records: in order, at random, and the index scan.
 
+use std::io::{self, Read};
 use std::path::PathBuf;
 
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -9,7 +10,7 @@ use pyo3::types::{PyBytes, PyList};
 use shardkeep_core::engine::{Batch, Dataset, Shard, read_now};
 use shardkeep_core::fdpool::VirtualFile;
 use shardkeep_core::scan;
-use shardkeep_core::stream::{Compression, RecordStream};
+use shardkeep_core::stream::{Compression, Input, RecordStream};
 
 use crate::errors::raise;
 
@@ -29,6 +30,7 @@ pub(crate) fn compression(name: Option<&str>) -> PyResult<Compression> {
         None => Ok(Compression::None),
         Some("gzip") => Ok(Compression::Gzip),
         Some("zlib") => Ok(Compression::Zlib),
+        Some("zstd") => Ok(Compression::Zstd),
         Some(other) => Err(PyValueError::new_err(format!("no compression is called {other:?}"))),
     }
 }
@@ -38,6 +40,7 @@ fn name(compression: Compression) -> Option<&'static str> {
         Compression::None => None,
         Compression::Gzip => Some("gzip"),
         Compression::Zlib => Some("zlib"),
+        Compression::Zstd => Some("zstd"),
     }
 }
 
@@ -48,15 +51,28 @@ struct RecordIterator {
 
 #[pymethods]
 impl RecordIterator {
+    /// `source` is a path; or with a `name` for messages, an object with `read`, and `seek` if it is `seekable`.
     #[new]
-    #[pyo3(signature = (path, *, compression = "auto", verify = true))]
-    fn new(py: Python<'_>, path: PathBuf, compression: Option<&str>, verify: bool) -> PyResult<Self> {
+    #[pyo3(signature = (source, *, compression = "auto", verify = true, name = None, seekable = false))]
+    fn new(
+        py: Python<'_>,
+        source: Bound<'_, PyAny>,
+        compression: Option<&str>,
+        verify: bool,
+        name: Option<PathBuf>,
+        seekable: bool,
+    ) -> PyResult<Self> {
         let wanted = match compression {
             Some("auto") => None,
             given => Some(self::compression(given)?),
         };
-        let stream =
-            py.detach(|| RecordStream::open(VirtualFile::new(path), wanted, verify)).map_err(raise)?;
+        let input = match name {
+            None => Input::file(VirtualFile::new(source.extract::<PathBuf>()?)),
+            Some(name) => {
+                Input::other(Box::new(PythonFile { object: source.unbind(), seekable, at: 0 }), name)
+            }
+        };
+        let stream = py.detach(|| RecordStream::open(input, wanted, verify)).map_err(raise)?;
         Ok(Self { stream })
     }
 
@@ -75,6 +91,34 @@ impl RecordIterator {
         }
         let record = self.stream.next_record().map_err(raise)?;
         Ok(record.map(|record| PyBytes::new(py, record)))
+    }
+}
+
+/// A file object of Python; takes the GIL for each block.
+struct PythonFile {
+    object: Py<PyAny>,
+    seekable: bool,
+    at: u64,
+}
+
+impl Read for PythonFile {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        Python::attach(|py| {
+            let object = self.object.bind(py);
+            if self.seekable {
+                // Its position may be anybody's: this reader has its own.
+                object.call_method1("seek", (self.at,))?;
+            }
+            let data = object.call_method1("read", (room.len(),))?;
+            let bytes = data.cast::<PyBytes>()?.as_bytes();
+            let n = bytes.len().min(room.len());
+            if let (Some(to), Some(from)) = (room.get_mut(..n), bytes.get(..n)) {
+                to.copy_from_slice(from);
+            }
+            self.at += n as u64;
+            Ok(n)
+        })
+        .map_err(|e: PyErr| io::Error::other(e.to_string()))
     }
 }
 
@@ -164,6 +208,7 @@ fn scan_part(
 #[pyfunction]
 #[pyo3(signature = (path, /))]
 fn sniff_compression(py: Python<'_>, path: PathBuf) -> PyResult<Option<&'static str>> {
-    let stream = py.detach(|| RecordStream::open(VirtualFile::new(path), None, false)).map_err(raise)?;
+    let stream =
+        py.detach(|| RecordStream::open(Input::file(VirtualFile::new(path)), None, false)).map_err(raise)?;
     Ok(name(stream.compression()))
 }

@@ -10,7 +10,7 @@ import numpy as np
 from shardkeep import _core
 from shardkeep.errors import SchemaError
 
-__all__ = ["decode_example", "encode_example"]
+__all__ = ["decode_example", "encode_example", "feature_values"]
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
@@ -47,7 +47,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
         if not isinstance(name, str):
             raise SchemaError(f"the name of a feature is a str, not {name!r}")
         names.append(name)
-        values.append(_feature(name, value))
+        values.append(feature_values(f"feature {name!r}", value))
     return _core.encode_example(names, values)
 
 
@@ -68,36 +68,41 @@ def decode_example(record: bytes) -> dict[str, Any]:
     return _core.decode_example(record)
 
 
-def _feature(name: str, value: Any) -> Any:
+def feature_values(what: str, value: Any) -> Any:
+    """Return what `_core` takes for the values of one feature: a list of bytes, an int64 or float32 array.
+
+    Raises
+    ------
+    SchemaError
+        The value does not fit; `what` begins the message.
+    """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return [bytes(value)]
     if isinstance(value, str):
         return [value.encode()]
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (bytes, bytearray, str)):
-        return _bytes_list(name, list(value))
+        return _bytes_list(what, list(value))
     array = np.asarray(value)
     if array.dtype.kind in "SUO":
         items = array.ravel().tolist()
         if array.dtype.kind == "O" and not (items and isinstance(items[0], (bytes, bytearray, str))):
-            raise _unfit(name, value)
-        return _bytes_list(name, items)
+            raise _unfit(what, value)
+        return _bytes_list(what, items)
     if array.size == 0 and isinstance(value, (list, tuple)):
-        raise SchemaError(
-            f'feature {name!r}: an empty list has no kind; give np.array([], "int64"), "float32" or "S"'
-        )
+        raise SchemaError(f'{what}: an empty list has no kind; give np.array([], "int64"), "float32" or "S"')
     if array.dtype.kind == "b" or array.dtype.kind == "i":
         return array.astype(np.int64, copy=False).ravel()
     if array.dtype.kind == "u":
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise SchemaError(f"feature {name!r}: {int(array.max())} does not fit the int64 of an Example")
+            raise SchemaError(f"{what}: {int(array.max())} does not fit the int64 of an Example")
         return array.astype(np.int64, copy=False).ravel()
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(np.float32, copy=False).ravel()
-    raise _unfit(name, value)
+    raise _unfit(what, value)
 
 
-def _bytes_list(name: str, values: list[Any]) -> list[bytes]:
+def _bytes_list(what: str, values: list[Any]) -> list[bytes]:
     out = []
     for one in values:
         if isinstance(one, str):
@@ -106,12 +111,12 @@ def _bytes_list(name: str, values: list[Any]) -> list[bytes]:
             out.append(bytes(one))
         else:
             raise SchemaError(
-                f"feature {name!r}: {type(one).__name__} among bytes; an Example holds bytes, integers or"
+                f"{what}: {type(one).__name__} among bytes; an Example holds bytes, integers or"
                 " floats, one kind in a feature"
             )
     return out
 
 
-def _unfit(name: str, value: Any) -> SchemaError:
+def _unfit(what: str, value: Any) -> SchemaError:
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    return SchemaError(f"feature {name!r}: {kind} does not fit; an Example holds bytes, integers or floats")
+    return SchemaError(f"{what}: {kind} does not fit; an Example holds bytes, integers or floats")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, BinaryIO, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, FormatError, PlanError
-from shardkeep.files.kind import require_kind
+from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
+from shardkeep.files.kind import HEAD_BYTES, FileKind, identify_bytes, require_kind
+from shardkeep.files.lock import FileLock
+from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.index import load_index
 
-__all__ = ["Reader", "compression_name"]
+__all__ = ["Reader", "compression_name", "explained", "written_compression"]
 
 
 class Reader:
@@ -23,13 +27,19 @@ class Reader:
 
     Parameters
     ----------
-    path : str or os.PathLike
-        A TFRecord file.
-    compression : {"auto", None, "gzip", "zlib"}
+    path : str, os.PathLike or binary file
+        A TFRecord file, or an object to read one from, as of `io.BytesIO` or fsspec (see `FileObject`).
+    compression : {"auto", None, "gzip", "zlib", "zstd"}
         "auto" tells from the content, whatever the name says. TensorFlow's "GZIP", "ZLIB" and "" are
         understood.
     verify : bool
         Check the CRC of every payload. The CRC of every length is checked in any case.
+    lock : bool
+        Hold a shared lock (`shardkeep.files.lock`) while the file is read, which keeps our writers out of it.
+        Only a file that is written in place needs that: ``Writer(path, exists="append")``. Several readers
+        never need it, nor does a file that is replaced as a whole.
+    lock_timeout_s : float or None
+        How long to wait for a writer; None waits for ever.
 
     Raises
     ------
@@ -43,6 +53,11 @@ class Reader:
     TruncatedFileError
         The file ends inside a record or a compressed stream. TensorFlow reads some such files as a
         clean end; here it is always an error.
+    LockTimeoutError
+        With ``lock=True``: a writer has the file; the message names host, process and command.
+    LockError
+        With ``lock=True``: on this file system a lock would exclude nobody. Also for an iteration that was
+        carried across `fork`, since the lock stayed with the parent; begin another one in the child.
 
     Notes
     -----
@@ -50,6 +65,10 @@ class Reader:
     read by offset only, so any number of readers, threads and processes may read it at once, and a
     reader may cross `fork` or `pickle`; nothing is shared that could move. Descriptors come out of the
     process-wide budget (`shardkeep.files.budget`).
+
+    With ``lock=True`` the lock is held from the first record to the end of the iteration (also an end by an
+    error, by ``close()`` of the iterator or by leaving it to the garbage collector), and during each other
+    call; the kernel frees it if the process is killed. It needs the right to make ``<path>.lock``.
 
     ``len``, ``r[i]``, slices and `read_many` need to know where the records start (8 bytes a record): from
     the index file ``<path>.skidx`` if there is one that fits, otherwise from one scan of the headers, after
@@ -70,29 +89,48 @@ class Reader:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, compression: str | None = "auto", verify: bool = True
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        compression: str | None = "auto",
+        verify: bool = True,
+        lock: bool = False,
+        lock_timeout_s: float | None = 10.0,
     ) -> None:
-        self.path = os.fspath(path)
+        self._object = FileObject(cast(BinaryIO, path)) if is_file_object(path) else None
+        self.path = os.fspath(cast(str, path)) if self._object is None else self._object.name
         self.verify = bool(verify)
+        self.lock = bool(lock)
+        if self.lock and self._object is not None:
+            raise PlanError(f"{self.path}: a file object has no lock; give its path")
+        self.lock_timeout_s = lock_timeout_s
         self._compression: Any = "auto" if compression == "auto" else compression_name(compression)
-        self._found: tuple[tuple[int, ...], _core.RecordFile | None, int] | None = None
+        self._found: tuple[tuple[int, ...], Callable[..., list[bytes]] | None, int] | None = None
         # Opening tells at once about a file that is missing or of another kind.
-        kind = require_kind(self.path, "tfrecord", "empty", "other")
-        if kind.name == "other" and self._compression == "auto" and not _may_be_damaged(kind.described):
+        with self._locked():
+            kind = self._kind()
+        if kind.name == "other" and self._compression == "auto" and not _may_be_records(kind.described):
             require_kind(self.path, "tfrecord", "empty", found=kind)
 
     @property
     def compression(self) -> str | None:
         """How the file is compressed: None, "gzip" or "zlib"."""
         name: str | None = self._compression
-        return _core.sniff_compression(self.path) if name == "auto" else name
+        if name != "auto":
+            return name
+        if self._object is not None:
+            return self._object.records(compression="auto", verify=False).compression
+        return _core.sniff_compression(self.path)
 
     def __iter__(self) -> Iterator[bytes]:
-        records = _core.RecordIterator(self.path, compression=self._compression, verify=self.verify)
-        return self._guarded(records)
+        return self._locked_records() if self.lock else self._records()
 
     def __len__(self) -> int:
-        return self._indexed()[1]
+        if self._object is not None and not self._object.seekable:
+            # list() asks for a length too, and goes on without it after a TypeError.
+            raise TypeError(f"{self.path}: a file object without seek has no length: it is read once")
+        with self._locked():
+            return self._indexed()[1]
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -120,8 +158,18 @@ class Reader:
         FormatError
             The file is compressed as a whole, so that its records have no place to jump to.
         """
-        file, count = self._indexed()
-        if file is None:
+        with self._locked():
+            return self._read_many(indices)
+
+    def __repr__(self) -> str:
+        return f"<Reader {self.path!r}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_found": None}
+
+    def _read_many(self, indices: Iterable[int]) -> list[bytes]:
+        read_many, count = self._indexed()
+        if read_many is None:
             raise FormatError(
                 f"{self.path}: a {self.compression}-compressed file has no random access; read it in order,"
                 " or write it again without compression",
@@ -130,15 +178,37 @@ class Reader:
         wanted = np.fromiter(indices, dtype=np.int64) if not isinstance(indices, np.ndarray) else indices
         numbers = _absolute(wanted, count, self.path)
         try:
-            return file.read_many(numbers)
+            return read_many(numbers)
         except CorruptRecordError as error:
             raise explained(error) from None
 
-    def __repr__(self) -> str:
-        return f"<Reader {self.path!r}>"
+    def _records(self) -> Iterator[bytes]:
+        options: Any = {"compression": self._compression, "verify": self.verify}
+        if self._object is not None:
+            return self._guarded(self._object.records(**options))
+        return self._guarded(_core.RecordIterator(self.path, **options))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_found": None}
+    def _kind(self) -> FileKind:
+        if self._object is None:
+            return require_kind(self.path, "tfrecord", "empty", "other")
+        head = self._object.head(HEAD_BYTES)
+        return FileKind("empty", "") if head is None else identify_bytes(head)
+
+    def _locked_records(self) -> Iterator[bytes]:
+        with FileLock(self.path, shared=True, timeout_s=self.lock_timeout_s) as mine:
+            for record in self._records():
+                yield record
+                if not mine.held:
+                    raise LockError(
+                        f"{self.path}: an iteration under a lock was carried across fork, the lock was not;"
+                        " begin another iteration in the child",
+                        path=self.path,
+                    )
+
+    def _locked(self) -> contextlib.AbstractContextManager[object]:
+        if not self.lock:
+            return contextlib.nullcontext()
+        return FileLock(self.path, shared=True, timeout_s=self.lock_timeout_s)
 
     def _guarded(self, records: Iterator[bytes]) -> Iterator[bytes]:
         try:
@@ -146,22 +216,27 @@ class Reader:
         except CorruptRecordError as error:
             raise explained(error) from None
 
-    def _indexed(self) -> tuple[_core.RecordFile | None, int]:
-        """Return the file for random access (None if compressed) and the number of records."""
+    def _indexed(self) -> tuple[Callable[[npt.NDArray[np.uint64]], list[bytes]] | None, int]:
+        """Return how to read records by number (None if compressed), and how many there are."""
+        if self._object is not None:
+            if self.compression is not None:
+                return None, sum(1 for _ in self)
+            file = self._object
+            return partial(file.read_many, verify=self.verify), len(file.starts(verify=self.verify)) - 1
         stat = os.stat(self.path)
         identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if self._found is None or self._found[0] != identity:
             if self.compression is None:
                 index = load_index(self.path)
-                file = _core.RecordFile(self.path, index.starts, verify=self.verify)
-                self._found = (identity, file, index.records)
+                read_many = _core.RecordFile(self.path, index.starts, verify=self.verify).read_many
+                self._found = (identity, read_many, index.records)
             else:
                 self._found = (identity, None, sum(1 for _ in self))
         return self._found[1], self._found[2]
 
 
 def compression_name(compression: str | None) -> Any:
-    """Return None, "gzip" or "zlib" for any of the names in use.
+    """Return None, "gzip", "zlib" or "zstd" for any of the names in use.
 
     Raises
     ------
@@ -171,8 +246,22 @@ def compression_name(compression: str | None) -> Any:
     name = (compression or "").lower()
     if name in ("", "none"):
         return None
-    if name not in ("gzip", "zlib"):
-        raise PlanError(f'compression={compression!r} is not known: use None, "gzip" or "zlib"')
+    if name not in ("gzip", "zlib", "zstd"):
+        raise PlanError(f'compression={compression!r} is not known: use None, "gzip", "zlib" or "zstd"')
+    return name
+
+
+def written_compression(compression: str | None) -> Any:
+    """Return None, "gzip" or "zlib": what is written.
+
+    Raises
+    ------
+    PlanError
+        For another name; zstd is read only.
+    """
+    name = compression_name(compression)
+    if name == "zstd":
+        raise PlanError('compression="zstd" is read, not written: TensorFlow cannot read it; use "gzip"')
     return name
 
 
@@ -181,7 +270,7 @@ def explained(error: CorruptRecordError) -> Exception:
     if error.record == 0 and error.offset_bytes == 0 and error.path is not None:
         try:
             kind = require_kind(error.path, "tfrecord", "other")
-            if kind.name == "other" and not _may_be_damaged(kind.described):
+            if kind.name == "other" and not _may_be_records(kind.described):
                 require_kind(error.path, "tfrecord", found=kind)
         except FormatError as better:
             return better
@@ -190,9 +279,10 @@ def explained(error: CorruptRecordError) -> Exception:
     return error
 
 
-def _may_be_damaged(described: str) -> bool:
-    # What has no name of its own may be a TFRecord whose beginning is damaged: its records tell more.
-    return described.startswith(("binary data", "zero bytes", "damaged"))
+def _may_be_records(described: str) -> bool:
+    # What has no name of its own may be a TFRecord whose beginning is damaged, and only reading shows what
+    # is inside zstd: the records tell more.
+    return described.startswith(("binary data", "zero bytes", "damaged", "zstd-compressed"))
 
 
 def _absolute(wanted: npt.NDArray[Any], count: int, path: str) -> npt.NDArray[np.uint64]:

@@ -19,6 +19,7 @@ use super::images::{Finished, ImageStore};
 use super::parts::{Part, Ragged, join, join_bytes};
 use super::row::Row;
 use super::schema::{DType, Kind, Schema};
+use crate::error::{self, Error};
 
 pub use super::row::Scratch;
 
@@ -61,6 +62,23 @@ impl std::fmt::Display for RowError {
 }
 
 impl std::error::Error for RowError {}
+
+/// Without the row: who knows which record it was adds the place.
+impl From<RowError> for Error {
+    fn from(row: RowError) -> Self {
+        let kind = match row.kind {
+            RowErrorKind::Malformed | RowErrorKind::Image => error::Kind::Corrupt,
+            RowErrorKind::Missing | RowErrorKind::WrongDType | RowErrorKind::WrongShape => {
+                error::Kind::Schema
+            }
+            RowErrorKind::Slot | RowErrorKind::Memory => error::Kind::Internal,
+        };
+        match &row.feature {
+            Some(feature) => Self::new(kind, format!("feature {feature:?}: {}", row.message)),
+            None => Self::new(kind, row.message),
+        }
+    }
+}
 
 /// A finished column. Row-major; offsets have one entry more than what they delimit and start at 0.
 #[derive(Debug, Clone, PartialEq)]

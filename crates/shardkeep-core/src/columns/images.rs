@@ -4,9 +4,10 @@
 
 use std::sync::OnceLock;
 
+use super::batch::RowErrorKind;
 use super::cells::SharedRows;
 use super::schema::ImageDType;
-use crate::image::{Decoder, Pixels, header};
+use crate::image::{Decoder, ImageError, Pixels, header};
 
 #[derive(Debug)]
 enum Buffer {
@@ -61,17 +62,19 @@ impl ImageStore {
         row: usize,
         bytes: &[u8],
         decoder: &mut Decoder,
-    ) -> Result<(), String> {
-        let head = header(bytes).map_err(|error| error.0)?;
+    ) -> Result<(), (RowErrorKind, String)> {
+        let unreadable = |error: ImageError| (RowErrorKind::Image, error.0);
+        let head = header(bytes).map_err(unreadable)?;
         let channels = if self.channels == 0 { head.channels } else { self.channels };
         let (height, width) = self.size.unwrap_or((head.height, head.width));
         let frame = self.frame.get_or_init(|| self.make_frame(height, width, channels));
         if (frame.height, frame.width, frame.channels) != (height, width, channels) {
-            return Err(format!(
+            let message = format!(
                 "wanted {}x{}x{} (height, width, channels) as the batch's first image has, found {height}x{width}x{channels}; \
                  pass size= and channels= to Image to make them equal",
                 frame.height, frame.width, frame.channels
-            ));
+            );
+            return Err((RowErrorKind::WrongShape, message));
         }
         let shape = (height, width, channels);
         let pixels = match &frame.buffer {
@@ -81,10 +84,11 @@ impl ImageStore {
             Some(Buffer::F32(cells)) => Pixels::F32(unsafe { cells.row_mut(row) }),
             None => {
                 let rows = self.rows;
-                return Err(format!("no memory for {rows} images of {height}x{width}x{channels}"));
+                let message = format!("no memory for {rows} images of {height}x{width}x{channels}");
+                return Err((RowErrorKind::Memory, message));
             }
         };
-        decoder.decode(bytes, head, shape, pixels).map_err(|error| error.0)
+        decoder.decode(bytes, head, shape, pixels).map_err(unreadable)
     }
 
     /// Puts zeros into `row`.

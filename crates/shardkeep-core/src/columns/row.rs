@@ -83,7 +83,7 @@ impl Row<'_> {
             if let Some(Store::Image(store)) = self.stores.get(column) {
                 // SAFETY: see above.
                 let done = unsafe { store.decode(self.row, bytes, &mut scratch.decoder) };
-                done.map_err(|message| self.problem(column, RowErrorKind::Image, message))?;
+                done.map_err(|(kind, message)| self.problem(column, kind, message))?;
             }
         }
         self.ragged.iter_mut().for_each(Ragged::end_row);
@@ -227,7 +227,7 @@ impl Row<'_> {
         if view.dtype != Some(wanted) {
             let found = view.dtype.map_or("nothing", DType::name);
             let count = view.count().unwrap_or(0);
-            let message = format!("wanted {}, found {found} ({count} values)", describe(feature));
+            let message = format!("wanted {}, found {found} ({})", describe(feature), values(count));
             return Err(self.problem(column, RowErrorKind::WrongDType, message));
         }
         let malformed = |error: WireError| Problem {
@@ -284,7 +284,7 @@ impl Row<'_> {
         }
         let elements = feature.elements();
         if count != elements {
-            let message = format!("wanted {} ({elements} values), found {count}", describe(feature));
+            let message = format!("wanted {} ({}), found {count}", describe(feature), values(elements));
             return Err(self.problem(column, RowErrorKind::WrongShape, message));
         }
         Ok(())
@@ -353,6 +353,10 @@ fn packed(value: &[u8], tag: u8) -> Option<&[u8]> {
     let mut cursor = Cursor::new(rest);
     let payload = cursor.bytes().ok()?;
     cursor.is_done().then_some(payload)
+}
+
+fn values(count: usize) -> String {
+    format!("{count} value{}", if count == 1 { "" } else { "s" })
 }
 
 /// What the schema wants of a feature, in a few words.

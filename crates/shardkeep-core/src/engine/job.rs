@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::dataset::{Dataset, Place};
 use super::frames;
-use super::output::{Output, row_error};
+use super::output::Output;
 use crate::columns::Scratch;
 use crate::error::{Error, Result};
 
@@ -118,7 +118,7 @@ impl Job {
                 frames::read(data, places, verify, &mut space.frames).map_err(|(i, e)| (from + i, e))?;
             self.output.fill(from, &payloads, &mut space.scratch).map_err(|e| {
                 let row = e.row;
-                let error = row_error(e);
+                let error = Error::from(e);
                 (row, self.places.get(row).map_or(error.clone(), |place| frames::locate(error, data, place)))
             })?;
             if space.frames.capacity() > KEEP_BYTES {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::dataset::{Dataset, Place};
 use super::frames::{self, AtRow};
 use super::recycle::{Recycled, Recycler};
-use crate::columns::{BatchColumns, Column, RowError, RowErrorKind, Schema, Scratch};
-use crate::error::{Error, Kind, Result};
+use crate::columns::{BatchColumns, Column, RowError, Schema, Scratch};
+use crate::error::{Error, Result};
 
 /// A finished batch.
 #[derive(Debug)]
@@ -33,7 +33,9 @@ impl Output {
         recycler: &Arc<Recycler>,
     ) -> Result<Self> {
         match schema {
-            Some(schema) => BatchColumns::new(Arc::clone(schema), rows).map(Self::Columns).map_err(row_error),
+            Some(schema) => {
+                BatchColumns::new(Arc::clone(schema), rows).map(Self::Columns).map_err(Error::from)
+            }
             None => Records::new(places, rows, recycler).map(Self::Records),
         }
     }
@@ -54,25 +56,9 @@ impl Output {
     pub(super) fn finish(self) -> Result<Batch> {
         match self {
             Self::Records(records) => Ok(Batch::Records { values: records.values, offsets: records.offsets }),
-            Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(row_error),
+            Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(Error::from),
         }
     }
-}
-
-/// The error of a row, still without its place.
-pub(super) fn row_error(error: RowError) -> Error {
-    let kind = match error.kind {
-        RowErrorKind::Malformed | RowErrorKind::Image => Kind::Corrupt,
-        RowErrorKind::Missing | RowErrorKind::WrongDType | RowErrorKind::WrongShape => Kind::Schema,
-        RowErrorKind::Slot | RowErrorKind::Memory => Kind::Internal,
-    };
-    Error::new(
-        kind,
-        match &error.feature {
-            Some(feature) => format!("feature {feature:?}: {}", error.message),
-            None => error.message,
-        },
-    )
 }
 
 /// The payloads of a batch in one buffer, whose lengths are known from the index.

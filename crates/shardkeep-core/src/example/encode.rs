@@ -16,6 +16,8 @@ pub enum FeatureValue<'a> {
     Bytes(&'a [&'a [u8]]),
     Float(&'a [f32]),
     Int64(&'a [i64]),
+    /// A Feature with no kind set.
+    Empty,
 }
 
 /// Bytes of a length-delimited field whose tag takes one byte.
@@ -32,7 +34,7 @@ impl FeatureValue<'_> {
     /// Bytes of the packed payload (int64, float).
     fn packed_len(&self) -> usize {
         match self {
-            Self::Bytes(_) => 0,
+            Self::Bytes(_) | Self::Empty => 0,
             Self::Float(values) => 4 * values.len(),
             Self::Int64(values) => values.iter().map(|&value| varint_len(value as u64)).sum(),
         }
@@ -49,7 +51,10 @@ impl FeatureValue<'_> {
 
     /// Bytes of the Feature message.
     pub(super) fn feature_len(&self) -> usize {
-        field_len(self.list_len(self.packed_len()))
+        match self {
+            Self::Empty => 0,
+            _ => field_len(self.list_len(self.packed_len())),
+        }
     }
 
     /// Appends the Feature message.
@@ -59,6 +64,7 @@ impl FeatureValue<'_> {
             Self::Bytes(_) => 0x0a,
             Self::Float(_) => 0x12,
             Self::Int64(_) => 0x1a,
+            Self::Empty => return,
         };
         put_header(out, tag, self.list_len(packed));
         match self {
@@ -69,6 +75,7 @@ impl FeatureValue<'_> {
                 }
             }
             _ if packed == 0 => {}
+            Self::Empty => {}
             Self::Float(values) => {
                 put_header(out, 0x0a, packed);
                 for value in *values {

@@ -18,6 +18,7 @@ pub mod decode;
 pub mod encode;
 pub mod lists;
 pub mod parse;
+pub mod rows;
 pub mod sequence;
 
 pub use decode::{Value, decode};

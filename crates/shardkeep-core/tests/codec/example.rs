@@ -125,3 +125,16 @@ fn sequences_equal_protobufs_and_come_back() {
     assert_eq!(decode_sequence(&both).unwrap().1[0], ("a", vec![]));
     assert!(decode_sequence(&both[..both.len() - 1]).is_err());
 }
+
+#[test]
+fn a_step_without_a_kind_is_not_an_empty_list() {
+    let steps: &[FeatureValue] = &[FeatureValue::Empty, FeatureValue::Int64(&[]), FeatureValue::Empty];
+    let record = encode_sequence(&[("c", FeatureValue::Empty)], &[("x", steps)]);
+    assert_eq!(
+        record,
+        b"\x0a\x07\x0a\x05\x0a\x01c\x12\x00\x12\x0f\x0a\x0d\x0a\x01x\x12\x08\x0a\x00\x0a\x02\x1a\x00\x0a\x00"
+    );
+    let (context, lists) = decode_sequence(&record).unwrap();
+    assert_eq!(context, [("c", Value::Empty)]);
+    assert_eq!(lists, [("x", vec![Value::Empty, Value::Int64(vec![]), Value::Empty])]);
+}

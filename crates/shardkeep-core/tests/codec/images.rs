@@ -198,7 +198,7 @@ fn the_first_image_sets_the_frame_of_its_batch() {
     let column = batch(kind(None), &[&small, &small]).unwrap();
     assert_eq!(column, Column::ImageU8 { data: [[1; 12].as_slice(), &[0; 6]].concat(), shape: [3, 1, 2, 3] });
     let error = batch(kind(None), &[&small, &large]).unwrap_err();
-    assert_eq!((error.row, error.kind), (1, RowErrorKind::Image));
+    assert_eq!((error.row, error.kind), (1, RowErrorKind::WrongShape));
     assert!(error.message.contains("wanted 1x2x3") && error.message.contains("found 2x3x3"), "{error}");
     let column = batch(kind(Some((2, 3))), &[&small, &large]).unwrap();
     assert_eq!(column, Column::ImageU8 { data: [[1; 18], [2; 18], [0; 18]].concat(), shape: [3, 2, 3, 3] });

@@ -1,0 +1,110 @@
+"""Records out of a file object: an `io.BytesIO`, a member of an archive, a remote file of fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep import _core
+from shardkeep.errors import CorruptRecordError, PlanError, TruncatedFileError
+
+__all__ = ["FileObject", "is_file_object"]
+
+_HEADER_BYTES = 12
+_FOOTER_BYTES = 4
+
+
+def is_file_object(source: Any) -> bool:
+    """Whether `source` is something to read from, not the name of something."""
+    return hasattr(source, "read") and not isinstance(source, (str, os.PathLike))
+
+
+class FileObject:
+    """A file object as `Reader` sees it.
+
+    Parameters
+    ----------
+    file : binary file
+        With ``read``; random access, and reading twice, want ``seek`` as well.
+
+    Notes
+    -----
+    A seekable object is read by offset, so that several iterations do not disturb each other, but its own
+    position moves. An object does not cross `fork` or `pickle` by itself: that is a matter of its own.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        name = getattr(file, "name", None) or getattr(file, "path", None)
+        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
+        seekable = getattr(file, "seekable", None)
+        self.seekable = bool(seekable()) if callable(seekable) else hasattr(file, "seek")
+        self._used = False
+        self._starts: npt.NDArray[np.int64] | None = None
+
+    def head(self, count: int) -> bytes | None:
+        """Return the first bytes, or None if they could not be put back."""
+        return self._read(0, count) if self.seekable else None
+
+    def records(self, *, compression: Any, verify: bool) -> _core.RecordIterator:
+        """Return an iterator over all records.
+
+        Raises
+        ------
+        PlanError
+            The object was read before and cannot go back.
+        """
+        if self._used and not self.seekable:
+            raise PlanError(f"{self.name}: this file object cannot be read a second time: it has no seek")
+        self._used = True
+        return _core.RecordIterator(
+            self.file, compression=compression, verify=verify, name=self.name, seekable=self.seekable
+        )
+
+    def starts(self, *, verify: bool) -> npt.NDArray[np.int64]:
+        """Return where each record's frame starts, and the end; read through once."""
+        if self._starts is None:
+            frame = _HEADER_BYTES + _FOOTER_BYTES
+            lengths = [len(record) + frame for record in self.records(compression=None, verify=verify)]
+            self._starts = np.cumsum([0, *lengths])
+        return self._starts
+
+    def read_many(self, numbers: npt.NDArray[np.uint64], *, verify: bool) -> list[bytes]:
+        """Return the records with these numbers, which exist."""
+        starts = self.starts(verify=verify)
+        return [
+            self._record(int(n), int(starts[n]), int(starts[n + 1]), verify) for n in numbers.astype(np.int64)
+        ]
+
+    def _record(self, number: int, start: int, stop: int, verify: bool) -> bytes:
+        frame = self._read(start, stop - start)
+        place: dict[str, Any] = {"path": self.name, "record": number, "offset_bytes": start}
+        where = f"{self.name}: record {number} at byte {start}"
+        if len(frame) < stop - start:
+            raise TruncatedFileError(f"{where}: the file became shorter since it was indexed", **place)
+        record = frame[_HEADER_BYTES:-_FOOTER_BYTES]
+        if len(record) != int.from_bytes(frame[:8], "little"):
+            raise CorruptRecordError(f"{where}: the file was rewritten after it was indexed", **place)
+        if verify and _core.masked_crc32c(record) != int.from_bytes(frame[-_FOOTER_BYTES:], "little"):
+            raise CorruptRecordError(
+                f"{where}: the checksum of the payload is wrong: the record is damaged", **place
+            )
+        return record
+
+    def _read(self, offset_bytes: int, count: int) -> bytes:
+        self.file.seek(offset_bytes)
+        parts: list[bytes] = []
+        while count > 0:
+            part = self.file.read(count)
+            if not part:
+                break
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.records(compression="auto", verify=True))

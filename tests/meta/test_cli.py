@@ -29,7 +29,7 @@ def python(code: str) -> str:
 
 
 def test_the_commands_that_exist() -> None:
-    assert COMMANDS == ["audit", "cat", "demo", "info", "merge"]
+    assert COMMANDS == ["audit", "cat", "concat", "demo", "info", "merge", "pack", "schema", "split"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -83,7 +83,7 @@ def test_commands_are_as_thin_as_what_they_call() -> None:
     for name in COMMANDS:
         source = (ROOT / f"src/shardkeep/cli/{name}.py").read_text()
         assert len(source.splitlines()) <= 70, name
-        assert re.search(r"^    from shardkeep\.(jobs|hdf5|demo) import", source, re.MULTILINE), name
+        assert re.search(r"^    from shardkeep\.(jobs|hdf5|demo|tfrecord) import", source, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,15 @@ import click
 
 from shardkeep.cli.audit import audit
 from shardkeep.cli.cat import cat
+from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.info import info
 from shardkeep.cli.merge import merge
 from shardkeep.cli.options import Settings, debug_option
+from shardkeep.cli.pack import pack
+from shardkeep.cli.schema import schema
+from shardkeep.cli.split import split
 from shardkeep.cli.text import printable
 from shardkeep.errors import ShardkeepError
 
@@ -56,6 +60,9 @@ def app(context: click.Context) -> None:
 
 for _command in (demo, info, cat, merge, audit):
     app.add_command(_command)
+for _command in (split, concat, pack):
+    app.add_command(_command)
+app.add_command(schema)
 
 
 def main() -> NoReturn:

@@ -2,6 +2,8 @@
 
 from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat
+from shardkeep.jobs.concat import concat
+from shardkeep.jobs.division import ShardFile, SplitReport
 from shardkeep.jobs.info import (
     DatasetInfo,
     FeatureInfo,
@@ -12,6 +14,8 @@ from shardkeep.jobs.info import (
     WorkerInfo,
     info,
 )
+from shardkeep.jobs.pack import PackReport, pack
+from shardkeep.jobs.split import split
 
 __all__ = [
     "DatasetInfo",
@@ -19,12 +23,18 @@ __all__ = [
     "FileEntry",
     "FolderInfo",
     "HDF5Info",
+    "PackReport",
     "RecordItem",
     "RowItem",
+    "ShardFile",
+    "SplitReport",
     "TFRecordInfo",
     "WorkerInfo",
     "audit",
     "cat",
+    "concat",
     "gather_receipts",
     "info",
+    "pack",
+    "split",
 ]

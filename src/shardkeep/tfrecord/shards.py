@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from shardkeep.errors import InternalError, PlanError
+from shardkeep.errors import BudgetError, InternalError, PlanError
+from shardkeep.files.budget import budget
+from shardkeep.files.file_set import FileSet
 from shardkeep.files.lock import FileLock
-from shardkeep.files.publish import Exists, publish_set
+from shardkeep.files.pending import durably
+from shardkeep.files.publish import Exists
 from shardkeep.tfrecord.example import encode_example
-from shardkeep.tfrecord.reader import compression_name
-from shardkeep.tfrecord.writer import RecordSink
+from shardkeep.tfrecord.reader import written_compression
+from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
+from shardkeep.tfrecord.shard_sinks import BufferedSink, Held, OpenSink, Sink, frame_bytes
 
-__all__ = ["ShardWriter"]
+__all__ = ["ShardWriter", "shard_of_key"]
+
+_SHARDS = 8
+# Of the descriptors that the readers of the process leave to everybody else.
+_SHARE_OF_RESERVE = 2
 
 
 class ShardWriter:
@@ -25,56 +35,96 @@ class ShardWriter:
     ----------
     pattern : str or os.PathLike
         With ``{shard}`` and, if wanted, ``{shards}``, as in ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
-    shards : int
-        How many files.
+    shards : int, optional
+        How many files; 8 if none of the three is given. Records go to them in turn, or where `write` says.
+    shard_bytes : int, optional
+        Instead: begin the next file when the next record would make one longer than this. A record that is
+        longer itself has a file of its own. Framing counts (16 bytes a record), compression does not.
+    shard_records : int, optional
+        Instead: begin the next file after so many records.
     compression : {None, "gzip", "zlib"}
         Of each whole file.
     exists : {"fail", "replace"}
         What to do if any of the files is there.
 
+    Attributes
+    ----------
+    paths : list of str
+        The names of the files. With `shard_bytes` and `shard_records` they are known when the writer is
+        closed, since ``{shards}`` is; there is at least one, which may be without records.
+
     Raises
     ------
     ExistsError, LockTimeoutError, NotFoundError, DurabilityError
-        As for `Writer`.
+        As for `Writer`. With `shard_bytes` and `shard_records` a name that is taken is noticed at the end.
     PlanError
-        A pattern that does not give each shard a name of its own.
+        A pattern that does not give each shard a name of its own, or contradictory arguments.
+    BudgetError
+        More compressed shards at once than there are descriptors for. (Of uncompressed ones there may be
+        any number: beyond half of `shardkeep.files.budget`'s reserve they are gathered in memory, 64 MiB
+        altogether, and written by turns.)
 
     Notes
     -----
-    Every shard is whole and synced before the first gets its name. A machine that stops in the moment of
-    the renames can leave some of the names, each file whole; the last shard proves the set.
+    Every shard is whole and synced before the first gets its name. A process that is killed, or a machine
+    that stops, in the moment of the renames can leave some of the names, each file whole; the last shard
+    proves the set.
+
+    Several threads may write; each record goes in whole. A writer that was carried across `fork` refuses.
 
     Examples
     --------
     >>> import os, tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> with ShardWriter(os.path.join(folder, "part-{shard}-of-{shards}"), shards=2) as w:
+    >>> with ShardWriter(os.path.join(folder, "part-{shard}-of-{shards}"), shard_records=2) as w:
     ...     for i in range(5):
     ...         w.write(b"%d" % i)
-    >>> sorted(os.listdir(folder))
-    ['part-0-of-2', 'part-1-of-2']
+    >>> sorted(os.listdir(folder)), w.records
+    (['part-0-of-3', 'part-1-of-3', 'part-2-of-3'], [2, 2, 1])
+
+    All records of a user in one shard, whichever it is:
+
+    >>> with ShardWriter(os.path.join(folder, "users-{shard}"), shards=4) as w:
+    ...     for user in ("ann", "bob", "ann"):
+    ...         w.write(user.encode(), key=user)
+    >>> shard_of_key("ann", 4), shard_of_key("bob", 4), w.records
+    (1, 0, [1, 2, 0, 0])
     """
 
     def __init__(
         self,
         pattern: str | os.PathLike[str],
         *,
-        shards: int = 8,
+        shards: int | None = None,
+        shard_bytes: int | None = None,
+        shard_records: int | None = None,
         compression: str | None = None,
         exists: Exists = "fail",
     ) -> None:
         self.pattern = os.fspath(pattern)
-        self.paths = _names(self.pattern, shards)
-        packing = compression_name(compression)
+        given = [count for count in (shards, shard_bytes, shard_records) if count is not None]
+        if len(given) > 1:
+            raise PlanError("give one of shards=, shard_bytes= and shard_records=")
+        if given and given[0] < 1:
+            raise PlanError(
+                f"{given[0]}: a shard holds at least one byte or record, and there is at least one"
+            )
+        self._rolling = shard_bytes is not None or shard_records is not None
+        self._most_bytes, self._most_records = shard_bytes, shard_records
+        self._packing = written_compression(compression)
+        self.paths: list[str] = [] if self._rolling else shard_names(self.pattern, shards or _SHARDS)
+        first = early_name(self.pattern, 0) if self._rolling else self.paths[0]
+        self._sinks: list[Sink] = []
+        self._turn = threading.Lock()
+        self._next = self._filled_bytes = 0
+        self._before: list[int] = []
         with contextlib.ExitStack() as stack:
-            stack.enter_context(FileLock(self.pattern, timeout_s=0))
-            files = stack.enter_context(publish_set(self.paths, exists=exists))
-            self._sinks = [
-                RecordSink(file.fileno(), path, compression=packing)
-                for file, path in zip(files, self.paths, strict=True)
-            ]
+            stack.enter_context(FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0))
+            stack.callback(self._drop)
+            self._files = stack.enter_context(FileSet(exists=exists))
+            self._numbers = [self._files.add(path) for path in self.paths or [first]]
+            self._open()
             self._stack = stack.pop_all()
-        self._next = 0
         self._closed = False
 
     @property
@@ -82,7 +132,7 @@ class ShardWriter:
         """Records written so far, shard by shard."""
         return [sink.records for sink in self._sinks]
 
-    def write(self, record: bytes, *, shard: int | None = None) -> None:
+    def write(self, record: bytes, *, shard: int | None = None, key: str | bytes | None = None) -> None:
         """Write one record.
 
         Parameters
@@ -90,19 +140,40 @@ class ShardWriter:
         record : bytes-like
         shard : int, optional
             Which shard it goes to; in turn by default.
+        key : str or bytes, optional
+            Instead: all records of one key go to the same shard, `shard_of_key` tells which.
         """
-        if self._closed:
-            raise PlanError(f"{self.pattern}: the writer is closed")
-        if shard is None:
-            shard = self._next
-            self._next = (self._next + 1) % len(self._sinks)
-        elif not 0 <= shard < len(self._sinks):
-            raise PlanError(f"shard={shard}: there are {len(self._sinks)} shards, counted from 0")
-        self._sinks[shard].write(record)
+        record = record if isinstance(record, bytes) else bytes(memoryview(record))
+        with self._turn:
+            self._check_open()
+            sink = self._sink_of(record, shard, key)
+            if self._rolling:  # before another thread ends this shard
+                sink.write(record)
+                return
+        sink.write(record)
 
-    def write_example(self, features: Mapping[str, Any], *, shard: int | None = None) -> None:
+    def write_example(
+        self, features: Mapping[str, Any], *, shard: int | None = None, key: str | bytes | None = None
+    ) -> None:
         """Write one `tf.train.Example`; see `encode_example` for what it may hold."""
-        self.write(encode_example(features), shard=shard)
+        self.write(encode_example(features), shard=shard, key=key)
+
+    def add_file(self, path: str | os.PathLike[str], content: bytes) -> None:
+        """Let another small file appear with the shards, and before the first of them.
+
+        For what a reader needs besides the records, as the names of labels.
+
+        Raises
+        ------
+        ExistsError, NotFoundError, DurabilityError
+            As for the shards.
+        """
+        self._check_open()
+        name = os.fspath(path)
+        number = self._files.add(name)
+        with durably("write", name), open(self._files.temporary(number), "wb") as file:
+            file.write(content)
+        self._before.append(number)
 
     def close(self) -> None:
         """Finish all shards; this is the moment they appear."""
@@ -120,27 +191,110 @@ class ShardWriter:
     ) -> None:
         self._end(error)
 
-    def _end(self, error: BaseException | None) -> None:
+    # -- routing ---------------------------------------------------------------------------------------
+
+    def _sink_of(self, record: bytes, shard: int | None, key: str | bytes | None) -> Sink:
+        if self._rolling:
+            if shard is not None or key is not None:
+                raise PlanError("shard= and key= need a fixed number of files: give the writer shards=")
+            return self._rolled(record)
+        if key is not None:
+            if shard is not None:
+                raise PlanError("give shard= or key=, not both")
+            shard = shard_of_key(key, len(self._sinks))
+        elif shard is None:
+            shard = self._next
+            self._next = (self._next + 1) % len(self._sinks)
+        elif not 0 <= shard < len(self._sinks):
+            raise PlanError(f"shard={shard}: there are {len(self._sinks)} shards, counted from 0")
+        return self._sinks[shard]
+
+    def _rolled(self, record: bytes) -> Sink:
+        size_bytes = frame_bytes(record)
+        last = self._sinks[-1]
+        full = self._most_records is not None and self._next >= self._most_records
+        full |= self._most_bytes is not None and self._filled_bytes + size_bytes > self._most_bytes
+        if full and self._next:
+            last.finish()
+            self._numbers.append(self._files.add(early_name(self.pattern, len(self._numbers))))
+            last = self._open_one(self._numbers[-1])
+            self._next = self._filled_bytes = 0
+        self._next += 1
+        self._filled_bytes += size_bytes
+        return last
+
+    # -- files -----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        most_open = max(1, budget().reserve // _SHARE_OF_RESERVE)
+        if len(self._numbers) <= most_open:
+            for number in self._numbers:
+                self._open_one(number)
+        elif self._packing is None:
+            held = Held()
+            self._sinks = [
+                BufferedSink(self._files.temporary(number), path, held)
+                for number, path in zip(self._numbers, self.paths, strict=True)
+            ]
+        else:
+            raise BudgetError(
+                f"{self.pattern}: {len(self._numbers)} compressed shards at once, with descriptors for"
+                f" {most_open}: write them without compression, take fewer, or raise the limit (ulimit -n)"
+            )
+
+    def _open_one(self, number: int) -> Sink:
+        sink = OpenSink(self._files.temporary(number), self._files.paths[number], compression=self._packing)
+        self._sinks.append(sink)
+        return sink
+
+    def _check_open(self) -> None:
         if self._closed:
-            return
-        self._closed = True
+            raise PlanError(f"{self.pattern}: the writer is closed")
+
+    def _drop(self) -> None:
+        for sink in self._sinks:
+            sink.drop()
+
+    def _end(self, error: BaseException | None) -> None:
+        with self._turn:
+            if self._closed:
+                return
+            self._closed = True
         try:
             if error is None:
-                for sink in self._sinks:
+                for sink in self._sinks[-1:] if self._rolling else self._sinks:
                     sink.finish()
+                self._name()
+                self._files.publish(self._before + self._numbers)
         except BaseException as failure:
             self._stack.__exit__(type(failure), failure, failure.__traceback__)
             raise
         self._stack.__exit__(type(error) if error else None, error, None)
 
+    def _name(self) -> None:
+        if not self._rolling:
+            return
+        self.paths = shard_names(self.pattern, len(self._numbers))
+        for number, path in zip(self._numbers, self.paths, strict=True):
+            self._files.rename(number, path)
 
-def _names(pattern: str, shards: int) -> list[str]:
-    if shards < 1:
-        raise PlanError(f"shards={shards}: at least one file is needed")
-    try:
-        names = [pattern.format(shard=shard, shards=shards) for shard in range(shards)]
-    except (KeyError, IndexError, ValueError) as error:
-        raise PlanError(f"{pattern!r} is no pattern of shard names ({error}); use {{shard:05d}}") from None
-    if len(set(names)) < shards:
-        raise PlanError(f"{pattern!r} gives {shards} shards the same name; put {{shard:05d}} in it")
-    return names
+
+def shard_of_key(key: str | bytes, shards: int) -> int:
+    """Return the shard of a key: BLAKE2b of its bytes, 64 bits little-endian, modulo `shards`.
+
+    The same in every process, on every machine and in every version.
+
+    Parameters
+    ----------
+    key : str or bytes
+        A str counts as its UTF-8 bytes.
+    shards : int
+
+    Examples
+    --------
+    >>> shard_of_key("user-17", 8) == shard_of_key(b"user-17", 8)
+    True
+    """
+    data = key.encode() if isinstance(key, str) else bytes(key)
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    return int.from_bytes(digest, "little") % shards

@@ -1,0 +1,43 @@
+"""``shardkeep concat``: the records of several files in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkeep.cli.options import command, exists_option, json_option
+from shardkeep.cli.shard_options import compression_option, sources_and_output
+
+if TYPE_CHECKING:
+    from shardkeep.files.publish import Exists
+
+
+@command
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), help="The new file; then every argument is a source.")
+@compression_option
+@click.option("--verify/--no-verify", default=True, help="Whether to check the payloads' checksums too.")
+@exists_option
+@json_option
+def concat(
+    paths: tuple[str, ...],
+    output: str | None,
+    compression: str,
+    verify: bool,
+    exists: Exists,
+    as_json: bool,
+) -> None:
+    """Put the records of several TFRecord files into one.
+
+    Like cat, but compressed files may be among SOURCES, and a file that is damaged, cut off or of
+    another kind is an error; OUTPUT then does not appear.
+    """
+    from shardkeep.cli.output import print_json
+    from shardkeep.cli.shard_output import print_split, watched
+    from shardkeep.jobs import concat as join
+
+    sources, name = sources_and_output(paths, output, "OUTPUT")
+    with watched("concat") as progress:
+        report = join(sources, name, compression=compression, exists=exists, verify=verify, progress=progress)
+    print_json(report.to_dict()) if as_json else print_split(report)

@@ -1,0 +1,75 @@
+"""The options of the commands that write shards, written once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+__all__ = ["SIZE", "compression_option", "sharding_options", "sources_and_output"]
+
+if TYPE_CHECKING:
+    _Parameter = click.ParamType[int]  # older ones are not generic when they run
+else:
+    _Parameter = click.ParamType
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+class _Size(_Parameter):
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read ``500000``, ``100MB`` (millions) or ``128MiB`` (powers of 1,024)."""
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(value).strip().lower(), re.ASCII)
+        if found is None or (found[3] and not found[2]):
+            self.fail(f"{value!r} is not like 500000, 100MB or 128MiB", param, ctx)
+        size = int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
+        if size < 1:
+            self.fail(f"{value!r} is less than a byte", param, ctx)
+        return size
+
+
+SIZE = _Size()
+
+
+def sharding_options(function: _F) -> _F:
+    """Add ``--shards``, ``--shard-bytes`` and ``--shard-records``."""
+    for option in (
+        click.option("--shard-records", type=click.IntRange(min=1), help="At most so many records a file."),
+        click.option("--shard-bytes", type=SIZE, help="At most so long a file, as in 100MB or 128MiB."),
+        click.option("--shards", type=click.IntRange(min=1), help="So many files."),
+    ):
+        function = option(function)
+    return function
+
+
+def compression_option(function: _F) -> _F:
+    """Add ``--compression``."""
+    return click.option(
+        "--compression",
+        type=click.Choice(["none", "gzip", "zlib"]),
+        default="none",
+        show_default=True,
+        help="Of the new files.",
+    )(function)
+
+
+def sources_and_output(paths: tuple[str, ...], output: str | None, name: str) -> tuple[list[str], str]:
+    """Tell the sources from the output, which is the last of the arguments if it is no option.
+
+    Raises
+    ------
+    click.UsageError
+        One of them is missing.
+    """
+    if output is not None:
+        return list(paths), output
+    if len(paths) < 2:
+        raise click.UsageError(f"give at least one source and the output: SOURCES... {name}")
+    return list(paths[:-1]), paths[-1]

@@ -1,0 +1,137 @@
+"""How the commands that write shards show their work: a bar meanwhile, tables at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from shardkeep.cli.output import console, facts
+from shardkeep.cli.text import human_bytes, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shardkeep.jobs import PackReport, ShardFile, SplitReport
+
+__all__ = ["print_pack", "print_split", "watched"]
+
+_SHOWN_FILES = 12
+_SHOWN_LABELS = 12
+_SHOWN_BAD = 5
+
+
+@contextlib.contextmanager
+def watched(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar with the rate and the time left on a terminal's standard error; give what moves it."""
+    out = console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=out,
+        transient=True,
+        disable=not out.is_terminal,
+    )
+    with progress:
+        task = progress.add_task(doing, total=None)
+
+        def move(done: int, total: int) -> None:
+            progress.update(
+                task, completed=done, total=total, description=doing if done < total else "sync to disk"
+            )
+
+        yield move
+
+
+def print_split(report: SplitReport) -> None:
+    """Print what `shardkeep.jobs.split` or `concat` did."""
+    plural = "" if len(report.sources) == 1 else "s"
+    how = "" if report.mode == "concat" else f", {report.mode}"
+    checked = "every checksum" if report.verified else "lengths and order, not the payloads"
+    rows = {
+        "read": f"{report.records:,} records from {len(report.sources):,} file{plural}",
+        "written": f"{_files(report.outputs)}{how}, {human_bytes(report.bytes)}",
+        "verified": f"{checked}, read back from the new file{'' if len(report.outputs) == 1 else 's'}",
+        "digest": report.digest,
+        "took": _took(report.bytes, report.seconds),
+    }
+    _print(facts(rows), _listing(report.outputs))
+
+
+def print_pack(report: PackReport) -> None:
+    """Print what `shardkeep.jobs.pack` did."""
+    shuffled = "" if report.shuffle is None else f", shuffled with seed {report.shuffle}"
+    source = "arrays" if not report.sources else printable(report.sources[0])
+    more = f" and {len(report.sources) - 1:,} more" if len(report.sources) > 1 else ""
+    rows = {
+        "packed": f"{report.records:,} records from {source}{more} ({report.kind}){shuffled}",
+        "written": f"{_files(report.outputs)}, {human_bytes(report.bytes)}",
+        "features": ", ".join(f"{printable(name)} {kind}" for name, kind in sorted(report.features.items())),
+    }
+    if report.labels is not None:
+        listed = sorted(report.labels.items(), key=lambda one: one[1])
+        shown = [f"{number} {printable(name)}" for name, number in listed[:_SHOWN_LABELS]]
+        rest = len(listed) - len(shown)
+        rows["labels"] = ", ".join(shown) + (f", … ({rest:,} more)" if rest else "")
+    if report.skipped:
+        rows["skipped"] = f"{report.skipped:,} bad record{'' if report.skipped == 1 else 's'}"
+    rows["took"] = _took(report.bytes, report.seconds)
+    parts: list[RenderableType] = [facts(rows), _listing(report.outputs)]
+    remarks = [printable(note) for note in report.notes]
+    remarks += [f"skipped: {printable(reason)}" for reason in report.bad[:_SHOWN_BAD]]
+    if report.skipped > _SHOWN_BAD:
+        remarks.append(f"… and {report.skipped - _SHOWN_BAD:,} more (--json lists 20)")
+    if remarks:
+        parts.append("\n".join(remarks))
+    _print(*parts)
+
+
+def _files(outputs: tuple[ShardFile, ...]) -> str:
+    return f"{len(outputs):,} file{'' if len(outputs) == 1 else 's'}"
+
+
+def _took(size_bytes: int, seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{seconds:.2f} s"
+    return f"{seconds:.1f} s, {size_bytes / seconds / 1e6:,.0f} MB/s with syncing to disk"
+
+
+def _listing(outputs: tuple[ShardFile, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("file", overflow="fold")
+    table.add_column("records", justify="right")
+    table.add_column("size", justify="right")
+    shown = outputs if len(outputs) <= _SHOWN_FILES else outputs[: _SHOWN_FILES - 2]
+    for one in shown:
+        table.add_row(printable(os.fspath(one.path)), f"{one.records:,}", human_bytes(one.bytes))
+    if len(shown) < len(outputs):
+        last = outputs[-1]
+        table.add_row(f"… {len(outputs) - len(shown) - 1:,} more …")
+        table.add_row(printable(last.path), f"{last.records:,}", human_bytes(last.bytes))
+    return table
+
+
+def _print(*parts: RenderableType) -> None:
+    out = console()
+    with out.capture() as captured:
+        for number, part in enumerate(parts):
+            if number:
+                out.print()
+            out.print(part)
+    # Rich fills every line up to the width of its table.
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

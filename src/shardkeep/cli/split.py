@@ -1,0 +1,68 @@
+"""``shardkeep split``: the records of some files divided into others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkeep.cli.options import command, exists_option, json_option
+from shardkeep.cli.shard_options import compression_option, sharding_options, sources_and_output
+
+if TYPE_CHECKING:
+    from shardkeep.files.publish import Exists
+    from shardkeep.jobs.split_plan import Mode
+
+
+@command
+@click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
+@click.option("-o", "--output", type=click.Path(), help="The pattern; then every argument is a source.")
+@sharding_options
+@click.option(
+    "--mode",
+    type=click.Choice(["contiguous", "round-robin", "balanced"]),
+    default="contiguous",
+    show_default=True,
+    help="Runs of consecutive records, records in turn, or equal sizes in bytes.",
+)
+@compression_option
+@click.option("--verify/--no-verify", default=True, help="Whether to check the payloads' checksums too.")
+@exists_option
+@json_option
+def split(
+    paths: tuple[str, ...],
+    output: str | None,
+    shards: int | None,
+    shard_bytes: int | None,
+    shard_records: int | None,
+    mode: Mode,
+    compression: str,
+    verify: bool,
+    exists: Exists,
+    as_json: bool,
+) -> None:
+    """Divide the records of TFRecord files into other files.
+
+    PATTERN names the new files, as in 'train-{shard:05d}-of-{shards:05d}.tfrecord'; they appear
+    together, or not at all. Frames are copied as they are and read back before they get their
+    names: every checksum must hold. Give one of --shards, --shard-bytes and --shard-records.
+    """
+    from shardkeep.cli.output import print_json
+    from shardkeep.cli.shard_output import print_split, watched
+    from shardkeep.jobs import split as divide
+
+    sources, pattern = sources_and_output(paths, output, "PATTERN")
+    with watched("split") as progress:
+        report = divide(
+            sources,
+            pattern,
+            shards=shards,
+            shard_bytes=shard_bytes,
+            shard_records=shard_records,
+            mode=mode,
+            compression=compression,
+            exists=exists,
+            verify=verify,
+            progress=progress,
+        )
+    print_json(report.to_dict()) if as_json else print_split(report)

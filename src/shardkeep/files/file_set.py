@@ -1,0 +1,212 @@
+"""Many files that appear together at the end, with hardly any of them open.
+
+`shardkeep.files.publish.publish_set` holds every file open until the end, and so do for a handful. A
+set of a thousand shards would need a thousand descriptors. Here each file has its temporary name from
+the start, but nobody holds it: whoever writes opens it by that name, any process of this host (or of
+another one that sees the same folder), in any order. At the end each is opened once more to be synced,
+and then all get their names, as in `publish_set`.
+
+The price is the lock by which `shardkeep.files.leftovers` sees that a temporary file is in use: it
+ends with the descriptor. For other processes of this kernel the name says enough. A container of the
+same host name but another process-id namespace could take a file for a leftover that nobody opened for
+a minute; then the set fails, and nothing of it appears.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+
+from shardkeep.errors import DurabilityError, LockError, PlanError
+from shardkeep.files.pending import Pending, TemporaryFile, durably
+from shardkeep.files.publish import Exists
+
+__all__ = ["FileSet"]
+
+_TOGETHER = 4
+
+
+class FileSet:
+    """Files that appear together, or not at all; a ``with`` ends in `publish`, or after an error in `undo`.
+
+    Parameters
+    ----------
+    exists : {"fail", "replace"}
+        What to do if a final name is taken.
+
+    Raises
+    ------
+    ExistsError, NotFoundError, DurabilityError
+        As in `shardkeep.files.publish`, from `add` and at the end.
+
+    Notes
+    -----
+    What holds after a crash is what holds for `publish_set`: every file that has its name is whole and
+    synced, and the file that was added last proves the set.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with FileSet() as files:
+    ...     for name in ("a", "b"):
+    ...         number = files.add(os.path.join(folder, name))
+    ...         with open(files.temporary(number), "wb") as file:
+    ...             _ = file.write(b"whole")
+    ...     os.path.exists(os.path.join(folder, "a"))
+    False
+    >>> sorted(os.listdir(folder))
+    ['a', 'b']
+    """
+
+    def __init__(self, *, exists: Exists = "fail") -> None:
+        if exists not in ("fail", "replace"):
+            raise PlanError(f'exists={exists!r} means nothing here: use "fail" or "replace"')
+        self._replace = exists == "replace"
+        self._pending: list[_Parked] = []
+        self._pid = os.getpid()
+        # What a relative path means does not change with the directory of the process.
+        self._base = os.getcwd()
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def paths(self) -> list[str]:
+        """The final names, in the order in which they will be given."""
+        return [one.path for one in self._pending]
+
+    def add(self, path: str) -> int:
+        """Make an empty temporary file for `path` and return its number in the set."""
+        there = path if os.getcwd() == self._base else os.path.join(self._base, path)
+        self._pending.append(_Parked(there, replace=self._replace))
+        self._pending[-1].path = path
+        return len(self._pending) - 1
+
+    def temporary(self, number: int) -> str:
+        """Return the name under which a file of the set is written."""
+        return self._pending[number].file.name
+
+    def rename(self, number: int, path: str) -> None:
+        """Choose another final name in the same folder, for one that is known late."""
+        one = self._pending[number]
+        if os.path.dirname(path) != os.path.dirname(one.path):
+            raise PlanError(f"{path!r}: a file that is being written stays in the folder of {one.path!r}")
+        one.rename(path)
+
+    def publish(self, order: Sequence[int] | None = None) -> None:
+        """Sync all files and give them their names, in this order (as they were added by default).
+
+        Raises
+        ------
+        LockError
+            In a forked child: the files are the parent's.
+        """
+        if os.getpid() != self._pid:
+            raise LockError("a set of files was carried across fork; only the process that began it ends it")
+        pending = self._pending if order is None else [self._pending[number] for number in order]
+        if len({os.path.abspath(one.path) for one in pending}) < len(pending):
+            raise PlanError("a set of files to publish names one path twice: give each its own")
+        _seal(pending)
+        for one in pending:
+            one.place()
+        for one in {one.folder: one for one in pending}.values():
+            one.sync_folder()
+        for one in pending:
+            one.forget_old()
+        self._pending = []
+
+    def undo(self) -> None:
+        """Take all files back; in a forked child they are the parent's and nothing happens."""
+        if os.getpid() == self._pid:
+            for one in reversed(self._pending):
+                one.undo()
+        self._pending = []
+
+    def __enter__(self) -> FileSet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and os.getpid() == self._pid:
+                self.publish()
+        finally:
+            self.undo()
+
+
+def _seal(pending: list[_Parked]) -> None:
+    if len(pending) < _TOGETHER:
+        for one in pending:
+            one.seal()
+        return
+    # A journal takes the syncs of several threads in one go: three times as quick for small files.
+    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="shardkeep-sync") as pool:
+        for done in [pool.submit(one.seal) for one in pending]:
+            done.result()
+
+
+class _Parked(Pending):
+    """A pending file that holds no descriptor between its steps."""
+
+    def __init__(self, path: str, *, replace: bool) -> None:
+        super().__init__(path, replace=replace, durable=True)
+        made = os.fstat(self.file.fileno())
+        self._identity = made.st_dev, made.st_ino
+        # Between the steps the folder is found by its name, which a change of directory must not alter.
+        self.folder = os.path.abspath(self.folder)
+        self.file.name = os.path.join(self.folder, self.temporary)
+        self._park()
+
+    def seal(self) -> None:
+        with self._opened():
+            with durably("read back", self.path):
+                fd = os.open(self.temporary, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder_fd)
+            self.file = TemporaryFile(fd, self.file.name, self.path)
+            found = os.fstat(fd)
+            if (found.st_dev, found.st_ino) != self._identity:
+                raise DurabilityError(f"{self.path!r}: somebody replaced its temporary file", path=self.path)
+            super().seal()
+
+    def place(self) -> None:
+        with self._opened():
+            super().place()
+
+    def sync_folder(self) -> None:
+        with self._opened():
+            super().sync_folder()
+
+    def forget_old(self) -> None:
+        if self._backup is not None:
+            with self._opened():
+                super().forget_old()
+
+    def undo(self) -> None:
+        # The folder may be gone, and then so is what was to be taken back.
+        with contextlib.suppress(OSError), self._opened():
+            super().undo()
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        self._folder_fd = self._open_folder()
+        try:
+            yield
+        finally:
+            self._park()
+
+    def _park(self) -> None:
+        self.file.release()
+        fd, self._folder_fd = self._folder_fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            there = os.stat(name, dir_fd=self._folder_fd, follow_symlinks=False)
+        except OSError:
+            return False
+        return (there.st_dev, there.st_ino) == self._identity

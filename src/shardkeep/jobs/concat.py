@@ -1,0 +1,74 @@
+"""Put the records of several TFRecord files into one."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Executor
+
+import numpy as np
+
+from shardkeep.files.paths import PathsLike
+from shardkeep.files.publish import Exists
+from shardkeep.jobs.division import Progress, SplitReport, divide
+
+__all__ = ["concat"]
+
+
+def concat(
+    paths: PathsLike,
+    output: str | os.PathLike[str],
+    *,
+    compression: str | None = None,
+    exists: Exists = "fail",
+    verify: bool = True,
+    progress: Progress | None = None,
+    executor: Executor | None = None,
+) -> SplitReport:
+    """Put the records of several files into one, in the order of `paths`; it appears whole, or not at all.
+
+    Like ``cat`` for uncompressed files, but verified: ``cat`` also joins what is damaged, cut off or no
+    TFRecord file, and a reader then stops in the middle. Takes compressed files too.
+
+    Parameters
+    ----------
+    paths : path, pattern, or iterable of them
+        TFRecord files, compressed or not.
+    output : str or os.PathLike
+    compression, exists, verify, progress, executor
+        As for `shardkeep.jobs.split`.
+
+    Returns
+    -------
+    SplitReport
+        With one output, and "concat" as mode.
+
+    Raises
+    ------
+    CorruptDataError, FormatError, NotFoundError, ExistsError, LockTimeoutError, DurabilityError
+        As for `shardkeep.jobs.split`; nothing is left of the output.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Reader, Writer
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in ("a", "b"):
+    ...     with Writer(os.path.join(folder, name), compression="gzip") as w:
+    ...         w.write(name.encode())
+    >>> report = concat(os.path.join(folder, "[ab]"), os.path.join(folder, "ab.tfrecord"))
+    >>> report.records, list(Reader(report.outputs[0].path))
+    (2, [b'a', b'b'])
+    """
+    name = os.fspath(output)
+    return divide(
+        paths,
+        plan=lambda sizes: (np.zeros(len(sizes), np.int32), 1),
+        names=lambda _: [name],
+        lock=name,
+        mode="concat",
+        compression=compression,
+        exists=exists,
+        verify=verify,
+        progress=progress,
+        executor=executor,
+    )

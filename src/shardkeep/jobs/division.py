@@ -1,0 +1,305 @@
+"""The work that `split` and `concat` share: records of some files become the records of others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.errors import CorruptDataError, InternalError
+from shardkeep.files.budget import budget
+from shardkeep.files.file_set import FileSet
+from shardkeep.files.lock import FileLock
+from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.publish import Exists
+from shardkeep.jobs.frame_targets import Place
+from shardkeep.jobs.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
+from shardkeep.jobs.packed_frames import PackedPart, Source, copy_packed
+from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.reader import Reader, written_compression
+
+__all__ = ["Progress", "ShardFile", "SplitReport", "divide"]
+
+Progress = Callable[[int, int], None]
+Sizes = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
+_Task = tuple[Callable[[Any], Copied], Any]
+
+_PART_BYTES = 32 << 20
+_BLOCK_BYTES = 2 << 20
+# Records that are dealt out to N shards are read in windows that leave each shard a piece worth a write.
+_PIECE_BYTES = 128 << 10
+_SMALLEST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 4 << 20, 64 << 20
+_INLINE_BYTES = 4 << 20
+_MOST_THREADS = 4
+_PACKED_TOGETHER = 16
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One file that was written: its path, its records, and its size in bytes."""
+
+    path: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SplitReport:
+    """What `split` or `concat` did.
+
+    Attributes
+    ----------
+    sources : tuple of str
+        In the order in which their records were taken.
+    outputs : tuple of ShardFile
+    records : int
+        Of all sources, and of all outputs: they are equal.
+    bytes : int
+        Size of all outputs.
+    mode : str
+        "contiguous", "round-robin" or "balanced"; "concat" if it was that.
+    compression : {None, "gzip", "zlib"}
+        Of the outputs.
+    verified : bool
+        Whether the payloads' checksums were checked too.
+    digest : str
+        16 hexadecimal digits over all records in any order, of sources and outputs alike: two sets of files
+        with the same digest hold the same records, but for a chance of about 1 in 2**32.
+    seconds : float
+    """
+
+    sources: tuple[str, ...]
+    outputs: tuple[ShardFile, ...]
+    records: int
+    bytes: int
+    mode: str
+    compression: str | None
+    verified: bool
+    digest: str
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+
+def divide(
+    paths: PathsLike,
+    *,
+    plan: Callable[[Sizes], tuple[Places, int]],
+    names: Callable[[int], list[str]],
+    lock: str,
+    mode: str,
+    compression: str | None,
+    exists: Exists,
+    verify: bool,
+    progress: Progress | None,
+    executor: Executor | None,
+) -> SplitReport:
+    """Copy the records of `paths` to the shards that `plan` chooses and `names` names.
+
+    The arguments that are not explained here, and what is raised, are those of `shardkeep.jobs.split`.
+
+    Parameters
+    ----------
+    plan : callable
+        From the size of each frame to the shard of each record, and how many shards there are.
+    names : callable
+        From the number of shards to their final names.
+    lock : str
+        What is locked meanwhile.
+    """
+    begin = time.perf_counter()
+    sources = expand(paths)
+    packing = written_compression(compression)
+    with FileLock(lock, timeout_s=0):
+        before = [_identity(path) for path in sources]
+        found = _scan(sources)
+        sizes = np.concatenate([np.diff(one.starts.astype(np.int64)) for one in found])
+        shards, count = plan(sizes)
+        total_bytes = int(sizes.sum())
+        with FileSet(exists=exists) as files:
+            places = [Place(files.temporary(files.add(name)), name, 0, 0) for name in names(count)]
+            if packing is None:
+                tasks = _plain_tasks(found, sizes, shards, places, verify)
+            else:
+                tasks = _packed_tasks(found, shards, places, packing, verify)
+            done = []
+            done_bytes = 0
+            with contextlib.closing(_run(tasks, executor, total_bytes)) as results:
+                for copied in results:
+                    done.append(copied)
+                    done_bytes += copied.bytes
+                    if progress is not None:
+                        progress(done_bytes, total_bytes)
+            digest = sum(one.read for one in done) % 2**64
+            for path, was in zip(sources, before, strict=True):
+                if _identity(path) != was:
+                    raise CorruptDataError(
+                        f"{path}: the file changed while it was read; wait until its writer has finished",
+                        path=path,
+                    )
+            _check(done, sizes, places, shards, whole=packing is None)
+            counts = np.bincount(shards, minlength=count).tolist()
+            outputs = tuple(
+                ShardFile(place.path, records, os.stat(place.temporary).st_size)
+                for place, records in zip(places, counts, strict=True)
+            )
+    return SplitReport(
+        sources=tuple(sources),
+        outputs=outputs,
+        records=len(sizes),
+        bytes=sum(one.bytes for one in outputs),
+        mode=mode,
+        compression=packing,
+        verified=verify,
+        digest=f"{digest:016x}",
+        seconds=time.perf_counter() - begin,
+    )
+
+
+# -- looking at the sources ----------------------------------------------------------------------------
+
+
+def _identity(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None  # reading it will say what is wrong
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _scan(paths: Sequence[str]) -> tuple[Source, ...]:
+    packed = {path: compression for path in paths if (compression := Reader(path).compression) is not None}
+    plain = [path for path in paths if path not in packed]
+    starts = dict(zip(plain, frame_starts(plain), strict=True))
+    return tuple(
+        Source(path, None, starts[path]) if path in starts else _scan_packed(path, packed[path])
+        for path in paths
+    )
+
+
+def _scan_packed(path: str, compression: str) -> Source:
+    # Checksums are checked when the records are copied.
+    lengths = [len(record) for record in Reader(path, compression=compression, verify=False)]
+    starts = np.zeros(len(lengths) + 1, np.uint64)
+    np.cumsum(np.array(lengths, np.uint64) + np.uint64(16), out=starts[1:])
+    return Source(path, compression, starts)
+
+
+# -- cutting the work into tasks -----------------------------------------------------------------------
+
+
+def _plain_tasks(
+    sources: Sequence[Source], sizes: Sizes, shards: Places, places: list[Place], verify: bool
+) -> Iterator[_Task]:
+    count = len(places)
+    ends, records = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    dealt = len(shards) > 1 and int(np.count_nonzero(np.diff(shards))) >= count
+    window_bytes = min(max(count * _PIECE_BYTES, _SMALLEST_WINDOW_BYTES), _LARGEST_WINDOW_BYTES)
+    part_bytes = window_bytes if dealt else _PART_BYTES
+    block_bytes = window_bytes if dealt else _BLOCK_BYTES
+    base = 0
+    for source in sources:
+        cuts = [(0, source.records)] if source.compression else list(_cuts(source.starts, part_bytes))
+        for first, last in cuts:
+            if first == last:
+                continue
+            mine = shards[base + first : base + last]
+            mine_sizes = sizes[base + first : base + last]
+            there = {
+                shard: Place(
+                    places[shard].temporary, places[shard].path, int(ends[shard]), int(records[shard])
+                )
+                for shard in np.unique(mine).tolist()
+            }
+            np.add.at(ends, mine, mine_sizes)
+            np.add.at(records, mine, 1)
+            if source.compression is None:
+                starts = source.starts[first : last + 1]
+                yield copy_plain, PlainPart(source.path, first, starts, mine, there, block_bytes, verify)
+            else:
+                yield (
+                    copy_stream,
+                    StreamPart(source.path, source.compression, mine_sizes, mine, there, verify),
+                )
+        base += source.records
+
+
+def _cuts(starts: npt.NDArray[np.uint64], part_bytes: int) -> Iterator[tuple[int, int]]:
+    first, records = 0, len(starts) - 1
+    while first < records:
+        until = starts[first] + np.uint64(part_bytes)
+        last = int(np.searchsorted(starts, until, side="right")) - 1
+        last = min(max(last, first + 1), records)
+        yield first, last
+        first = last
+
+
+def _packed_tasks(
+    sources: tuple[Source, ...], shards: Places, places: list[Place], packing: str, verify: bool
+) -> Iterator[_Task]:
+    room = max(1, budget().reserve // 4)
+    # A compressed source is read once for each task, so those are few then.
+    together = room if any(source.compression for source in sources) else min(room, _PACKED_TOGETHER)
+    for first in range(0, len(places), together):
+        some = {shard: places[shard] for shard in range(first, min(first + together, len(places)))}
+        yield copy_packed, PackedPart(sources, shards, some, packing, verify)
+
+
+# -- doing it ------------------------------------------------------------------------------------------
+
+
+def _run(
+    tasks: Iterator[_Task], executor: Executor | None, total_bytes: int
+) -> Generator[Copied, None, None]:
+    """Run tasks and give their results in order, so that of several errors the first is told."""
+    if executor is None and total_bytes < _INLINE_BYTES:
+        for function, part in tasks:
+            yield function(part)
+        return
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="shardkeep-split"))
+            under_way = 2 * threads
+        else:
+            under_way = 64
+        pending: deque[Any] = deque()
+        try:
+            for function, part in tasks:
+                pending.append(executor.submit(function, part))
+                if len(pending) >= under_way:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            # Nobody may still write when the files are taken back.
+            wait([one for one in pending if not one.cancel()])
+
+
+def _check(done: list[Copied], sizes: Sizes, places: list[Place], shards: Places, *, whole: bool) -> None:
+    records, size_bytes = sum(one.records for one in done), sum(one.bytes for one in done)
+    read, written = (sum(one.read for one in done), sum(one.written for one in done))
+    if (records, size_bytes) != (len(sizes), int(sizes.sum())) or (read - written) % 2**64:
+        raise InternalError(
+            f"{places[0].path}: {records} of {len(sizes)} records were copied, or others than were read"
+        )
+    if not whole:
+        return
+    expected = np.zeros(len(places), np.int64)
+    np.add.at(expected, shards, sizes)
+    for place, size in zip(places, expected.tolist(), strict=True):
+        if os.stat(place.temporary).st_size != size:
+            raise InternalError(
+                f"{place.path}: not of the {size} bytes that its records have", path=place.path
+            )

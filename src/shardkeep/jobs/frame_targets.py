@@ -1,0 +1,111 @@
+"""The shards that a unit of work writes into, at fixed offsets of files that exist already."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from shardkeep import _core
+from shardkeep.files.pending import durably
+
+__all__ = ["Place", "Targets"]
+
+# Below this, joining slices and one write is quicker than a vector of them.
+_JOIN_BELOW_BYTES = 8192
+_VECTOR = 1024
+# Smaller pieces share pages with what comes next, which would be written twice.
+_WRITE_BACK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the first frame of a unit goes in one shard.
+
+    Attributes
+    ----------
+    temporary : str
+        The file, which exists.
+    path : str
+        Its final name, for messages.
+    offset_bytes, record : int
+        Where that frame begins, and its number in the shard.
+    """
+
+    temporary: str
+    path: str
+    offset_bytes: int
+    record: int
+
+
+class Targets:
+    """The shards of a unit, of which one is open at a time."""
+
+    def __init__(self, places: dict[int, Place]) -> None:
+        self.places = places
+        self._shard, self._fd = -1, -1
+
+    def __enter__(self) -> Targets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def fd(self, shard: int) -> int:
+        """Return a descriptor of a shard, for writing and reading, good until the next call."""
+        if self._shard != shard:
+            self._close()
+            place = self.places[shard]
+            with durably("open", place.path):
+                self._fd = os.open(place.temporary, os.O_RDWR | os.O_CLOEXEC)
+            self._shard = shard
+        return self._fd
+
+    def write(self, shard: int, data: Any, offset_bytes: int) -> int:
+        """Write all of `data`; return its length."""
+        view, done, fd = memoryview(data), 0, self.fd(shard)
+        with durably("write", self.places[shard].path):
+            while done < len(view):
+                done += os.pwrite(fd, view[done:], offset_bytes + done)
+        return done
+
+    def write_slices(self, shard: int, slices: list[memoryview], offset_bytes: int) -> int:
+        """Write slices one behind the other; return their length."""
+        total = sum(map(len, slices))
+        if total < _JOIN_BELOW_BYTES * len(slices):
+            return self.write(shard, b"".join(slices), offset_bytes)
+        done, fd = 0, self.fd(shard)
+        for first in range(0, len(slices), _VECTOR):
+            some = slices[first : first + _VECTOR]
+            with durably("write", self.places[shard].path):
+                put = os.pwritev(fd, some, offset_bytes + done)
+            if put < sum(map(len, some)):
+                self.write(shard, b"".join(some)[put:], offset_bytes + done + put)
+            done += sum(map(len, some))
+        return total
+
+    def write_records(self, shard: int, records: list[bytes], offset_bytes: int) -> int:
+        """Write records as frames; return the length of these."""
+        if not records:
+            return 0
+        fd, path = self.fd(shard), self.places[shard].path
+        with durably("write", path):
+            os.lseek(fd, offset_bytes, os.SEEK_SET)
+            frames = _core.FrameWriter(fd, path)
+            for record in records:
+                frames.write(record)
+            frames.finish()
+        return frames.written_bytes
+
+    def write_back(self, shard: int, offset_bytes: int, length: int) -> None:
+        """Let the kernel begin to write these bytes to disk, so that the sync at the end waits less."""
+        if length >= _WRITE_BACK_BYTES and hasattr(os, "posix_fadvise"):
+            # On Linux the advice starts the writing; what is not clean yet stays in memory.
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self.fd(shard), offset_bytes, length, os.POSIX_FADV_DONTNEED)
+
+    def _close(self) -> None:
+        fd, self._fd, self._shard = self._fd, -1, -1
+        if fd >= 0:
+            os.close(fd)

@@ -1,0 +1,344 @@
+"""Copying records from files into shards: units of work that any executor can run, and run again.
+
+Where every frame goes is known before the first is copied. So a unit writes its frames at fixed offsets
+of files that exist already, needs nothing but names and numbers, and may be repeated, by another process
+too: it writes the same bytes to the same places.
+
+**What is verified.** Each unit reads back what it wrote, from the file: the frames must lie where the plan
+says, both checksums of every record must hold, and the stored checksums must be those of the records that
+were read, in order. A wrong offset, a frame written twice, a write that went astray or a file that changed
+meanwhile all show there. Only then does a unit return.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep import _core
+from shardkeep.errors import CorruptDataError
+from shardkeep.jobs.frame_targets import Place, Targets
+from shardkeep.tfrecord.reader import Reader
+
+__all__ = ["Copied", "PlainPart", "StreamPart", "copy_plain", "copy_stream", "record_digest"]
+
+U64 = npt.NDArray[np.uint64]
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+
+FRAME_OVERHEAD_BYTES = 16
+_FOOTER_BYTES = 4
+_HUGE_BYTES = 16 << 20
+_CHUNK_BYTES = 2 << 20
+_HELD_BYTES = 32 << 20
+
+
+@dataclass(frozen=True)
+class PlainPart:
+    """A run of records of an uncompressed file.
+
+    Attributes
+    ----------
+    source : str
+    record : int
+        Number of the first record.
+    starts : ndarray of uint64, shape (records + 1,)
+        Offsets of the frames, and of the end of the last one.
+    shards : ndarray of int32, shape (records,)
+        Which shard each goes to.
+    places : dict
+        Of the shards that occur.
+    block_bytes : int
+        How much is read at once.
+    verify : bool
+        Whether the payloads' checksums are checked, too.
+    """
+
+    source: str
+    record: int
+    starts: U64
+    shards: I32
+    places: dict[int, Place]
+    block_bytes: int
+    verify: bool
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """All records of a compressed file; the attributes are those of `PlainPart`."""
+
+    source: str
+    compression: str
+    sizes: I64
+    shards: I32
+    places: dict[int, Place]
+    verify: bool
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a unit did.
+
+    Attributes
+    ----------
+    records, bytes : int
+        Copied records and the bytes of their frames.
+    read, written : int
+        The digests of what was read and of what was found in the shards, see `record_digest`.
+    """
+
+    records: int
+    bytes: int
+    read: int
+    written: int
+
+
+def record_digest(checksums: U32, sizes: I64) -> int:
+    """Return a 64-bit sum over records of a hash of their stored checksum and size, in any order.
+
+    Equal for two sets of files that hold the same records, however they are divided.
+    """
+    with np.errstate(over="ignore"):
+        mixed = checksums.astype(np.uint64) | sizes.astype(np.uint64) << np.uint64(32)
+        mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        return int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
+
+
+def copy_plain(part: PlainPart) -> Copied:
+    """Copy the frames of a part to their shards, as they are, and verify them there.
+
+    Raises
+    ------
+    CorruptRecordError
+        A record of the source is damaged: path, record and offset are the source's.
+    CorruptDataError
+        The source became shorter, or what was written is not what was read.
+    DurabilityError
+        A shard cannot be written.
+    """
+    starts = part.starts.astype(np.int64)
+    sizes = np.diff(starts)
+    checksums = np.empty(len(sizes), np.uint32)
+    ends = {shard: place.offset_bytes for shard, place in part.places.items()}
+    with Targets(part.places) as targets, _reading(part.source) as source:
+        for first, last in _blocks(starts, part.block_bytes):
+            length = int(starts[last] - starts[first])
+            shards = part.shards[first:last]
+            if length > _HUGE_BYTES and last - first == 1:
+                checksums[first] = _copy_huge(
+                    source, int(starts[first]), length, targets, shards[0], ends, part
+                )
+                continue
+            buffer = _buffer(length)
+            _read_into(source, buffer, int(starts[first]), part.source)
+            inside = starts[first : last + 1] - starts[first]
+            checksums[first:last] = _footers(buffer, inside[1:])
+            _scatter(buffer.data, inside, shards, targets, ends)
+        written = 0
+        for shard in part.places:
+            mine = part.shards == shard
+            written += _verified(part, shard, sizes[mine], checksums[mine], targets)
+    return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
+
+
+def copy_stream(part: StreamPart) -> Copied:
+    """Copy the records of a compressed file into uncompressed shards, and verify them there.
+
+    Raises
+    ------
+    CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
+        As for `copy_plain`.
+    """
+    checksums = np.empty(len(part.sizes), np.uint32)
+    ends = {shard: place.offset_bytes for shard, place in part.places.items()}
+    waiting: dict[int, list[bytes]] = {shard: [] for shard in part.places}
+    held_bytes = count = 0
+    with Targets(part.places) as targets:
+        for count, (record, shard) in enumerate(_together(part), 1):
+            checksums[count - 1] = _core.masked_crc32c(record)
+            waiting[shard].append(record)
+            held_bytes += len(record)
+            if held_bytes >= _HELD_BYTES or count == len(part.sizes):
+                for one, records in waiting.items():
+                    ends[one] += targets.write_records(one, records, ends[one])
+                    records.clear()
+                held_bytes = 0
+        written = 0
+        for shard in part.places:
+            mine = part.shards == shard
+            written += _verified(part, shard, part.sizes[mine], checksums[mine], targets)
+    return Copied(count, int(part.sizes.sum()), record_digest(checksums, part.sizes), written % 2**64)
+
+
+# -- reading -------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _buffer(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Return memory of this thread, used again each time: fresh pages cost as much as the copy into them."""
+    kept: npt.NDArray[np.uint8] | None = getattr(_of_thread, "buffer", None)
+    if kept is None or len(kept) < size_bytes:
+        kept = _of_thread.buffer = np.empty(size_bytes, np.uint8)
+    return kept[:size_bytes]
+
+
+_of_thread = threading.local()
+
+
+def _blocks(starts: I64, block_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut into runs of whole frames of at most so many bytes; a longer frame is a run of its own."""
+    first, records = 0, len(starts) - 1
+    while first < records:
+        last = int(np.searchsorted(starts, starts[first] + block_bytes, side="right")) - 1
+        last = min(max(last, first + 1), records)
+        yield first, last
+        first = last
+
+
+def _read_into(fd: int, buffer: npt.NDArray[np.uint8], offset_bytes: int, path: str) -> None:
+    view, done = buffer.data, 0
+    while done < len(view):
+        got = os.preadv(fd, [view[done:]], offset_bytes + done)
+        if got == 0:
+            raise CorruptDataError(
+                f"{path}: the file became shorter while it was read; wait until its writer has finished",
+                path=path,
+                offset_bytes=offset_bytes + done,
+            )
+        done += got
+
+
+def _footers(block: npt.NDArray[np.uint8], ends: I64) -> U32:
+    """Gather the last four bytes before each of `ends`, as little-endian numbers."""
+    found = np.zeros(len(ends), np.uint32)
+    for byte in range(_FOOTER_BYTES):
+        found |= block[ends - _FOOTER_BYTES + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return found
+
+
+def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
+    changed = CorruptDataError(
+        f"{part.source}: the file changed while it was read; wait until its writer has finished",
+        path=part.source,
+    )
+    shards, sizes = part.shards.tolist(), part.sizes.tolist()
+    count = 0
+    for record in Reader(part.source, compression=part.compression, verify=part.verify):
+        if count == len(sizes) or len(record) + FRAME_OVERHEAD_BYTES != sizes[count]:
+            raise changed
+        yield record, shards[count]
+        count += 1
+    if count < len(sizes):
+        raise changed
+
+
+# -- writing -------------------------------------------------------------------------------------------
+
+
+def _scatter(block: memoryview, inside: I64, shards: I32, targets: Targets, ends: dict[int, int]) -> None:
+    """Write the frames of a block, which begin at `inside`, each run to its shard."""
+    present = np.unique(shards)
+    if len(present) == 1:
+        shard = int(present[0])
+        ends[shard] += targets.write(shard, block[: int(inside[-1])], ends[shard])
+        return
+    order = np.argsort(shards, kind="stable")
+    bounds = [*np.searchsorted(shards[order], present, side="left").tolist(), len(order)]
+    for shard, first, last in zip(present.tolist(), bounds, bounds[1:], strict=False):
+        mine = order[first:last]
+        slices = [
+            block[begin:end]
+            for begin, end in zip(inside[mine].tolist(), inside[mine + 1].tolist(), strict=True)
+        ]
+        ends[shard] += targets.write_slices(shard, slices, ends[shard])
+
+
+def _copy_huge(
+    source: int,
+    offset_bytes: int,
+    length: int,
+    targets: Targets,
+    shard: int,
+    ends: dict[int, int],
+    part: PlainPart,
+) -> int:
+    """Copy one frame piece by piece; return its stored checksum."""
+    buffer, last = np.empty(_CHUNK_BYTES, np.uint8), b""
+    done = 0
+    while done < length:
+        piece = buffer[: min(len(buffer), length - done)]
+        _read_into(source, piece, offset_bytes + done, part.source)
+        ends[shard] += targets.write(shard, piece.data, ends[shard])
+        last = (last + piece[-_FOOTER_BYTES:].tobytes())[-_FOOTER_BYTES:]
+        done += len(piece)
+    return int.from_bytes(last, "little")
+
+
+# -- verifying -----------------------------------------------------------------------------------------
+
+
+def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U32, targets: Targets) -> int:
+    """Read back what was written to one shard; return its digest."""
+    place = part.places[shard]
+    expected = place.offset_bytes + np.concatenate(([0], np.cumsum(sizes)))
+    try:
+        found = _core.scan_part(
+            place.temporary,
+            offset_bytes=place.offset_bytes,
+            record=place.record,
+            until_bytes=int(expected[-1]),
+            verify=part.verify,
+        )
+        same = np.array_equal(found.astype(np.int64), expected)
+        there = _stored(targets.fd(shard), expected, place.path) if same else checksums[:0]
+        if same and np.array_equal(there, checksums):
+            targets.write_back(shard, place.offset_bytes, int(expected[-1]) - place.offset_bytes)
+            return record_digest(there, sizes)
+        reason = "the records differ" if same else "they do not lie where they should"
+    except CorruptDataError as error:
+        reason = str(error)
+    if isinstance(part, PlainPart):
+        # Most likely the source is damaged just so, and then this names the place there.
+        _core.scan_part(
+            part.source,
+            offset_bytes=int(part.starts[0]),
+            record=part.record,
+            until_bytes=int(part.starts[-1]),
+            verify=part.verify,
+        )
+    raise CorruptDataError(
+        f"{place.path}: what was written is not what was read from {part.source} ({reason});"
+        " that file changed meanwhile, or memory or disk fail",
+        path=part.source,
+    )
+
+
+def _stored(fd: int, starts: I64, path: str) -> U32:
+    """Read the stored checksum of each frame."""
+    records = len(starts) - 1
+    if int(starts[-1] - starts[0]) > records * (32 << 10):
+        return np.array(
+            [int.from_bytes(os.pread(fd, 4, end - 4), "little") for end in starts[1:].tolist()], np.uint32
+        )
+    found = np.empty(records, np.uint32)
+    for first, last in _blocks(starts, _CHUNK_BYTES):
+        buffer = _buffer(int(starts[last] - starts[first]))
+        _read_into(fd, buffer, int(starts[first]), path)
+        found[first:last] = _footers(buffer, starts[first + 1 : last + 1] - starts[first])
+    return found

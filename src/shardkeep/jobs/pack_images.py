@@ -1,0 +1,259 @@
+"""Images on their way into records: whole PNG and JPEG files, told by their bytes, and never decoded."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from shardkeep.errors import FormatError, NotFoundError, SchemaError, ShardkeepError, TruncatedFileError
+from shardkeep.files.kind import HEAD_BYTES, identify_bytes
+from shardkeep.jobs.pack_source import Item, PackSource
+
+__all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_labels"]
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTHS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+_JPEG = b"\xff\xd8\xff"
+_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Files that are read together by one thread, and how many such groups are under way.
+_GROUP_FILES, _GROUP_BYTES = 32, 8 << 20
+_THREADS, _GROUPS = 4, 8
+
+
+class ImageFacts(NamedTuple):
+    """What the header of an image says; `depth` is the number of its channels."""
+
+    format: str
+    height: int
+    width: int
+    depth: int
+
+
+def image_facts(data: bytes) -> ImageFacts:
+    """Return what a whole PNG or JPEG file is, without decoding it.
+
+    Of a PNG file every chunk must have its checksum, up to the last. Of a JPEG file, which has none, there
+    must be a frame, a scan, and the marker of its end.
+
+    Raises
+    ------
+    FormatError
+        It is something else.
+    TruncatedFileError
+        The end is missing, as after a download that broke off.
+    CorruptDataError
+        A checksum does not match, or the structure is not that of such a file.
+
+    Examples
+    --------
+    >>> image_facts(b"GIF89a")
+    Traceback (most recent call last):
+    shardkeep.errors.FormatError: a GIF image, not PNG or JPEG
+    """
+    if data.startswith(_PNG):
+        return _png_facts(data)
+    if data.startswith(_JPEG):
+        return _jpeg_facts(data)
+    raise FormatError(f"{identify_bytes(data[:HEAD_BYTES]).described}, not PNG or JPEG")
+
+
+def image_features(data: bytes) -> dict[str, Any]:
+    """Return the features of an image, named as in TensorFlow's tutorial: image_raw, height, width, depth."""
+    facts = image_facts(data)
+    return {"image_raw": data, "height": facts.height, "width": facts.width, "depth": facts.depth}
+
+
+def _png_facts(data: bytes) -> ImageFacts:
+    at, facts, pixels = len(_PNG), None, False
+    while True:
+        length = int.from_bytes(data[at : at + 4], "big")
+        name, end = data[at + 4 : at + 8], at + 12 + length
+        if end > len(data):
+            raise TruncatedFileError("a PNG image that ends before its last chunk", offset_bytes=at)
+        if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
+            raise FormatError(f"a PNG image with a damaged chunk at byte {at}", offset_bytes=at)
+        if name == b"IHDR" and length == 13:
+            width, height = (int.from_bytes(data[at + k : at + k + 4], "big") for k in (8, 12))
+            depth = _PNG_DEPTHS.get(data[at + 17])
+            if depth is None or not width or not height:
+                raise FormatError("a PNG image with an impossible header", offset_bytes=at)
+            facts = ImageFacts("png", height, width, depth)
+        pixels |= name == b"IDAT"
+        if facts is None or (name == b"IEND" and not pixels):
+            raise FormatError("a PNG image without its header or its pixels", offset_bytes=at)
+        if name == b"IEND":
+            return facts
+        at = end
+
+
+def _jpeg_facts(data: bytes) -> ImageFacts:
+    at, facts = 2, None
+    while True:
+        while data[at : at + 2] == b"\xff\xff":  # padding
+            at += 1
+        if at + 4 > len(data):
+            raise TruncatedFileError("a JPEG image that ends before its pixels", offset_bytes=at)
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if data[at] != 0xFF or length < 2 or marker < 0xC0 or marker == 0xD9:
+            raise FormatError(f"a JPEG image that is damaged at byte {at}", offset_bytes=at)
+        if marker == 0xDA:
+            break
+        if marker in _FRAME_MARKERS and at + 10 <= len(data):
+            height, width = (int.from_bytes(data[at + k : at + k + 2], "big") for k in (5, 7))
+            facts = ImageFacts("jpeg", height, width, data[at + 9])
+        at += 2 + length
+    if facts is None or not facts.height or not facts.width:
+        raise FormatError("a JPEG image without the size of its frame", offset_bytes=at)
+    if data.rfind(b"\xff\xd9", at) < 0:
+        raise TruncatedFileError("a JPEG image without its end", offset_bytes=len(data))
+    return facts
+
+
+# -- folders -------------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    path: str
+    name: str
+    label: int | None
+    size_bytes: int
+
+
+class ImageFolder(PackSource):
+    """A folder of images whose sub-folders are labels.
+
+    Parameters
+    ----------
+    path : str
+    labels : mapping of str to int, optional
+        The number of each label. By default the names of the sub-folders in the order of their code points.
+    """
+
+    kind = "images"
+
+    def __init__(self, path: str, labels: Mapping[str, int] | None = None) -> None:
+        super().__init__([path])
+        folders, loose = _entries(path)
+        if folders and loose:
+            raise SchemaError(
+                f"{path}: images beside folders of images ({loose[0].name} beside {folders[0].name}/): one"
+                " folder for each label, or none at all",
+                path=path,
+            )
+        self._files: list[_File] = []
+        if folders:
+            self.labels = (
+                dict(labels)
+                if labels is not None
+                else {folder.name: number for number, folder in enumerate(folders)}
+            )
+            for folder in folders:
+                if folder.name not in self.labels:
+                    raise SchemaError(
+                        f"{folder.path}: {folder.name!r} is none of the {len(self.labels)} labels given",
+                        path=folder.path,
+                    )
+                self._walk(folder.path, f"{folder.name}/", self.labels[folder.name], [folder.path])
+        else:
+            self._files = [_File(one.path, one.name, None, one.stat().st_size) for one in loose]
+        if not self._files:
+            raise NotFoundError(f"{path}: there is no file in it, nor in its sub-folders", path=path)
+        self.total_bytes = sum(file.size_bytes for file in self._files)
+        self.features = {"image_raw": "bytes", "filename": "bytes"} | dict.fromkeys(
+            ("height", "width", "depth"), "int64"
+        )
+        if self.labels is not None:
+            self.features["label"] = "int64"
+
+    def __iter__(self) -> Iterator[Item]:
+        pending: deque[Future[list[Item]]] = deque()
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="shardkeep-pack") as pool:
+            try:
+                for group in self._groups():
+                    pending.append(pool.submit(_read_images, group))
+                    if len(pending) >= _GROUPS:
+                        yield from self._counted(pending.popleft().result())
+                while pending:
+                    yield from self._counted(pending.popleft().result())
+            finally:
+                for one in pending:
+                    one.cancel()
+
+    def _counted(self, items: list[Item]) -> Iterator[Item]:
+        for item in items:
+            if not isinstance(item, ShardkeepError):
+                self.done_bytes += len(item["image_raw"])
+            yield item
+
+    def _groups(self) -> Iterator[list[_File]]:
+        group: list[_File] = []
+        for file in self._files:
+            group.append(file)
+            if len(group) == _GROUP_FILES or sum(one.size_bytes for one in group) > _GROUP_BYTES:
+                yield group
+                group = []
+        if group:
+            yield group
+
+    def _walk(self, path: str, name: str, label: int, above: list[str]) -> None:
+        folders, files = _entries(path)
+        self._files += [_File(one.path, name + one.name, label, one.stat().st_size) for one in files]
+        for folder in folders:
+            if any(os.path.samefile(folder.path, one) for one in above):
+                raise SchemaError(f"{folder.path}: a link to a folder that it lies in", path=folder.path)
+            self._walk(folder.path, f"{name}{folder.name}/", label, [*above, folder.path])
+
+
+def _entries(path: str) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return the folders and the files in a folder, sorted; names that begin with a dot are passed over."""
+    with os.scandir(path) as entries:
+        shown = sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
+    return [one for one in shown if one.is_dir()], [one for one in shown if not one.is_dir()]
+
+
+def _read_images(files: list[_File]) -> list[Item]:
+    found: list[Item] = []
+    for file in files:
+        try:
+            with open(file.path, "rb") as opened:
+                features = image_features(opened.read())
+        except ShardkeepError as error:
+            found.append(
+                type(error)(f"{file.path}: {error}", path=file.path, offset_bytes=error.offset_bytes)
+            )
+            continue
+        features["filename"] = os.fsencode(file.name)
+        if file.label is not None:
+            features["label"] = file.label
+        found.append(features)
+    return found
+
+
+def read_labels(labels: Mapping[str, int] | str | os.PathLike[str]) -> dict[str, int]:
+    """Return a map of labels, or read the one that `pack` wrote.
+
+    Raises
+    ------
+    FormatError
+        The file is not JSON of that form.
+    NotFoundError
+        It is not there.
+    """
+    if isinstance(labels, Mapping):
+        return dict(labels)
+    path = os.fspath(labels)
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: there is no such file of labels", path=path) from None
+    except ValueError as error:
+        raise FormatError(f"{path}: not valid JSON ({error})", path=path) from None
+    if not isinstance(found, dict) or not all(isinstance(number, int) for number in found.values()):
+        raise FormatError(f"{path}: a map of labels is {{name: number, …}}", path=path)
+    return found

@@ -1,0 +1,321 @@
+"""Rows of tables as records: CSV with the standard library, Parquet and Arrow with pyarrow."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardkeep.errors import FormatError, MissingExtraError, SchemaError, ShardkeepError
+from shardkeep.jobs.pack_source import Item, PackSource
+
+__all__ = ["ArrowTable", "CsvTable"]
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf|nan", re.ASCII | re.IGNORECASE)
+_TYPES = ("int64", "float32", "bytes")
+_BATCH_ROWS = 1024
+
+
+def _checked_dtypes(dtypes: Mapping[str, str] | None, columns: Sequence[str], path: str) -> dict[str, str]:
+    for name, kind in (dtypes or {}).items():
+        if kind not in _TYPES:
+            raise SchemaError(
+                f"{path}: column {name!r} as {kind!r}: an Example has {', '.join(_TYPES)}", path=path
+            )
+        if name not in columns:
+            raise SchemaError(f"{path}: no column {name!r}; it has {', '.join(columns)}", path=path)
+    return dict(dtypes or {})
+
+
+class CsvTable(PackSource):
+    """CSV files with a header, UTF-8.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        With the same header.
+    dtypes : mapping of str to str, optional
+        Column to "int64", "float32" or "bytes", where what was inferred is not what is wanted.
+    delimiter : str, optional
+        By default a tab for a name that ends in ``.tsv``, otherwise a comma.
+
+    Notes
+    -----
+    The type of a column is inferred from all of its cells: "int64" if each is a decimal integer of 64 bits
+    without leading zeros, otherwise "float32" if each is a number, otherwise "bytes" (UTF-8). So a zip code
+    or an identifier of 20 digits stays text. An empty cell of a number is a feature that this record does
+    not have; of text it is an empty text.
+    """
+
+    kind = "csv"
+
+    def __init__(
+        self, paths: Sequence[str], dtypes: Mapping[str, str] | None = None, delimiter: str | None = None
+    ) -> None:
+        super().__init__(paths)
+        self._delimiter = delimiter
+        self.columns = self._header(paths[0])
+        for path in paths[1:]:
+            if (other := self._header(path)) != self.columns:
+                raise SchemaError(
+                    f"{path}: its columns are {', '.join(other)}; those of {paths[0]} are"
+                    f" {', '.join(self.columns)}",
+                    path=path,
+                )
+        given = _checked_dtypes(dtypes, self.columns, paths[0])
+        self.features = self._inferred(given) | given
+        self.total_bytes = sum(os.path.getsize(path) for path in paths)
+        self.done_bytes = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        kinds = [self.features[name] for name in self.columns]
+        for path, line, row in self._rows():
+            if len(row) != len(self.columns):
+                yield _uneven(path, line, row, self.columns)
+                continue
+            try:
+                yield {
+                    name: value
+                    for name, kind, cell in zip(self.columns, kinds, row, strict=True)
+                    if (value := _cell(cell, kind)) is not None
+                }
+            except ValueError as error:
+                yield SchemaError(f"{path}: line {line}: {error}", path=path)
+
+    def _inferred(self, given: Mapping[str, str]) -> dict[str, str]:
+        levels = dict.fromkeys((name for name in self.columns if name not in given), 0)
+        seen = dict.fromkeys(levels, False)
+        places = [(place, name) for place, name in enumerate(self.columns) if name in levels]
+        for _, _, row in self._rows():
+            if len(row) != len(self.columns):
+                continue  # told when it is packed
+            for place, name in places:
+                cell = row[place]
+                if levels[name] < 2 and cell:
+                    seen[name] = True
+                    levels[name] = max(levels[name], _level(cell))
+        # A column without any value has no type that a later file could contradict.
+        return {name: _TYPES[level] if seen[name] or level else "bytes" for name, level in levels.items()}
+
+    def _header(self, path: str) -> list[str]:
+        for _, _, row in self._rows_of(path):
+            repeated = {name for name in row if row.count(name) > 1}
+            if repeated or not all(row):
+                what = f"{sorted(repeated)[0]!r} twice" if repeated else "a column without a name"
+                raise SchemaError(f"{path}: the first line is the header, and it has {what}", path=path)
+            return row
+        raise FormatError(f"{path}: an empty file, without the header of a CSV file", path=path)
+
+    def _rows(self) -> Iterator[tuple[str, int, list[str]]]:
+        for path in self.paths:
+            rows = self._rows_of(path)
+            next(rows)
+            yield from rows
+
+    def _rows_of(self, path: str) -> Iterator[tuple[str, int, list[str]]]:
+        tabs = path.lower().endswith(".tsv")
+        delimiter = self._delimiter or ("\t" if tabs else ",")
+        with open(path, "rb") as file:
+            reader = csv.reader(self._lines(file, path), delimiter=delimiter, strict=True)
+            while True:
+                line = reader.line_num + 1
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    raise FormatError(
+                        f"{path}: line {reader.line_num}: not CSV ({error})", path=path
+                    ) from None
+                if row:
+                    yield path, line, row
+
+    def _lines(self, file: Any, path: str) -> Iterator[str]:
+        for number, line in enumerate(file, 1):
+            self.done_bytes += len(line)
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise FormatError(
+                    f"{path}: line {number}: not UTF-8 ({error.reason} at its byte {error.start})", path=path
+                ) from None
+
+
+def _level(cell: str) -> int:
+    if _INTEGER.fullmatch(cell) and -(2**63) <= int(cell) < 2**63:
+        return 0
+    if _INTEGER.fullmatch(cell) or not _FLOAT.fullmatch(cell):
+        return 2  # an integer beyond 64 bits is an identifier, not a number that may be rounded
+    return 2 if re.match(r"[+-]?0\d", cell) else 1
+
+
+def _cell(cell: str, kind: str) -> Any:
+    if kind == "bytes":
+        return cell.encode()
+    if not cell:
+        return None
+    if kind == "int64":
+        value = int(cell)
+        if not -(2**63) <= value < 2**63:
+            raise ValueError(f"{cell} does not fit into 64 bits")
+        return value
+    return float(cell)
+
+
+def _uneven(path: str, line: int, row: list[str], columns: list[str]) -> ShardkeepError:
+    return SchemaError(
+        f"{path}: line {line} has {len(row)} cells, the header {len(columns)}: quote a cell that holds the"
+        " delimiter",
+        path=path,
+    )
+
+
+class ArrowTable(PackSource):
+    """Parquet files, or Arrow files and streams, through pyarrow.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        With the same columns.
+    kind : {"parquet", "arrow"}
+
+    Notes
+    -----
+    Integers and booleans become int64, floats float32, strings and binary bytes; lists of them features
+    with several values. A null is a feature that this record does not have.
+    """
+
+    def __init__(self, paths: Sequence[str], kind: str) -> None:
+        super().__init__(paths)
+        self.kind = kind
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise MissingExtraError(
+                f"{paths[0]}: reading {kind} files needs pyarrow, which is not installed:"
+                ' pip install "shardkeep[arrow]"',
+                path=paths[0],
+            ) from error
+        self._arrow = pyarrow
+        self.total_bytes = sum(os.path.getsize(path) for path in paths)
+        schema = None
+        for path in paths:
+            with self._opened(path) as (found, _, _):
+                if schema is None:
+                    schema = found
+                elif not found.equals(schema):
+                    raise SchemaError(f"{path}: its columns are not those of {paths[0]}", path=path)
+        for field in schema or ():
+            self.features[field.name] = self._feature(field.name, field.type)
+
+    def __iter__(self) -> Iterator[Item]:
+        read_bytes = 0
+        for path in self.paths:
+            size = os.path.getsize(path)
+            row = 0
+            with self._opened(path) as (_, batches, total_rows):
+                for batch in self._guarded(path, batches):
+                    for features in self._rows(path, batch, row):
+                        yield features
+                        row += 1
+                    self.done_bytes = read_bytes + (size * row // total_rows if total_rows else 0)
+            read_bytes += size
+            self.done_bytes = read_bytes
+
+    def _rows(self, path: str, batch: Any, first: int) -> Iterator[Item]:
+        columns = {name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)}
+        for number in range(batch.num_rows):
+            features: dict[str, Any] = {}
+            for name, values in columns.items():
+                value = values[number]
+                if value is None:
+                    continue
+                if isinstance(value, list):
+                    if None in value:
+                        yield SchemaError(
+                            f"{path}: row {first + number}: column {name!r} has a null inside a list",
+                            path=path,
+                        )
+                        break
+                    if not value or self.features[name] != "bytes":
+                        kind = {"bytes": "S1"}.get(self.features[name], self.features[name])
+                        value = np.array(value, kind)
+                elif self.features[name] == "int64":
+                    value = int(value)
+                features[name] = value
+            else:
+                yield features
+
+    def _feature(self, name: str, kind: Any) -> str:
+        types = self._arrow.types
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            kind = kind.value_type
+        if types.is_integer(kind) or types.is_boolean(kind):
+            return "int64"
+        if types.is_floating(kind):
+            if kind.bit_width == 64:
+                self.notes.append(
+                    f"column {name!r}: float64 is stored as float32, which is what an Example has"
+                )
+            return "float32"
+        if (
+            types.is_string(kind)
+            or types.is_large_string(kind)
+            or types.is_binary(kind)
+            or types.is_large_binary(kind)
+            or types.is_fixed_size_binary(kind)
+        ):
+            return "bytes"
+        raise SchemaError(
+            f"{self.paths[0]}: column {name!r} is {kind}, and an Example has integers, floats and bytes: cast"
+            " it or leave it out",
+            path=self.paths[0],
+        )
+
+    def _opened(self, path: str) -> _Opened:
+        return _Opened(self._arrow, path, self.kind)
+
+    def _guarded(self, path: str, batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from batches
+        except (self._arrow.ArrowInvalid, OSError) as error:
+            raise _not_readable(path, self.kind, error) from None
+
+
+class _Opened:
+    """An open file of a table: its schema, its batches, and the number of its rows if that is known."""
+
+    def __init__(self, arrow: Any, path: str, kind: str) -> None:
+        self._arrow, self._path, self._kind = arrow, path, kind
+
+    def __enter__(self) -> tuple[Any, Iterator[Any], int]:
+        self._file = open(self._path, "rb")
+        try:
+            if self._kind == "parquet":
+                table = self._arrow.parquet.ParquetFile(self._file)
+                return table.schema_arrow, table.iter_batches(_BATCH_ROWS), table.metadata.num_rows
+            if self._file.peek(6)[:6] == b"ARROW1":
+                reader = self._arrow.ipc.open_file(self._file)
+                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+                return reader.schema, batches, 0
+            stream = self._arrow.ipc.open_stream(self._file)
+            return stream.schema, iter(stream), 0
+        except (self._arrow.ArrowInvalid, OSError) as error:
+            self._file.close()
+            raise _not_readable(self._path, self._kind, error) from None
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def _not_readable(path: str, kind: str, error: Exception) -> FormatError:
+    reason = " ".join(str(error).split())
+    return FormatError(f"{path}: pyarrow cannot read it as {kind} ({reason})", path=path)

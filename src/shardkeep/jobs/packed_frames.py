@@ -1,0 +1,154 @@
+"""Copying records into compressed shards: a stream that is written from its beginning to its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep import _core
+from shardkeep.errors import CorruptDataError
+from shardkeep.jobs.frame_targets import Place
+from shardkeep.jobs.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
+from shardkeep.tfrecord.reader import Reader
+from shardkeep.tfrecord.shard_sinks import OpenSink
+
+__all__ = ["PackedPart", "Source", "batches", "copy_packed"]
+
+_BATCH_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to copy from.
+
+    Attributes
+    ----------
+    path : str
+    compression : {None, "gzip", "zlib"}
+    starts : ndarray of uint64, shape (records + 1,)
+        Offsets of the frames, as they would lie without compression.
+    """
+
+    path: str
+    compression: str | None
+    starts: npt.NDArray[np.uint64]
+
+    @property
+    def records(self) -> int:
+        """How many records it has."""
+        return len(self.starts) - 1
+
+
+@dataclass(frozen=True)
+class PackedPart:
+    """All records of some shards, from all sources.
+
+    Attributes
+    ----------
+    sources : tuple of Source
+    shards : ndarray of int32, shape (records,)
+        Which shard each record of all sources goes to.
+    places : dict
+        The shards of this unit; they are written from the beginning.
+    compression : {"gzip", "zlib"}
+    verify : bool
+    """
+
+    sources: tuple[Source, ...]
+    shards: npt.NDArray[np.int32]
+    places: dict[int, Place]
+    compression: str
+    verify: bool
+
+
+def copy_packed(part: PackedPart) -> Copied:
+    """Write whole compressed shards and read them back.
+
+    It may be repeated like `shardkeep.jobs.frames.copy_plain`, but not by two at the same time.
+
+    Raises
+    ------
+    CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
+        As for `copy_plain`.
+    """
+    records = frame_bytes = 0
+    read: dict[int, list[int]] = {shard: [] for shard in part.places}
+    with contextlib.ExitStack() as stack:
+        sinks = {}
+        for shard, place in part.places.items():
+            with open(place.temporary, "wb"):
+                pass  # what an attempt before this one left
+            sinks[shard] = OpenSink(place.temporary, place.path, compression=part.compression)
+            stack.callback(sinks[shard].drop)
+        for shard, record in _wanted(part):
+            sinks[shard].write(record)
+            read[shard].append(_identity(record))
+            records += 1
+            frame_bytes += len(record) + FRAME_OVERHEAD_BYTES
+        for sink in sinks.values():
+            sink.finish()
+    digests = 0
+    for shard, place in part.places.items():
+        there = [
+            _identity(record)
+            for record in Reader(place.temporary, compression=part.compression, verify=part.verify)
+        ]
+        if there != read[shard]:
+            raise CorruptDataError(
+                f"{place.path}: what was written is not what was read; memory or disk fail", path=place.path
+            )
+        digests += _digest(there)
+    return Copied(records, frame_bytes, sum(map(_digest, read.values())) % 2**64, digests % 2**64)
+
+
+def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
+    first = 0
+    for source in part.sources:
+        shards = part.shards[first : first + source.records]
+        first += source.records
+        mine = np.flatnonzero(np.isin(shards, list(part.places)))
+        if source.compression is None:
+            file = _core.RecordFile(source.path, source.starts, verify=part.verify)
+            ends = source.starts.astype(np.int64)
+            sizes = ends[mine + 1] - ends[mine]
+            for batch in batches(sizes):
+                yield from zip(
+                    shards[mine[batch]].tolist(), file.read_many(mine[batch].astype(np.uint64)), strict=True
+                )
+        else:
+            wanted = np.zeros(source.records + 1, bool)
+            wanted[mine] = True
+            number = -1
+            stream = Reader(source.path, compression=source.compression, verify=part.verify)
+            for number, record in enumerate(stream):
+                if number < source.records and wanted[number]:
+                    yield int(shards[number]), record
+            if number + 1 != source.records:
+                raise CorruptDataError(
+                    f"{source.path}: the file changed while it was read; wait until its writer has finished",
+                    path=source.path,
+                )
+
+
+def batches(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
+    """Cut records of these sizes into runs that may be in memory at once."""
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + _BATCH_BYTES, side="right")))
+        yield slice(first, last)
+        first = last
+
+
+def _identity(record: bytes) -> int:
+    return _core.masked_crc32c(record) | (len(record) + FRAME_OVERHEAD_BYTES) << 32
+
+
+def _digest(identities: list[int]) -> int:
+    both = np.array(identities, np.uint64)
+    return record_digest(both.astype(np.uint32), (both >> np.uint64(32)).astype(np.int64))

@@ -1,0 +1,131 @@
+"""Which shard each record goes to: arithmetic on the sizes of frames, nothing else."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.errors import PlanError
+
+__all__ = ["Mode", "assign"]
+
+Mode = Literal["contiguous", "round-robin", "balanced"]
+Sizes = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int32]
+
+
+def assign(
+    sizes: Sizes,
+    *,
+    shards: int | None = None,
+    shard_bytes: int | None = None,
+    shard_records: int | None = None,
+    mode: Mode = "contiguous",
+) -> tuple[Places, int]:
+    """Say for each record which shard it goes to.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64, shape (records,)
+        Bytes of each frame: the record and 16 more.
+    shards, shard_bytes, shard_records : int
+        One of them; see `shardkeep.jobs.split`.
+    mode : {"contiguous", "round-robin", "balanced"}
+
+    Returns
+    -------
+    ndarray of int32, shape (records,)
+        The shard of each record. In a shard records keep their order.
+    int
+        How many shards there are; those at the end may be without records.
+
+    Raises
+    ------
+    PlanError
+        Not exactly one of the three, one that is not positive, or one that does not go with the mode.
+
+    Examples
+    --------
+    >>> sizes = np.array([30, 10, 10, 10, 40], "int64")
+    >>> assign(sizes, shards=2)
+    (array([0, 0, 1, 1, 1], dtype=int32), 2)
+    >>> assign(sizes, shards=2, mode="balanced")
+    (array([1, 1, 0, 1, 0], dtype=int32), 2)
+    >>> assign(sizes, shard_bytes=50)
+    (array([0, 0, 0, 1, 1], dtype=int32), 2)
+    """
+    if mode not in get_args(Mode):
+        raise PlanError(f'mode={mode!r} is not known: use "contiguous", "round-robin" or "balanced"')
+    given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) != 1:
+        raise PlanError("say how to divide: one of shards=, shard_bytes= and shard_records=")
+    ((name, value),) = chosen.items()
+    if value < 1:
+        raise PlanError(f"{name}={value}: at least 1")
+    if (mode, name) in (("round-robin", "shard_bytes"), ("balanced", "shard_records")):
+        fit = "contiguous or balanced" if name == "shard_bytes" else "contiguous or round-robin"
+        raise PlanError(f"{name}= does not go with mode={mode!r}: {fit} it is, or give shards=")
+    records = len(sizes)
+    if mode == "contiguous" and shard_bytes is not None:
+        return _filled(sizes, shard_bytes)
+    if mode == "balanced" and shard_bytes is not None:
+        return _balanced_below(sizes, shard_bytes)
+    if shards is None:
+        shards = max(1, -(-records // value))
+    if mode == "round-robin":
+        return (np.arange(records) % shards).astype(np.int32), shards
+    if mode == "balanced":
+        return _balanced(sizes, shards), shards
+    if shard_records is not None:
+        return (np.arange(records) // shard_records).astype(np.int32), shards
+    ends = records * np.arange(1, shards + 1) // shards
+    return np.repeat(np.arange(shards, dtype=np.int32), np.diff(ends, prepend=0)), shards
+
+
+def _filled(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
+    """Fill one shard after the other; a record that is too long for any has one of its own."""
+    ends = np.cumsum(sizes)
+    counts: list[int] = []
+    first = 0
+    while first < len(sizes):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + shard_bytes, side="right")))
+        counts.append(last - first)
+        first = last
+    counts = counts or [0]
+    return np.repeat(np.arange(len(counts), dtype=np.int32), counts), len(counts)
+
+
+def _balanced(sizes: Sizes, shards: int) -> Places:
+    """Give the largest records away first, each to the shard that has least so far.
+
+    So no two shards differ by more than the largest record (Graham, "Bounds on multiprocessing timing
+    anomalies", 1969). Among equals the earlier record and the lower shard come first.
+    """
+    places = np.zeros(len(sizes), np.int32)
+    loads = [(0, shard) for shard in range(shards)]
+    order = np.argsort(-sizes, kind="stable")
+    for record, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+        load, shard = loads[0]
+        places[record] = shard
+        heapq.heapreplace(loads, (load + size, shard))
+    return places
+
+
+def _balanced_below(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
+    # As many as there are records always do, each with one.
+    most = max(1, len(sizes))
+    shards = min(max(1, -(-int(sizes.sum()) // shard_bytes)), most)
+    while True:
+        places = _balanced(sizes, shards)
+        loads = np.zeros(shards, np.int64)
+        np.add.at(loads, places, sizes)
+        too_long = loads > shard_bytes
+        # A record that is too long for any shard has one of its own, which no number of shards cures.
+        if not too_long.any() or (np.bincount(places, minlength=shards)[too_long] == 1).all():
+            return places, shards
+        shards = min(shards + max(1, int((loads[too_long] - shard_bytes).sum()) // shard_bytes), most)

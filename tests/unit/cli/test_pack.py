@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from shardkeep.cli.app import run
+from shardkeep.tfrecord import Reader, decode_example
+from tests.unit.jobs.test_pack import image
+
+PATTERN = "out-{shard}-of-{shards}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for label in ("cat", "dog"):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "pets" / label / f"{i}.png").write_bytes(image(seed=i))
+    return tmp_path
+
+
+def test_images(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--shards", "2", "--shuffle", "7", "--labels-path", "labels.json"]
+    assert run(["pack", "pets", PATTERN, *arguments]) == 0
+    printed, errors = capsys.readouterr()
+    assert errors == ""
+    assert "6 records from pets (images), shuffled with seed 7" in printed
+    assert "0 cat, 1 dog" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert json.loads(Path("labels.json").read_text()) == {"cat": 0, "dog": 1}
+    assert len(list(Reader("out-0-of-2"))) == 3
+    assert run(["pack", "pets", "-o", "x{shard}", "--labels", "labels.json", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["records"], report["labels"]) == (6, {"cat": 0, "dog": 1})
+
+
+def test_a_bad_image(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pets/dog/\x1b[31m.png").write_text("hello")
+    assert run(["pack", "pets", PATTERN]) == 3
+    error = capsys.readouterr().err
+    assert r"pets/dog/\x1b[31m.png: plain text" in error
+    assert "\x1b" not in error
+    assert sorted(os.listdir()) == ["pets"]
+    assert run(["pack", "pets", PATTERN, "--on-bad", "skip"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 bad record" in printed
+    assert "\x1b" not in printed
+
+
+def test_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.csv").write_text("id,x\n1,2\n")
+    assert run(["pack", "t.csv", PATTERN, "--dtype", "id=bytes", "--dtype", "x=float32"]) == 0
+    assert "id bytes, x float32" in capsys.readouterr().out
+    (record,) = Reader("out-0-of-1")
+    assert decode_example(record)["id"] == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["pets"], 2, "SOURCES... PATTERN"),
+        (["gone", PATTERN], 10, "gone"),
+        (["pets", PATTERN, "--shards", "2", "--shard-bytes", "1MB"], 2, "one of"),
+        (["pets", PATTERN, "--dtype", "a"], 2, "COLUMN="),
+        (["pets", PATTERN, "--dtype", "a=int"], 2, "COLUMN="),
+        (["pets", PATTERN, "--dtype", "a=bytes"], 2, "CSV"),
+    ],
+)
+def test_what_cannot_be(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pack", *arguments]) == code
+    assert message in capsys.readouterr().err
+    assert sorted(os.listdir()) == ["pets"]

@@ -61,7 +61,7 @@ class ShardkeepError(Exception):
     Parameters
     ----------
     message : str
-        One line: what is wrong, where, and what to do about it.
+        One line: what is wrong, where, and what to do about it. Control characters are escaped.
     path : str or os.PathLike, optional
         The file or folder it is about.
     offset_bytes : int, optional
@@ -100,7 +100,7 @@ class ShardkeepError(Exception):
         offset_bytes: int | None = None,
         record: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(_one_line(message))
         self.path = None if path is None else os.fspath(path)
         self.offset_bytes = offset_bytes
         self.record = record
@@ -115,6 +115,13 @@ class ShardkeepError(Exception):
         if isinstance(self, OSError):
             state["errno"] = self.errno
         return _rebuild, (type(self), str(self), state)
+
+
+def _one_line(message: str) -> str:
+    """Escape control characters: what comes from a file must not break lines or steer a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
 
 
 def _rebuild(cls: type[ShardkeepError], message: str, state: dict[str, Any]) -> ShardkeepError:

@@ -128,7 +128,7 @@ def test_command_exists(where: str, line: str) -> None:
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, where
     else:
-        assert words[0] in {"cd", "git", "pip", "python", "tail", "wc", "jq"}, where
+        assert words[0] in {"cargo", "cd", "git", "pip", "python", "tail", "wc", "jq"}, where
 
 
 def anchors(page: Path) -> set[str]:

@@ -54,7 +54,7 @@ def claim(output: str | os.PathLike[str]) -> Iterator[Layout]:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
-        with files.lock(layout.marker, timeout_s=0):
+        with files.lock(layout.marker, timeout_s=0, if_unsafe="warn"):
             _empty(layout)
             layout.data.mkdir()
             layout.run.mkdir()

@@ -8,14 +8,17 @@ up in a table of signatures, so that an error can say what the file is instead.
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 import stat
 import zlib
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from shardkeep._core import masked_crc32c
 from shardkeep.errors import FormatError, NotFoundError
+from shardkeep.files.frame_variants import HEADER_BYTES, find_variant, is_frame_header
+from shardkeep.files.signatures import find_signature
 
 __all__ = ["FileKind", "identify", "identify_bytes", "require_kind"]
 
@@ -24,7 +27,6 @@ Compression = Literal["gzip", "zlib"]
 
 HEAD_BYTES = 4096
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_FRAME_HEADER_BYTES = 12
 
 
 @dataclass(frozen=True)
@@ -53,54 +55,11 @@ class FileKind:
     offset_bytes: int = 0
 
 
-class _Signature(NamedTuple):
-    offset_bytes: int
-    magic: bytes
-    described: str
-    advice: str = ""
-
-
 _WANTED: dict[KindName, str] = {"tfrecord": "a TFRecord file", "hdf5": "an HDF5 file", "folder": "a folder"}
 _UNPACK = "unpack it first"
-_SIGNATURES = (
-    _Signature(
-        0,
-        b"version https://git-lfs.github.com/spec/",
-        "a git-lfs pointer: the data was never downloaded",
-        "run `git lfs pull`",
-    ),
-    _Signature(
-        0, b"/annex/objects/", "a git-annex pointer: the data was never downloaded", "run `git annex get`"
-    ),
-    _Signature(0, b"PK\x03\x04", "a zip archive (or .npz, .pt)", _UNPACK),
-    _Signature(0, b"PK\x05\x06", "an empty zip archive"),
-    _Signature(257, b"ustar", "a tar archive (WebDataset shards are tar files)", _UNPACK),
-    _Signature(0, b"BZh", "bzip2-compressed data", _UNPACK),
-    _Signature(0, b"\xfd7zXZ\x00", "xz-compressed data", _UNPACK),
-    _Signature(0, b"\x28\xb5\x2f\xfd", "zstd-compressed data", _UNPACK),
-    _Signature(0, b"\x04\x22\x4d\x18", "lz4-compressed data", _UNPACK),
-    _Signature(0, b"\xff\x06\x00\x00sNaPpY", "snappy-compressed data", _UNPACK),
-    _Signature(0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
-    _Signature(0, b"PAR1", "a Parquet file"),
-    _Signature(0, b"ARROW1", "an Arrow file"),
-    _Signature(0, b"ORC", "an ORC file"),
-    _Signature(0, b"Obj\x01", "an Avro file"),
-    _Signature(0, b"\x93NUMPY", "a NumPy .npy file"),
-    _Signature(0, b"SQLite format 3\x00", "an SQLite database"),
-    _Signature(0, b"\x0a\x23\xd7\xce", "an MXNet RecordIO file"),
-    _Signature(0, b"\x0e\x03\x13\x01", "an HDF4 file", "convert it to HDF5"),
-    _Signature(0, b"CDF\x01", "a netCDF-3 file"),
-    _Signature(0, b"CDF\x02", "a netCDF-3 file"),
-    _Signature(0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
-    _Signature(0, b"\xff\xd8\xff", "a JPEG image"),
-    _Signature(0, b"GIF8", "a GIF image"),
-    _Signature(0, b"%PDF-", "a PDF document"),
-    _Signature(0, b"\x7fELF", "a program or shared library"),
-    _Signature(0, b"\x80\x02", "a Python pickle"),
-    _Signature(0, b"\x80\x03", "a Python pickle"),
-    _Signature(0, b"\x80\x04\x95", "a Python pickle"),
-    _Signature(0, b"\x80\x05\x95", "a Python pickle"),
-)
+_FETCH = "fetch the file again"
+# A gzip file that inflates to itself exists; people's files are compressed twice at most.
+_MOST_LAYERS = 3
 
 
 def identify(path: str | os.PathLike[str]) -> FileKind:
@@ -125,21 +84,24 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     'an HTML page, perhaps a sign-in or error page saved by a download'
     """
     name = os.fspath(path)
+    special = _special(name)
+    if special is not None:
+        return special
     try:
-        # O_NONBLOCK: a pipe without a writer must be named, not waited for.
+        # O_NONBLOCK: a pipe that takes the place of the file in this moment must not be waited for.
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise NotFoundError(f"{name}: there is no such file or folder", path=name) from None
+        raise _missing(name) from None
     try:
         status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            return FileKind("folder", "a folder")
         if not stat.S_ISREG(status.st_mode):
-            return FileKind("other", "a pipe, socket or device", advice="give a regular file")
+            return _not_regular(status.st_mode)
         head = os.pread(descriptor, HEAD_BYTES, 0)
         found = identify_bytes(head)
         if found.name != "other":
             return found
+        if status.st_size > len(head) and not head.strip(b"\x00"):
+            found = _nul_bytes(f"zero bytes in its first {len(head):,}")
         offset_bytes = 512
         while offset_bytes + len(_HDF5_SIGNATURE) <= status.st_size:
             if os.pread(descriptor, len(_HDF5_SIGNATURE), offset_bytes) == _HDF5_SIGNATURE:
@@ -160,21 +122,30 @@ def identify_bytes(head: bytes) -> FileKind:
     >>> identify_bytes(b"PAR1 and so on").described
     'a Parquet file'
     """
+    return _identify(head, _MOST_LAYERS)
+
+
+def _identify(head: bytes, layers: int) -> FileKind:
     if not head:
         return FileKind("empty", "an empty file")
     if head.startswith(_HDF5_SIGNATURE):
         return FileKind("hdf5", "an HDF5 file")
-    if _is_frame_header(head):
+    if is_frame_header(head):
         return FileKind("tfrecord", "a TFRecord file")
-    if head.startswith(b"\x1f\x8b"):
-        return _identify_compressed(head, "gzip")
-    if head[0] & 0x0F == 8 and len(head) >= 2 and int.from_bytes(head[:2], "big") % 31 == 0:
-        inside = _identify_compressed(head, "zlib")
-        if inside.name == "tfrecord":
+    if head.startswith(b"\x1f\x8b\x08"):
+        return _identify_compressed(head, "gzip", layers)
+    if head[0] & 0x8F == 8 and len(head) >= 2 and int.from_bytes(head[:2], "big") % 31 == 0:
+        if head[1] & 0x20 and not head[:8].endswith(b"\x00\x00\x00"):
+            return FileKind("other", "zlib-compressed data with a preset dictionary", advice=_UNPACK)
+        inside = _identify_compressed(head, "zlib", layers)
+        if inside.name == "tfrecord" or not inside.described.startswith("damaged"):
             return inside
-    for signature in _SIGNATURES:
-        if head.startswith(signature.magic, signature.offset_bytes):
-            return FileKind("other", signature.described, advice=signature.advice)
+    signature = find_signature(head)
+    if signature is not None:
+        return FileKind("other", signature.described, advice=signature.advice)
+    variant = find_variant(head)
+    if variant is not None:
+        return FileKind("other", variant[0], advice=variant[1])
     return _identify_without_magic(head)
 
 
@@ -205,78 +176,110 @@ def require_kind(path: str | os.PathLike[str], *names: KindName, found: FileKind
     raise FormatError(f"{os.fspath(path)}: expected {wanted}, found {kind.described}{advice}", path=path)
 
 
-def _is_frame_header(head: bytes) -> bool:
-    if len(head) < _FRAME_HEADER_BYTES:
-        return False
-    return masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
+def _special(name: str) -> FileKind | None:
+    # Looked at before it is opened: to open and close a pipe would disturb its writer.
+    try:
+        mode = os.stat(name).st_mode
+    except FileNotFoundError:
+        raise _missing(name) from None
+    return None if stat.S_ISREG(mode) else _not_regular(mode)
 
 
-def _identify_compressed(head: bytes, compression: Compression) -> FileKind:
+def _not_regular(mode: int) -> FileKind:
+    if stat.S_ISDIR(mode):
+        return FileKind("folder", "a folder")
+    described = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+    return FileKind("other", described, advice="give a regular file")
+
+
+def _missing(name: str) -> NotFoundError:
+    if not os.path.islink(name):
+        return NotFoundError(f"{name or 'an empty name'}: there is no such file or folder", path=name)
+    target = os.readlink(name)
+    annex = "; run `git annex get`" if "annex/objects/" in target else ""
+    return NotFoundError(f"{name}: the link leads to {target}, where there is nothing{annex}", path=name)
+
+
+def _identify_compressed(head: bytes, compression: Compression, layers: int) -> FileKind:
     inside = b""
     rest = head
+    ended = True
     # Members may be shorter than a header, and need not end where records do.
-    while rest and len(inside) < _FRAME_HEADER_BYTES:
+    while rest and len(inside) < HEADER_BYTES:
         stream = zlib.decompressobj(wbits=31 if compression == "gzip" else 15)
         try:
             inside += stream.decompress(rest, HEAD_BYTES)
         except zlib.error:
-            return FileKind("other", f"damaged {compression} data")
-        rest = stream.unused_data
-    if _is_frame_header(inside):
+            return FileKind("other", f"damaged {compression} data", advice=_FETCH)
+        rest, ended = stream.unused_data, stream.eof
+    if is_frame_header(inside):
         return FileKind("tfrecord", f"a {compression}-compressed TFRecord file", compression=compression)
-    if not inside:
-        # A gzip stream of nothing is how TensorFlow writes a compressed file without records.
-        return FileKind("tfrecord", f"an empty {compression}-compressed file", compression=compression)
+    if not inside and (ended or len(head) >= HEAD_BYTES):
+        # A gzip stream of nothing is how TensorFlow writes a compressed file without records; or the stream
+        # begins behind a long name or comment.
+        described = f"an empty {compression}-compressed file" if ended else f"a {compression}-compressed file"
+        return FileKind("tfrecord", described, compression=compression)
+    if len(inside) < HEADER_BYTES and not ended:
+        return FileKind("other", f"damaged {compression} data: it ends at its beginning", advice=_FETCH)
+    described = "still more compressed data" if layers == 0 else _identify(inside, layers - 1).described
+    return FileKind("other", f"{compression}-compressed data; inside is {described}", advice=_UNPACK)
+
+
+def _nul_bytes(described: str) -> FileKind:
     return FileKind(
         "other",
-        f"{compression}-compressed data; inside is {identify_bytes(inside).described}",
-        advice=_UNPACK,
+        f"{described}: a hole that a crash, a full disk or a network file system left",
+        advice="fetch or write the file again",
     )
 
 
 def _identify_without_magic(head: bytes) -> FileKind:
     if not head.strip(b"\x00"):
-        return FileKind(
-            "other",
-            "zero bytes only: a hole that a crash, a full disk or a network file system left",
-            advice="fetch or write the file again",
-        )
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
-    if start.startswith((b"<!doctype html", b"<html")):
-        return FileKind(
-            "other",
-            "an HTML page, perhaps a sign-in or error page saved by a download",
-            advice="fetch the file again",
-        )
-    if start.startswith(b"<?xml"):
-        return FileKind(
-            "other",
-            "an XML document, perhaps the error answer of an object store",
-            advice="fetch the file again",
-        )
-    if len(head) > 9 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < 1 << 32:
-        return FileKind("other", "a safetensors file")
+        return _nul_bytes("zero bytes only")
     text = _as_text(head)
-    if text is None:
+    if text is not None:
+        return _identify_text(text)
+    if _is_safetensors(head):
+        return FileKind("other", "a safetensors file", advice="read it with the safetensors library")
+    return FileKind(
+        "other",
+        "binary data whose first 12 bytes are not the checked length of a TFRecord and which has"
+        " no HDF5 signature",
+        advice="if it was one, its beginning is damaged",
+    )
+
+
+def _identify_text(text: str) -> FileKind:
+    start = text.lstrip()[:1024].lower()
+    if start.startswith(("<!doctype html", "<html", "<head", "<title", "<body")):
         return FileKind(
-            "other",
-            "binary data whose first 12 bytes are not the checked length of a TFRecord and which has"
-            " no HDF5 signature",
-            advice="if it was one, its beginning is damaged",
+            "other", "an HTML page, perhaps a sign-in or error page saved by a download", advice=_FETCH
         )
-    if start.startswith((b"{", b"[")):
+    if start.startswith(("<?xml", "<error>")):
+        code = re.search(r"<Code>\s*(\w{1,40})\s*</Code>", text)
+        what = f"the error answer {code[1]}" if code else "perhaps the error answer"
+        return FileKind("other", f"an XML document, {what} of an object store", advice=_FETCH)
+    if re.match(r'\{\s*"(error|errors|message|code|detail)"', start):
+        return FileKind("other", "JSON text, perhaps the error answer of a server", advice=_FETCH)
+    if start.startswith(("{", "[")):
         return FileKind("other", "JSON text")
     line = text.strip().splitlines()[0][:40] if text.strip() else ""
-    return FileKind("other", f"plain text that begins {line!r}")
+    return FileKind("other", f"plain text that begins {line!r}" if line else "blank text")
+
+
+def _is_safetensors(head: bytes) -> bool:
+    # The length of a JSON header, and that header: one byte of it could be the checksum of a damaged record.
+    length = int.from_bytes(head[:8], "little")
+    header = head[8 : 8 + length]
+    return 2 <= length < 1 << 32 and header.startswith((b'{"', b"{}")) and _as_text(header) is not None
 
 
 def _as_text(head: bytes) -> str | None:
-    """Return `head` as text if it is printable UTF-8, apart from a character cut at its end."""
-    for cut in range(4):
-        try:
-            text = head[: len(head) - cut].decode("utf-8")
-        except UnicodeDecodeError:
-            continue
-        printable = all(char.isprintable() or char in "\t\r\n\f" for char in text)
-        return text if text and printable else None
-    return None
+    """Return `head` as text if it is printable UTF-8 or UTF-16, apart from a character cut at its end."""
+    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError:
+        return None
+    printable = all(char.isprintable() or char in "\t\r\n\f" for char in text)
+    return text if text and printable else None

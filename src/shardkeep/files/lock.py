@@ -17,8 +17,9 @@ next holder.
 child's copy is closed right after the fork, so it neither holds the lock nor can release it; the
 parent unlocks explicitly, so a child between fork and exec cannot keep it either.
 
-**Network file systems.** Whether ``flock`` excludes other hosts depends on the mount. It is not
-probed yet; `FileLock._try` is the one place where a lock is taken, and so where a probe belongs.
+**Network file systems.** Whether ``flock`` excludes other hosts depends on the file system and its
+mount options. Where it does not, or nobody knows, a lock is refused rather than pretended;
+`shardkeep.files.lock_probe` decides, ``if_unsafe`` and ``SHARDKEEP_LOCKS=trust`` overrule it.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ import json
 import os
 import socket
 import time
+import warnings
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
-from shardkeep.errors import LockError, LockTimeoutError, NotFoundError
+from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError
+from shardkeep.files.lock_probe import lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.pending import durability_error
 
-__all__ = ["FileLock", "lock"]
+__all__ = ["FileLock", "IfUnsafe", "lock"]
+
+IfUnsafe = Literal["refuse", "warn", "trust"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
@@ -55,6 +60,11 @@ class FileLock:
         Several holders of a shared lock exclude exclusive ones, not each other.
     timeout_s : float or None
         How long to wait for others. 0 tries once, None waits for ever.
+    if_unsafe : {"refuse", "warn", "trust"}
+        What to do on a file system where ``flock`` does not exclude all who see the file, or may not:
+        raise `LockError`; warn (`RuntimeWarning`), and go on with what the lock is worth there, be it
+        nothing (`held` is False if even ``flock`` fails); or believe in it. ``SHARDKEEP_LOCKS=trust`` in
+        the environment turns each into "trust".
 
     Raises
     ------
@@ -62,7 +72,8 @@ class FileLock:
         Somebody holds it: `holder` and the message say which host, process and command, and
         since when. Also another object of the same process: a lock is not re-entrant.
     LockError
-        The file system refuses ``flock``.
+        The file system does not exclude others; the message says which, where it is mounted, why, and
+        what to do instead. Raised before anything is made. Also if it refuses ``flock``.
     NotFoundError
         There is no such folder.
     DurabilityError
@@ -88,12 +99,20 @@ class FileLock:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, shared: bool = False, timeout_s: float | None = 10.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        shared: bool = False,
+        timeout_s: float | None = 10.0,
+        if_unsafe: IfUnsafe = "refuse",
     ) -> None:
+        if if_unsafe not in ("refuse", "warn", "trust"):
+            raise PlanError(f'if_unsafe={if_unsafe!r} means nothing here: use "refuse", "warn" or "trust"')
         self.path = os.fspath(path)
         self.lock_path = self.path + ".lock"
         self.shared = shared
         self.timeout_s = timeout_s
+        self.if_unsafe: IfUnsafe = if_unsafe
         self._fd: int | None = None
 
     @property
@@ -105,22 +124,43 @@ class FileLock:
         """Take the lock; return this object."""
         if self._fd is not None:
             raise LockError(f"{self.lock_path!r} is held by this object already", path=self.path)
+        trusted = self.if_unsafe == "trust" or locks_are_trusted()
+        fault = None if trusted else self._fault()
+        if fault is not None:
+            self._unsafe(fault)
+        try:
+            fd = self._wait()
+        except LockTimeoutError:
+            raise
+        except LockError as error:
+            if self.if_unsafe != "warn":
+                raise
+            self._warn(str(error))
+            return self
+        self._fd = fd
+        _held.add(self)
+        self._sign(fd)
+        if not (trusted or fault or second_lock_is_refused(fd, self.lock_path)):
+            try:
+                self._unsafe("its flock lets two holders in at once: it answers yes and does nothing")
+            except LockError:
+                self.release()
+                raise
+        return self
+
+    def _wait(self) -> int:
         start = time.monotonic()
         pause_s = _FIRST_PAUSE_S
         while True:
             fd = self._try()
             if fd is not None:
-                break
+                return fd
             waited_s = time.monotonic() - start
             if self.timeout_s is not None and waited_s >= self.timeout_s:
                 raise self._timeout(waited_s)
             left_s = pause_s if self.timeout_s is None else max(self.timeout_s - waited_s, 0.0)
             time.sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        self._fd = fd
-        _held.add(self)
-        self._sign(fd)
-        return self
 
     def release(self) -> None:
         """Give the lock back; nothing happens if it is not held (as in a forked child)."""
@@ -153,6 +193,26 @@ class FileLock:
     def __repr__(self) -> str:
         kind = "shared" if self.shared else "exclusive"
         return f"<FileLock {self.lock_path!r} {kind}, {'held' if self.held else 'not held'}>"
+
+    def _fault(self) -> str | None:
+        try:
+            return lock_fault_of(os.path.dirname(self.lock_path) or ".")
+        except OSError:
+            return None  # `_try` has the error for it
+
+    def _unsafe(self, fault: str) -> None:
+        if self.if_unsafe == "warn":
+            self._warn(f"a lock on {self.path!r} may exclude nobody: {fault}")
+            return
+        message = (
+            f"a lock on {self.path!r} would only pretend: {fault}; put the file on another file system, give"
+            " every process a file of its own, or replace it as a whole; if locks do exclude here, or all"
+            " use this one mount, set SHARDKEEP_LOCKS=trust"
+        )
+        raise LockError(message, path=self.path)
+
+    def _warn(self, message: str) -> None:
+        warnings.warn(f"{message}; see that nobody else writes it", RuntimeWarning, stacklevel=4)
 
     def _try(self) -> int | None:
         try:
@@ -219,7 +279,13 @@ class FileLock:
         return error
 
 
-def lock(path: str | os.PathLike[str], *, shared: bool = False, timeout_s: float | None = 10.0) -> FileLock:
+def lock(
+    path: str | os.PathLike[str],
+    *,
+    shared: bool = False,
+    timeout_s: float | None = 10.0,
+    if_unsafe: IfUnsafe = "refuse",
+) -> FileLock:
     """Lock `path` for the body of a ``with``; see `FileLock` for all that holds.
 
     Examples
@@ -229,7 +295,7 @@ def lock(path: str | os.PathLike[str], *, shared: bool = False, timeout_s: float
     ...     held.held
     True
     """
-    return FileLock(path, shared=shared, timeout_s=timeout_s)
+    return FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe)
 
 
 def _has_name(fd: int, path: str) -> bool:

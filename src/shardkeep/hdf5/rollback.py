@@ -56,11 +56,11 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
     """
     folders = list_ranks(os.fspath(run_dir))
     for folder in folders.values():
-        with FileLock(writer_path(folder), timeout_s=0):
+        with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
             pass
     result = {}
     for rank, folder in folders.items():
-        with FileLock(writer_path(folder), timeout_s=0):
+        with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
             leftovers.remove_all(folder)
             result[rank] = remove_after(folder, step, durable=True)
     return result

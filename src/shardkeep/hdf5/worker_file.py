@@ -116,7 +116,9 @@ class WorkerFile:
         self._closed = False
         self._pid = os.getpid()
         _make_folders(self._folder, durable=durable)
-        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s).acquire()
+        # A rank has files of its own: the lock guards against a second process with the same rank, and where
+        # it excludes nobody (a cluster's file system of unknown kind) a warning is better than no results.
+        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
         try:
             leftovers.remove_all(self._folder)
             self._segment = Segment(self._folder, durable=durable)

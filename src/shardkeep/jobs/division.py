@@ -121,7 +121,7 @@ def divide(
     begin = time.perf_counter()
     sources = expand(paths)
     packing = written_compression(compression)
-    with FileLock(lock, timeout_s=0):
+    with FileLock(lock, timeout_s=0, if_unsafe="warn"):
         before = [_identity(path) for path in sources]
         found = _scan(sources)
         sizes = np.concatenate([np.diff(one.starts.astype(np.int64)) for one in found])

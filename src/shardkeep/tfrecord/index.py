@@ -13,6 +13,7 @@ from typing import overload
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError
+from shardkeep.files.kind import require_kind
 from shardkeep.files.paths import expand
 from shardkeep.tfrecord import index_store
 from shardkeep.tfrecord.index_fingerprint import OVERHEAD_BYTES, take
@@ -230,7 +231,10 @@ def _size_bytes(path: str) -> int:
         status = os.stat(path)
     except OSError:
         return 0  # the scan says what is wrong
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+    if not stat.S_ISREG(status.st_mode):
+        # Before anything opens it: a pipe without a writer would be waited for, and a device has no size.
+        require_kind(path, "tfrecord")
+    return status.st_size
 
 
 # -- one file -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, FormatError
+from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.kind import identify, require_kind
 
 __all__ = ["Starts", "frame_starts", "processors", "scan_in_parts"]
@@ -52,7 +52,7 @@ def frame_starts(
     names = [os.fspath(path) for path in paths]
     try:
         return _core.scan_frames(names, verify=verify, threads=threads or processors())
-    except CorruptRecordError as error:
+    except CorruptDataError as error:
         raise _explained(error) from None
 
 
@@ -91,13 +91,13 @@ def scan_in_parts(
             parts.append(part[1:])
             tick(int(part[-1]) - at)
             at, record = int(part[-1]), record + len(part) - 1
-    except CorruptRecordError as error:
+    except CorruptDataError as error:
         raise _explained(error) from None
     return np.concatenate(parts), len(parts) - 1
 
 
-def _explained(error: CorruptRecordError) -> Exception:
-    """Tell what a file is whose very first header is wrong; otherwise return the error itself."""
+def _explained(error: CorruptDataError) -> Exception:
+    """Tell what a file is whose very first header is wrong or cut; otherwise return the error itself."""
     if error.record != 0 or error.path is None:
         return error
     try:

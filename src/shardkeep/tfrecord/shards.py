@@ -119,7 +119,9 @@ class ShardWriter:
         self._next = self._filled_bytes = 0
         self._before: list[int] = []
         with contextlib.ExitStack() as stack:
-            stack.enter_context(FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0))
+            stack.enter_context(
+                FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0, if_unsafe="warn")
+            )
             stack.callback(self._drop)
             self._files = stack.enter_context(FileSet(exists=exists))
             self._numbers = [self._files.add(path) for path in self.paths or [first]]

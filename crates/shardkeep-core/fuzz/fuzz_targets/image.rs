@@ -1,0 +1,54 @@
+//! PNG and JPEG. Checksums of PNG chunks are put right first, so that the fuzzer reaches what lies behind them.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use shardkeep_core::image::{Decoder, Format, Pixels, header};
+
+/// More pixels than this cost the fuzzer time and memory and show nothing new.
+const MOST_PIXELS: usize = 1 << 22;
+
+fn repair(bytes: &mut [u8]) {
+    let mut at = 8_usize;
+    while let Some(head) = bytes.get(at..at + 4) {
+        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let Some(covered) = bytes.get(at + 4..at.saturating_add(8).saturating_add(length)) else { return };
+        let sum = crc32fast::hash(covered).to_be_bytes();
+        let Some(slot) = bytes.get_mut(at + 8 + length..at + 12 + length) else { return };
+        slot.copy_from_slice(&sum);
+        at += 12 + length;
+    }
+}
+
+fuzz_target!(init: {
+    // zune-jpeg may panic; the fence in `jpeg` turns that into an error. libFuzzer's hook would abort.
+    std::panic::set_hook(Box::new(|info| {
+        if !info.location().is_some_and(|place| place.file().contains("zune")) {
+            eprintln!("{info}");
+            std::process::abort();
+        }
+    }));
+}, |data: &[u8]| {
+    let mut bytes = data.to_vec();
+    if bytes.starts_with(b"\x89PNG") {
+        repair(&mut bytes);
+    }
+    let Ok(head) = header(&bytes) else { return };
+    if head.width.saturating_mul(head.height) > MOST_PIXELS {
+        return;
+    }
+    let mut decoder = Decoder::default();
+    // Four channels of a CMYK JPEG come out wrong: tests/procs/test_hostile_files.py waits for it.
+    let most = if head.format == Format::Jpeg { 3 } else { 4 };
+    for channels in [1, 3, 4].into_iter().filter(|channels| *channels <= most) {
+        let mut out = vec![0; head.width * head.height * channels];
+        let first = decoder.decode(&bytes, head, (head.height, head.width, channels), Pixels::U8(&mut out));
+        // Where a JPEG ends early with an end marker, its last rows are not written.
+        let mut again = vec![u8::from(head.format == Format::Png); out.len()];
+        let second = decoder.decode(&bytes, head, (head.height, head.width, channels), Pixels::U8(&mut again));
+        assert_eq!(first.is_ok(), second.is_ok(), "{channels} channels: a decoder that was used before says something else");
+        assert!(first.is_err() || out == again, "{channels} channels: a decoder that was used before, or the slot's old content, gives other pixels");
+    }
+    let mut small = vec![0.0; 5 * 7 * 3];
+    let _ = decoder.decode(&bytes, head, (5, 7, 3), Pixels::F32(&mut small));
+    assert!(small.iter().all(|value| (0.0..=1.0).contains(value)));
+});

@@ -1,0 +1,155 @@
+r"""Which file system a folder is on: ``/proc/self/mountinfo``, read as proc(5) describes it.
+
+A line of it, with the fields that matter here marked::
+
+    36 35 98:0 /sub /mnt/data rw,noatime master:1 - nfs4 server:/data rw,vers=4.2
+    id              point     options               kind source       options
+
+Spaces, tabs, newlines and backslashes in names are written as ``\040`` and the like. A mount can hide
+another one on the same point, or be seen from another root, so a folder is matched by the mount id that
+the kernel gives for it (``/proc/self/fdinfo``); by the longest mount point only where that fails.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Mount", "mount_at", "mount_of", "parse_mountinfo"]
+
+_MOUNTINFO = "/proc/self/mountinfo"
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_MOUNT_ID = re.compile(rb"^mnt_id:\s*(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mounted file system.
+
+    Parameters
+    ----------
+    number : int
+        The kernel's id of the mount.
+    point : str
+        Where it is mounted, seen from the root of this process.
+    kind : str
+        The type, as in "ext4", "nfs4", "fuse.sshfs".
+    source : str
+        What is mounted: a device, ``server:/path``, or whatever the file system says.
+    options : tuple of str
+        Those of the mount, then those of the file system: "rw", "local_lock=none", …
+    """
+
+    number: int
+    point: str
+    kind: str
+    source: str
+    options: tuple[str, ...]
+
+    def option(self, name: str) -> str | None:
+        """Return the value of ``name=value``, "" for a bare ``name``, None if it is not there.
+
+        Examples
+        --------
+        >>> mount = Mount(1, "/data", "nfs4", "host:/data", ("rw", "local_lock=flock"))
+        >>> mount.option("local_lock"), mount.option("rw"), mount.option("nolock")
+        ('flock', '', None)
+        """
+        for option in reversed(self.options):
+            found, _, value = option.partition("=")
+            if found == name:
+                return value
+        return None
+
+
+def parse_mountinfo(text: str) -> list[Mount]:
+    r"""Return the mounts that `text` lists, in its order; lines of another shape are passed over.
+
+    Examples
+    --------
+    >>> line = r"36 27 0:45 / /mnt/my\040data rw,relatime shared:7 - fuse.sshfs host:/x rw,user_id=0"
+    >>> mount, = parse_mountinfo(line)
+    >>> mount.point, mount.kind, mount.source
+    ('/mnt/my data', 'fuse.sshfs', 'host:/x')
+    """
+    mounts = []
+    for line in text.split("\n"):
+        # A single space separates the fields; a source may be empty, so there can be two in a row.
+        fields = line.split(" ")
+        try:
+            dash = fields.index("-", 6)
+            number, point, options = int(fields[0]), fields[4], fields[5]
+            kind, source, more = fields[dash + 1 : dash + 4]
+        except ValueError:
+            continue
+        mounts.append(
+            Mount(number, _plain(point), kind, _plain(source), (*options.split(","), *more.split(",")))
+        )
+    return mounts
+
+
+def mount_at(path: str, mounts: Sequence[Mount]) -> Mount | None:
+    """Return the mount with the longest point above `path`; the last of several on one point.
+
+    Parameters
+    ----------
+    path : str
+        Absolute, without symbolic links.
+    mounts : sequence of Mount
+        In the order of the kernel.
+
+    Examples
+    --------
+    >>> root, data = (Mount(n, p, "ext4", "/dev/sda", ()) for n, p in enumerate(["/", "/data"]))
+    >>> mount_at("/data/run/a.h5", [root, data]) is data, mount_at("/database", [root, data]) is root
+    (True, True)
+    """
+    best: Mount | None = None
+    for mount in mounts:
+        above = mount.point.rstrip("/")
+        if (path == above or path.startswith(above + "/")) and (
+            best is None or len(mount.point) >= len(best.point)
+        ):
+            best = mount
+    return best
+
+
+def mount_of(folder: str) -> Mount | None:
+    """Return the mount that `folder` is on; None where the system does not tell (macOS).
+
+    Parameters
+    ----------
+    folder : str
+        An existing folder.
+    """
+    try:
+        with open(_MOUNTINFO, encoding="utf-8", errors="surrogateescape") as file:
+            mounts = parse_mountinfo(file.read())
+    except OSError:
+        return None
+    number = _mount_number(folder)
+    for mount in mounts:
+        if mount.number == number:
+            return mount
+    return mount_at(os.path.realpath(folder), mounts)
+
+
+def _mount_number(folder: str) -> int | None:
+    try:
+        # The dot makes an automounter mount; opening the mount point alone would show autofs.
+        inside = os.path.join(folder, ".")
+        fd = os.open(inside, getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+                found = _MOUNT_ID.search(file.read())
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    return None if found is None else int(found[1])
+
+
+def _plain(name: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), name)

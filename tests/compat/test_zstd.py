@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError, TruncatedFileError
+from shardkeep.jobs import cat, info
 from shardkeep.tfrecord import Reader, Writer, build_index
 
 FILE = Path(__file__).parent / "data" / "records.tfrecord.zst"
@@ -20,6 +21,11 @@ def test_it_is_read() -> None:
     assert list(reader) == RECORDS
     assert len(reader) == 60
     assert list(Reader(FILE, compression="zstd")) == RECORDS
+
+
+def test_commands_look_into_it() -> None:
+    assert info(FILE).to_dict()["compression"] == "zstd"
+    assert len(list(cat(FILE))) == 60
 
 
 def test_every_cut_is_truncation(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ pub enum Kind {
     Budget,
     /// The built-in `OSError` subclass of `errno`
     Os,
+    /// The built-in `MemoryError`
+    Memory,
     /// `InternalError`
     Internal,
 }
@@ -44,6 +46,12 @@ pub struct Error {
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), path: None, record: None, offset_bytes: None, errno: None }
+    }
+
+    /// A buffer of so many bytes cannot be had.
+    #[cold]
+    pub fn memory(bytes: usize) -> Self {
+        Self::new(Kind::Memory, format!("no memory for {bytes} more bytes"))
     }
 
     pub fn internal(message: impl Into<String>) -> Self {
@@ -102,3 +110,15 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// Make `buf` exactly `length` bytes long, of any content.
+///
+/// # Errors
+/// The memory cannot be had; a `Vec` by itself would end the process.
+pub(crate) fn try_resize(buf: &mut Vec<u8>, length: usize) -> Result<()> {
+    if let Some(more) = length.checked_sub(buf.len()) {
+        buf.try_reserve_exact(more).map_err(|_| Error::memory(more))?;
+    }
+    buf.resize(length, 0);
+    Ok(())
+}

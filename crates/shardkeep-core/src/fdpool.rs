@@ -436,8 +436,16 @@ fn take_if_unpinned(file: &Inner) -> Option<RawFd> {
 
 fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
     let stat = syscalls::status(fd).map_err(|e| Error::os(&e, "look at the file", &file.path))?;
-    if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
-        return Err(Error::new(Kind::Format, "a folder, not a file; name the files in it").at(&file.path));
+    match stat.st_mode & libc::S_IFMT {
+        libc::S_IFREG => {}
+        libc::S_IFDIR => {
+            let what = "a folder, not a file; name the files in it";
+            return Err(Error::new(Kind::Format, what).at(&file.path));
+        }
+        _ => {
+            let what = "a pipe, socket or device, not a file that can be read by offset";
+            return Err(Error::new(Kind::Format, what).at(&file.path));
+        }
     }
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     // the widths differ between platforms

@@ -40,8 +40,11 @@ impl Compression {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
             // Deflate with a window of up to 32 KiB, no preset dictionary, a header check that adds up.
-            [cmf, flg, ..]
-                if cmf & 0x0f == 8
+            // The third byte to the eighth of a record's length are mostly zero, those of a stream never are: what
+            // looks like a stream with them may be a record whose header is damaged.
+            [cmf, flg, rest @ ..]
+                if rest.iter().take(6).any(|byte| *byte != 0)
+                    && cmf & 0x0f == 8
                     && cmf >> 4 <= 7
                     && flg & 0x20 == 0
                     && (u16::from(*cmf) * 256 + u16::from(*flg)).is_multiple_of(31) =>

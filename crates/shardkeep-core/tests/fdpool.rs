@@ -86,4 +86,5 @@ fn a_missing_file_and_a_folder_are_named() {
     let _turn = TURN.lock().unwrap();
     assert_eq!(VirtualFile::new("/nowhere/at/all").lease().unwrap_err().kind, Kind::NotFound);
     assert_eq!(VirtualFile::new("/tmp").lease().unwrap_err().kind, Kind::Format);
+    assert_eq!(VirtualFile::new("/dev/zero").lease().unwrap_err().kind, Kind::Format);
 }

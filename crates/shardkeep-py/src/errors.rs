@@ -1,6 +1,6 @@
 //! Errors of the core as the classes of `shardkeep.errors`.
 
-use pyo3::exceptions::PyOSError;
+use pyo3::exceptions::{PyMemoryError, PyOSError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use shardkeep_core::error::{Error, Kind};
@@ -21,6 +21,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Kind::NotFound => "NotFoundError",
         Kind::Budget => "BudgetError",
         Kind::Internal => "InternalError",
+        Kind::Memory => return Ok(PyMemoryError::new_err(error.to_string())),
         Kind::Os => {
             return Ok(PyOSError::new_err((error.errno, error.message.clone(), error.path.clone())));
         }

@@ -90,7 +90,8 @@ impl RecordIterator {
             py.detach(|| self.stream.fill()).map_err(raise)?;
         }
         let record = self.stream.next_record().map_err(raise)?;
-        Ok(record.map(|record| PyBytes::new(py, record)))
+        // `PyBytes::new` would panic where the memory cannot be had.
+        record.map(|record| owned(py, record)).transpose()
     }
 }
 
@@ -161,12 +162,19 @@ impl RecordFile {
                 if let [from, to] = pair
                     && let Some(payload) = values.get(*from as usize..*to as usize)
                 {
-                    out.append(PyBytes::new(py, payload))?;
+                    out.append(owned(py, payload)?)?;
                 }
             }
         }
         Ok(out)
     }
+}
+
+fn owned<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |room| {
+        room.copy_from_slice(bytes);
+        Ok(())
+    })
 }
 
 #[pyfunction]

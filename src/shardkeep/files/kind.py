@@ -16,16 +16,18 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-from shardkeep.errors import FormatError, NotFoundError
+from shardkeep import _core
+from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.frame_variants import HEADER_BYTES, find_variant, is_frame_header
 from shardkeep.files.signatures import find_signature
 
 __all__ = ["FileKind", "identify", "identify_bytes", "require_kind"]
 
 KindName = Literal["tfrecord", "hdf5", "folder", "empty", "other"]
-Compression = Literal["gzip", "zlib"]
+Compression = Literal["gzip", "zlib", "zstd"]
 
 HEAD_BYTES = 4096
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -100,6 +102,8 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
         found = identify_bytes(head)
         if found.name != "other":
             return found
+        if head.startswith(_ZSTD_MAGIC) and _holds_records(name):
+            return FileKind("tfrecord", "a zstd-compressed TFRecord file", compression="zstd")
         if status.st_size > len(head) and not head.strip(b"\x00"):
             found = _nul_bytes(f"zero bytes in its first {len(head):,}")
         offset_bytes = 512
@@ -112,6 +116,15 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
         return found
     finally:
         os.close(descriptor)
+
+
+def _holds_records(name: str) -> bool:
+    # Python has no zstd before 3.14: the native reader looks at the first record.
+    try:
+        next(_core.RecordIterator(name, compression="zstd", verify=False), None)
+    except (ShardkeepError, OSError):
+        return False
+    return True
 
 
 def identify_bytes(head: bytes) -> FileKind:

@@ -24,27 +24,7 @@ from tests.odd_files import FRAME_BYTES, RECORDS, OddFile, frame, odd_files
 CASES = odd_files()
 MAKER = Path(__file__).resolve().parents[4] / "shared/tools/make_odd_records.py"
 
-# What is still wrong, and why; each must fail, so that the line goes away with the fault.
-_SNIFF = "core: a length that looks like a zlib header makes a damaged plain file a zlib stream"
-_TRAILER = "core: what was inflated in the call that meets a damaged trailer is thrown away"
-KNOWN = {
-    "damaged_length_7801": _SNIFF,
-    "damaged_length_6805": _SNIFF,
-    "gzip_bad_crc": _TRAILER,
-    "gzip_bad_size": _TRAILER,
-    "zlib_bad_adler": _TRAILER,
-    "gzip_bit_flip_in_a_record": _TRAILER,
-}
-
-
-def every(*, known: dict[str, str] | None = None) -> pytest.MarkDecorator:
-    known = KNOWN if known is None else known
-
-    def param(case: OddFile) -> object:
-        marks = [pytest.mark.xfail(reason=known[case.name], strict=True)] if case.name in known else []
-        return pytest.param(case, id=case.name, marks=marks)
-
-    return pytest.mark.parametrize("case", [param(case) for case in CASES])
+every = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 
 
 def write(folder: Path, case: OddFile) -> Path:
@@ -92,7 +72,7 @@ def test_the_cases_are_many_and_differ() -> None:
     assert all(case.story for case in CASES)
 
 
-@every()
+@every
 def test_iteration(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     got, error = read(path)
@@ -100,7 +80,7 @@ def test_iteration(case: OddFile, tmp_path: Path) -> None:
     check_error(error, case, path)
 
 
-@every(known={})
+@every
 def test_without_verification_nothing_worse_happens(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     try:
@@ -111,7 +91,7 @@ def test_without_verification_nothing_worse_happens(case: OddFile, tmp_path: Pat
     assert error is None or (str(error).isprintable() and error.__cause__ is None)
 
 
-@every(known={})
+@every
 def test_the_index_says_what_iteration_says(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     if is_packed(case):
@@ -129,7 +109,7 @@ def test_the_index_says_what_iteration_says(case: OddFile, tmp_path: Path) -> No
         assert index.lengths.tolist() == list(map(len, case.delivered))
 
 
-@every(known={})
+@every
 def test_random_access_gives_the_right_bytes_or_an_error(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     try:
@@ -157,7 +137,7 @@ def test_random_access_gives_the_right_bytes_or_an_error(case: OddFile, tmp_path
         assert failed
 
 
-@every(known={})
+@every
 def test_the_loader(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     got: list[bytes] = []
@@ -174,7 +154,7 @@ def test_the_loader(case: OddFile, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "cat"])
-@every(known={})
+@every
 def test_the_command(case: OddFile, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, case)
     code = run([command, str(path)])

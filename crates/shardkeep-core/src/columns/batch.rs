@@ -71,7 +71,8 @@ impl From<RowError> for Error {
             RowErrorKind::Missing | RowErrorKind::WrongDType | RowErrorKind::WrongShape => {
                 error::Kind::Schema
             }
-            RowErrorKind::Slot | RowErrorKind::Memory => error::Kind::Internal,
+            RowErrorKind::Slot => error::Kind::Internal,
+            RowErrorKind::Memory => error::Kind::Memory,
         };
         match &row.feature {
             Some(feature) => Self::new(kind, format!("feature {feature:?}: {}", row.message)),

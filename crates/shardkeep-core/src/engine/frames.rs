@@ -6,7 +6,7 @@
 use std::io::IoSliceMut;
 
 use super::dataset::{Dataset, Place};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, try_resize};
 use crate::framing::{self, FOOTER_BYTES, HEADER_BYTES};
 
 /// An error, and which of the given rows it is about.
@@ -24,7 +24,8 @@ pub(super) fn read<'a>(
     out: &'a mut Vec<u8>,
 ) -> AtRow<Vec<&'a [u8]>> {
     let bytes: u64 = places.iter().map(|place| place.end - place.start).sum();
-    out.resize(usize::try_from(bytes).map_err(|_| (0, too_large()))?, 0);
+    let bytes = usize::try_from(bytes).map_err(|_| (0, too_large()))?;
+    try_resize(out, bytes).map_err(|e| (0, e))?;
     let mut room = out.as_mut_slice();
     for (row, run) in runs(places) {
         let (buf, rest) =

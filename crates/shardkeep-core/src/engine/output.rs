@@ -91,7 +91,7 @@ impl Records {
         offsets.resize(rows + 1, total);
         let bytes =
             usize::try_from(total).map_err(|_| Error::internal("a batch larger than the address space"))?;
-        let mut values = recycler.lend(bytes);
+        let mut values = recycler.lend(bytes)?;
         let base = values.as_mut_ptr();
         Ok(Self { values, base, offsets })
     }

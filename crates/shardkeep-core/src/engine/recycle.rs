@@ -7,6 +7,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::error::{Result, try_resize};
+
 /// Buffers kept at most: what is lent out does not count.
 const KEPT: usize = 4;
 
@@ -25,16 +27,17 @@ pub struct Recycled {
 
 impl Recycler {
     /// A buffer of `length` bytes of any content.
-    pub(super) fn lend(self: &Arc<Self>, length: usize) -> Recycled {
+    ///
+    /// # Errors
+    /// The memory cannot be had.
+    pub(super) fn lend(self: &Arc<Self>, length: usize) -> Result<Recycled> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bytes = kept.unwrap_or_default();
         if bytes.capacity() < length || bytes.capacity() / 4 > length {
-            // A new one comes zeroed from the kernel; growing would copy what nobody needs.
-            bytes = vec![0; length];
-        } else {
-            bytes.resize(length, 0);
+            bytes = Vec::new(); // growing would copy what nobody needs
         }
-        Recycled { bytes, home: Arc::downgrade(self) }
+        try_resize(&mut bytes, length)?;
+        Ok(Recycled { bytes, home: Arc::downgrade(self) })
     }
 }
 
@@ -70,27 +73,27 @@ mod tests {
     #[test]
     fn a_buffer_comes_home_and_is_lent_again() {
         let recycler = Arc::new(Recycler::default());
-        let first = recycler.lend(1000);
+        let first = recycler.lend(1000).unwrap();
         let address = first.as_ptr();
         drop(first);
-        let second = recycler.lend(900);
+        let second = recycler.lend(900).unwrap();
         assert_eq!((second.as_ptr(), second.len()), (address, 900));
-        assert_ne!(recycler.lend(900).as_ptr(), address, "it is lent to one at a time");
+        assert_ne!(recycler.lend(900).unwrap().as_ptr(), address, "it is lent to one at a time");
     }
 
     #[test]
     fn it_grows_and_does_not_keep_giants() {
         let recycler = Arc::new(Recycler::default());
-        drop(recycler.lend(10));
-        assert_eq!(recycler.lend(5000).len(), 5000);
-        drop(recycler.lend(1 << 20));
-        assert!(recycler.lend(100).bytes.capacity() < 1 << 20);
+        drop(recycler.lend(10).unwrap());
+        assert_eq!(recycler.lend(5000).unwrap().len(), 5000);
+        drop(recycler.lend(1 << 20).unwrap());
+        assert!(recycler.lend(100).unwrap().bytes.capacity() < 1 << 20);
     }
 
     #[test]
     fn it_outlives_its_home() {
         let recycler = Arc::new(Recycler::default());
-        let lent = recycler.lend(10);
+        let lent = recycler.lend(10).unwrap();
         drop(recycler);
         assert_eq!(lent.len(), 10);
     }

@@ -6,12 +6,13 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+/// A pipe is not waited for (`O_NONBLOCK`, which does nothing to a regular file); the caller looks at what it got.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     let name = CString::new(path.as_os_str().as_bytes())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path with a NUL byte"))?;
     loop {
         // SAFETY: `name` is a NUL-terminated string that outlives the call.
-        let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) };
         if fd >= 0 {
             return Ok(fd);
         }

@@ -79,10 +79,18 @@ fn frame(bytes: &[u8]) -> Result<(Header, &[u8]), ImageError> {
 
 /// Decodes a JPEG into `out`, which is `height * width * channels` long.
 pub fn decode(bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), ImageError> {
+    if channels == 4 {
+        // The decoder would leave the fourth channel out for CMYK: it is added here for all of them.
+        let pixels = out.len() / 4;
+        decode(bytes, 3, out.get_mut(..pixels * 3).unwrap_or_default())?;
+        widen(out);
+        return Ok(());
+    }
+    // Damage can leave rows out, and `out` may hold the image before.
+    out.fill(0);
     let space = match channels {
         1 => ColorSpace::Luma,
         3 => ColorSpace::RGB,
-        4 => ColorSpace::RGBA,
         _ => {
             return Err(ImageError(format!("a JPEG cannot be decoded into {channels} channels")));
         }
@@ -112,6 +120,17 @@ pub fn decode(bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), Image
         decoder.decode_into(out).map_err(|error| ImageError(one_line(&error.to_string())))
     });
     catch_unwind(run).unwrap_or_else(|_| Err(ImageError::new("the JPEG decoder gave up on damaged data")))
+}
+
+/// RGB in the first three quarters of `out` to opaque RGBA in all of it, from the end so that nothing is overwritten
+/// before it is read.
+fn widen(out: &mut [u8]) {
+    for pixel in (0..out.len() / 4).rev() {
+        let Some(&[r, g, b]) = out.get(pixel * 3..).and_then(<[u8]>::first_chunk) else { continue };
+        if let Some(rgba) = out.get_mut(pixel * 4..).and_then(<[u8]>::first_chunk_mut::<4>) {
+            *rgba = [r, g, b, 255];
+        }
+    }
 }
 
 fn one_line(message: &str) -> String {

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, try_resize};
 use crate::fdpool::VirtualFile;
 
 /// A source that is read once from its beginning.
@@ -56,7 +56,7 @@ impl Input {
     /// Append up to `step` bytes to `out`; 0 is the end.
     pub(super) fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         let before = out.len();
-        out.resize(before + step, 0);
+        try_resize(out, before + step)?;
         let got = match out.get_mut(before..) {
             Some(room) => self.read(room),
             None => Ok(0),

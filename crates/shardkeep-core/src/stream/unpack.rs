@@ -17,7 +17,14 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// A decompressor over its input.
 #[derive(Debug)]
-pub(super) enum Unpack {
+pub(super) struct Unpack {
+    method: Method,
+    /// What was wrong behind the bytes that were given out last.
+    failed: Option<Error>,
+}
+
+#[derive(Debug)]
+enum Method {
     Deflate(Box<Deflate>),
     Zstd(Box<Zstd>),
 }
@@ -26,33 +33,49 @@ impl Unpack {
     /// `head` are bytes that were read from `input` already.
     pub(super) fn new(input: Input, head: Vec<u8>, kind: Compression) -> Self {
         let packed = Packed { input, bytes: head, used: 0 };
-        match kind {
-            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(packed))),
+        let method = match kind {
+            Compression::Zstd => Method::Zstd(Box::new(Zstd::new(packed))),
             _ => {
-                Self::Deflate(Box::new(Deflate { packed, kind, state: Deflate::fresh(kind), inside: false }))
+                let state = Deflate::fresh(kind);
+                Method::Deflate(Box::new(Deflate { packed, kind, state, inside: false }))
             }
-        }
+        };
+        Self { method, failed: None }
     }
 
     pub(super) fn kind(&self) -> Compression {
-        match self {
-            Self::Deflate(deflate) => deflate.kind,
-            Self::Zstd(_) => Compression::Zstd,
+        match &self.method {
+            Method::Deflate(deflate) => deflate.kind,
+            Method::Zstd(_) => Compression::Zstd,
         }
     }
 
     pub(super) fn input(&self) -> &Input {
-        match self {
-            Self::Deflate(deflate) => &deflate.packed.input,
-            Self::Zstd(zstd) => &zstd.packed.input,
+        match &self.method {
+            Method::Deflate(deflate) => &deflate.packed.input,
+            Method::Zstd(zstd) => &zstd.packed.input,
         }
     }
 
     /// Append some bytes to `out`, about `step` of them; 0 is the end.
+    ///
+    /// What was unpacked before damage is given out first: a wrong checksum at the end says nothing about
+    /// records whose own checksums are right.
     pub(super) fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
-        match self {
-            Self::Deflate(deflate) => deflate.read_into(out, step),
-            Self::Zstd(zstd) => zstd.read_into(out, step),
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
+        let before = out.len();
+        let done = match &mut self.method {
+            Method::Deflate(deflate) => deflate.read_into(out, step),
+            Method::Zstd(zstd) => zstd.read_into(out, step),
+        };
+        match done {
+            Err(e) if out.len() > before => {
+                self.failed = Some(e);
+                Ok(out.len() - before)
+            }
+            other => other,
         }
     }
 }
@@ -119,7 +142,7 @@ impl Deflate {
                 self.state = Self::fresh(self.kind);
                 self.inside = true;
             }
-            out.reserve_exact(step);
+            out.try_reserve_exact(step).map_err(|_| Error::memory(step))?;
             let (read, written) = (self.state.total_in(), self.state.total_out());
             let status = self.state.decompress_vec(packed, out, FlushDecompress::None);
             let stuck = self.state.total_in() == read && self.state.total_out() == written;
@@ -167,11 +190,11 @@ impl Zstd {
             let mut source = Source { packed: &mut self.packed, failed: None, ended: false };
             let decoded = self.decoder.decode_blocks(&mut source, BlockDecodingStrategy::UptoBytes(step));
             let (failed, ended) = (source.failed, source.ended);
+            // Writing into a Vec cannot fail.
+            let _ = self.decoder.collect_to_writer(&mut *out);
             if let Err(e) = decoded {
                 return Err(failed.unwrap_or_else(|| self.broken(&e, ended)));
             }
-            // Writing into a Vec cannot fail.
-            let _ = self.decoder.collect_to_writer(&mut *out);
             if self.decoder.is_finished() && self.decoder.can_collect() == 0 {
                 let stored = self.decoder.get_checksum_from_data();
                 if stored.is_some() && stored != self.decoder.get_calculated_checksum() {

@@ -82,15 +82,18 @@ impl Engine {
 /// Keeps a buffer on loan for as long as an array shows it.
 #[pyclass(frozen)]
 struct Loan {
-    bytes: Recycled,
+    _bytes: Recycled,
 }
 
-fn lent(py: Python<'_>, bytes: Recycled) -> PyResult<Bound<'_, PyArray1<u8>>> {
-    let loan = Bound::new(py, Loan { bytes })?;
-    let view = ArrayView1::from(&loan.get().bytes[..]);
-    // SAFETY: the array keeps `loan` alive, whose buffer neither moves nor is looked at by anybody else: nothing but
-    // this function sees a `Loan`.
-    Ok(unsafe { PyArray1::borrow_from_array(&view, loan.clone().into_any()) })
+fn lent(py: Python<'_>, mut bytes: Recycled) -> PyResult<Bound<'_, PyArray1<u8>>> {
+    let (base, length) = (bytes.as_mut_ptr(), bytes.len());
+    let loan = Bound::new(py, Loan { _bytes: bytes })?;
+    // SAFETY: the array keeps `loan` alive, and with it the buffer, which does not move with its owner. Nobody looks
+    // at it through the loan, so the array is its only user and may write.
+    Ok(unsafe {
+        let view = ArrayView1::from_shape_ptr(length, base);
+        PyArray1::borrow_from_array(&view, loan.into_any())
+    })
 }
 
 fn batch(py: Python<'_>, batch: Batch, bytes_as: columns::BytesAs) -> PyResult<Bound<'_, PyDict>> {

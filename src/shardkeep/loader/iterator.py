@@ -43,25 +43,27 @@ class BatchIterator(Iterator[Batch]):
         loader = self._loader
         if loader.turn != self._turn:
             raise PlanError("this iterator is over: its loader was iterated or given a state since")
+        try:
+            return self._next()
+        except BaseException as error:
+            # A signal handler may have raised anywhere: what was read ahead is given up, and the next call
+            # begins at the loader's place, which changes in one assignment.
+            self._engine = None
+            if isinstance(error, CorruptRecordError):
+                raise explained(error) from None
+            raise
+
+    def _next(self) -> Batch:
+        loader = self._loader
         if self._engine is None or self._engine.is_foreign:
             self._start()
         engine = self._engine
         assert engine is not None
         self._supply(engine)
         if not self._ahead:
-            self._engine = None
             loader.finish_epochs(self._last_epoch)
             raise StopIteration
-        try:
-            raw = engine.take()
-        except CorruptRecordError as error:
-            self._engine = None
-            raise explained(error) from None
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            self._engine = None
-            raise
+        raw = engine.take()
         assert raw is not None
         epoch, start, step = self._ahead.popleft()
         self._supply(engine)
@@ -113,8 +115,10 @@ class BatchIterator(Iterator[Batch]):
 # Not a method: a generator that held the iterator would keep its threads alive after the last reference.
 def _remaining(loader: Loader, last_epoch: int) -> Iterator[tuple[int, int, Step]]:
     """Yield (epoch, where the run took it up, step) for all that is left of the run."""
-    epoch, start = loader.epoch, loader.position
+    place = loader.place()
+    epoch = place.epoch
+    start, made = place.taken_up
     while epoch < last_epoch:
-        for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank):
+        for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank, made=made):
             yield epoch, start, step
-        epoch, start = epoch + 1, 0
+        epoch, start, made = epoch + 1, 0, 0

@@ -13,11 +13,12 @@ from shardkeep.files.paths import PathsLike, expand
 from shardkeep.loader.batches import check_names
 from shardkeep.loader.dataset import Shards, open_shards
 from shardkeep.loader.iterator import BatchIterator
+from shardkeep.loader.place import Place
 from shardkeep.loader.state import make_state, read_state
 from shardkeep.plan import EpochPlan, epoch_order
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.order import EpochOrder
-from shardkeep.plan.receipt import Receipt, SegmentLog
+from shardkeep.plan.receipt import Receipt
 from shardkeep.tfrecord.features import Feature, describe
 from shardkeep.world import World
 
@@ -155,14 +156,22 @@ class Loader:
         self._paths = expand(paths)
         self._shards: Shards | None = open_shards(self._paths)
         self._fingerprint = self._shards.identity.fingerprint
-        self.epoch = 0
-        self.position = 0
         self.turn = 0
-        self._counting: tuple[int, int] | None = None
+        self._place = Place()
         # Orders, seeds and remainders that do not exist are refused here, not at the first batch.
         self.order(0)
         self.plan(0)
-        self._begin_receipt()
+        self._begin_receipt(self._place)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the last batch that was handed out; after a run, that of the next."""
+        return self._place.epoch
+
+    @property
+    def position(self) -> int:
+        """Records of the epoch that all ranks together have delivered."""
+        return self._place.position
 
     # -- iterating --------------------------------------------------------------------------------------
 
@@ -172,6 +181,8 @@ class Loader:
         Ends any earlier iterator of this loader.
         """
         self.turn += 1
+        if self.epochs is None and not self.plan(0).steps:
+            raise PlanError("epochs=None would never end: there is no step in an epoch of these records")
         last_epoch = MAX_EPOCH if self.epochs is None else self._last_epoch(self.epochs)
         return BatchIterator(self, self.turn, last_epoch)
 
@@ -180,7 +191,8 @@ class Loader:
         if self.epochs is None:
             raise PlanError("a loader with epochs=None has no length")
         whole = self._last_epoch(self.epochs) - self.epoch - 1
-        return self.plan(self.position).steps + whole * self.plan(0).steps
+        start, made = self._place.taken_up
+        return self.plan(start).steps - made + whole * self.plan(0).steps
 
     # -- state ------------------------------------------------------------------------------------------
 
@@ -206,9 +218,9 @@ class Loader:
         PlanError
             The state is of another data set, shuffle or seed; the message says which.
         """
-        self.epoch, self.position = read_state(state, basis=self._basis())
+        epoch, position = read_state(state, basis=self._basis())
         self.turn += 1
-        self._begin_receipt()
+        self._begin_receipt(Place(epoch, position))
 
     def receipt(self) -> dict[str, Any]:
         """Return what this rank has delivered since the loader was made or given a state.
@@ -220,7 +232,14 @@ class Loader:
             runs before) are what `shardkeep audit` proves an epoch from. Store it with every
             checkpoint: only then does a run that goes back to the checkpoint leave no trace of the steps
             it repeats.
+
+        Notes
+        -----
+        A copy of a loader (a pickled one, or the one of a forked child) begins a receipt of its own at its
+        place: two copies that deliver the same records are found out. What was delivered before the copy
+        was made is in the receipt of the original.
         """
+        place = self.place()
         return Receipt(
             id=self._id,
             rank=self.world.rank,
@@ -230,7 +249,7 @@ class Loader:
             dataset=self.shards.identity,
             shuffle=self.shuffle,
             seed=self.seed,
-            segments=self._log.segments,
+            segments=place.segments,
         ).to_dict()
 
     # -- what the iterator needs --------------------------------------------------------------------------
@@ -256,25 +275,26 @@ class Loader:
         """Return the order of an epoch."""
         return epoch_order(self.shards.table.total, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
 
+    def place(self) -> Place:
+        """Return where the loader stands; in a forked child with a receipt of its own."""
+        if self._pid != os.getpid():
+            self._begin_receipt(self._place)
+        return self._place
+
     def delivered(self, epoch: int, start: int, position: int) -> None:
-        """Note that the batch which ends at `position` was handed out, of a run that began at `start`."""
-        if self._counting != (epoch, start):
-            self._log.begin(epoch=epoch, start=start)
-            self._counting = (epoch, start)
-        self._log.delivered()
-        self.epoch, self.position = epoch, position
+        """Note that the batch which ends at `position` was handed out, of a stretch that began at `start`."""
+        self._place = self.place().after_step(epoch, start, position)
 
     def finish_epochs(self, last_epoch: int) -> None:
         """Note that a run is over: the next iteration begins with `last_epoch`."""
-        for epoch in range(self.epoch, last_epoch):
-            if self._counting is None or self._counting[0] != epoch:
-                # An epoch without a step is delivered too; a receipt that is silent proves nothing.
-                self._log.begin(epoch=epoch, start=self.position if epoch == self.epoch else 0)
-        self.epoch, self.position = last_epoch, 0
-        self._counting = None
+        self._place = self.place().after_epochs(last_epoch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shards": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_receipt(self._place)
 
     def __repr__(self) -> str:
         return (
@@ -293,10 +313,10 @@ class Loader:
             "seed": self.seed,
         }
 
-    def _begin_receipt(self) -> None:
+    def _begin_receipt(self, place: Place) -> None:
         self._id = uuid.uuid4().hex
-        self._log = SegmentLog()
-        self._counting = None
+        self._pid = os.getpid()
+        self._place = place.without_history()
 
 
 def _default_threads(world: World) -> int:

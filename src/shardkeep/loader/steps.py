@@ -36,10 +36,10 @@ class Step:
     position: int
 
 
-def steps_of(plan: EpochPlan, order: EpochOrder, rank: int) -> Iterator[Step]:
-    """Yield the steps of one rank; every rank gets the same number of them."""
+def steps_of(plan: EpochPlan, order: EpochOrder, rank: int, *, made: int = 0) -> Iterator[Step]:
+    """Yield the steps of one rank after the first `made`; every rank gets the same number of them."""
     at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
-    for first in range(0, plan.steps, at_once):
+    for first in range(made, plan.steps, at_once):
         last = min(first + at_once, plan.steps)
         starts, stops = plan.rank_spans(first, last, rank)
         lengths = stops - starts

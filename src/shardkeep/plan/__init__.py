@@ -18,7 +18,7 @@ from shardkeep.plan.order import (
     epoch_order,
 )
 from shardkeep.plan.permutation import Permutation
-from shardkeep.plan.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment, SegmentLog
+from shardkeep.plan.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment
 from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
 from shardkeep.plan.shards import ShardTable
 
@@ -40,7 +40,6 @@ __all__ = [
     "RecordName",
     "Remainder",
     "Segment",
-    "SegmentLog",
     "SequentialOrder",
     "ShardTable",
     "Shuffle",

@@ -17,7 +17,7 @@ from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, MAX_RECORDS, MAX_SE
 from shardkeep.plan.epoch import Remainder
 from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, Shuffle
 
-__all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment", "SegmentLog"]
+__all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment"]
 
 RECEIPT_VERSION = 1
 
@@ -161,50 +161,6 @@ class Receipt:
         )
         fields.nothing_else()
         return receipt
-
-
-class SegmentLog:
-    """Counts what a Loader hands out; a Loader keeps one and makes its receipts from `segments`.
-
-    Not safe for several threads at once: call it where batches are handed to the user.
-
-    Examples
-    --------
-    >>> log = SegmentLog()
-    >>> log.begin(epoch=0, start=0)
-    >>> log.delivered(); log.delivered()
-    >>> log.begin(epoch=1, start=0)
-    >>> log.segments
-    (Segment(epoch=0, start=0, steps=2), Segment(epoch=1, start=0, steps=0))
-    """
-
-    def __init__(self) -> None:
-        self._finished: list[Segment] = []
-        self._current: Segment | None = None
-
-    def begin(self, *, epoch: int, start: int) -> None:
-        """Note that from here on the batches are those of `epoch` from global position `start`."""
-        if self._current is not None:
-            self._finished.append(self._current)
-        self._current = Segment(epoch, start, 0)
-
-    def delivered(self, steps: int = 1) -> None:
-        """Note that `steps` more batches were handed to the user.
-
-        Raises
-        ------
-        PlanError
-            Before the first `begin`.
-        """
-        if self._current is None:
-            raise PlanError("no segment has begun: call begin(epoch=..., start=...) before delivered()")
-        current = self._current
-        self._current = Segment(current.epoch, current.start, current.steps + steps)
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """All segments so far, the current one included."""
-        return (*self._finished, self._current) if self._current is not None else tuple(self._finished)
 
 
 class _Fields:

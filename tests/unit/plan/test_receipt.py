@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
-from shardkeep.plan import Dataset, Receipt, Segment, SegmentLog
+from shardkeep.plan import Dataset, Receipt, Segment
 
 RECEIPT = Receipt(
     id="0123456789abcdef" * 2,
@@ -136,17 +136,3 @@ def test_no_input_makes_another_error(key: str, value: object) -> None:
             assert isinstance(Receipt.from_dict(data), Receipt)  # type: ignore[arg-type]
         except PlanError as error:
             assert len(str(error)) < 300
-
-
-def test_the_log_counts_what_is_handed_out() -> None:
-    log = SegmentLog()
-    assert log.segments == ()
-    with pytest.raises(PlanError, match="begin"):
-        log.delivered()
-    log.begin(epoch=2, start=100)
-    log.delivered()
-    early = log.segments
-    log.delivered(3)
-    log.begin(epoch=3, start=0)
-    assert early == (Segment(2, 100, 1),)
-    assert log.segments == (Segment(2, 100, 4), Segment(3, 0, 0))

@@ -1,0 +1,75 @@
+"""Where a loader stands, and what it has delivered to get there: changed in one assignment, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from shardkeep.plan.receipt import Segment
+
+__all__ = ["Place"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a loader in its run.
+
+    A signal handler may raise between any two instructions, so a place is never changed: each step makes the
+    next one.
+
+    Attributes
+    ----------
+    epoch : int
+    position : int
+        Records of the epoch that all ranks together have delivered.
+    finished : tuple of Segment
+        What was delivered since the receipt began, without `current`.
+    current : Segment or None
+        The stretch under way. An iteration that is taken up again goes on with it, so that ranks of which
+        one was interrupted still agree on their steps.
+    """
+
+    epoch: int = 0
+    position: int = 0
+    finished: tuple[Segment, ...] = ()
+    current: Segment | None = None
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All stretches, in the order of delivery."""
+        return self.finished if self.current is None else (*self.finished, self.current)
+
+    @property
+    def taken_up(self) -> tuple[int, int]:
+        """(start, steps) of the stretch to go on with in `epoch`: where its plan begins, and steps made."""
+        if self.current is not None and self.current.epoch == self.epoch:
+            return self.current.start, self.current.steps
+        return self.position, 0
+
+    def after_step(self, epoch: int, start: int, position: int) -> Place:
+        """Return the place after a step of a stretch that began at `start`, which ends at `position`."""
+        place = self._through(epoch)
+        if place.current is None or (place.current.epoch, place.current.start) != (epoch, start):
+            place = place._begun(epoch, start)
+        assert place.current is not None
+        current = replace(place.current, steps=place.current.steps + 1)
+        return replace(place, epoch=epoch, position=position, current=current)
+
+    def after_epochs(self, epoch: int) -> Place:
+        """Return the place at the beginning of `epoch`, all before it being delivered."""
+        return replace(self._through(epoch), epoch=epoch, position=0)
+
+    def without_history(self) -> Place:
+        """Return the same place as a new receipt begins with it."""
+        return Place(self.epoch, self.position)
+
+    def _through(self, epoch: int) -> Place:
+        # An epoch without a step, or the rest of one that nothing fits into, is delivered too: a receipt that
+        # is silent about it proves nothing.
+        place = self
+        for passed in range(self.epoch, epoch):
+            if place.current is None or place.current.epoch != passed:
+                place = place._begun(passed, self.position if passed == self.epoch else 0)
+        return place
+
+    def _begun(self, epoch: int, start: int) -> Place:
+        return replace(self, finished=self.segments, current=Segment(epoch, start, 0))

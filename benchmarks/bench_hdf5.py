@@ -12,11 +12,12 @@ from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.world import World
 
 _ROW_BYTES = 512
+_RANKS = 4
 
 
 def _fill(run_dir: Path, rank: int, rows: int, batch: int) -> None:
     block = np.zeros((batch, _ROW_BYTES // 4), "f4")
-    with WorkerFile(run_dir, World(rank, rank + 1)) as out:
+    with WorkerFile(run_dir, World(rank, _RANKS)) as out:
         for _ in range(rows // batch):
             out.append("rows", block)
         out.commit(step=1)
@@ -42,12 +43,12 @@ def bench_append_64_rows(folder: Path, quick: bool) -> Callable[[], Work]:
 
 def bench_merge(folder: Path, quick: bool) -> Callable[[], Work]:
     rows = 64 if quick else 100_000
-    for rank in range(4):
+    for rank in range(_RANKS):
         _fill(folder / "run", rank, rows, 64)
 
     def run() -> Work:
         report = merge(folder / "run", folder / "all.h5", exists="replace")
-        assert report.rows == {"rows": rows // 64 * 64 * 4}
-        return Work("rows", rows * 4, rows * 4 * _ROW_BYTES)
+        assert report.rows == {"rows": rows // 64 * 64 * _RANKS}
+        return Work("rows", rows * _RANKS, rows * _RANKS * _ROW_BYTES)
 
     return run

@@ -87,7 +87,8 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
             raise FormatError(message, path=path)
         values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
         record = CommitRecord(**values)
-        checked: list[Any] = [record.rank, record.sequence, record.step, *record.receipts.values()]
+        checked: list[Any] = [record.rank, record.world_size, record.sequence, record.step]
+        checked += record.receipts.values()
         checked += [number for one in record.datasets.values() for number in (one.rows, one.first_row)]
         if not all(type(number) is int and number >= 0 for number in checked):
             raise ValueError("negative or missing numbers")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 
 from shardkeep._core import crc32c
-from shardkeep.errors import CorruptDataError, ExistsError
+from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.pending import TemporaryFile
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
@@ -23,10 +24,11 @@ from shardkeep.hdf5.receipts import write_receipts
 from shardkeep.hdf5.rows import as_bytes, content_crc
 from shardkeep.hdf5.segment import H5_VERSIONS
 from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
 __all__ = ["MergeReport", "merge"]
 
-_BLOCK_BYTES = 4 * 1024 * 1024
+Incomplete = Literal["warn", "refuse", "allow"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ class MergeReport:
     bytes : int
         Size of the result.
     seconds : float
+    findings : tuple of str
+        What of the run seems to be missing, or to be there twice: ranks of the newest commit's
+        world without a commit or behind its step, commits of an earlier world that overlap the
+        newest one, a list that does not begin with a rank's first commit. Empty if all is there.
     """
 
     output: str
@@ -58,6 +64,7 @@ class MergeReport:
     dropped_attributes: dict[str, tuple[str, ...]]
     bytes: int
     seconds: float
+    findings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -70,6 +77,7 @@ def merge(
     *,
     mode: Mode = "auto",
     exists: Exists = "fail",
+    incomplete: Incomplete = "warn",
     progress: Callable[[int, int], None] | None = None,
 ) -> MergeReport:
     """Merge the worker files of a run, or any HDF5 files, into one file.
@@ -84,9 +92,14 @@ def merge(
     mode : {"auto", "copy", "virtual"}
         "copy" writes every row into the result: compressed chunks go as they are where that is
         provably safe, and are made anew where not. "virtual" writes a small file that points to
-        the sources by relative paths; it is only as whole as they stay. "auto" is "copy".
+        the sources by relative paths; it is only as whole as they stay. Rows of segments are read
+        once and compared with their hash, plain files have none. "auto" is "copy".
     exists : {"fail", "replace"}
         What to do if there is such an output.
+    incomplete : {"warn", "refuse", "allow"}
+        What to do if commits of a run seem to be missing, or to be there twice: a `RuntimeWarning`
+        before anything is written, a `CorruptDataError`, or nothing. Either way
+        ``report.findings`` has them. A run that is still going on looks like that.
     progress : callable, optional
         Called with the number of sources done and of all sources.
 
@@ -98,7 +111,8 @@ def merge(
     ------
     NotFoundError, FormatError, CorruptDataError, TruncatedFileError, LockError
         A source is missing, of another kind, unreadable, damaged (its rows do not have the hash
-        of their commit), cut off, or being written. Never are fill values put for it.
+        of their commit, in every mode), cut off, or being written. Never are fill values put for
+        it. Segments of one rank leave a gap or are out of order, also in a list.
     SchemaError
         Dtype (byte order, enum members), row shape or the set of datasets differ; says who has
         what. A worker that never appended to a dataset has no rows of it, which is no mismatch.
@@ -135,7 +149,15 @@ def merge(
     if exists == "fail" and os.path.lexists(target):
         message = f'{target!r} exists: choose another name, or allow exists="replace"'
         raise ExistsError(message, path=target)
-    plan = plan_merge(sources, target, mode=mode)
+    if incomplete not in ("warn", "refuse", "allow"):
+        raise PlanError(f'incomplete={incomplete!r} means nothing here: use "warn", "refuse" or "allow"')
+    # A virtual result is made without reading rows, so they are read while the plan has them open.
+    plan = plan_merge(sources, target, mode=mode, check_rows=mode == "virtual")
+    if plan.findings and incomplete != "allow":
+        message = "; ".join(plan.findings)
+        if incomplete == "refuse":
+            raise CorruptDataError(f'{message}: bring it in order, or allow incomplete="warn"')
+        warnings.warn(f"what is merged is not a whole run: {message}", RuntimeWarning, stacklevel=2)
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with _hdf5_errors(temporary, target):
@@ -157,6 +179,7 @@ def merge(
         },
         bytes=os.path.getsize(target),
         seconds=time.monotonic() - start,
+        findings=plan.findings,
     )
 
 
@@ -256,7 +279,7 @@ def _fill(
             with open_source(source_plan.path) as source:
                 for sink, part in by_source[number]:
                     dataset = source.dataset(sink.plan.name)
-                    with _reading(source_plan, sink.plan.name):
+                    with reading(source_plan.path, sink.plan.name):
                         found[sink.plan.name, number] = _copy(dataset, sink, part, source_plan)
                     _raise_failure(temporary)
         if progress is not None:
@@ -279,12 +302,11 @@ def _copy(dataset: h5py.Dataset, sink: _Sink, part: Part, source: SourcePlan) ->
             crc_chunks = _chunk_crc(offset, mask, data, crc_chunks)
         sink.skip(done)
     crc_rows = 0
-    for rows in _blocks(dataset, done, part.rows):
+    for rows in blocks(dataset, done, part.rows):
         sink.add_rows(rows)
         crc_rows = content_crc(rows, crc_rows)
     if part.crc32c is not None and done == 0 and f"{crc_rows:08x}" != part.crc32c:
-        message = f"rows of {sink.plan.name!r} in {source.path!r} are not those of its commit"
-        raise CorruptDataError(f"{message}: the file is damaged, restore it from a copy", path=source.path)
+        raise not_as_committed(source.path, sink.plan.name)
     return done, crc_chunks, crc_rows
 
 
@@ -295,17 +317,6 @@ def _raw_chunks(dataset: h5py.Dataset, rows: int) -> Iterator[tuple[tuple[int, .
         for offset in sorted(offsets[row]):
             mask, data = dataset.id.read_direct_chunk(offset)
             yield offset, mask, data
-
-
-def _blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
-    row_bytes = max(1, dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
-    step = max(1, _BLOCK_BYTES // row_bytes)
-    if dataset.chunks is not None:
-        step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
-    while start < stop:
-        end = min(stop, (start // step + 1) * step)
-        yield dataset[start:end]
-        start = end
 
 
 def _chunk_crc(offset: tuple[int, ...], mask: int, data: bytes, crc: int) -> int:
@@ -367,7 +378,7 @@ def _verify_part(
     if crc != crc_chunks:
         raise _differs(plan, f"has other chunks of {one.name!r} than {source!r}")
     crc = 0
-    for rows in _blocks(dataset, part.first_row + copied, part.first_row + part.rows):
+    for rows in blocks(dataset, part.first_row + copied, part.first_row + part.rows):
         crc = content_crc(rows, crc)
     if crc != crc_rows:
         raise _differs(plan, f"has other rows of {one.name!r} than {source!r}")
@@ -391,18 +402,6 @@ def _differs(plan: MergePlan, what: str) -> CorruptDataError:
 def _raise_failure(temporary: TemporaryFile) -> None:
     if temporary.failure is not None:
         raise temporary.failure
-
-
-@contextlib.contextmanager
-def _reading(source: SourcePlan, name: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        if hasattr(error, "exit_code"):
-            raise
-        reason = (str(error).splitlines() or [""])[0]
-        message = f"rows of {name!r} in {source.path!r} cannot be read ({reason})"
-        raise CorruptDataError(f"{message}: restore the file from a copy", path=source.path) from error
 
 
 @contextlib.contextmanager

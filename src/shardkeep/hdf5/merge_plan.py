@@ -19,8 +19,10 @@ from shardkeep.hdf5.attributes import Attributes, read_attributes
 from shardkeep.hdf5.dataset_layout import Layout, read_layout, same_dtype
 from shardkeep.hdf5.receipts import receipts_in
 from shardkeep.hdf5.rows import describe
+from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.source import Source, open_source
+from shardkeep.hdf5.source_rows import check_content
 
 __all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "SourcePlan", "plan_merge"]
 
@@ -81,7 +83,10 @@ class DatasetPlan:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """Everything that `shardkeep.hdf5.merge` is going to do."""
+    """Everything that `shardkeep.hdf5.merge` is going to do.
+
+    `findings` says what of the run seems to be missing, or to be there twice.
+    """
 
     output: str
     mode: Mode
@@ -89,6 +94,7 @@ class MergePlan:
     sources: tuple[SourcePlan, ...]
     datasets: tuple[DatasetPlan, ...]
     receipts: tuple[dict[str, Any], ...]
+    findings: tuple[str, ...] = ()
 
 
 @dataclass
@@ -112,10 +118,12 @@ def plan_merge(
     output: str | os.PathLike[str],
     *,
     mode: Mode = "auto",
+    check_rows: bool = False,
 ) -> MergePlan:
     """Look at every source and decide how it is merged; nothing is written.
 
-    Parameters and errors are those of `shardkeep.hdf5.merge`.
+    Parameters and errors are those of `shardkeep.hdf5.merge`. `check_rows` also reads the rows of
+    every segment and compares them with the hash of their commit.
     """
     if mode not in ("auto", "copy", "virtual"):
         raise PlanError(f'mode={mode!r} means nothing here: use "auto", "copy" or "virtual"')
@@ -127,7 +135,7 @@ def plan_merge(
     seen: dict[str, _Seen] = {}
     receipts: dict[str, dict[str, Any]] = {}
     strict: list[int] = []
-    next_rows: dict[tuple[int, str], int] = {}
+    run = RunCheck()
     for number, one in enumerate(expected):
         with open_source(one.path) as source:
             record = source.record
@@ -136,14 +144,19 @@ def plan_merge(
                 strict.append(number)
             else:
                 plans.append(SourcePlan(one.path, record.rank, record.sequence, record.step))
-            if one.rank is not None:
-                _check_place(source, plans[-1], one, next_rows)
+            if one.rank is not None and plans[-1] != one:
+                message = f"{source.path!r} is not the segment that its name says: restore it from a copy"
+                raise CorruptDataError(message, path=source.path)
+            if record is not None:
+                run.add(one.path, record, listed=one.rank is None)
             for name in source.dataset_names():
                 _look_at(seen, source, number, name, plans)
+                if check_rows and record is not None:
+                    check_content(source, name, record.datasets[name].crc32c)
             receipts.update(receipts_in(source))
     _require_everywhere(seen, strict, plans)
     datasets = tuple(_decide(one, virtual=mode == "virtual") for one in seen.values())
-    return MergePlan(target, mode, root, tuple(plans), datasets, tuple(receipts.values()))
+    return MergePlan(target, mode, root, tuple(plans), datasets, tuple(receipts.values()), run.findings())
 
 
 def _find_sources(
@@ -176,23 +189,6 @@ def _find_sources(
             )
     folders = [os.path.dirname(os.path.abspath(path)) for path in paths]
     return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
-
-
-def _check_place(
-    source: Source, found: SourcePlan, expected: SourcePlan, next_rows: dict[tuple[int, str], int]
-) -> None:
-    """A segment of a run must be the one that its name says, and go on where the one before ended."""
-    record = source.record
-    if record is None or found != expected:
-        message = f"{source.path!r} is not the segment that its name says: restore it from a copy"
-        raise CorruptDataError(message, path=source.path)
-    for name, one in record.datasets.items():
-        if next_rows.get((record.rank, name), 0) != one.first_row:
-            message = (
-                f"{source.path!r} starts at row {one.first_row} of {name!r}, not where the one before ended"
-            )
-            raise CorruptDataError(f"{message}: restore both from a copy", path=source.path)
-        next_rows[record.rank, name] = one.first_row + one.rows
 
 
 def _look_at(
@@ -273,7 +269,11 @@ def _has_references(dtype: np.dtype[Any]) -> bool:
 def _same_constant(one: Any, two: Any) -> bool:
     if isinstance(one, h5py.Empty) or isinstance(two, h5py.Empty):
         return bool(one == two)
-    return bool(np.array_equal(np.asarray(one), np.asarray(two)))
+    # Bytes and not values: a NaN equals itself here. The dtypes were compared before.
+    mine, theirs = np.asarray(one), np.asarray(two)
+    return mine.shape == theirs.shape and (
+        bool(np.array_equal(mine, theirs)) if mine.dtype.hasobject else mine.tobytes() == theirs.tobytes()
+    )
 
 
 def _schemas_differ(

@@ -68,8 +68,8 @@ class WorkerFile:
 
     **Memory** is one chunk (512 KiB) per dataset; whole chunks go to disk as they fill.
 
-    **After a failed write** (`DurabilityError`: full disk, I/O error) the rows since the last
-    commit are lost and the object refuses to go on until ``rollback`` says from which step.
+    **After a failed or interrupted write** (`DurabilityError`: full disk, I/O error) the rows since
+    the last commit are lost and the object refuses to go on until ``rollback`` says from which step.
 
     **Processes.** One writer per rank. After ``fork`` the child cannot use the object and its end
     does not touch the parent's files; it cannot be pickled. Threads may share it.
@@ -210,18 +210,21 @@ class WorkerFile:
             )
             try:
                 self._segment.seal(segment_path(self._folder, sequence, step), self._columns.values(), record)
+                # An interrupt here leaves a segment that these numbers lack: its rows would be sealed again.
+                for column in self._columns.values():
+                    column.start_segment(column.first_row + column.rows)
+                self._sequence, self._step, self._receipts = sequence + 1, step, receipts
             except BaseException as error:
                 self._fail(error)
                 raise
-            for column in self._columns.values():
-                column.start_segment(column.first_row + column.rows)
-            self._sequence, self._step, self._receipts = sequence + 1, step, receipts
 
     def rollback(self, *, step: int) -> None:
-        """Forget what was committed after `step`, and what was not committed at all.
+        """Forget what this rank committed after `step`, and what was not committed at all.
 
-        For a run that starts again from its checkpoint of `step`. -1 forgets everything. Also
-        makes the object usable again after a `DurabilityError`.
+        -1 forgets everything. Also makes the object usable again after a `DurabilityError` or an
+        interrupt. A run that starts again from a checkpoint needs `shardkeep.hdf5.rollback`, once,
+        before its workers open their files: this method does not reach ranks that a smaller
+        world no longer has, and their later rows would be merged too.
 
         Notes
         -----
@@ -260,8 +263,10 @@ class WorkerFile:
 
     def close(self) -> None:
         """Let the rank go; rows that were not committed are dropped with a `RuntimeWarning`."""
-        lost = {} if self._pid != os.getpid() else self.uncommitted_rows
-        if self._shut() and lost:
+        with self._mutex:
+            lost = {} if self._pid != os.getpid() else self.uncommitted_rows
+            shut = self._shut()
+        if shut and lost:
             what = ", ".join(f"{rows} of {name!r}" for name, rows in lost.items())
             message = f"rows of rank {self.rank} that were never committed are dropped: {what}"
             warnings.warn(f"{message}; call commit(step=…) before the end", RuntimeWarning, stacklevel=2)
@@ -382,21 +387,23 @@ class WorkerFile:
             raise DurabilityError(f"{message}: call rollback(step=…) and append again", path=self._folder)
 
     def _fail(self, error: BaseException) -> None:
+        self._failure = (str(error).splitlines() or [type(error).__name__])[0]
         self._segment.abort()
         for column in self._columns.values():
             column.start_segment(column.first_row)
             column.accepted = None
-        self._failure = (str(error).splitlines() or [type(error).__name__])[0]
 
     def _shut(self) -> bool:
-        if self._closed:
-            return False
-        self._closed = True
-        _alive.discard(self)
-        self._segment.abort()
-        self._lock.release()
-        self._columns = {}
-        return True
+        # A commit of another thread ends first.
+        with self._mutex:
+            if self._closed:
+                return False
+            self._closed = True
+            _alive.discard(self)
+            self._segment.abort()
+            self._lock.release()
+            self._columns = {}
+            return True
 
     def _forget_in_child(self) -> None:
         self._mutex = threading.RLock()

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
 from shardkeep.files.kind import HEAD_BYTES, FileKind, identify_bytes, require_kind
-from shardkeep.files.lock import FileLock
+from shardkeep.files.lock import FileLock, IfUnsafe
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.index import load_index
 
-__all__ = ["Reader", "compression_name", "explained", "written_compression"]
+__all__ = ["Reader", "compression_name", "explained", "lock_of_file", "written_compression"]
 
 
 class Reader:
@@ -68,7 +68,8 @@ class Reader:
 
     With ``lock=True`` the lock is held from the first record to the end of the iteration (also an end by an
     error, by ``close()`` of the iterator or by leaving it to the garbage collector), and during each other
-    call; the kernel frees it if the process is killed. It needs the right to make ``<path>.lock``.
+    call; the kernel frees it if the process is killed. It needs the right to make ``<path>.lock``; of a
+    symbolic link, that of the file which it leads to.
 
     ``len``, ``r[i]``, slices and `read_many` need to know where the records start (8 bytes a record): from
     the index file ``<path>.skidx`` if there is one that fits, otherwise from one scan of the headers, after
@@ -195,7 +196,7 @@ class Reader:
         return FileKind("empty", "") if head is None else identify_bytes(head)
 
     def _locked_records(self) -> Iterator[bytes]:
-        with FileLock(self.path, shared=True, timeout_s=self.lock_timeout_s) as mine:
+        with lock_of_file(self.path, shared=True, timeout_s=self.lock_timeout_s) as mine:
             for record in self._records():
                 yield record
                 if not mine.held:
@@ -208,7 +209,7 @@ class Reader:
     def _locked(self) -> contextlib.AbstractContextManager[object]:
         if not self.lock:
             return contextlib.nullcontext()
-        return FileLock(self.path, shared=True, timeout_s=self.lock_timeout_s)
+        return lock_of_file(self.path, shared=True, timeout_s=self.lock_timeout_s)
 
     def _guarded(self, records: Iterator[bytes]) -> Iterator[bytes]:
         try:
@@ -233,6 +234,19 @@ class Reader:
             else:
                 self._found = (identity, None, sum(1 for _ in self))
         return self._found[1], self._found[2]
+
+
+def lock_of_file(
+    path: str, *, shared: bool = False, timeout_s: float | None, if_unsafe: IfUnsafe = "refuse"
+) -> FileLock:
+    """Return the lock of the file that `path` leads to, so that a symbolic link and its target have one.
+
+    Messages keep the path as it was given.
+    """
+    lock = FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe)
+    if os.path.islink(path):
+        lock.lock_path = os.path.realpath(path) + ".lock"
+    return lock
 
 
 def compression_name(compression: str | None) -> Any:

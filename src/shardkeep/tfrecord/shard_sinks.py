@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from shardkeep.errors import LockError
+from shardkeep.errors import DurabilityError, LockError, PlanError, ShardkeepError
 from shardkeep.files.leftovers import mark_alive
 from shardkeep.files.pending import durably
 from shardkeep.tfrecord.writer import RecordSink
@@ -75,6 +78,7 @@ class OpenSink:
 
     def drop(self) -> None:
         """Close the file."""
+        self._sink.give_up()  # before the number of the descriptor is another file's
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -94,6 +98,7 @@ class BufferedSink:
     def __init__(self, temporary: str, path: str, held: Held) -> None:
         self._temporary, self._path, self._all = temporary, path, held
         self._waiting: list[bytes] = []
+        self._finished = False
         self._pid = os.getpid()
         self.records = 0
         held.sinks.append(self)
@@ -103,6 +108,9 @@ class BufferedSink:
         self._check_owner()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
         with self._all.turn:
+            if self._finished:
+                raise PlanError(f"{self._path}: the writer is closed", path=self._path)
+            self._all.check()
             self._waiting.append(record)
             self.records += 1
             self._all.add(len(record) + _OBJECT_BYTES)
@@ -111,26 +119,32 @@ class BufferedSink:
         """Write what is held."""
         self._check_owner()
         with self._all.turn:
+            self._finished = True
+            self._all.check()
             self.drain()
 
     def drop(self) -> None:
         """Forget what is held."""
-        self._waiting = []
+        if os.getpid() == self._pid:  # in a forked child a thread that is not there may have the turn
+            with self._all.turn:
+                self._finished = True
+                self._waiting = []
 
     def drain(self) -> None:
         """Write what is held, in one go; the caller has the turn."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        with durably("open", self._path):
-            fd = os.open(self._temporary, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            sink = RecordSink(fd, self._path, compression=None)
-            for record in waiting:
-                sink.write(record)
-            sink.finish()
-        finally:
-            os.close(fd)
+        with self._all.remembered(self._path):
+            with durably("open", self._path):
+                fd = os.open(self._temporary, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            try:
+                sink = RecordSink(fd, self._path, compression=None)
+                for record in waiting:
+                    sink.write(record)
+                sink.finish()
+            finally:
+                os.close(fd)
 
     def _check_owner(self) -> None:
         if os.getpid() != self._pid:
@@ -141,13 +155,36 @@ class BufferedSink:
 
 
 class Held:
-    """The memory that the shards of a set share."""
+    """The memory that the shards of a set share, and the first error of writing it.
+
+    After such an error records are missing in one of the files, so that the set must not appear: each later
+    call raises it again.
+    """
 
     def __init__(self, most_bytes: int = _MOST_HELD_BYTES) -> None:
         self.turn = threading.Lock()
         self.sinks: list[BufferedSink] = []
         self._bytes = 0
         self._most_bytes = most_bytes
+        self._failure: ShardkeepError | None = None
+
+    def check(self) -> None:
+        """Raise the error of an earlier call again."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+
+    @contextlib.contextmanager
+    def remembered(self, path: str) -> Iterator[None]:
+        """Remember whatever the body raises, also an interrupt between two records."""
+        try:
+            yield
+        except ShardkeepError as error:
+            self._failure = copy.copy(error)
+            raise
+        except BaseException as error:
+            message = f"{path}: a write was broken off by {type(error).__name__}; write the set again"
+            self._failure = DurabilityError(message, path=path)
+            raise
 
     def add(self, count_bytes: int) -> None:
         """Count what a shard holds more; when it is too much, all shards write what they hold."""

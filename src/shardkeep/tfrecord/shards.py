@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import os
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from shardkeep.errors import BudgetError, InternalError, PlanError
+from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.lock import FileLock
@@ -70,7 +71,11 @@ class ShardWriter:
     that stops, in the moment of the renames can leave some of the names, each file whole; the last shard
     proves the set.
 
-    Several threads may write; each record goes in whole. A writer that was carried across `fork` refuses.
+    After a write error (`DurabilityError`) every later call raises it again, `close` too, and nothing is
+    published: records are missing, and making room does not bring them back.
+
+    Several threads may write; each record goes in whole, or `write` raises `PlanError` since another thread
+    has closed the writer. A writer that was carried across `fork` refuses.
 
     Examples
     --------
@@ -128,6 +133,7 @@ class ShardWriter:
             self._open()
             self._stack = stack.pop_all()
         self._closed = False
+        self._failure: DurabilityError | None = None
 
     @property
     def records(self) -> list[int]:
@@ -146,13 +152,17 @@ class ShardWriter:
             Instead: all records of one key go to the same shard, `shard_of_key` tells which.
         """
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
-        with self._turn:
-            self._check_open()
-            sink = self._sink_of(record, shard, key)
-            if self._rolling:  # before another thread ends this shard
-                sink.write(record)
-                return
-        sink.write(record)
+        try:
+            with self._turn:
+                self._check_open()
+                sink = self._sink_of(record, shard, key)
+                if self._rolling:  # before another thread ends this shard
+                    sink.write(record)
+                    return
+            sink.write(record)
+        except DurabilityError as error:
+            self._failure = self._failure or copy.copy(error)
+            raise
 
     def write_example(
         self, features: Mapping[str, Any], *, shard: int | None = None, key: str | bytes | None = None
@@ -252,6 +262,11 @@ class ShardWriter:
     def _check_open(self) -> None:
         if self._closed:
             raise PlanError(f"{self.pattern}: the writer is closed")
+        self._check_whole()
+
+    def _check_whole(self) -> None:
+        if self._failure is not None:
+            raise copy.copy(self._failure)
 
     def _drop(self) -> None:
         for sink in self._sinks:
@@ -264,6 +279,7 @@ class ShardWriter:
             self._closed = True
         try:
             if error is None:
+                self._check_whole()
                 for sink in self._sinks[-1:] if self._rolling else self._sinks:
                     sink.finish()
                 self._name()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import threading
 from collections.abc import Mapping
@@ -11,21 +12,19 @@ from typing import Any
 
 from shardkeep import _core
 from shardkeep.errors import (
-    CorruptDataError,
-    CorruptRecordError,
+    DurabilityError,
     InternalError,
     LockError,
     PlanError,
     ShardkeepError,
-    TruncatedFileError,
 )
 from shardkeep.files.lock import FileLock, IfUnsafe
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.publish import publish_raw
+from shardkeep.tfrecord.append import cut, cut_torn_tail, open_to_append
 from shardkeep.tfrecord.example import encode_example
 from shardkeep.tfrecord.example_columns import as_columns
-from shardkeep.tfrecord.index import frame_starts
-from shardkeep.tfrecord.reader import written_compression
+from shardkeep.tfrecord.reader import lock_of_file, written_compression
 
 __all__ = ["RecordSink", "Writer"]
 
@@ -35,7 +34,9 @@ _LEVEL = 6
 class RecordSink:
     """Records into a descriptor, from any thread of the process that opened it.
 
-    Errors of the operating system become `DurabilityError`; a forked child is refused.
+    Errors of the operating system become `DurabilityError`, and each later call raises the first one again:
+    the file has a hole then, so that nothing may follow and nothing be published. A forked child is refused.
+    After `finish` or `give_up` the descriptor is never touched again, whoever still writes.
     """
 
     def __init__(self, fd: int, path: str, *, compression: Any) -> None:
@@ -43,11 +44,18 @@ class RecordSink:
         self._path = path
         self._pid = os.getpid()
         self._turn = threading.Lock()
+        self._finished = False
+        self._failure: ShardkeepError | None = None
 
     @property
     def records(self) -> int:
         """Records written so far."""
         return self._frames.records
+
+    @property
+    def is_carried(self) -> bool:
+        """Whether this is a forked child's copy."""
+        return os.getpid() != self._pid
 
     def write(self, record: bytes) -> None:
         """Write one record; it may stay in memory until `finish`."""
@@ -55,6 +63,7 @@ class RecordSink:
         if not isinstance(record, bytes):
             record = bytes(memoryview(record))
         with self._turn:
+            self._check_open()
             try:
                 self._frames.write(record)
             except OSError as error:
@@ -64,6 +73,7 @@ class RecordSink:
         """Write an Example for each row; see `as_columns` for what columns are."""
         self.check_owner()
         with self._turn:
+            self._check_open()
             try:
                 self._frames.write_rows(names, columns, rows)
             except OSError as error:
@@ -73,30 +83,50 @@ class RecordSink:
         """Hand the whole records so far to the operating system; a compressor keeps what it holds."""
         self.check_owner()
         with self._turn:
+            self._check_open()
             try:
                 self._frames.flush()
             except OSError as error:
                 raise self._failed(error) from error
 
     def finish(self) -> None:
-        """Hand everything to the operating system, with the trailer of a compressed stream."""
+        """Hand everything to the operating system, with the trailer of a compressed stream; once."""
         self.check_owner()
         with self._turn:
+            finished, self._finished = self._finished, True
+            if self._failure is not None:
+                raise copy.copy(self._failure)
+            if finished:
+                return
             try:
                 self._frames.finish()
             except OSError as error:
                 raise self._failed(error) from error
 
+    def give_up(self) -> None:
+        """Write nothing any more, also not what is still in memory."""
+        if not self.is_carried:  # where the turn may be held by a thread that is not there
+            with self._turn:
+                self._finished = True
+
     def check_owner(self) -> None:
         """Refuse a forked child: what the parent has buffered would be written twice."""
-        if os.getpid() != self._pid:
+        if self.is_carried:
             raise LockError(
                 f"{self._path}: a writer was carried across fork; open another file in the child",
                 path=self._path,
             )
 
+    def _check_open(self) -> None:
+        if self._finished:
+            raise PlanError(f"{self._path}: the writer is closed", path=self._path)
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+
     def _failed(self, error: OSError) -> ShardkeepError:
-        return error if isinstance(error, ShardkeepError) else durability_error("write", self._path, error)
+        failure = error if isinstance(error, ShardkeepError) else durability_error("write", self._path, error)
+        self._failure = copy.copy(failure)  # without the traceback, whose frames hold the file
+        return failure
 
 
 class Writer:
@@ -109,9 +139,9 @@ class Writer:
     compression : {None, "gzip", "zlib"}
         Of the whole file. Such a file has no random access.
     exists : {"fail", "replace", "append"}
-        What to do if the file is there. "append" continues it (and makes it if it is not there); a torn
-        tail that a killed writer left is cut off first. A gzip file gets another member; a zlib file is
-        refused, since TensorFlow would not see what was appended.
+        What to do if the file is there. "append" continues it (and makes it if it is not there), after
+        reading and checking the whole file; a torn tail that a killed writer left is cut off first. A gzip
+        file gets another member; a zlib file is refused, since TensorFlow would not see what was appended.
     lock_timeout_s : float or None
         How long to wait for another writer, or for a ``Reader(path, lock=True)``; None waits for ever.
 
@@ -128,8 +158,9 @@ class Writer:
         There is no such folder.
     DurabilityError
         Full disk, quota, no permission, I/O error.
-    CorruptRecordError
-        ``exists="append"`` and the file is damaged before its tail: continuing would hide that.
+    CorruptRecordError, TruncatedFileError, CorruptDataError
+        ``exists="append"`` and the file is damaged otherwise than by a torn tail: continuing would hide that.
+        Also a gzip file that is torn in its first member. The file stays as it is.
 
     Notes
     -----
@@ -137,13 +168,22 @@ class Writer:
     error: whole and synced, or not at all. Use it in a ``with``; an exception there publishes nothing.
 
     With "append" records go straight to the file. After a kill it holds whole records and perhaps a torn
-    one, which the next "append" removes; readers report it until then. On a full disk the torn record is cut
-    off at once.
+    one, which the next "append" removes; readers report it until then. So it does with a last record of
+    which a power cut left nothing but NULs behind the header. After a write error the torn record is cut off
+    when the writer is closed. A gzip file has no place to cut within a member: the whole torn one is removed,
+    which is all that the killed or failed writer wrote.
+
+    After a write error (`DurabilityError`) every later call raises it again, `close` too, and with "fail" and
+    "replace" nothing is published: records are missing, and making room does not bring them back.
+
+    With "append" and "replace" the lock of a symbolic link is that of the file which it leads to.
 
     Where a lock excludes nobody, "fail" and "replace" only warn: a file that appears whole needs no lock, and
     of several writers with "fail" one gets the name and the others `ExistsError`.
 
-    Several threads may write; each record goes in whole. A writer that was carried across `fork` refuses.
+    Several threads may write; each record goes in whole, or `write` raises `PlanError` since another thread
+    has closed the writer. A writer that was carried across `fork` refuses; however it ends in the child, the
+    parent's file and lock are left alone.
 
     Examples
     --------
@@ -165,17 +205,20 @@ class Writer:
         lock_timeout_s: float | None = 0.0,
     ) -> None:
         self.path = os.fspath(path)
-        packing = written_compression(compression)
+        self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):
             raise PlanError(f'exists={exists!r} means nothing here: use "fail", "replace" or "append"')
         with contextlib.ExitStack() as stack:
             unsafe: IfUnsafe = "refuse" if exists == "append" else "warn"
-            stack.enter_context(FileLock(self.path, timeout_s=lock_timeout_s, if_unsafe=unsafe))
+            # Under "fail" nothing behind a link is touched: the link itself has the name.
+            locked = FileLock if exists == "fail" else lock_of_file
+            stack.enter_context(locked(self.path, timeout_s=lock_timeout_s, if_unsafe=unsafe))
             if exists == "append":
                 self._file: Any = None
-                fd = _open_to_append(self.path, packing)
+                fd = open_to_append(self.path, packing)
                 stack.callback(os.close, fd)
                 self._appending: int | None = fd
+                self._size_bytes = os.fstat(fd).st_size
             else:
                 self._file = stack.enter_context(
                     publish_raw(self.path, exists="fail" if exists == "fail" else "replace")
@@ -184,7 +227,8 @@ class Writer:
                 self._appending = None
             self._sink = RecordSink(fd, self.path, compression=packing)
             self._stack = stack.pop_all()
-        self._closed = False
+        # Taken once and for good: of several threads that close it, one ends it.
+        self._ending = threading.Lock()
 
     @property
     def records(self) -> int:
@@ -199,8 +243,6 @@ class Writer:
         record : bytes-like
             Any bytes, also none.
         """
-        if self._closed:
-            raise PlanError(f"{self.path}: the writer is closed", path=self.path)
         self._sink.write(record)
 
     def write_example(self, features: Mapping[str, Any]) -> None:
@@ -231,8 +273,6 @@ class Writer:
         ...     w.records
         2
         """
-        if self._closed:
-            raise PlanError(f"{self.path}: the writer is closed", path=self.path)
         self._sink.write_rows(*as_columns(columns))
 
     def flush(self) -> None:
@@ -241,7 +281,7 @@ class Writer:
         It makes sense with "append" and without compression: otherwise there is no file to follow before
         `close`. Nothing is synced; what was flushed survives the kill of this process, not a power cut.
         """
-        if not self._closed:
+        if not self._ending.locked():
             self._sink.flush()
 
     def close(self) -> None:
@@ -261,15 +301,20 @@ class Writer:
         self._end(error)
 
     def __repr__(self) -> str:
-        return f"<Writer {self.path!r}, {'closed' if self._closed else 'open'}>"
+        return f"<Writer {self.path!r}, {'closed' if self._ending.locked() else 'open'}>"
 
     def _end(self, error: BaseException | None) -> None:
-        if self._closed:
+        if not self._ending.acquire(blocking=False):
             return
-        self._closed = True
         try:
-            if error is None or self._appending is not None:
+            if self._sink.is_carried:
+                # The file is the parent's, who may be in the middle of a write: only the descriptor is ours.
+                if error is None:
+                    self._sink.check_owner()
+            elif error is None or self._appending is not None:
                 self._finish()
+            else:
+                self._sink.give_up()
         except BaseException as failure:
             self._stack.__exit__(type(failure), failure, failure.__traceback__)
             raise
@@ -279,77 +324,17 @@ class Writer:
     def _finish(self) -> None:
         try:
             self._sink.finish()
-        except ShardkeepError:
+        except DurabilityError:
             if self._appending is not None:
                 with contextlib.suppress(OSError, ShardkeepError):
-                    _cut_torn_tail(self._appending, self.path)
+                    self._take_back(self._appending)
             raise
         if self._appending is not None:
             with durably("sync", self.path):
                 os.fsync(self._appending)
 
-
-def _open_to_append(path: str, compression: Any) -> int:
-    made = not os.path.exists(path)
-    with durably("open", path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        if made:
-            with durably("make", path):
-                folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
-        elif os.fstat(fd).st_size:
-            found = _core.sniff_compression(path)
-            if found != compression:
-                raise PlanError(
-                    f"{path}: the file has compression={found!r}, the writer {compression!r}: give the same",
-                    path=path,
-                )
-            if compression == "zlib":
-                # TensorFlow reads the first of several zlib streams and calls it the end.
-                raise PlanError(
-                    f"{path}: nothing is appended to a zlib file, TensorFlow would not see it; use gzip",
-                    path=path,
-                )
-            if compression is None:
-                _cut_torn_tail(fd, path)
-            else:
-                # Members of a compressed file follow each other; a torn one cannot be cut off.
-                for _ in _core.RecordIterator(path, compression=compression):
-                    pass
-        os.lseek(fd, 0, os.SEEK_END)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _cut_torn_tail(fd: int, path: str) -> None:
-    """Cut off a partial last record, or the NULs that a power cut left behind the last whole one."""
-    try:
-        frame_starts([path])
-        return
-    except TruncatedFileError as error:
-        whole = error.offset_bytes
-    except CorruptRecordError as error:
-        if error.offset_bytes is None or not _is_nul_to_the_end(fd, error.offset_bytes):
-            raise
-        whole = error.offset_bytes
-    except CorruptDataError:
-        raise
-    if whole is None:
-        raise InternalError(f"{path}: a torn tail without an offset", path=path)
-    with durably("cut the torn tail off", path):
-        os.ftruncate(fd, whole)
-        os.fsync(fd)
-
-
-def _is_nul_to_the_end(fd: int, offset_bytes: int) -> bool:
-    while block := os.pread(fd, 1 << 20, offset_bytes):
-        if block.strip(b"\0"):
-            return False
-        offset_bytes += len(block)
-    return True
+    def _take_back(self, fd: int) -> None:
+        if self._packing is None:
+            cut_torn_tail(fd, self.path)
+        else:
+            cut(fd, self.path, self._size_bytes)

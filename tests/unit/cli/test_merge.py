@@ -66,3 +66,20 @@ def test_bad_input_leaves_no_output(folder: Path, capsys: pytest.CaptureFixture[
 def test_no_place_for_the_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["merge", "run", "gone/all.h5"]) in (2, 3, 10)
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_uneven_run_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank, steps in ((0, 2), (1, 1)):
+        with WorkerFile(tmp_path / "run", World(rank, 2)) as out:
+            for step in range(1, steps + 1):
+                out.append("loss", [0.5])
+                out.commit(step=step)
+    merge = ["merge", str(tmp_path / "run")]
+    assert run([*merge, str(tmp_path / "a.h5")]) == 0
+    warned = capsys.readouterr().err
+    assert warned.startswith("shardkeep: warning: ")
+    assert "rank 1" in warned
+    assert run([*merge, str(tmp_path / "b.h5"), "--incomplete", "allow"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run([*merge, str(tmp_path / "c.h5"), "--incomplete", "refuse"]) == 3
+    assert not (tmp_path / "c.h5").exists()

@@ -22,7 +22,7 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
-from shardkeep.hdf5 import WorkerFile, merge, plan_merge, receipts
+from shardkeep.hdf5 import WorkerFile, merge, plan_merge, receipts, rollback
 from shardkeep.world import World
 
 GZIP = {"compression": "gzip", "shuffle": True}
@@ -389,8 +389,9 @@ def test_a_source_that_a_writer_has_open(tmp_path, three):
         child.stdin.close()
 
 
+@pytest.mark.parametrize("mode", ["copy", "virtual"])
 @pytest.mark.parametrize("where", ["rows", "text"])
-def test_a_flipped_bit_in_a_segment_is_found(tmp_path, where):
+def test_a_flipped_bit_in_a_segment_is_found(tmp_path, where, mode):
     run = tmp_path / "run"
     with WorkerFile(run, World(rank=0, size=1)) as out:
         out.append("x", np.arange(1000, dtype="f4"))
@@ -403,7 +404,7 @@ def test_a_flipped_bit_in_a_segment_is_found(tmp_path, where):
     data[data.index(needle) + 2] ^= 8
     path.write_bytes(data)
     with pytest.raises(CorruptDataError, match=r"00000000-step-1\.h5"):
-        merge(run, tmp_path / "all.h5")
+        merge(run, tmp_path / "all.h5", mode=mode)
     assert not [name for name in os.listdir(tmp_path) if "all" in name]
 
 
@@ -499,6 +500,132 @@ def test_a_result_that_differs_is_not_kept(tmp_path, three, monkeypatch):
     with pytest.raises(CorruptDataError, match="was not kept"):
         merge(three, tmp_path / "all.h5")
     assert sorted(os.listdir(tmp_path)) == ["0.h5", "1.h5", "2.h5"]
+
+
+# -- what is not there ------------------------------------------------------------------------------
+
+
+def _run(run, size, *steps, ranks=None):
+    """Let ranks commit one row per step, as one world; return the folder."""
+    for rank in range(size) if ranks is None else ranks:
+        with WorkerFile(run, World(rank=rank, size=size)) as out:
+            for step in steps:
+                out.append("x", [rank + step / 10])
+                out.commit(step=step)
+    return run
+
+
+def _segments(run):
+    return sorted(run.glob("rank-*/*.h5"))
+
+
+def _findings(sources, output):
+    """Merge twice: with the warning as an error nothing is written, then the findings are reported."""
+    with pytest.raises(RuntimeWarning, match="not a whole run"):
+        merge(sources, output)
+    with pytest.raises(CorruptDataError):
+        merge(sources, output, incomplete="refuse")
+    assert not output.exists()
+    report = merge(sources, output, incomplete="allow")
+    assert report.to_dict()["findings"] == report.findings
+    with pytest.warns(RuntimeWarning, match="not a whole run"):
+        merge(sources, output, exists="replace")
+    return report.findings
+
+
+def test_a_whole_run_has_no_findings(tmp_path):
+    run = _run(tmp_path / "run", 3, 1, 2)
+    assert merge(run, tmp_path / "a.h5", incomplete="refuse").findings == ()
+    assert merge(_segments(run), tmp_path / "b.h5", incomplete="refuse").findings == ()
+    with pytest.raises(PlanError, match="incomplete"):
+        merge(run, tmp_path / "c.h5", incomplete="maybe")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_rank_without_commits_is_told(tmp_path, listed):
+    run = _run(tmp_path / "run", 8, 1, 2, 3, ranks=[0, 2])
+    sources = _segments(run) if listed else run
+    (text,) = _findings(sources, tmp_path / "a.h5")
+    assert text == (
+        f"ranks 1, 3, 4, 5, 6 and 1 more of 8 have no commit (the newest is step 3) in {str(run)!r}"
+    )
+    assert _read(tmp_path / "a.h5").tolist() == [0.1, 0.2, 0.3, 2.1, 2.2, 2.3]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_rank_that_lost_its_newest_commit_is_told(tmp_path, listed):
+    run = _run(tmp_path / "run", 2, 1, 2, 3)
+    os.unlink(_segments(run)[-1])
+    (text,) = _findings(_segments(run) if listed else run, tmp_path / "a.h5")
+    assert text.startswith("rank 1 of 2 ended at step 2, the newest commit is step 3 in ")
+
+
+def test_a_list_with_a_gap_or_out_of_order(tmp_path):
+    one, two, three, *_ = _segments(_run(tmp_path / "run", 2, 1, 2, 3))
+    for sources in ([one, three], [two, one], [one, three, two]):
+        with pytest.raises(CorruptDataError, match="where the one before ended: list every segment"):
+            merge(sources, tmp_path / "a.h5", incomplete="allow")
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_a_list_that_begins_in_the_middle_is_told(tmp_path):
+    run = _run(tmp_path / "run", 1, 1, 2, 3)
+    texts = _findings(_segments(run)[1:], tmp_path / "a.h5")
+    assert texts == ("the list begins with commit 1 (step 2) of rank 0, not with commit 0",)
+    assert _read(tmp_path / "a.h5").tolist() == [0.2, 0.3]
+
+
+def test_a_list_of_segments_of_two_runs(tmp_path):
+    sources = [path for name in "ab" for path in _segments(_run(tmp_path / name, 2, 1, 2))]
+    assert merge(sources, tmp_path / "all.h5", incomplete="refuse").rows == {"x": 8}
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_ranks_that_a_smaller_world_left_behind(tmp_path, step):
+    """Only hdf5.rollback reaches ranks which do not exist any more."""
+    run = _run(tmp_path / "run", 3, 1, 2, 3)
+    with WorkerFile(run, World(rank=0, size=1)) as out:
+        out.rollback(step=step)
+        out.append("x", [0.2, 0.2, 0.2])
+        out.commit(step=2)
+    (text,) = _findings(run, tmp_path / "a.h5")
+    assert text.startswith("ranks 1, 2 of an earlier world have commits up to step 3, although a world of 1")
+    assert "hdf5.rollback" in text
+    for rank in (1, 2):
+        with WorkerFile(run, World(rank=rank, size=3)) as out:
+            out.rollback(step=1)
+    assert merge(run, tmp_path / "b.h5", incomplete="refuse").findings == ()
+
+
+def test_worlds_that_shrink_and_grow_after_rollback(tmp_path):
+    run = _run(tmp_path / "run", 4, 1, 2, 3)
+    for size, start in ((3, 2), (4, 5), (2, 7)):
+        rollback(run, step=start)
+        _run(run, size, start + 1, start + 2, start + 3)
+        merge(run, tmp_path / "a.h5", exists="replace", incomplete="refuse")
+
+
+def test_the_world_size_of_a_record_is_checked(tmp_path):
+    run = _run(tmp_path / "run", 10, 1, ranks=[0])
+    path = _segments(run)[0]
+    path.write_bytes(path.read_bytes().replace(b'"world_size":10', b'"world_size":-1'))
+    with pytest.raises(CorruptDataError, match="record"):
+        merge(run, tmp_path / "a.h5")
+
+
+def test_nan_scalars_and_attributes_equal_themselves(tmp_path):
+    files = [_plain(tmp_path / f"{i}.h5", x=[1.0], s=np.float64(np.nan)) for i in range(2)]
+    mixed = np.array((np.nan, 1), [("a", "f8"), ("b", "i4")])
+    for path in files:
+        with h5py.File(path, "a") as file:
+            file["m"] = mixed
+            file["x"].attrs["m"] = mixed
+    report = merge(files, tmp_path / "all.h5")
+    assert np.isnan(_read(tmp_path / "all.h5", "s"))
+    assert report.dropped_attributes == {}
+    _plain(files[1], x=[1.0], s=np.float64(1.5), m=mixed)
+    with pytest.raises(SchemaError, match="scalar 's' differs"):
+        merge(files, tmp_path / "b.h5")
 
 
 # -- many -------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from shardkeep.errors import (
 )
 from shardkeep.hdf5 import WorkerFile, merge, receipts, rollback
 from shardkeep.hdf5.run_folder import list_segments
+from shardkeep.hdf5.segment import Column, Segment
 from shardkeep.world import World
 
 WORLD = World(rank=0, size=1)
@@ -371,8 +372,8 @@ def test_no_descriptor_is_lost(run):
 # -- rollback ---------------------------------------------------------------------------------------
 
 
-def _five_commits(run, rank=0):
-    with WorkerFile(run, World(rank=rank, size=2)) as out:
+def _five_commits(run, rank=0, size=2):
+    with WorkerFile(run, World(rank=rank, size=size)) as out:
         for step in range(5):
             out.append("x", _rows(step * 10, step * 10 + 10))
             out.commit(step=step, receipt={"id": "a" if step < 3 else "b", "step": step})
@@ -419,7 +420,7 @@ def test_rollback_of_every_rank(run):
 
 
 def test_rollback_removes_the_newest_first(run, monkeypatch):
-    _five_commits(run)
+    _five_commits(run, size=1)
     removed = []
     original = os.unlink
 
@@ -529,3 +530,69 @@ def test_sync_only_when_durable(run, monkeypatch):
             calls.clear()
             out.commit(step=1)
             assert len(calls) == (2 if durable else 0)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_interrupt_just_after_a_commit_leaves_one_segment(run, monkeypatch, number):
+    """The segment has its name, the bookkeeping is not done: the object may not go on from memory."""
+    out = WorkerFile(run, WORLD)
+    out.append("x", _rows(0, 2))
+    out.append("y", [1, 2])
+    original = Column.start_segment
+    calls = []
+
+    def interrupted(column, first_row):
+        calls.append(1)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        original(column, first_row)
+
+    monkeypatch.setattr(Column, "start_segment", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        out.commit(step=1)
+    monkeypatch.setattr(Column, "start_segment", original)
+    with pytest.raises(DurabilityError, match="rollback"):
+        out.append("x", _rows(2, 3))
+    with pytest.raises(DurabilityError, match="rollback"):
+        out.commit(step=2)
+    out.rollback(step=1)
+    assert (out.committed_step, out.committed_rows) == (1, {"x": 2, "y": 2})
+    out.append("x", _rows(2, 3))
+    out.commit(step=2)
+    out.close()
+    assert [one.sequence for one in list_segments(run / "rank-00000")] == [0, 1]
+    assert (_merged(run) == _rows(0, 3)).all()
+    WorkerFile(run, WORLD).close()
+
+
+def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
+    out = WorkerFile(run, WORLD)
+    out.append("x", _rows(0, 2))
+    inside, go_on, errors = threading.Event(), threading.Event(), []
+    original = Segment.seal
+
+    def slow(*arguments):
+        inside.set()
+        go_on.wait(10)
+        return original(*arguments)
+
+    def commit():
+        try:
+            out.commit(step=1)
+        except BaseException as error:
+            errors.append(error)
+
+    monkeypatch.setattr(Segment, "seal", slow)
+    threads = [threading.Thread(target=commit), threading.Thread(target=out.close)]
+    threads[0].start()
+    assert inside.wait(10)
+    threads[1].start()
+    threads[1].join(0.1)
+    assert threads[1].is_alive()
+    go_on.set()
+    for one in threads:
+        one.join(10)
+    assert errors == []
+    assert (_merged(run) == _rows(0, 2)).all()
+    with pytest.raises(LockError, match="closed"):
+        out.commit(step=2)

@@ -308,6 +308,49 @@ def test_a_full_disk(descriptors: int, tmp_path: Path, monkeypatch: pytest.Monke
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("descriptors", [2, 100])
+def test_a_write_that_the_end_overtakes_is_refused(
+    descriptors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve(monkeypatch, descriptors)
+    for end in (ShardWriter.close, ShardWriter.abort):
+        w = ShardWriter(tmp_path / f"{end.__name__}{{shard}}", shards=3)
+        w.write(b"a")
+        kind: Any = shard_sinks.BufferedSink if descriptors == 2 else shard_sinks.OpenSink
+        write = kind.write
+
+        def late(sink: Any, record: bytes, w: ShardWriter = w, end: Any = end, write: Any = write) -> None:
+            end(w)
+            write(sink, record)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "write", late)
+            with pytest.raises(PlanError, match="closed"):
+                w.write(b"b", shard=0)
+        assert end is ShardWriter.abort or written(w) == [[b"a"], [], []]
+    assert sorted(os.listdir(tmp_path)) == ["close0", "close1", "close2"]
+
+
+def test_an_interrupt_between_two_records_publishes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "Held", lambda: shard_sinks.Held(1000))
+    reserve(monkeypatch, 2)
+    w = ShardWriter(tmp_path / "{shard}", shards=3)
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(shard_sinks.RecordSink, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            w.write(b"a" * 2000)
+    for call in (lambda: w.write(b"b"), w.close):
+        with pytest.raises(DurabilityError, match="KeyboardInterrupt"):
+            call()
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_change_of_directory_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
+import gzip
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shardkeep.errors import (
+    CorruptDataError,
     CorruptRecordError,
     DurabilityError,
     ExistsError,
     LockTimeoutError,
     NotFoundError,
     PlanError,
-    TruncatedFileError,
 )
-from shardkeep.tfrecord import Reader, ShardWriter, Writer
+from shardkeep.tfrecord import Reader, ShardWriter, Writer, writer
+from shardkeep.tfrecord.example_columns import as_columns
 from tests.unit.tfrecord.test_reader import frame
 
 
@@ -96,6 +99,38 @@ def test_append_does_not_hide_damage(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["x"]
 
 
+@pytest.mark.parametrize("place", [13, 22, 36])
+def test_append_does_not_hide_a_damaged_payload(place: int, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    damaged = bytearray(frame(b"whole") + frame(b"abc"))
+    damaged[place] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CorruptRecordError):
+        Writer(path, exists="append")
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("payload", [b"", b"x" * 3000])
+@pytest.mark.parametrize("more", [0, 5000])
+def test_append_cuts_a_record_off_of_which_a_power_cut_left_the_header(
+    payload: bytes, more: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(frame(b"whole") + frame(payload)[:12] + bytes(len(payload) + 4 + more))
+    with Writer(path, exists="append") as w:
+        w.write(b"next")
+    assert list(Reader(path)) == [b"whole", b"next"]
+
+
+def test_append_keeps_nuls_behind_which_records_follow(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    content = frame(b"whole") + frame(b"x" * 3000)[:12] + bytes(3004) + frame(b"abc")
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecordError):
+        Writer(path, exists="append")
+    assert path.read_bytes() == content
+
+
 def test_append_makes_continues_and_keeps_on_error(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path, exists="append") as w:
@@ -114,9 +149,50 @@ def test_append_to_a_compressed_file_adds_a_member(tmp_path: Path) -> None:
     assert list(Reader(path)) == [b"1", b"2"]
     with pytest.raises(PlanError, match="gzip"):
         Writer(path, exists="append")
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(TruncatedFileError):
-        Writer(path, exists="append", compression="gzip")
+
+
+def gzip_file(path: Path, *members: list[bytes]) -> list[int]:
+    ends = []
+    for member in members:
+        with Writer(path, exists="append", compression="gzip") as w:
+            for record in member:
+                w.write(record)
+        ends.append(path.stat().st_size)
+    return ends
+
+
+def test_append_cuts_a_torn_gzip_member_off(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    _, end, size = gzip_file(path, [b"1", b"x" * 3_000_000], [], [os.urandom(500), b"3"])
+    whole = path.read_bytes()
+    for cut in (end + 1, end + 11, end + 300, size - 8, size - 1):
+        path.write_bytes(whole[:cut])
+        with Writer(path, exists="append", compression="gzip") as w:
+            w.write(b"next")
+        assert list(Reader(path)) == [b"1", b"x" * 3_000_000, b"next"]
+    path.write_bytes(whole[:end] + bytes(size - end))
+    with Writer(path, exists="append", compression="gzip") as w:
+        w.write(b"next")
+    assert list(Reader(path)) == [b"1", b"x" * 3_000_000, b"next"]
+
+
+def test_append_leaves_a_gzip_file_alone_that_is_damaged_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    first, end = gzip_file(path, [os.urandom(500)], [os.urandom(500)])
+    whole = path.read_bytes()
+    torn_record = gzip.compress(frame(b"abc")[:-1])
+    for content in (
+        whole[: first - 3],  # no member is whole
+        whole[:300] + bytes([whole[300] ^ 1]) + whole[301 : end - 3],
+        whole[: first + 200] + bytes([whole[first + 200] ^ 1]) + whole[first + 201 :],
+        whole[: first - 3] + whole[first:],
+        torn_record,
+        torn_record + whole[: first - 3],
+    ):
+        path.write_bytes(content)
+        with pytest.raises(CorruptDataError):
+            Writer(path, exists="append", compression="gzip")
+        assert path.read_bytes() == content
 
 
 def test_nothing_is_appended_to_a_zlib_file(tmp_path: Path) -> None:
@@ -155,6 +231,53 @@ def test_a_closed_writer_says_so(tmp_path: Path) -> None:
     w.close()
     with pytest.raises(PlanError, match="closed"):
         w.write(b"")
+
+
+@pytest.mark.parametrize("exists", ["fail", "append"])
+def test_a_write_that_a_close_overtakes_is_refused(
+    exists: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for end in (Writer.close, Writer.abort):
+        path, other = tmp_path / end.__name__, tmp_path / f"other-{end.__name__}"
+        w = Writer(path, exists=exists)
+        w.write(b"a")
+        opened: list[int] = []
+
+        def late(
+            columns: Any, w: Writer = w, end: Any = end, other: Path = other, opened: list[int] = opened
+        ) -> Any:
+            end(w)
+            # They take the numbers of the descriptors that the writer had.
+            opened.extend(os.open(other, os.O_WRONLY | os.O_CREAT) for _ in range(4))
+            return as_columns(columns)
+
+        monkeypatch.setattr(writer, "as_columns", late)
+        with pytest.raises(PlanError, match="closed"):
+            w.write_examples({"x": [b"x" * 3_000_000]})
+        assert other.read_bytes() == b""
+        for fd in opened:
+            os.close(fd)
+        assert not path.exists() or list(Reader(path)) == [b"a"]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_a_link_and_its_file_are_one(mode: str, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    path, link, again = tmp_path / "runs" / "a", tmp_path / "latest", tmp_path / "again"
+    link.symlink_to(Path("runs") / "a")
+    again.symlink_to("latest")
+    for first, second in ((path, again), (again, path), (link, again)):
+        with Writer(first, exists=mode) as w:
+            w.write(b"1")
+            with pytest.raises(LockTimeoutError) as caught:
+                Writer(second, exists=mode)
+            assert caught.value.path == str(second)
+            assert str(caught.value).startswith(repr(str(second)))
+            with pytest.raises(LockTimeoutError, match=str(second)):
+                Reader(second, lock=True, lock_timeout_s=0)
+    assert sorted(os.listdir(tmp_path)) == ["again", "latest", "runs"]
+    assert os.listdir(tmp_path / "runs") == ["a"]
+    assert set(Reader(path)) == {b"1"}
 
 
 def test_a_sync_error_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,66 @@
+"""The rows of a source, block by block, and whether they are those of its commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.source import Source
+
+__all__ = ["blocks", "check_content", "not_as_committed", "reading"]
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+
+
+def blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
+    """Give rows ``[start, stop)`` in pieces of about 4 MiB, whole chunks where there are chunks."""
+    row_bytes = max(1, dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    if dataset.chunks is not None:
+        step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
+    while start < stop:
+        end = min(stop, (start // step + 1) * step)
+        yield dataset[start:end]
+        start = end
+
+
+@contextlib.contextmanager
+def reading(path: str, name: str) -> Iterator[None]:
+    """Turn what HDF5 says about rows that it cannot read into a `CorruptDataError`."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if hasattr(error, "exit_code"):
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        message = f"rows of {name!r} in {path!r} cannot be read ({reason})"
+        raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
+
+
+def check_content(source: Source, name: str, crc32c: str) -> None:
+    """Read all rows of a dataset.
+
+    Raises
+    ------
+    CorruptDataError
+        They cannot be read, or do not have that hash.
+    """
+    dataset = source.dataset(name)
+    crc = 0
+    with reading(source.path, name):
+        for rows in blocks(dataset, 0, dataset.shape[0]):
+            crc = content_crc(rows, crc)
+    if f"{crc:08x}" != crc32c:
+        raise not_as_committed(source.path, name)
+
+
+def not_as_committed(path: str, name: str) -> CorruptDataError:
+    """Return the error for rows that do not have the hash of their commit."""
+    message = f"rows of {name!r} in {path!r} are not those of its commit"
+    return CorruptDataError(f"{message}: the file is damaged, restore it from a copy", path=path)

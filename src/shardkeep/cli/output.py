@@ -34,6 +34,7 @@ __all__ = [
     "print_json",
     "print_json_line",
     "print_merge",
+    "print_parts",
 ]
 
 _WIDTH = 80
@@ -80,7 +81,8 @@ def _listing(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
-def _print(*parts: RenderableType) -> None:
+def print_parts(*parts: RenderableType) -> None:
+    """Print one under the other, with an empty line between them and no blanks at the ends of lines."""
     out = console()
     with out.capture() as captured:
         for number, part in enumerate(parts):
@@ -116,16 +118,16 @@ def _print_tfrecord(found: TFRecordInfo) -> None:
         mean = found.payload_bytes / found.records
         rows["record size"] = f"{found.smallest_bytes:,} to {found.largest_bytes:,} bytes, mean {mean:,.0f}"
     if not found.records:
-        _print(facts(rows))
+        print_parts(facts(rows))
         return
     if found.features is None:
         rows["first record"] = "not a tf.train.Example"
-        _print(facts(rows))
+        print_parts(facts(rows))
         return
     table = _listing("feature of the first record", "type", "values", "begins", right=["values"])
     for feature in found.features:
         table.add_row(printable(feature.name), feature.type, f"{feature.values:,}", _begins(feature.sample))
-    _print(facts(rows), table)
+    print_parts(facts(rows), table)
 
 
 def _begins(sample: list[Any]) -> str:
@@ -158,7 +160,7 @@ def _print_hdf5(found: HDF5Info) -> None:
             attributes.add_row(printable(name), printable(owner), _short(value))
     if attributes.row_count:
         parts.append(attributes)
-    _print(*parts)
+    print_parts(*parts)
 
 
 def _print_folder(found: FolderInfo) -> None:
@@ -183,7 +185,7 @@ def _print_folder(found: FolderInfo) -> None:
             rows = ", ".join(f"{printable(name)} {count:,}" for name, count in worker.rows.items())
             workers.add_row(*(f"{count:,}" for count in counts), rows)
         parts.append(workers)
-    _print(*parts)
+    print_parts(*parts)
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:
@@ -257,7 +259,7 @@ def print_merge(report: MergeReport) -> None:
     for name, attributes in report.dropped_attributes.items():
         listed = ", ".join(map(printable, attributes))
         parts.append(f"{printable(name)}: attributes that differ between the files were left out: {listed}")
-    _print(*parts)
+    print_parts(*parts)
 
 
 def print_audit(report: AuditReport) -> None:
@@ -284,4 +286,4 @@ def print_audit(report: AuditReport) -> None:
     parts: list[RenderableType] = [table] if report.epochs else []
     if findings:
         parts.append("\n".join(map(printable, findings)))
-    _print(*parts, f"{verdict} ({report.receipts:,} receipt{plural})")
+    print_parts(*parts, f"{verdict} ({report.receipts:,} receipt{plural})")

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import click
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -18,7 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from shardkeep.cli.output import console, facts
+from shardkeep.cli.output import console, facts, print_parts
 from shardkeep.cli.text import human_bytes, printable
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def print_split(report: SplitReport) -> None:
         "digest": report.digest,
         "took": _took(report.bytes, report.seconds),
     }
-    _print(facts(rows), _listing(report.outputs))
+    print_parts(facts(rows), _listing(report.outputs))
 
 
 def print_pack(report: PackReport) -> None:
@@ -98,7 +97,7 @@ def print_pack(report: PackReport) -> None:
         remarks.append(f"… and {report.skipped - _SHOWN_BAD:,} more (--json lists 20)")
     if remarks:
         parts.append("\n".join(remarks))
-    _print(*parts)
+    print_parts(*parts)
 
 
 def _files(outputs: tuple[ShardFile, ...]) -> str:
@@ -124,14 +123,3 @@ def _listing(outputs: tuple[ShardFile, ...]) -> Table:
         table.add_row(f"… {len(outputs) - len(shown) - 1:,} more …")
         table.add_row(printable(last.path), f"{last.records:,}", human_bytes(last.bytes))
     return table
-
-
-def _print(*parts: RenderableType) -> None:
-    out = console()
-    with out.capture() as captured:
-        for number, part in enumerate(parts):
-            if number:
-                out.print()
-            out.print(part)
-    # Rich fills every line up to the width of its table.
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))

@@ -56,6 +56,11 @@ class FileKind:
     advice: str = ""
     offset_bytes: int = 0
 
+    @property
+    def may_be_damaged_records(self) -> bool:
+        """Whether it has no name of its own, so that it may be a TFRecord whose beginning is damaged."""
+        return self.described.startswith(("binary data", "zero bytes", "damaged"))
+
 
 _WANTED: dict[KindName, str] = {"tfrecord": "a TFRecord file", "hdf5": "an HDF5 file", "folder": "a folder"}
 _UNPACK = "unpack it first"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -105,6 +104,3 @@ class FileObject:
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.records(compression="auto", verify=True))

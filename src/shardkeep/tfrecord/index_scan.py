@@ -110,7 +110,7 @@ def _explained(error: CorruptDataError) -> Exception:
             " no offsets; write it again without compression to shuffle or to jump",
             path=error.path,
         )
-    if not kind.described.startswith(("binary data", "zero bytes", "damaged")):
+    if not kind.may_be_damaged_records:
         try:
             require_kind(error.path, "tfrecord", found=kind)
         except FormatError as better:

@@ -110,7 +110,7 @@ class Reader:
         # Opening tells at once about a file that is missing or of another kind.
         with self._locked():
             kind = self._kind()
-        if kind.name == "other" and self._compression == "auto" and not _may_be_records(kind.described):
+        if kind.name == "other" and self._compression == "auto" and not _may_be_records(kind):
             require_kind(self.path, "tfrecord", "empty", found=kind)
 
     @property
@@ -284,7 +284,7 @@ def explained(error: CorruptRecordError) -> Exception:
     if error.record == 0 and error.offset_bytes == 0 and error.path is not None:
         try:
             kind = require_kind(error.path, "tfrecord", "other")
-            if kind.name == "other" and not _may_be_records(kind.described):
+            if kind.name == "other" and not _may_be_records(kind):
                 require_kind(error.path, "tfrecord", found=kind)
         except FormatError as better:
             return better
@@ -293,10 +293,9 @@ def explained(error: CorruptRecordError) -> Exception:
     return error
 
 
-def _may_be_records(described: str) -> bool:
-    # What has no name of its own may be a TFRecord whose beginning is damaged, and only reading shows what
-    # is inside zstd: the records tell more.
-    return described.startswith(("binary data", "zero bytes", "damaged", "zstd-compressed"))
+def _may_be_records(kind: FileKind) -> bool:
+    # Only reading shows what is inside zstd.
+    return kind.may_be_damaged_records or kind.described.startswith("zstd-compressed")
 
 
 def _absolute(wanted: npt.NDArray[Any], count: int, path: str) -> npt.NDArray[np.uint64]:

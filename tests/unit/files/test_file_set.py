@@ -8,6 +8,7 @@ import pytest
 
 from shardkeep.errors import DurabilityError, ExistsError, LockError, NotFoundError, PlanError
 from shardkeep.files.file_set import FileSet
+from tests.descriptors import open_descriptors
 
 
 def fill(files: FileSet, paths: list[Path], content: bytes = b"whole") -> list[int]:
@@ -29,11 +30,11 @@ def test_all_appear_at_the_end(count: int, tmp_path: Path) -> None:
 
 
 def test_none_is_open_in_between(tmp_path: Path) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with FileSet() as files:
         fill(files, [tmp_path / str(i) for i in range(50)])
-        assert os.listdir("/proc/self/fd") == before
-    assert os.listdir("/proc/self/fd") == before
+        assert open_descriptors() == before
+    assert open_descriptors() == before
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from shardkeep.errors import DurabilityError, LockError, LockTimeoutError, NotFoundError
 from shardkeep.files import FileLock, lock
+from tests.descriptors import open_descriptors
 
 
 def test_excludes_and_names_the_holder(tmp_path):
@@ -141,12 +142,12 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, code):
         raise OSError(code, "no")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with pytest.raises(LockError, match="refuses locks") as caught:
         lock(tmp_path / "a").acquire()
     assert not isinstance(caught.value, LockTimeoutError)
     assert caught.value.errno == code
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_a_full_disk_does_not_refuse_the_lock(tmp_path, monkeypatch):

@@ -32,6 +32,7 @@ from shardkeep.errors import (
 )
 from shardkeep.jobs import SplitReport, concat, division, frames, packed_frames, split
 from shardkeep.tfrecord import Reader, ShardWriter, Writer
+from tests.descriptors import open_descriptors
 from tests.unit.tfrecord.test_reader import frame
 
 MODES = ["contiguous", "round-robin", "balanced"]
@@ -305,14 +306,14 @@ def test_two_runs_do_not_mix(tmp_path: Path) -> None:
 def test_few_descriptors_for_many_shards(mode: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "in", [bytes([i % 256]) * 40 for i in range(2000)])
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    here = len(os.listdir("/proc/self/fd"))
+    here = len(open_descriptors())
     resource.setrlimit(resource.RLIMIT_NOFILE, (here + 20, hard))
     try:
         report = split(path, tmp_path / "{shard}", shards=300, mode=mode)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert sum(map(len, contents(report))) == 2000
-    assert len(os.listdir("/proc/self/fd")) <= here + 2
+    assert len(open_descriptors()) <= here + 2
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])

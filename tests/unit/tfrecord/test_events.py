@@ -17,6 +17,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.tfrecord import Writer, encode_example, read_scalars
+from tests.descriptors import open_descriptors
 from tests.unit.tfrecord.test_event_message import event, simple, version_event
 from tests.unit.tfrecord.test_reader import frame
 
@@ -212,8 +213,8 @@ def test_no_descriptor_is_left_after_damage(tmp_path: Path) -> None:
     path = damaged(tmp_path, STARTS[2] + 20)
     with pytest.raises(CorruptRecordError):
         read_scalars(path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     for _ in range(20):
         with pytest.raises(CorruptRecordError):
             read_scalars(path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_descriptors()) == before

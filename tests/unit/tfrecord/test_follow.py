@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import gzip
 import os
 import threading
@@ -24,6 +23,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.tfrecord import FileChange, Writer, follow
+from tests.descriptors import open_descriptors
 from tests.unit.tfrecord.test_reader import frame
 
 ONE, TWO, THREE = frame(b"one"), frame(b"two"), frame(b"three")
@@ -36,11 +36,9 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     yield
-    if set(os.listdir("/proc/self/fd")) != before:
-        gc.collect()  # a failed assertion keeps frames alive
-        assert set(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @contextlib.contextmanager
@@ -461,15 +459,15 @@ def test_options_are_checked_at_the_call(path: Path, options: dict[str, object])
 
 
 def test_closing_gives_the_descriptors_back(path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=5)
     next(records)
     with soon(lambda: append(path, TWO), 0.05):
         next(records)
-    assert len(os.listdir("/proc/self/fd")) == len(before) + 2
+    assert len(open_descriptors()) == len(before) + 2
     records.close()
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_two_followers_do_not_disturb_each_other(path: Path) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import pickle
 import struct
 import zlib
@@ -21,6 +20,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.tfrecord import Reader, Writer
+from tests.descriptors import open_descriptors
 
 
 def frame(payload: bytes) -> bytes:
@@ -169,12 +169,12 @@ def test_a_reader_crosses_pickle(tmp_path: Path) -> None:
 
 def test_readers_do_not_hold_descriptors_back(tmp_path: Path) -> None:
     path = file_of(tmp_path, frame(b"a"))
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(open_descriptors())
     for _ in range(50):
         reader = Reader(path)
         assert reader[0] == b"a"
         del reader
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(open_descriptors()) == before
 
 
 def test_tensorflows_names_of_compressions(tmp_path: Path) -> None:

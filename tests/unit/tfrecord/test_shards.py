@@ -26,6 +26,7 @@ from shardkeep.errors import (
 from shardkeep.files.budget import Budget
 from shardkeep.tfrecord import Reader, ShardWriter, Writer, decode_example, shard_sinks, shards
 from shardkeep.tfrecord.shards import shard_of_key
+from tests.descriptors import open_descriptors
 
 
 def written(w: ShardWriter) -> list[list[bytes]]:
@@ -243,7 +244,7 @@ def test_more_shards_than_descriptors(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(shard_sinks, "_MOST_HELD_BYTES", 5000)
     monkeypatch.setattr(shards, "Held", lambda: shard_sinks.Held(5000))
     reserve(monkeypatch, 10)
-    here = len(os.listdir("/proc/self/fd"))
+    here = len(open_descriptors())
     resource.setrlimit(resource.RLIMIT_NOFILE, (here + 12, hard))
     try:
         with ShardWriter(tmp_path / "{shard:03d}", shards=100) as w:
@@ -364,7 +365,7 @@ def test_a_change_of_directory_in_between(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_descriptors_are_given_back(tmp_path: Path) -> None:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for i in range(3):
         with ShardWriter(tmp_path / f"a{i}-{{shard}}", shards=4) as w:
             w.write(b"a")
@@ -374,7 +375,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
                 w.write(b"a")
         with pytest.raises(ExistsError):
             ShardWriter(tmp_path / f"a{i}-{{shard}}", shards=4)
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_a_writer_beside_a_set(tmp_path: Path) -> None:

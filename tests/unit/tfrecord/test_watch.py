@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from shardkeep.tfrecord import watch
 from shardkeep.tfrecord.watch import Watch
+from tests.descriptors import open_descriptors
 
 
 def waited_s(one: Watch, timeout_s: float) -> float:
@@ -84,8 +84,8 @@ def test_where_inotify_is_refused_it_polls(
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Refusing())
     if what == "network":
         monkeypatch.setattr(watch, "_LOCAL_FILE_SYSTEMS", set())
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     one = Watch(str(tmp_path / "x"))
     assert all(0.005 < waited_s(one, 60) < 0.2 for _ in range(3))
     assert not one.is_told
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(open_descriptors()) == len(before)

@@ -1,6 +1,7 @@
 """TensorFlow's side of a comparison: runs where TensorFlow is, a job at a time, on request."""
 
 import os
+import tempfile
 import time
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -108,9 +109,10 @@ def write_table(path, records):
 def run(job, paths, argument):
     """Do one job."""
     if job == "write table":
-        return write_table(paths[0], argument), argument
+        with tempfile.TemporaryDirectory() as folder:
+            return write_table(os.path.join(folder, "x"), argument), argument
     if job == "skip":
-        return skip(paths, argument)
+        return skip(paths[:1], argument)
     return dataset_job(job, paths, argument)
 
 

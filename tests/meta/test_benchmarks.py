@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.comparison import find as find_comparisons
 from benchmarks.harness import Benchmark, find, machine, measure
 
 ALL = dict(find())
@@ -24,3 +25,11 @@ def test_they_are_found() -> None:
 
 def test_the_machine_is_told() -> None:
     assert machine()["cores"] >= 1
+
+
+def test_the_comparisons_are_found() -> None:
+    found = list(find_comparisons())
+    assert {"images", "loader", "tfrecord"} <= {subject for subject, _ in found}
+    assert len({comparison.name for _, comparison in found}) == len(found)
+    assert all(comparison.wanted > 0 for _, comparison in found)
+    assert {subject for subject, _ in find_comparisons("tfrecord")} == {"tfrecord"}

@@ -1,0 +1,98 @@
+"""TFRecord: reading, columns, writing, the index."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.comparison import Comparison
+from benchmarks.jobs import TABLE, loaded, plain_read
+from shardkeep.tfrecord import Reader, Writer, build_index, read_columns
+
+
+def _iterated(paths: list[str]) -> int:
+    return sum(1 for path in paths for _ in Reader(path))
+
+
+def _columns(paths: list[str]) -> int:
+    return len(read_columns(paths, TABLE)["label"])
+
+
+def _indexed(paths: list[str], *, verify: bool) -> int:
+    # Without storing it: the scan is what is measured.
+    os.environ["SHARDKEEP_INDEX"] = "off"
+    try:
+        return sum(index.records for index in build_index(paths, verify=verify))
+    finally:
+        del os.environ["SHARDKEEP_INDEX"]
+
+
+def _random(paths: list[str]) -> int:
+    reader = Reader(paths[0])
+    return len(reader.read_many(np.random.default_rng(0).integers(0, len(reader), 10_000)))
+
+
+@functools.cache
+def _rows(rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"f{i:02d}": rng.random((rows, 1), np.float32) for i in range(13)}
+    return columns | {f"i{i:02d}": rng.integers(0, 1 << 20, (rows, 1)) for i in range(26)}
+
+
+def _written(paths: list[str]) -> int:
+    with tempfile.TemporaryDirectory() as folder, Writer(f"{folder}/x") as writer:
+        writer.write_examples(_rows(_WRITTEN))
+        return writer.records
+
+
+_WRITTEN = 20_000
+_RAW = loaded(batch_size=256)
+# Batches of 800 KB, of which those under way stay in the L2 cache, as the buffer of the plain read() does.
+_LARGE = loaded(batch_size=16)
+_BY_LOADER = loaded(features=TABLE, batch_size=1024)
+
+COMPARISONS = [
+    Comparison("small records, raw, beside the usual interleave", "small", _RAW, "raw usual", 8, 256),
+    Comparison("small records, raw, beside tf.data's best", "small", _RAW, "raw best", 3, 1024),
+    Comparison(
+        "large records, raw, beside tf.data's best", "large", loaded(batch_size=64), "raw best", 3, 64
+    ),
+    Comparison("large records, raw, beside plain read()", "large", _LARGE, plain_read, 0.6),
+    Comparison(
+        "small records, one by one, CRC checked, beside vahidk's without", "small", _iterated, "vahidk", 2
+    ),
+    Comparison("40 features into columns, beside the usual", "table", _BY_LOADER, "table usual", 20, 1024),
+    Comparison("40 features into columns, beside tf.data's best", "table", _BY_LOADER, "table best", 4, 1024),
+    Comparison("40 features by read_columns, beside the usual", "table", _columns, "table usual", 20, 1024),
+    Comparison(
+        "40 features by read_columns, beside tf.data's best", "table", _columns, "table best", 4, 1024
+    ),
+    Comparison(
+        "40 features by read_columns, memory at the peak, beside the usual",
+        "table",
+        _columns,
+        "table usual",
+        3,
+        1024,
+        of="memory",
+    ),
+    Comparison("40 features written from columns", "table", _written, "write table", 10, _WRITTEN),
+    Comparison("index scan beside plain read()", "table", partial(_indexed, verify=False), plain_read, 0.7),
+    Comparison(
+        "index scan, large records, beside plain read()",
+        "large",
+        partial(_indexed, verify=False),
+        plain_read,
+        0.7,
+    ),
+    Comparison("verify beside plain read()", "table", partial(_indexed, verify=True), plain_read, 0.7),
+    Comparison(
+        "verify, large records, beside plain read()", "large", partial(_indexed, verify=True), plain_read, 0.7
+    ),
+    Comparison("10,000 random records, beside skip() to each", "table", _random, "skip", 50, 10),
+]

@@ -4,9 +4,10 @@
 //!
 //! ```text
 //! bits 0..8    how many bits the entry takes (of a second table: all of the code)
-//! bits 8..12   how many extra bits follow (lengths, distances); the size in bits of a second table
-//! bits 12..28  literal, base value or symbol; where a second table starts
-//! bit  28      end of block
+//! bits 8..12   how many extra bits follow (lengths, distances); the size in bits of a second table; of a pair, how
+//!              many bits its first literal takes
+//! bits 12..28  literal or two, base value or symbol; where a second table starts
+//! bit  28      end of block; of a literal: a pair
 //! bit  29      leads to a second table
 //! bit  30      any valid entry: 0 is a code that was not defined
 //! bit  31      literal
@@ -20,6 +21,10 @@ const MAX_BITS: usize = 15;
 
 const LITERAL: u32 = 1 << 31;
 const END: u32 = 1 << 28;
+const PAIR: u32 = 1 << 28;
+
+/// Literals of more bits are not paired: there would be little room for another.
+pub(super) const SHORT_BITS: u32 = 5;
 const SECOND: u32 = 1 << 29;
 const VALID: u32 = 1 << 30;
 
@@ -52,6 +57,20 @@ pub(super) fn is_literal(entry: u32) -> bool {
     entry & LITERAL != 0
 }
 
+/// How many literals a literal entry holds: 1 or 2.
+#[inline(always)]
+pub(super) fn literals(entry: u32) -> usize {
+    1 + (entry & PAIR != 0) as usize
+}
+
+/// The entry of the first literal alone.
+#[inline(always)]
+pub(super) fn first_literal(entry: u32) -> u32 {
+    let pair = entry & (LITERAL | PAIR) == LITERAL | PAIR;
+    if pair { VALID | LITERAL | (entry & 0xff << 12) | extra(entry) } else { entry }
+}
+
+/// Whether an entry that is no literal ends the block.
 #[inline(always)]
 pub(super) fn is_end(entry: u32) -> bool {
     entry & END != 0
@@ -201,6 +220,24 @@ impl<const SIZE: usize> Table<SIZE> {
             }
         }
         Ok(())
+    }
+
+    /// Gives the entries of literals of up to [`SHORT_BITS`] the literal behind too, where the index holds both codes.
+    pub(super) fn pair_literals(&mut self) {
+        let single = *self.root;
+        for (code, &first) in single.iter().enumerate().take(1 << SHORT_BITS) {
+            let length = bits(first);
+            if !is_literal(first) || length > SHORT_BITS || code >> length != 0 {
+                continue;
+            }
+            let both = VALID | LITERAL | PAIR | first & 0xff << 12 | length << 8;
+            let cells = self.root.iter_mut().skip(code).step_by(1 << length);
+            for (cell, &second) in cells.zip(&single) {
+                let total = length + bits(second);
+                let fits = is_literal(second) && total as usize <= Self::BITS;
+                *cell = if fits { both | (second & 0xff << 12) << 8 | total } else { first };
+            }
+        }
     }
 
     /// Puts a code that is longer than the first table's index into a second table, which is made when needed.

@@ -18,6 +18,9 @@ const LENGTHS: usize = 288 + 32;
 /// Where the lengths of the code-length code stand in a block's header.
 const CODE_ORDER: [u8; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
+/// A block of fewer bytes is decoded before pairs of literals would have been found.
+const PAIRS_PAY: usize = 1024;
+
 /// How a stream is broken.
 pub type Damage = &'static str;
 
@@ -27,7 +30,7 @@ const BAD_CODE: Damage = "it uses a code that was not defined";
 /// The tables of the inflater, kept between streams.
 #[derive(Debug, Default)]
 pub struct Inflater {
-    literals: Table<2048>,
+    literals: Table<1024>,
     distances: Table<256>,
     codes: Table<128>,
     /// The two tables hold the code of fixed blocks.
@@ -126,7 +129,7 @@ impl Inflater {
                     at = self.block(&mut bits, out, at)?;
                 }
                 2 => {
-                    self.dynamic_code(&mut bits)?;
+                    self.dynamic_code(&mut bits, out.len() - at.min(out.len()))?;
                     at = self.block(&mut bits, out, at)?;
                 }
                 _ => return Err("it has a block of a type that does not exist"),
@@ -156,8 +159,8 @@ impl Inflater {
             && self.distances.build(distances, huffman::distance).is_ok();
     }
 
-    /// Reads the two codes of a dynamic block.
-    fn dynamic_code(&mut self, bits: &mut Bits<'_>) -> Result<(), Damage> {
+    /// Reads the two codes of a dynamic block, of which at most `room` bytes are wanted.
+    fn dynamic_code(&mut self, bits: &mut Bits<'_>, room: usize) -> Result<(), Damage> {
         self.fixed = false;
         bits.refill();
         let literals = bits.take(5)? + 257;
@@ -209,6 +212,9 @@ impl Inflater {
             return Err("a block has no code for its end");
         }
         self.literals.build(literal_lengths, huffman::literal)?;
+        if room >= PAIRS_PAY && mostly_short(literal_lengths) {
+            self.literals.pair_literals();
+        }
         self.distances.build(rest.get(..distances).unwrap_or_default(), huffman::distance)?;
         Ok(())
     }
@@ -236,34 +242,26 @@ impl Inflater {
         loop {
             bits.refill();
             let mut entry = self.literals.glance(bits.hand);
-            // Of 56 bits three literals of the first table (11 bits) can be taken unseen.
-            if huffman::is_literal(entry)
-                && bits.count >= 56
-                && let Some(run) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<3>())
-            {
-                let [first, second, third] = run;
-                *first = huffman::symbol(entry) as u8;
-                at += 1;
-                bits.skip(huffman::bits(entry));
-                entry = self.literals.glance(bits.hand);
-                if huffman::is_literal(entry) {
-                    *second = huffman::symbol(entry) as u8;
-                    at += 1;
+            // Of 56 bits five entries of the first table (10 bits, one or two literals) can be taken unseen.
+            if huffman::is_literal(entry) && bits.count >= 56 && at + 10 <= out.len() {
+                for _ in 0..5 {
+                    put2(out, at, huffman::symbol(entry) as u16);
+                    at += huffman::literals(entry);
                     bits.skip(huffman::bits(entry));
                     entry = self.literals.glance(bits.hand);
-                    if huffman::is_literal(entry) {
-                        *third = huffman::symbol(entry) as u8;
-                        at += 1;
-                        bits.skip(huffman::bits(entry));
-                        continue;
+                    if !huffman::is_literal(entry) {
+                        break;
                     }
+                }
+                if huffman::is_literal(entry) {
+                    continue;
                 }
                 // A length takes up to 15 + 5 bits, a distance up to 15 + 13.
                 bits.refill();
             }
-            let entry = self.literals.settle(bits.hand, entry);
+            let entry = huffman::first_literal(self.literals.settle(bits.hand, entry));
             bits.drop(huffman::bits(entry))?;
-            if huffman::is_end(entry) {
+            if !huffman::is_literal(entry) && huffman::is_end(entry) {
                 *input = bits;
                 return Ok(at);
             }
@@ -283,6 +281,13 @@ impl Inflater {
             at = copy(out, at, distance, length)?;
         }
     }
+}
+
+/// Whether at least half of the symbols that a code is made for are literals of few bits.
+fn mostly_short(lengths: &[u8]) -> bool {
+    const BITS: u8 = huffman::SHORT_BITS as u8;
+    let literals = lengths.iter().take(256).filter(|&&length| (1..=BITS).contains(&length));
+    literals.map(|&length| 1 << BITS >> length).sum::<u32>() >= 1 << (BITS - 1)
 }
 
 /// Copies a stored block; returns where it stopped in `out`.
@@ -341,6 +346,13 @@ fn copy(out: &mut [u8], at: usize, distance: usize, length: usize) -> Result<usi
 #[inline(always)]
 fn get8(out: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(out.get(at..).and_then(|from| from.first_chunk::<8>()).copied().unwrap_or_default())
+}
+
+#[inline(always)]
+fn put2(out: &mut [u8], at: usize, value: u16) {
+    if let Some(to) = out.get_mut(at..).and_then(|to| to.first_chunk_mut::<2>()) {
+        *to = value.to_le_bytes();
+    }
 }
 
 #[inline(always)]

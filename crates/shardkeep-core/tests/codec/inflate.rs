@@ -53,6 +53,33 @@ fn gives_back_what_zlib_deflates() {
     }
 }
 
+/// Noise over few values, the small ones more often: nearly all literals of a few bits, which are decoded in pairs.
+#[test]
+fn gives_back_noise_of_few_values() {
+    let mut inflater = Inflater::default();
+    for values in [2u32, 3, 9, 14, 40, 200] {
+        for length in [1_000, 1_024, 1_025, 3_104, 70_000] {
+            let bytes: Vec<u8> = pattern(2 * length, 2 * length, u32::MAX)
+                .chunks(2)
+                .map(|two| (u32::from(two[0]) * u32::from(two[1]) * values / 65_536) as u8)
+                .collect();
+            let data = deflate(&bytes, 6);
+            for room in [length, length - 1, length - 9, length * 2 / 3, 1] {
+                let mut out = vec![0; room];
+                assert_eq!(inflater.zlib(&data, &mut out), Ok(()), "{values} values, {room} of {length}");
+                assert!(out == bytes[..room], "{values} values, {room} of {length} bytes");
+            }
+            for cut in 5..40 {
+                let mut out = vec![0; length];
+                assert!(
+                    inflater.zlib(&data[..data.len() - cut], &mut out).is_err(),
+                    "{values}, {length}, {cut}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn refuses_codes_that_zlib_refuses() {
     let mut inflater = Inflater::default();

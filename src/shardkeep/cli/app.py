@@ -15,6 +15,8 @@ from shardkeep.cli.cat import cat
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
 from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.follow import follow
+from shardkeep.cli.index import index
 from shardkeep.cli.info import info
 from shardkeep.cli.merge import merge
 from shardkeep.cli.options import Settings, debug_option
@@ -58,11 +60,8 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, info, cat, merge, audit):
+for _command in (demo, info, cat, schema, index, follow, split, concat, pack, merge, audit):
     app.add_command(_command)
-for _command in (split, concat, pack):
-    app.add_command(_command)
-app.add_command(schema)
 
 
 def main() -> NoReturn:

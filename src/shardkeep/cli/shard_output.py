@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.progress import (
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shardkeep.jobs import PackReport, ShardFile, SplitReport
+    from shardkeep.tfrecord import Index
 
-__all__ = ["print_pack", "print_split", "watched"]
+__all__ = ["print_indexes", "print_pack", "print_split", "watched"]
 
 _SHOWN_FILES = 12
 _SHOWN_LABELS = 12
@@ -100,8 +101,19 @@ def print_pack(report: PackReport) -> None:
     print_parts(*parts)
 
 
+def print_indexes(indexes: dict[str, Index]) -> None:
+    """Print what `shardkeep.tfrecord.build_index` found, by path."""
+    rows = [(path, len(one), one.size_bytes) for path, one in indexes.items()]
+    total = f"{sum(records for _, records, _ in rows):,} records in {_counted(len(rows))}"
+    print_parts(_table(rows), total)
+
+
+def _counted(files: int) -> str:
+    return f"{files:,} file{'' if files == 1 else 's'}"
+
+
 def _files(outputs: tuple[ShardFile, ...]) -> str:
-    return f"{len(outputs):,} file{'' if len(outputs) == 1 else 's'}"
+    return _counted(len(outputs))
 
 
 def _took(size_bytes: int, seconds: float) -> str:
@@ -111,15 +123,20 @@ def _took(size_bytes: int, seconds: float) -> str:
 
 
 def _listing(outputs: tuple[ShardFile, ...]) -> Table:
+    return _table([(os.fspath(one.path), one.records, one.bytes) for one in outputs])
+
+
+def _table(files: Sequence[tuple[str, int, int]]) -> Table:
+    """Return path, records and bytes of each file; of many, the first and the last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("file", overflow="fold")
     table.add_column("records", justify="right")
     table.add_column("size", justify="right")
-    shown = outputs if len(outputs) <= _SHOWN_FILES else outputs[: _SHOWN_FILES - 2]
-    for one in shown:
-        table.add_row(printable(os.fspath(one.path)), f"{one.records:,}", human_bytes(one.bytes))
-    if len(shown) < len(outputs):
-        last = outputs[-1]
-        table.add_row(f"… {len(outputs) - len(shown) - 1:,} more …")
-        table.add_row(printable(last.path), f"{last.records:,}", human_bytes(last.bytes))
+    shown = files if len(files) <= _SHOWN_FILES else files[: _SHOWN_FILES - 2]
+    for path, records, size in shown:
+        table.add_row(printable(path), f"{records:,}", human_bytes(size))
+    if len(shown) < len(files):
+        path, records, size = files[-1]
+        table.add_row(f"… {len(files) - len(shown) - 1:,} more …")
+        table.add_row(printable(path), f"{records:,}", human_bytes(size))
     return table

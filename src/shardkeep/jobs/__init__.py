@@ -1,7 +1,7 @@
 """Work on whole files and folders: say what is in them, show it, prove what was done with it."""
 
 from shardkeep.jobs.audit import audit, gather_receipts
-from shardkeep.jobs.cat import RecordItem, RowItem, cat
+from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
 from shardkeep.jobs.division import ShardFile, SplitReport
 from shardkeep.jobs.info import (
@@ -36,5 +36,6 @@ __all__ = [
     "gather_receipts",
     "info",
     "pack",
+    "show_record",
     "split",
 ]

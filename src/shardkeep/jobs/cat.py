@@ -15,7 +15,7 @@ from shardkeep.jobs.datasets import pick_dataset, rows_of
 from shardkeep.jobs.plain import plain
 from shardkeep.tfrecord import Reader, decode_example
 
-__all__ = ["RecordItem", "RowItem", "cat", "example_or_none"]
+__all__ = ["RecordItem", "RowItem", "cat", "example_or_none", "show_record"]
 
 
 @dataclass(frozen=True)
@@ -108,6 +108,11 @@ def example_or_none(record: bytes) -> dict[str, Any] | None:
     return features if features or record[:1] in (b"", b"\x0a") else None
 
 
+def show_record(number: int, record: bytes) -> RecordItem:
+    """Return what there is to show of a record: its features, if it is a tf.train.Example."""
+    return RecordItem(number, record, example_or_none(record))
+
+
 def feature_type(values: Any) -> str:
     """Return the type of a decoded feature: ``bytes``, ``int64`` or ``float32``."""
     return "bytes" if isinstance(values, list) else str(values.dtype)
@@ -116,7 +121,7 @@ def feature_type(values: Any) -> str:
 def _records(path: str | os.PathLike[str], skip: int, limit: int | None) -> Iterator[RecordItem]:
     stop = None if limit is None else skip + limit
     for number, record in enumerate(islice(Reader(path), skip, stop), skip):
-        yield RecordItem(number, record, example_or_none(record))
+        yield show_record(number, record)
 
 
 def _rows(

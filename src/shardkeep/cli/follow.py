@@ -1,0 +1,57 @@
+"""``shardkeep follow``: the records of a file that is still being written."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkeep.cli.options import command, json_option
+
+if TYPE_CHECKING:
+    from shardkeep.tfrecord import FileChange
+
+
+@command
+@click.argument("path", type=click.Path())
+@click.option(
+    "--idle-timeout",
+    "idle_timeout_s",
+    type=click.FloatRange(min=0),
+    help="End after so many seconds in which nothing was written; never, if not given.",
+)
+@click.option("--new", is_flag=True, help="Begin behind the last record that is whole now.")
+@click.option("--once", is_flag=True, help="A file that is replaced, truncated or deleted is an error.")
+@click.option("--raw", is_flag=True, help="Write the bytes of each record as they are.")
+@json_option
+def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: bool, as_json: bool) -> None:
+    """Print the records of a TFRecord file as they are written.
+
+    Each record is printed when it is whole and its checksums hold, whoever writes it; a part of
+    one means "not yet". When another file takes its place that is told on standard error, and the
+    new one is followed from its first record. Ctrl-C ends it.
+    """
+    from shardkeep.cli.output import print_item, print_json_line
+    from shardkeep.cli.text import printable
+    from shardkeep.jobs import show_record
+    from shardkeep.tfrecord import follow as records_of
+
+    if raw and as_json:
+        raise click.UsageError("--raw and --json exclude each other")
+
+    def tell(change: FileChange) -> None:
+        told = f"{change.path} was {change.kind} after record {change.record:,}; going on with the new one"
+        click.echo(f"shardkeep: {printable(told)}", err=True)
+
+    records = records_of(
+        path, idle_timeout_s=idle_timeout_s, from_start=not new, on_change="raise" if once else tell
+    )
+    for number, record in enumerate(records):
+        if raw:
+            sys.stdout.buffer.write(record)
+        elif as_json:
+            print_json_line(show_record(number, record).to_dict())
+        else:
+            print_item(show_record(number, record))
+        sys.stdout.flush()

@@ -1,0 +1,47 @@
+"""``shardkeep index``: where the records of TFRecord files start, kept beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardkeep.cli.options import command, exists_option, json_option
+
+if TYPE_CHECKING:
+    from shardkeep.files.publish import Exists
+
+
+@command
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
+@click.option("--verify", is_flag=True, help="Check every payload's checksum too, not only the headers'.")
+@click.option(
+    "--text",
+    metavar="SUFFIX",
+    help="Also write the text index of DALI and vahidk/tfrecord to PATH plus SUFFIX, as in '.idx'.",
+)
+@exists_option
+@json_option
+def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists, as_json: bool) -> None:
+    """Find where the records of TFRecord files start.
+
+    PATHS are uncompressed TFRecord files or patterns. Each index goes to PATH.skidx (or to the
+    cache folder where the data's folder is read-only), and readers and loaders use it as long as
+    the file has not changed. --exists says what happens to a text index that is there already.
+    """
+    from shardkeep.cli.output import print_json
+    from shardkeep.cli.shard_output import print_indexes, watched
+    from shardkeep.files.paths import expand
+    from shardkeep.tfrecord import build_index, write_text_index
+
+    names = expand(paths)
+    with watched("scan") as progress:
+        found = dict(zip(names, build_index(names, verify=verify, progress=progress), strict=True))
+    for name in names if text else ():
+        write_text_index(name, f"{name}{text}", exists=exists)
+    if as_json:
+        print_json(
+            [{"path": name, "records": len(one), "bytes": one.size_bytes} for name, one in found.items()]
+        )
+    else:
+        print_indexes(found)

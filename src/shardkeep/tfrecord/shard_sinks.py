@@ -9,8 +9,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from shardkeep.errors import DurabilityError, LockError, PlanError, ShardkeepError
+from shardkeep.errors import DurabilityError, PlanError, ShardkeepError
 from shardkeep.files.leftovers import mark_alive
+from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
 from shardkeep.tfrecord.writer import RecordSink
 
@@ -99,13 +100,13 @@ class BufferedSink:
         self._temporary, self._path, self._all = temporary, path, held
         self._waiting: list[bytes] = []
         self._finished = False
-        self._pid = os.getpid()
+        self._process = OwnProcess(path)
         self.records = 0
         held.sinks.append(self)
 
     def write(self, record: bytes) -> None:
         """Keep one record; now and then write those of all shards."""
-        self._check_owner()
+        self._process.check()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
         with self._all.turn:
             if self._finished:
@@ -117,7 +118,7 @@ class BufferedSink:
 
     def finish(self) -> None:
         """Write what is held."""
-        self._check_owner()
+        self._process.check()
         with self._all.turn:
             self._finished = True
             self._all.check()
@@ -125,7 +126,7 @@ class BufferedSink:
 
     def drop(self) -> None:
         """Forget what is held."""
-        if os.getpid() == self._pid:  # in a forked child a thread that is not there may have the turn
+        if not self._process.is_carried:  # in a forked child a thread that is not there may have the turn
             with self._all.turn:
                 self._finished = True
                 self._waiting = []
@@ -145,13 +146,6 @@ class BufferedSink:
                 sink.finish()
             finally:
                 os.close(fd)
-
-    def _check_owner(self) -> None:
-        if os.getpid() != self._pid:
-            raise LockError(
-                f"{self._path}: a writer was carried across fork; open another file in the child",
-                path=self._path,
-            )
 
 
 class Held:

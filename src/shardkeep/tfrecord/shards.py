@@ -15,6 +15,7 @@ from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanEr
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.lock import FileLock
+from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
 from shardkeep.files.publish import Exists
 from shardkeep.tfrecord.example import encode_example
@@ -107,6 +108,7 @@ class ShardWriter:
         exists: Exists = "fail",
     ) -> None:
         self.pattern = os.fspath(pattern)
+        self._process = OwnProcess(self.pattern)
         given = [count for count in (shards, shard_bytes, shard_records) if count is not None]
         if len(given) > 1:
             raise PlanError("give one of shards=, shard_bytes= and shard_records=")
@@ -151,6 +153,7 @@ class ShardWriter:
         key : str or bytes, optional
             Instead: all records of one key go to the same shard, `shard_of_key` tells which.
         """
+        self._process.check()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
         try:
             with self._turn:
@@ -180,11 +183,16 @@ class ShardWriter:
         ExistsError, NotFoundError, DurabilityError
             As for the shards.
         """
+        self._process.check()
         self._check_open()
         name = os.fspath(path)
         number = self._files.add(name)
-        with durably("write", name), open(self._files.temporary(number), "wb") as file:
-            file.write(content)
+        try:
+            with durably("write", name), open(self._files.temporary(number), "wb") as file:
+                file.write(content)
+        except DurabilityError as error:
+            self._failure = self._failure or copy.copy(error)
+            raise
         self._before.append(number)
 
     def close(self) -> None:
@@ -273,12 +281,14 @@ class ShardWriter:
             sink.drop()
 
     def _end(self, error: BaseException | None) -> None:
-        with self._turn:
+        # In a forked child a thread that is not there may have the turn.
+        with contextlib.nullcontext() if self._process.is_carried else self._turn:
             if self._closed:
                 return
             self._closed = True
         try:
             if error is None:
+                self._process.check()
                 self._check_whole()
                 for sink in self._sinks[-1:] if self._rolling else self._sinks:
                     sink.finish()

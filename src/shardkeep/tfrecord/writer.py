@@ -14,11 +14,11 @@ from shardkeep import _core
 from shardkeep.errors import (
     DurabilityError,
     InternalError,
-    LockError,
     PlanError,
     ShardkeepError,
 )
 from shardkeep.files.lock import FileLock, IfUnsafe
+from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.publish import publish_raw
 from shardkeep.tfrecord.append import cut, cut_torn_tail, open_to_append
@@ -42,7 +42,7 @@ class RecordSink:
     def __init__(self, fd: int, path: str, *, compression: Any) -> None:
         self._frames = _core.FrameWriter(fd, path, compression=compression, level=_LEVEL)
         self._path = path
-        self._pid = os.getpid()
+        self._process = OwnProcess(path)
         self._turn = threading.Lock()
         self._finished = False
         self._failure: ShardkeepError | None = None
@@ -55,7 +55,7 @@ class RecordSink:
     @property
     def is_carried(self) -> bool:
         """Whether this is a forked child's copy."""
-        return os.getpid() != self._pid
+        return self._process.is_carried
 
     def write(self, record: bytes) -> None:
         """Write one record; it may stay in memory until `finish`."""
@@ -111,11 +111,7 @@ class RecordSink:
 
     def check_owner(self) -> None:
         """Refuse a forked child: what the parent has buffered would be written twice."""
-        if self.is_carried:
-            raise LockError(
-                f"{self._path}: a writer was carried across fork; open another file in the child",
-                path=self._path,
-            )
+        self._process.check()
 
     def _check_open(self) -> None:
         if self._finished:

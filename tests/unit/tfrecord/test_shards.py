@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -292,6 +293,40 @@ def test_a_forked_child_is_refused(descriptors: int, tmp_path: Path, monkeypatch
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
     assert written(w) == [[b"mine"], [], []]
+
+
+@pytest.mark.parametrize("options", [{"shards": 2}, {"shard_records": 2}])
+def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(options: Any, tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "{shard}", **options) as w:
+        with w._turn:  # as a thread in the middle of a write has it
+            child = os.fork()
+            if child == 0:
+                status = 1
+                signal.alarm(20)
+                try:
+                    for call in (lambda: w.write(b"yours"), w.close, lambda: w.add_file(tmp_path / "x", b"")):
+                        with pytest.raises(LockError):
+                            call()
+                    w.abort()
+                    status = 0
+                finally:
+                    os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        w.write(b"mine")
+    assert written(w)[0] == [b"mine"]
+
+
+def test_a_file_beside_the_shards_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w = ShardWriter(tmp_path / "{shard}", shards=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(w._files, "temporary", lambda _: "/dev/full")
+        with pytest.raises(DurabilityError):
+            w.add_file(tmp_path / "labels.json", b"[]")
+    with pytest.raises(DurabilityError):
+        w.close()
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("descriptors", [2, 100])

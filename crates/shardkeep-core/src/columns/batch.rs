@@ -11,13 +11,14 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cells::SharedRows;
 use super::images::{Finished, ImageStore};
 use super::parts::{Part, Ragged, join, join_bytes};
-use super::row::Row;
+use super::row::{Problem, Rows, Target};
 use super::schema::{DType, Kind, Schema};
 use crate::error::{self, Error};
 
@@ -182,29 +183,42 @@ impl BatchColumns {
     pub fn fill(&self, first_row: usize, records: &[&[u8]], scratch: &mut Scratch) -> Result<(), RowError> {
         self.claim(first_row, records.len())?;
         scratch.use_for(&self.schema);
-        let mut part = Part {
+        let end = first_row + records.len();
+        let mut rows = Rows {
+            schema: &self.schema,
+            targets: self.stores.iter().map(|store| self.target(store, first_row..end)).collect(),
+            ragged: self.ragged.iter().map(|dtype| Ragged::new(*dtype, records.len())).collect(),
             first_row,
-            columns: self.ragged.iter().map(|dtype| Ragged::new(*dtype, records.len())).collect(),
+            row: 0,
         };
         let mut done = Ok(());
-        for (row, record) in (first_row..).zip(records) {
-            let mut target =
-                Row { schema: &self.schema, stores: &self.stores, ragged: &mut part.columns, row };
-            // SAFETY: this call holds the claim on the row.
-            if let Err(problem) = unsafe { target.fill(record, scratch) } {
-                part.columns.iter_mut().for_each(Ragged::rewind);
-                // SAFETY: as above.
-                unsafe { self.clear(row) };
-                self.release(row, first_row + records.len());
-                let (feature, kind, message) = (problem.feature, problem.kind, problem.message);
-                done = Err(RowError { row, feature, kind, message });
+        for (i, record) in records.iter().enumerate() {
+            rows.row = i;
+            if let Err(Problem { feature, kind, message }) = rows.fill(record, scratch) {
+                rows.clear();
+                done = Err(RowError { row: first_row + i, feature, kind, message });
                 break;
             }
         }
-        if !self.ragged.is_empty() {
-            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+        let Rows { ragged: columns, .. } = rows;
+        if let Err(error) = &done {
+            self.release(error.row, end);
+        }
+        if !columns.is_empty() {
+            self.parts.lock().unwrap_or_else(PoisonError::into_inner).push(Part { first_row, columns });
         }
         done
+    }
+
+    fn target<'b>(&'b self, store: &'b Store, rows: Range<usize>) -> Target<'b> {
+        match store {
+            // SAFETY: this is called by `fill` only, which holds the claim on these rows, once for each column.
+            Store::Int64(cells) => Target::Int64(unsafe { cells.rows(rows) }),
+            // SAFETY: as above.
+            Store::Float32(cells) => Target::Float32(unsafe { cells.rows(rows) }),
+            Store::Ragged(index) => Target::Ragged(*index),
+            Store::Image(images) => Target::Image(images),
+        }
     }
 
     /// Claims rows or gives back what it got.
@@ -235,22 +249,6 @@ impl BatchColumns {
         for (word, mask, _) in words(start, end) {
             if let Some(cell) = self.claimed.get(word) {
                 cell.fetch_and(!mask, Ordering::Release);
-            }
-        }
-    }
-
-    /// # Safety
-    /// The caller holds the claim on the row.
-    unsafe fn clear(&self, row: usize) {
-        for store in &self.stores {
-            match store {
-                // SAFETY: as the caller promises.
-                Store::Int64(cells) => unsafe { cells.row_mut(row) }.fill(0),
-                // SAFETY: as the caller promises.
-                Store::Float32(cells) => unsafe { cells.row_mut(row) }.fill(0.0),
-                // SAFETY: as the caller promises.
-                Store::Image(images) => unsafe { images.clear(row) },
-                Store::Ragged(_) => {}
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::cell::UnsafeCell;
+use std::ops::Range;
 
 /// Element types whose all-zero bit pattern is the value zero.
 ///
@@ -39,7 +40,7 @@ pub(super) struct SharedRows<T> {
     width: usize,
 }
 
-// SAFETY: the only access through a shared reference is `row_mut`, whose contract gives each row to one thread at a time.
+// SAFETY: the only access through a shared reference is `rows`, whose contract gives each row to one thread at a time.
 unsafe impl<T: Zeroed> Sync for SharedRows<T> {}
 
 impl<T> std::fmt::Debug for SharedRows<T> {
@@ -60,16 +61,27 @@ impl<T: Zeroed> SharedRows<T> {
     /// The elements of `row`; empty if there is no such row.
     ///
     /// # Safety
-    /// Until the result is gone, no other call of this method for the same row may be made, on any thread.
+    /// As [`SharedRows::rows`].
     #[allow(clippy::mut_from_ref)]
     #[inline]
     pub(super) unsafe fn row_mut(&self, row: usize) -> &mut [T] {
-        debug_assert!(self.width == 0 || row < self.cells.len() / self.width);
-        let start = row.saturating_mul(self.width);
-        let cells = self.cells.get(start..start.saturating_add(self.width)).unwrap_or_default();
+        // SAFETY: as the caller promises.
+        unsafe { self.rows(row..row.saturating_add(1)) }.cells
+    }
+
+    /// Some of the rows; nothing if there are no such rows.
+    ///
+    /// # Safety
+    /// Until the result is gone, no other call for one of these rows may be made, on any thread.
+    pub(super) unsafe fn rows(&self, rows: Range<usize>) -> Cells<'_, T> {
+        debug_assert!(self.width == 0 || rows.end <= self.cells.len() / self.width);
+        let (start, end) = (rows.start.saturating_mul(self.width), rows.end.saturating_mul(self.width));
+        let cells = self.cells.get(start..end).unwrap_or_default();
         // SAFETY: the cells are `cells.len()` initialised elements in a row; UnsafeCell allows writing through a shared
-        // reference; the caller is the only one at this row.
-        unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) }
+        // reference; the caller is the only one at these rows.
+        let cells =
+            unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) };
+        Cells { cells, width: self.width }
     }
 
     /// Takes the array out.
@@ -78,6 +90,22 @@ impl<T: Zeroed> SharedRows<T> {
         let (start, length, capacity) = (cells.as_ptr().cast_mut(), cells.len(), cells.capacity());
         // SAFETY: the reverse of `new`: same layout, buffer given up without dropping it.
         unsafe { Vec::from_raw_parts(start.cast::<T>(), length, capacity) }
+    }
+}
+
+/// Some of the rows, for one thread alone.
+#[derive(Debug)]
+pub(super) struct Cells<'b, T> {
+    pub(super) cells: &'b mut [T],
+    pub(super) width: usize,
+}
+
+impl<T> Cells<'_, T> {
+    /// The elements of `row`, counted from the first of these rows; empty if there is no such row.
+    #[inline]
+    pub(super) fn row(&mut self, row: usize) -> &mut [T] {
+        let start = row.saturating_mul(self.width);
+        self.cells.get_mut(start..start.saturating_add(self.width)).unwrap_or_default()
     }
 }
 

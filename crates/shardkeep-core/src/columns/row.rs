@@ -4,11 +4,14 @@
 
 use std::sync::Arc;
 
-use super::batch::{RowErrorKind, Store};
+use super::batch::RowErrorKind;
+use super::cells::Cells;
+use super::images::ImageStore;
 use super::parts::Ragged;
 use super::schema::{DType, DefaultValue, Feature, Kind, Schema};
+use crate::example::layout::one_varint;
 use crate::example::lists::FeatureView;
-use crate::example::parse::{KeyOrder, entries};
+use crate::example::parse::{Found, KeyOrder, Known, entries, only_features};
 use crate::image::Decoder;
 use crate::wire::{Cursor, WireError};
 
@@ -56,33 +59,42 @@ impl From<WireError> for Problem {
     }
 }
 
-/// The columns of a batch as one thread sees them while it fills one row.
-pub(super) struct Row<'b> {
+/// Where the values of a feature go: the claimed rows of its column.
+#[derive(Debug)]
+pub(super) enum Target<'b> {
+    Int64(Cells<'b, i64>),
+    Float32(Cells<'b, f32>),
+    /// The index among the ragged columns of a part.
+    Ragged(usize),
+    Image(&'b ImageStore),
+}
+
+/// The columns of a batch as one thread sees them while it fills the rows that it claimed.
+pub(super) struct Rows<'b> {
     pub(super) schema: &'b Schema,
-    pub(super) stores: &'b [Store],
-    pub(super) ragged: &'b mut [Ragged],
+    /// One for each feature.
+    pub(super) targets: Vec<Target<'b>>,
+    pub(super) ragged: Vec<Ragged>,
+    /// The first of the claimed rows.
+    pub(super) first_row: usize,
+    /// The row at hand, counted from the first.
     pub(super) row: usize,
 }
 
-impl Row<'_> {
+impl Rows<'_> {
     /// Parses `record` into the row.
-    ///
-    /// # Safety
-    /// The caller is the only one that touches this row of the batch.
-    pub(super) unsafe fn fill(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
+    pub(super) fn fill(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
         scratch.images.clear();
-        // SAFETY: as the caller promises; the same holds for the calls below.
-        if unsafe { self.fast(record, scratch) }.is_none() {
+        if self.fast(record, scratch).is_none() {
             self.ragged.iter_mut().for_each(Ragged::rewind);
             scratch.images.clear();
-            // SAFETY: see above.
-            unsafe { self.careful(record, scratch) }?;
+            self.careful(record, scratch)?;
         }
         for (column, range) in scratch.images.drain(..) {
             let bytes = record.get(range).unwrap_or_default();
-            if let Some(Store::Image(store)) = self.stores.get(column) {
-                // SAFETY: see above.
-                let done = unsafe { store.decode(self.row, bytes, &mut scratch.decoder) };
+            if let Some(Target::Image(store)) = self.targets.get(column) {
+                // SAFETY: who made these targets holds the claim on the row.
+                let done = unsafe { store.decode(self.first_row + self.row, bytes, &mut scratch.decoder) };
                 done.map_err(|(kind, message)| self.problem(column, kind, message))?;
             }
         }
@@ -90,91 +102,160 @@ impl Row<'_> {
         Ok(())
     }
 
-    /// # Safety
-    /// As [`Row::fill`].
-    #[inline]
-    unsafe fn fast(&mut self, record: &[u8], scratch: &mut Scratch) -> Option<()> {
+    /// Takes back what the row at hand has got.
+    pub(super) fn clear(&mut self) {
+        self.ragged.iter_mut().for_each(Ragged::rewind);
+        for target in &mut self.targets {
+            match target {
+                Target::Int64(cells) => cells.row(self.row).fill(0),
+                Target::Float32(cells) => cells.row(self.row).fill(0.0),
+                // SAFETY: who made these targets holds the claim on the row.
+                Target::Image(images) => unsafe { images.clear(self.first_row + self.row) },
+                Target::Ragged(_) => {}
+            }
+        }
+    }
+
+    fn fast(&mut self, record: &[u8], scratch: &mut Scratch) -> Option<()> {
         let Scratch { order, stamps, now, images, .. } = scratch;
-        *now += 1;
         let mut seen = 0usize;
-        let schema = self.schema;
-        order.walk(record, schema, |column, value| {
+        let (entries, steps) =
+            self.straight(only_features(record)?, order.known(), record, images, &mut seen)?;
+        if entries.is_empty() && seen == self.targets.len() {
+            return Some(());
+        }
+        *now += 1;
+        for column in order.known().get(..steps)?.iter().filter_map(|known| known.column) {
+            *stamps.get_mut(column)? = *now;
+        }
+        order.walk(entries, steps, self.schema, |column, found| {
             match stamps.get_mut(column) {
                 Some(stamp) if *stamp != *now => *stamp = *now,
                 _ => return false,
             }
             seen += 1;
-            // SAFETY: as the caller promises.
-            unsafe { self.store_fast(column, value, record, images) }
+            match found {
+                Found::Payload { bytes, payload_bytes } => {
+                    self.store_payload(column, bytes, payload_bytes, record, images).is_some()
+                }
+                Found::Feature(value) => self.store_feature(column, value, record, images),
+            }
         })?;
-        if seen == self.stores.len() {
+        if seen == self.targets.len() {
             return Some(());
         }
-        for column in 0..self.stores.len() {
+        for column in 0..self.targets.len() {
             if stamps.get(column) != Some(&*now) {
-                // SAFETY: as the caller promises.
-                unsafe { self.absent(column) }.ok()?;
+                self.absent(column).ok()?;
             }
         }
         Some(())
     }
 
-    /// The encodings that every encoder writes; false sends the row to the careful way.
-    ///
-    /// # Safety
-    /// As [`Row::fill`].
+    /// Takes entries as long as they are the usual ones at their usual places, which means that no key comes twice.
+    /// Returns what is left, and how many were taken; `seen` are those of
+    /// them that a column has.
     #[inline]
-    unsafe fn store_fast(
+    fn straight<'a>(
+        &mut self,
+        mut entries: &'a [u8],
+        known: &[Known],
+        record: &[u8],
+        images: &mut Vec<(usize, std::ops::Range<usize>)>,
+        seen: &mut usize,
+    ) -> Option<(&'a [u8], usize)> {
+        let mut steps = 0usize;
+        for Known { column, layout, .. } in known {
+            let Some((bytes, length)) = layout.as_ref().and_then(|layout| layout.open(entries)) else {
+                break;
+            };
+            entries = bytes.get(length..)?;
+            steps += 1;
+            let Some(column) = *column else { continue };
+            *seen += 1;
+            match self.targets.get_mut(column)? {
+                Target::Int64(Cells { cells, width: 1 }) => {
+                    *cells.get_mut(self.row)? = one_varint(bytes, length)? as i64;
+                }
+                Target::Float32(Cells { cells, width: 1 }) if length == 4 => {
+                    *cells.get_mut(self.row)? = f32::from_le_bytes(*bytes.first_chunk()?);
+                }
+                _ => self.store_payload(column, bytes, length, record, images)?,
+            }
+        }
+        Some((entries, steps))
+    }
+
+    /// The first `length` bytes of `bytes`, which are one packed list or one byte string; `None` sends the row to the
+    /// careful way.
+    fn store_payload(
+        &mut self,
+        column: usize,
+        bytes: &[u8],
+        length: usize,
+        record: &[u8],
+        images: &mut Vec<(usize, std::ops::Range<usize>)>,
+    ) -> Option<()> {
+        match self.targets.get_mut(column)? {
+            Target::Int64(Cells { cells, width: 1 }) => {
+                *cells.get_mut(self.row)? = one_varint(bytes, length)? as i64;
+            }
+            Target::Int64(cells) => {
+                let mut packed = Cursor::new(bytes.get(..length)?);
+                for out in cells.row(self.row) {
+                    *out = packed.varint().ok()? as i64;
+                }
+                return packed.is_done().then_some(());
+            }
+            Target::Float32(cells) => {
+                let (numbers, rest) = bytes.get(..length)?.as_chunks::<4>();
+                let out = cells.row(self.row);
+                if !rest.is_empty() || numbers.len() != out.len() {
+                    return None;
+                }
+                for (out, number) in out.iter_mut().zip(numbers) {
+                    *out = f32::from_le_bytes(*number);
+                }
+            }
+            Target::Ragged(index) => match self.ragged.get_mut(*index)? {
+                Ragged::Int64 { values, .. } => {
+                    let mut packed = Cursor::new(bytes.get(..length)?);
+                    while !packed.is_done() {
+                        values.push(packed.varint().ok()? as i64);
+                    }
+                }
+                Ragged::Float32 { values, .. } => {
+                    let (numbers, rest) = bytes.get(..length)?.as_chunks::<4>();
+                    if !rest.is_empty() {
+                        return None;
+                    }
+                    values.extend(numbers.iter().map(|number| f32::from_le_bytes(*number)));
+                }
+                ragged => ragged.push_bytes(bytes.get(..length)?),
+            },
+            Target::Image(_) => images.push((column, place_in(record, bytes.get(..length)?))),
+        }
+        Some(())
+    }
+
+    /// A Feature that was parsed; false sends the row to the careful way.
+    fn store_feature(
         &mut self,
         column: usize,
         value: &[u8],
         record: &[u8],
         images: &mut Vec<(usize, std::ops::Range<usize>)>,
     ) -> bool {
-        match self.stores.get(column) {
-            Some(Store::Int64(cells)) => {
-                // SAFETY: as the caller promises.
-                let out = unsafe { cells.row_mut(self.row) };
-                if let Some(payload) = packed(value, 0x1a)
-                    && let [out] = out
-                {
-                    let mut cursor = Cursor::new(payload);
-                    let Ok(number) = cursor.varint() else {
-                        return false;
-                    };
-                    *out = number as i64;
-                    return cursor.is_done();
-                }
-            }
-            Some(Store::Float32(cells)) => {
-                if let Some(payload) = packed(value, 0x12) {
-                    // SAFETY: as the caller promises.
-                    let out = unsafe { cells.row_mut(self.row) };
-                    let (numbers, rest) = payload.as_chunks::<4>();
-                    if !rest.is_empty() || numbers.len() != out.len() {
-                        return false;
-                    }
-                    for (out, number) in out.iter_mut().zip(numbers) {
-                        *out = f32::from_le_bytes(*number);
-                    }
-                    return true;
-                }
-            }
-            _ => {}
-        }
         let Ok(view) = FeatureView::new(value) else {
             return false;
         };
         // An unset kind counts as missing, which the careful way knows how to treat.
-        // SAFETY: as the caller promises.
-        view.dtype.is_some() && unsafe { self.store(column, &view, record, images) }.is_ok()
+        view.dtype.is_some() && self.store(column, &view, record, images).is_ok()
     }
 
-    /// # Safety
-    /// As [`Row::fill`].
     #[cold]
-    unsafe fn careful(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
-        let mut found: Vec<Option<FeatureView<'_>>> = vec![None; self.stores.len()];
+    fn careful(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
+        let mut found: Vec<Option<FeatureView<'_>>> = vec![None; self.targets.len()];
         let mut broken: Option<(usize, WireError)> = None;
         entries(record, |key, pieces| {
             let Some(column) = self.schema.position(key) else {
@@ -195,29 +276,25 @@ impl Row<'_> {
         }
         for (column, view) in found.iter().enumerate() {
             match view {
-                // SAFETY: as the caller promises.
-                Some(view) if view.dtype.is_some() => unsafe {
+                Some(view) if view.dtype.is_some() => {
                     self.store(column, view, record, &mut scratch.images)?;
-                },
-                // SAFETY: as the caller promises.
-                _ => unsafe { self.absent(column)? },
+                }
+                _ => self.absent(column)?,
             }
         }
         Ok(())
     }
 
     /// Stores the values of `view`, which has a kind, under all of the format's rules.
-    ///
-    /// # Safety
-    /// As [`Row::fill`].
-    unsafe fn store(
+    fn store(
         &mut self,
         column: usize,
         view: &FeatureView<'_>,
         record: &[u8],
         images: &mut Vec<(usize, std::ops::Range<usize>)>,
     ) -> Result<(), Problem> {
-        let Some((feature, store)) = self.schema.features().get(column).zip(self.stores.get(column)) else {
+        let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
+        else {
             return Ok(());
         };
         let wanted = match &feature.kind {
@@ -236,26 +313,24 @@ impl Row<'_> {
             message: format!("its {} list is broken: {error}", wanted.name()),
         };
         let mut count = 0usize;
-        match store {
-            Store::Int64(cells) => {
-                // SAFETY: as the caller promises.
-                let mut out = unsafe { cells.row_mut(self.row) }.iter_mut();
+        match target {
+            Target::Int64(cells) => {
+                let mut out = cells.row(self.row).iter_mut();
                 view.int64s(|value| {
                     count += 1;
                     out.next().into_iter().for_each(|out| *out = value);
                 })
                 .map_err(malformed)?;
             }
-            Store::Float32(cells) => {
-                // SAFETY: as the caller promises.
-                let mut out = unsafe { cells.row_mut(self.row) }.iter_mut();
+            Target::Float32(cells) => {
+                let mut out = cells.row(self.row).iter_mut();
                 view.floats(|value| {
                     count += 1;
                     out.next().into_iter().for_each(|out| *out = value);
                 })
                 .map_err(malformed)?;
             }
-            Store::Ragged(index) => {
+            Target::Ragged(index) => {
                 match self.ragged.get_mut(*index) {
                     Some(Ragged::Int64 { values, .. }) => view.int64s(|value| values.push(value)),
                     Some(Ragged::Float32 { values, .. }) => view.floats(|value| values.push(value)),
@@ -270,16 +345,14 @@ impl Row<'_> {
                     return Ok(());
                 }
             }
-            Store::Image(_) => {
+            Target::Image(_) => {
                 let mut image: &[u8] = &[];
                 view.bytes(|value| {
                     count += 1;
                     image = value;
                 })
                 .map_err(malformed)?;
-                // Where `image` lies in the record: a borrow of the record cannot be kept in the scratch.
-                let start = (image.as_ptr() as usize).wrapping_sub(record.as_ptr() as usize);
-                images.push((column, start..start.wrapping_add(image.len())));
+                images.push((column, place_in(record, image)));
             }
         }
         let elements = feature.elements();
@@ -291,11 +364,9 @@ impl Row<'_> {
     }
 
     /// Fills in for a feature that the record lacks.
-    ///
-    /// # Safety
-    /// As [`Row::fill`].
-    unsafe fn absent(&mut self, column: usize) -> Result<(), Problem> {
-        let Some((feature, store)) = self.schema.features().get(column).zip(self.stores.get(column)) else {
+    fn absent(&mut self, column: usize) -> Result<(), Problem> {
+        let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
+        else {
             return Ok(());
         };
         let default = match &feature.kind {
@@ -306,16 +377,14 @@ impl Row<'_> {
                 return Err(self.problem(column, RowErrorKind::Missing, message));
             }
         };
-        match (store, default) {
-            (Store::Int64(cells), DefaultValue::Int64(values)) => {
-                // SAFETY: as the caller promises.
-                spread(unsafe { cells.row_mut(self.row) }, values);
+        match (target, default) {
+            (Target::Int64(cells), DefaultValue::Int64(values)) => {
+                spread(cells.row(self.row), values);
             }
-            (Store::Float32(cells), DefaultValue::Float32(values)) => {
-                // SAFETY: as the caller promises.
-                spread(unsafe { cells.row_mut(self.row) }, values);
+            (Target::Float32(cells), DefaultValue::Float32(values)) => {
+                spread(cells.row(self.row), values);
             }
-            (Store::Ragged(index), DefaultValue::Bytes(values)) => {
+            (Target::Ragged(index), DefaultValue::Bytes(values)) => {
                 if let Some(ragged) = self.ragged.get_mut(*index) {
                     let values = values.iter().cycle().take(feature.elements());
                     values.for_each(|value| ragged.push_bytes(value));
@@ -340,19 +409,10 @@ fn spread<T: Copy>(out: &mut [T], values: &[T]) {
     }
 }
 
-/// The payload of a Feature that is one packed list and nothing else.
-#[inline]
-fn packed(value: &[u8], tag: u8) -> Option<&[u8]> {
-    let rest = value.strip_prefix(&[tag])?;
-    let mut cursor = Cursor::new(rest);
-    let list = cursor.bytes().ok()?;
-    if !cursor.is_done() {
-        return None;
-    }
-    let rest = list.strip_prefix(&[0x0a])?;
-    let mut cursor = Cursor::new(rest);
-    let payload = cursor.bytes().ok()?;
-    cursor.is_done().then_some(payload)
+/// Where `part` lies in `record`: a borrow of the record cannot be kept in the scratch.
+fn place_in(record: &[u8], part: &[u8]) -> std::ops::Range<usize> {
+    let start = (part.as_ptr() as usize).wrapping_sub(record.as_ptr() as usize);
+    start..start.wrapping_add(part.len())
 }
 
 fn values(count: usize) -> String {

@@ -16,6 +16,7 @@
 
 pub mod decode;
 pub mod encode;
+pub mod layout;
 pub mod lists;
 pub mod parse;
 pub mod rows;

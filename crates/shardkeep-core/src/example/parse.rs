@@ -4,6 +4,8 @@
 //! key at hand is compared with the one expected next (one comparison of known length) before anything is hashed. A key
 //! that is missing here and there costs one lookup, after which the walk is in step again.
 //!
+//! An entry that looks as encoders write it is recognised by its [`Layout`], in a few comparisons; any other one is parsed.
+//!
 //! The fast walk gives up (returns `None`) on whatever is unusual: several `features` fields, entries that are not
 //! exactly key then value, a key that comes twice. The careful walk then reads the record from its start under
 //! protobuf's full rules, and it alone reports errors; so both agree on every record that both can read.
@@ -12,6 +14,7 @@
 
 use std::collections::HashMap;
 
+use super::layout::Layout;
 use crate::columns::schema::Schema;
 use crate::wire::{Cursor, Wire, WireError};
 
@@ -20,10 +23,21 @@ const MAX_KNOWN: usize = 4_096;
 
 /// A key as it lies in an entry, and the column it belongs to.
 #[derive(Debug)]
-struct Known {
+pub struct Known {
     /// The key field: tag, length, text.
     field: Box<[u8]>,
-    column: Option<usize>,
+    pub column: Option<usize>,
+    pub layout: Option<Layout>,
+}
+
+/// What the walk found for a column.
+#[derive(Debug, Clone, Copy)]
+pub enum Found<'a> {
+    /// A whole Feature.
+    Feature(&'a [u8]),
+    /// The one packed list or the one byte string of a Feature of the kind that the schema wants: the first
+    /// `payload_bytes` of `bytes`, behind which the record goes on.
+    Payload { bytes: &'a [u8], payload_bytes: usize },
 }
 
 /// The order of the keys in the records read so far. Belongs to one schema.
@@ -34,25 +48,40 @@ pub struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Walks over `record` and calls `each(column, feature)` for every entry whose key the schema has. `None` when the
-    /// record is unusual or `each` returned false: the careful walk must read it again.
+    /// The keys in the order in which they were first seen.
     #[inline]
+    pub fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    /// Walks over the entries of a record, the first of which is expected to have the key of number `next`, and calls
+    /// `each(column, feature)` for every entry whose key the schema has. `None` when the record is unusual or `each`
+    /// returned false: the careful walk must read it again.
     pub fn walk<'a>(
         &mut self,
-        record: &'a [u8],
+        entries: &'a [u8],
+        mut next: usize,
         schema: &Schema,
-        mut each: impl FnMut(usize, &'a [u8]) -> bool,
+        mut each: impl FnMut(usize, Found<'a>) -> bool,
     ) -> Option<()> {
-        let [0x0a, rest @ ..] = record else {
-            return if record.is_empty() { Some(()) } else { None };
-        };
-        let mut cursor = Cursor::new(rest);
-        let mut entries = Cursor::new(cursor.bytes().ok()?);
-        if !cursor.is_done() {
-            return None;
-        }
-        let mut next = 0usize;
-        while let [0x0a, rest @ ..] = entries.rest() {
+        let mut entries = Cursor::new(entries);
+        loop {
+            // The usual entry at its usual place.
+            if let Some(Known { column, layout: Some(layout), .. }) = self.known.get(next)
+                && let Some((bytes, payload_bytes)) = layout.open(entries.rest())
+            {
+                next += 1;
+                entries = Cursor::new(bytes.get(payload_bytes..)?);
+                if let Some(column) = column
+                    && !each(*column, Found::Payload { bytes, payload_bytes })
+                {
+                    return None;
+                }
+                continue;
+            }
+            let [0x0a, rest @ ..] = entries.rest() else {
+                break;
+            };
             let mut cursor = Cursor::new(rest);
             let entry = cursor.bytes().ok()?;
             entries = cursor;
@@ -73,7 +102,7 @@ impl KeyOrder {
                 return None;
             }
             if let Some(column) = column
-                && !each(column, value)
+                && !each(column, Found::Feature(value))
             {
                 return None;
             }
@@ -103,11 +132,24 @@ impl KeyOrder {
         if self.known.len() < MAX_KNOWN {
             let field = entry.get(..entry.len() - value.len())?;
             self.positions.insert(key.into(), self.known.len());
-            self.known.push(Known { field: field.into(), column });
+            let kind = column.and_then(|column| schema.features().get(column)).map(|feature| &feature.kind);
+            let layout = Layout::new(field, kind);
+            self.known.push(Known { field: field.into(), column, layout });
             *next = self.known.len();
         }
         Some((column, value))
     }
+}
+
+/// The entries of a record that is one `features` field and nothing else.
+#[inline]
+pub fn only_features(record: &[u8]) -> Option<&[u8]> {
+    let [0x0a, rest @ ..] = record else {
+        return record.is_empty().then_some(record);
+    };
+    let mut cursor = Cursor::new(rest);
+    let entries = cursor.bytes().ok()?;
+    cursor.is_done().then_some(entries)
 }
 
 /// The careful walk: calls `each(key, pieces)` for every map entry in order, `pieces` being the value fields of that

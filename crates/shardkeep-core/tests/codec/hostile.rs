@@ -84,6 +84,10 @@ fn mutated_examples() {
         ("c", FeatureValue::Bytes(&[b"some", b"text", b""])),
         ("d", FeatureValue::Int64(&numbers)),
         ("e", FeatureValue::Float(&[1.0])),
+        ("f", FeatureValue::Bytes(&[b"one"])),
+        ("g", FeatureValue::Int64(&[1 << 40, -1])),
+        ("nobody asked for this one", FeatureValue::Int64(&[7])),
+        ("with a key of some length", FeatureValue::Int64(&[-7])),
     ]);
     let fixed = |dtype, side| Kind::Fixed { dtype, shape: vec![side], default: None };
     let kinds = [
@@ -92,6 +96,9 @@ fn mutated_examples() {
         ("c", Kind::Var { dtype: DType::Bytes }),
         ("d", Kind::Var { dtype: DType::Int64 }),
         ("e", Kind::Var { dtype: DType::Float32 }),
+        ("f", fixed(DType::Bytes, 1)),
+        ("g", fixed(DType::Int64, 2)),
+        ("with a key of some length", fixed(DType::Int64, 1)),
     ];
     let features = kinds.map(|(name, kind)| Feature { name: name.into(), kind });
     let schema = Arc::new(Schema::new(features.to_vec()).unwrap());
@@ -104,8 +111,9 @@ fn mutated_examples() {
         let limit = 64 * bytes.len() + 16_384;
         bounded(limit, || drop((decode(&bytes), decode_sequence(&bytes))));
         let mut fill = |bytes: &[u8]| {
-            let batch = BatchColumns::new(Arc::clone(&schema), 1).unwrap();
-            let done = bounded(limit, || batch.fill(0, &[bytes], &mut scratch));
+            // Behind a whole record, after which every key is expected at its place.
+            let batch = BatchColumns::new(Arc::clone(&schema), 2).unwrap();
+            let done = bounded(limit, || batch.fill(0, &[&seed, bytes], &mut scratch));
             done.map(|()| batch.finish().unwrap())
         };
         let columns = fill(&bytes);

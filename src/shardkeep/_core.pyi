@@ -19,6 +19,7 @@ __all__ = [
     "descriptor_usage",
     "encode_example",
     "encode_sequence_example",
+    "find_flipped_bit",
     "image_shape",
     "masked_crc32c",
     "scan_frames",
@@ -34,6 +35,7 @@ _Compression = Literal["gzip", "zlib", "zstd"] | None
 
 def crc32c(data: bytes | npt.NDArray[np.uint8], before: int = 0, /) -> int: ...
 def masked_crc32c(data: bytes, /) -> int: ...
+def find_flipped_bit(data: bytes, stored: int, /) -> tuple[Literal["data", "checksum"], int] | None: ...
 
 # -- descriptors.rs
 
@@ -135,9 +137,13 @@ class Engine:
         threads: int = 1,
         verify: bool = True,
         bytes_as: _BytesAs = "objects",
+        on_corrupt: Literal["raise", "skip", "repair"] = "raise",
+        holes: npt.NDArray[np.uint64] | None = None,
     ) -> Engine: ...
     @property
     def pending(self) -> int: ...
+    @property
+    def faults(self) -> list[tuple[int, bool, int, int, str]]: ...
     @property
     def is_foreign(self) -> bool: ...
     def submit(self, records: npt.NDArray[np.uint64], rows: int, /) -> None: ...

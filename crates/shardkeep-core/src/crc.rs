@@ -58,6 +58,13 @@ pub fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
+/// The CRC that [`mask`] made `masked` of.
+#[inline]
+#[must_use]
+pub fn unmask(masked: u32) -> u32 {
+    masked.wrapping_sub(MASK_DELTA).rotate_left(15)
+}
+
 /// `mask(crc32c(data))`.
 #[inline]
 #[must_use]
@@ -74,6 +81,7 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(masked_crc32c(b""), 0xa282_ead8);
         assert_eq!(masked_crc32c(&[0; 8]), 0x0798_0329);
+        assert_eq!(unmask(0x0798_0329), crc32c(&[0; 8]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!
 //! * [`error`]    the one error type, with path, record and offset
 //! * [`crc`]      CRC32C and TFRecord's mask
+//! * [`crc_repair`]  which single bit of a record is wrong
 //! * [`framing`]  the TFRecord frame: header, payload, footer
 //! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
 //! * [`stream`]   records of one file in order, plain or compressed
@@ -14,6 +15,7 @@
 
 pub mod columns;
 pub mod crc;
+pub mod crc_repair;
 pub mod engine;
 pub mod error;
 pub mod example;

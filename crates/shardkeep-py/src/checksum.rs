@@ -1,13 +1,14 @@
-//! CRC32C.
+//! CRC32C, and which bit of a record is wrong.
 
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::crc;
+use shardkeep_core::{crc, crc_repair};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(crc32c, m)?)?;
-    m.add_function(wrap_pyfunction!(masked_crc32c, m)?)
+    m.add_function(wrap_pyfunction!(masked_crc32c, m)?)?;
+    m.add_function(wrap_pyfunction!(find_flipped_bit, m)?)
 }
 
 /// Bytes, or an array of them.
@@ -30,4 +31,15 @@ fn crc32c(data: Data<'_>, before: u32) -> PyResult<u32> {
 #[pyo3(signature = (data, /))]
 fn masked_crc32c(data: &[u8]) -> u32 {
     crc::masked_crc32c(data)
+}
+
+/// The field ("data" or "checksum") and the number of the bit in it.
+#[pyfunction]
+#[pyo3(signature = (data, stored, /))]
+fn find_flipped_bit(py: Python<'_>, data: &[u8], stored: u32) -> Option<(&'static str, u64)> {
+    let flip = py.detach(|| crc_repair::find(data.len() as u64, crc::crc32c(data), stored));
+    flip.map(|flip| match flip {
+        crc_repair::Flip::Data(bit) => ("data", bit),
+        crc_repair::Flip::Checksum(bit) => ("checksum", u64::from(bit)),
+    })
 }

@@ -14,6 +14,7 @@ fn descriptor_usage(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let usage = fdpool::usage();
     let out = PyDict::new(py);
     out.set_item("limit", usage.limit)?;
+    out.set_item("reserve", usage.reserve)?;
     out.set_item("open", usage.open)?;
     out.set_item("peak", usage.peak)?;
     out.set_item("opened", usage.opened)?;

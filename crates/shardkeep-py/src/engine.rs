@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardkeep_core::engine::{self, Batch, Dataset, Recycled, Shard};
+use shardkeep_core::engine::{self, Batch, Dataset, OnCorrupt, Recycled, Shard};
 use shardkeep_core::fdpool::VirtualFile;
 
 use crate::columns;
@@ -29,7 +30,11 @@ struct Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (paths, starts, features = None, *, threads = 1, verify = true, bytes_as = "objects"))]
+    #[pyo3(signature = (
+        paths, starts, features = None, *, threads = 1, verify = true, bytes_as = "objects", on_corrupt = "raise",
+        holes = None,
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         paths: Vec<PathBuf>,
         starts: Vec<PyReadonlyArray1<'_, u64>>,
@@ -37,7 +42,15 @@ impl Engine {
         threads: usize,
         verify: bool,
         bytes_as: &str,
+        on_corrupt: &str,
+        holes: Option<PyReadonlyArray1<'_, u64>>,
     ) -> PyResult<Self> {
+        let on_corrupt = match on_corrupt {
+            "raise" => OnCorrupt::Raise,
+            "skip" => OnCorrupt::Skip,
+            "repair" => OnCorrupt::Repair,
+            other => return Err(PyValueError::new_err(format!("on_corrupt={other:?} is not known"))),
+        };
         let bytes_as = columns::BytesAs::of(bytes_as)?;
         let shards = paths
             .into_iter()
@@ -47,13 +60,23 @@ impl Engine {
             })
             .collect::<PyResult<Vec<Shard>>>()?;
         let schema = features.map(columns::schema).transpose()?;
-        let data = Dataset::new(shards).map_err(raise)?;
-        Ok(Self { inner: engine::Engine::new(data, schema, threads, verify), bytes_as })
+        let holes = holes.map(|holes| holes.as_slice().map(<[u64]>::to_vec)).transpose()?.unwrap_or_default();
+        let data = Dataset::with_holes(shards, holes).map_err(raise)?;
+        let mut inner = engine::Engine::new(data, schema, threads, verify);
+        inner.set_on_corrupt(on_corrupt);
+        Ok(Self { inner, bytes_as })
     }
 
     #[getter]
     fn pending(&self) -> usize {
         self.inner.pending()
+    }
+
+    /// (row, whether it was repaired, where the frame starts and ends, what was wrong) in the batch taken last.
+    #[getter]
+    fn faults(&self) -> Vec<(usize, bool, u64, u64, &str)> {
+        let faults = self.inner.faults().iter();
+        faults.map(|fault| (fault.row, fault.repaired, fault.start, fault.end, fault.what.as_str())).collect()
     }
 
     #[getter]

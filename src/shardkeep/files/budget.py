@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from dataclasses import dataclass
 
 from shardkeep import _core
@@ -19,7 +18,8 @@ class Budget:
     limit : int
         Most descriptors that all readers of this process together hold at once.
     reserve : int
-        What is left of the soft ``RLIMIT_NOFILE`` for everything else in the process.
+        What they leave of the soft ``RLIMIT_NOFILE``, as it was when the first of them came, to everything
+        else in the process.
     open : int
         Descriptors that the readers hold now.
     peak : int
@@ -35,13 +35,20 @@ class Budget:
 def budget() -> Budget:
     """Return the descriptor budget of this process.
 
-    All readers and loaders of a process share one pool of descriptors. It takes three quarters of the
-    soft ``RLIMIT_NOFILE``, at most 65,536; files beyond that stay readable, their descriptors are
-    given up and opened again as needed.
+    All readers and loaders of a process share one pool of descriptors. Files beyond its limit stay
+    readable: their descriptors are given up and opened again as needed.
+
+    Where the hard ``RLIMIT_NOFILE`` leaves room above the soft one, the pool goes there, up to 65,536: it
+    takes numbers below the soft limit until a quarter of them is used, and then numbers beyond it, for which
+    the soft limit is raised for the microsecond of an opening. Everything else in the process, and every
+    program that it starts, sees the limit as it was, and `select` meets no number that it cannot hold. Where
+    there is no such room, or with the environment variable ``SHARDKEEP_DESCRIPTORS=soft``, the pool takes
+    three quarters of the soft limit.
 
     Notes
     -----
-    Per process: a forked child goes on with copies of its parent's descriptors and counts for itself.
+    Per process: a forked child goes on with copies of its parent's descriptors and counts for itself. The
+    limits are looked at once, when the first file is opened or this is called.
 
     Examples
     --------
@@ -50,6 +57,4 @@ def budget() -> Budget:
     True
     """
     usage = _core.descriptor_usage()
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    reserve = max(soft - usage["limit"], 0) if soft != resource.RLIM_INFINITY else 0
-    return Budget(limit=usage["limit"], reserve=reserve, open=usage["open"], peak=usage["peak"])
+    return Budget(**{name: usage[name] for name in ("limit", "reserve", "open", "peak")})

@@ -18,6 +18,8 @@ pub struct Dataset {
     shards: Vec<Shard>,
     /// The global number of the first record of each shard, and at the end the number of records.
     firsts: Vec<u64>,
+    /// Global numbers, ascending, of what the index counts as a record although no frame was made out there.
+    holes: Vec<u64>,
 }
 
 /// Where a record is.
@@ -30,13 +32,21 @@ pub struct Place {
     pub start: u64,
     /// Where its frame ends.
     pub end: u64,
+    /// There is no frame, only bytes: nothing is read.
+    pub hole: bool,
 }
 
 impl Place {
-    /// Bytes of the payload.
+    /// Bytes of the frame; none of a hole.
+    #[must_use]
+    pub fn frame_bytes(&self) -> u64 {
+        if self.hole { 0 } else { self.end - self.start }
+    }
+
+    /// Bytes of the payload; none of a hole.
     #[must_use]
     pub fn payload_bytes(&self) -> u64 {
-        self.end - self.start - OVERHEAD_BYTES
+        self.frame_bytes().saturating_sub(OVERHEAD_BYTES)
     }
 }
 
@@ -45,20 +55,32 @@ impl Dataset {
     /// An index whose offsets do not ascend by at least an empty frame, so that nothing read through it
     /// could be right.
     pub fn new(shards: Vec<Shard>) -> Result<Self> {
+        Self::with_holes(shards, Vec::new())
+    }
+
+    /// As [`new`](Self::new), of damaged files: `holes` are the global numbers, ascending, of stretches of bytes
+    /// without a frame, which the index counts as one record each.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); a hole may be of any length but nothing.
+    pub fn with_holes(shards: Vec<Shard>, holes: Vec<u64>) -> Result<Self> {
         let mut firsts = vec![0_u64];
         let mut total = 0_u64;
         for shard in &shards {
-            let ascends = shard
-                .starts
-                .windows(2)
-                .all(|w| matches!(w, [a, b] if b.checked_sub(*a).is_some_and(|n| n >= OVERHEAD_BYTES)));
+            let least = |record: usize| {
+                let hole = !holes.is_empty() && holes.binary_search(&(total + record as u64)).is_ok();
+                if hole { 1 } else { OVERHEAD_BYTES }
+            };
+            let ascends = shard.starts.windows(2).enumerate().all(
+                |(i, w)| matches!(w, [a, b] if b.checked_sub(*a).is_some_and(|n| n >= OVERHEAD_BYTES || n >= least(i))),
+            );
             if shard.starts.is_empty() || !ascends {
                 return Err(Error::internal("an index whose offsets do not ascend").at(shard.file.path()));
             }
             total += shard.starts.len() as u64 - 1;
             firsts.push(total);
         }
-        Ok(Self { shards, firsts })
+        Ok(Self { shards, firsts, holes })
     }
 
     #[must_use]
@@ -86,7 +108,8 @@ impl Dataset {
         let index = record - self.firsts.get(shard)?;
         let starts = &self.shards.get(shard)?.starts;
         let at = usize::try_from(index).ok()?;
-        Some(Place { shard, index, start: *starts.get(at)?, end: *starts.get(at + 1)? })
+        let hole = !self.holes.is_empty() && self.holes.binary_search(&record).is_ok();
+        Some(Place { shard, index, start: *starts.get(at)?, end: *starts.get(at + 1)?, hole })
     }
 }
 
@@ -120,5 +143,23 @@ mod tests {
         for starts in [vec![], vec![0, 15], vec![0, 20, 20], vec![20, 0]] {
             assert!(Dataset::new(vec![Shard { file: VirtualFile::new("x"), starts }]).is_err());
         }
+    }
+
+    #[test]
+    fn holes_have_any_length_and_nothing_to_read() {
+        let shards = |starts: &[&[u64]]| {
+            starts
+                .iter()
+                .map(|s| Shard { file: VirtualFile::new("x"), starts: s.to_vec() })
+                .collect::<Vec<_>>()
+        };
+        let starts: [&[u64]; 2] = [&[0, 20], &[0, 20, 23, 43]];
+        assert!(Dataset::new(shards(&starts)).is_err());
+        assert!(Dataset::with_holes(shards(&starts), vec![1]).is_err());
+        let data = Dataset::with_holes(shards(&starts), vec![2]).unwrap();
+        let places: Vec<Place> = (0..4).map(|record| data.locate(record, 0).unwrap()).collect();
+        assert_eq!(places.iter().map(|p| p.hole).collect::<Vec<_>>(), [false, false, true, false]);
+        assert_eq!((places[2].start, places[2].end, places[2].payload_bytes()), (20, 23, 0));
+        assert!(Dataset::with_holes(shards(&[&[0, 0]]), vec![0]).is_err());
     }
 }

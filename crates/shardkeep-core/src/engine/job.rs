@@ -2,9 +2,10 @@
 #![deny(clippy::indexing_slicing)]
 
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
+use super::corrupt::{Fault, OnCorrupt, Rules};
 use super::dataset::{Dataset, Place};
 use super::frames;
 use super::output::Output;
@@ -24,6 +25,8 @@ pub(super) struct Job {
     chunk_rows: usize,
     next: AtomicUsize,
     unfinished: AtomicUsize,
+    on_corrupt: OnCorrupt,
+    faults: Mutex<Vec<Fault>>,
     /// The error of the lowest row.
     error: Mutex<Option<(usize, Error)>>,
 }
@@ -36,7 +39,7 @@ pub(super) struct Workspace {
 }
 
 impl Job {
-    pub(super) fn new(places: Vec<Place>, output: Output, threads: usize) -> Self {
+    pub(super) fn new(places: Vec<Place>, output: Output, threads: usize, on_corrupt: OnCorrupt) -> Self {
         // Small batches are shared among the threads, large ones cut finely enough to end together.
         let chunk_rows = places.len().div_ceil(threads.max(1)).clamp(8, 256);
         let chunks = places.len().div_ceil(chunk_rows);
@@ -46,6 +49,8 @@ impl Job {
             chunk_rows,
             next: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(chunks),
+            on_corrupt,
+            faults: Mutex::default(),
             error: Mutex::new(None),
         }
     }
@@ -90,9 +95,16 @@ impl Job {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    pub(super) fn finish(self) -> Result<super::Batch> {
+    /// The batch, and what was wrong with its records and did not end it, in the order of the rows.
+    pub(super) fn finish(self) -> Result<(super::Batch, Vec<Fault>)> {
         match self.error.into_inner() {
-            Ok(None) => self.output.finish(),
+            Ok(None) => {
+                let mut faults = self.faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+                faults.sort_by_key(|fault| fault.row);
+                let left_out: Vec<usize> =
+                    faults.iter().filter(|fault| !fault.repaired).map(|fault| fault.row).collect();
+                Ok((self.output.finish(&left_out)?, faults))
+            }
             Ok(Some((_, error))) => Err(error),
             Err(_) => Err(Error::internal("a reading thread died; please report this")),
         }
@@ -105,26 +117,47 @@ impl Job {
         rows: Range<usize>,
         space: &mut Workspace,
     ) -> std::result::Result<(), (usize, Error)> {
+        let rules = Rules { data, verify, on_corrupt: self.on_corrupt, faults: &self.faults };
         let mut from = rows.start;
         while from < rows.end {
             let group = self.group(from..rows.end);
             let places = self.places.get(group.clone()).unwrap_or_default();
             if let Output::Records(records) = &self.output {
-                records.read(data, places, from, verify).map_err(|(i, e)| (from + i, e))?;
+                records.read(&rules, places, from).map_err(|(i, e)| (from + i, e))?;
                 from = group.end;
                 continue;
             }
-            let payloads =
-                frames::read(data, places, verify, &mut space.frames).map_err(|(i, e)| (from + i, e))?;
-            self.output.fill(from, &payloads, &mut space.scratch).map_err(|e| {
-                let row = e.row;
-                let error = Error::from(e);
-                (row, self.places.get(row).map_or(error.clone(), |place| frames::locate(error, data, place)))
-            })?;
+            let found =
+                frames::read(&rules, places, from, &mut space.frames).map_err(|(i, e)| (from + i, e))?;
+            let mut at = 0;
+            for stop in found.left_out.into_iter().chain([found.payloads.len()]) {
+                let payloads = found.payloads.get(at..stop).unwrap_or_default();
+                self.fill_rows(&rules, from + at, payloads, &mut space.scratch)?;
+                at = stop + 1;
+            }
             if space.frames.capacity() > KEEP_BYTES {
                 space.frames = Vec::new();
             }
             from = group.end;
+        }
+        Ok(())
+    }
+
+    /// Fill the rows from `first` on; a row that cannot be parsed is left out if the rules say so.
+    fn fill_rows(
+        &self,
+        rules: &Rules<'_>,
+        mut first: usize,
+        mut payloads: &[&[u8]],
+        scratch: &mut Scratch,
+    ) -> std::result::Result<(), (usize, Error)> {
+        while let Err(e) = self.output.fill(first, payloads, scratch) {
+            let row = e.row;
+            let error = Error::from(e);
+            let place = self.places.get(row).ok_or((row, error.clone()))?;
+            rules.skip(row, place, error).map_err(|e| (row, e))?;
+            payloads = payloads.get(row + 1 - first..).unwrap_or_default();
+            first = row + 1;
         }
         Ok(())
     }
@@ -134,7 +167,7 @@ impl Job {
         let mut bytes = 0;
         let places = self.places.get(rows.clone()).unwrap_or_default();
         let fit = places.iter().take_while(|place| {
-            bytes += place.end - place.start;
+            bytes += place.frame_bytes();
             bytes <= GROUP_BYTES
         });
         rows.start..rows.start + fit.count().max(1)

@@ -11,6 +11,7 @@
 //! An engine does not cross `fork`: its threads exist only in the process that made it. In a child,
 //! [`Engine::is_foreign`] says so, and dropping it there touches no thread.
 
+mod corrupt;
 mod dataset;
 mod frames;
 mod job;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use corrupt::{Fault, OnCorrupt};
 pub use dataset::{Dataset, Place, Shard};
 pub use output::Batch;
 pub use recycle::Recycled;
@@ -43,6 +45,8 @@ pub struct Engine {
     running: Vec<JoinHandle<()>>,
     /// Submitted and not yet taken, oldest first.
     pending: VecDeque<Arc<Job>>,
+    on_corrupt: OnCorrupt,
+    faults: Vec<Fault>,
     pid: u32,
 }
 
@@ -53,12 +57,12 @@ pub struct Engine {
 pub fn read_now(data: &Dataset, records: &[u64], verify: bool) -> Result<Batch> {
     let places = locate_all(data, records)?;
     let output = Output::new(None, &places, places.len(), &Arc::default())?;
-    let job = Job::new(places, output, 1);
+    let job = Job::new(places, output, 1, OnCorrupt::Raise);
     let mut space = Workspace::default();
     while let Some(rows) = job.claim() {
         job.work(data, verify, rows, &mut space);
     }
-    job.finish()
+    job.finish().map(|(batch, _)| batch)
 }
 
 fn locate_all(data: &Dataset, records: &[u64]) -> Result<Vec<Place>> {
@@ -106,8 +110,21 @@ impl Engine {
             threads: threads.max(1),
             running: Vec::new(),
             pending: VecDeque::new(),
+            on_corrupt: OnCorrupt::Raise,
+            faults: Vec::new(),
             pid: std::process::id(),
         }
+    }
+
+    /// What damaged records do, in batches that are submitted from now on; at first they raise.
+    pub fn set_on_corrupt(&mut self, on_corrupt: OnCorrupt) {
+        self.on_corrupt = on_corrupt;
+    }
+
+    /// The damaged records of the batch that was taken last and did not raise, in the order of its rows.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
     }
 
     /// Whether this process is not the one whose threads do the work.
@@ -136,7 +153,7 @@ impl Engine {
         let places = locate_all(&self.shared.data, records)?;
         let output = Output::new(self.schema.as_ref(), &places, rows, &self.recycler)?;
         self.start()?;
-        let job = Arc::new(Job::new(places, output, self.threads));
+        let job = Arc::new(Job::new(places, output, self.threads, self.on_corrupt));
         self.pending.push_back(Arc::clone(&job));
         if !job.is_done() {
             self.shared.lock().jobs.push_back(job);
@@ -166,6 +183,7 @@ impl Engine {
             queue = self.shared.done.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(queue);
+        self.faults = Vec::new();
         let Some(mut job) = self.pending.pop_front() else {
             return Ok(None);
         };
@@ -177,7 +195,9 @@ impl Engine {
             }
             std::thread::yield_now();
         };
-        job.finish().map(Some)
+        let (batch, faults) = job.finish()?;
+        self.faults = faults;
+        Ok(Some(batch))
     }
 
     fn start(&mut self) -> Result<()> {

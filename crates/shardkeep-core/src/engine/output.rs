@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::dataset::{Dataset, Place};
+use super::corrupt::Rules;
+use super::dataset::Place;
 use super::frames::{self, AtRow};
 use super::recycle::{Recycled, Recycler};
 use crate::columns::{BatchColumns, Column, RowError, Schema, Scratch};
@@ -53,9 +54,13 @@ impl Output {
         }
     }
 
-    pub(super) fn finish(self) -> Result<Batch> {
+    /// `left_out` are rows that were not filled, ascending: they are empty, or zero.
+    pub(super) fn finish(self, left_out: &[usize]) -> Result<Batch> {
         match self {
-            Self::Records(records) => Ok(Batch::Records { values: records.values, offsets: records.offsets }),
+            Self::Records(mut records) => {
+                records.empty(left_out);
+                Ok(Batch::Records { values: records.values, offsets: records.offsets })
+            }
             Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(Error::from),
         }
     }
@@ -99,7 +104,7 @@ impl Records {
     /// Read the rows from `first` on to their places.
     ///
     /// The caller has claimed these rows: no other thread reads them.
-    pub(super) fn read(&self, data: &Dataset, places: &[Place], first: usize, verify: bool) -> AtRow<()> {
+    pub(super) fn read(&self, rules: &Rules<'_>, places: &[Place], first: usize) -> AtRow<()> {
         let offset = |row: usize| self.offsets.get(row).and_then(|at| usize::try_from(*at).ok());
         let (Some(from), Some(to)) = (offset(first), offset(first + places.len())) else {
             return Err((0, Error::internal("rows beyond the batch")));
@@ -107,6 +112,25 @@ impl Records {
         // SAFETY: offsets ascend up to the length of the buffer, so the range lies inside it; the rows of
         // different claims are disjoint, so no two slices overlap.
         let slots = unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) };
-        frames::read_payloads(data, places, verify, slots)
+        frames::read_payloads(rules, places, first, slots)
+    }
+
+    /// Take the content of rows out.
+    fn empty(&mut self, rows: &[usize]) {
+        if rows.is_empty() {
+            return;
+        }
+        let mut rows = rows.iter().peekable();
+        let (mut from, mut to) = (0_usize, 0_usize);
+        for (row, end) in self.offsets.iter_mut().skip(1).enumerate() {
+            let next = usize::try_from(*end).unwrap_or(from);
+            if rows.next_if(|other| **other == row).is_none() {
+                self.values.copy_within(from..next, to);
+                to += next - from;
+            }
+            from = next;
+            *end = to as i64;
+        }
+        self.values.truncate(to);
     }
 }

@@ -41,6 +41,12 @@ impl Recycler {
     }
 }
 
+impl Recycled {
+    pub(super) fn truncate(&mut self, length: usize) {
+        self.bytes.truncate(length);
+    }
+}
+
 impl Drop for Recycled {
     fn drop(&mut self) {
         let Some(home) = self.home.upgrade() else { return };

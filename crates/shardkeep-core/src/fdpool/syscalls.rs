@@ -1,10 +1,17 @@
 //! The system calls of the pool that `std` has no form of, or hides.
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// The limits of open files; infinity is the largest number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoFile {
+    pub(super) soft: u64,
+    pub(super) hard: u64,
+}
 
 /// A pipe is not waited for (`O_NONBLOCK`, which does nothing to a regular file); the caller looks at what it got.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
@@ -29,6 +36,26 @@ pub(super) fn close(fd: RawFd) {
     unsafe { libc::close(fd) };
 }
 
+pub(super) fn read(fd: RawFd, bufs: &mut [IoSliceMut<'_>], at: libc::off_t) -> io::Result<usize> {
+    #[cfg(test)]
+    if let Some(errno) = faults::of(fd) {
+        return Err(io::Error::from_raw_os_error(errno));
+    }
+    let count = libc::c_int::try_from(bufs.len()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: an `IoSliceMut` has the layout of an `iovec`, each is writable for its length, and the caller has the
+    // descriptor pinned.
+    let n = unsafe { libc::preadv(fd, bufs.as_ptr().cast(), count, at) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// A copy of the descriptor under the lowest free number from `least` on.
+pub(super) fn move_up(fd: RawFd, least: u64) -> io::Result<RawFd> {
+    let least = libc::c_int::try_from(least).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: the call touches no memory.
+    let moved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) };
+    if moved >= 0 { Ok(moved) } else { Err(io::Error::last_os_error()) }
+}
+
 pub(super) fn status(fd: RawFd) -> io::Result<libc::stat> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is writable and large enough; it is read only when the call succeeded.
@@ -41,15 +68,63 @@ pub(super) fn status(fd: RawFd) -> io::Result<libc::stat> {
     }
 }
 
-/// Three quarters of the soft limit, so that the rest of the process can open files too.
-pub(super) fn default_limit() -> usize {
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
+pub(super) fn no_file() -> io::Result<NoFile> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is writable.
-    let soft = if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
-        limit.rlim_cur
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        Ok(NoFile { soft: limit.rlim_cur as u64, hard: limit.rlim_max as u64 })
     } else {
-        256
-    };
-    let soft = usize::try_from(soft).unwrap_or(super::MOST_DESCRIPTORS);
-    (soft - soft / 4).clamp(1, super::MOST_DESCRIPTORS)
+        Err(io::Error::last_os_error())
+    }
+}
+
+pub(super) fn set_soft_no_file(soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft as libc::rlim_t, rlim_max: hard as libc::rlim_t };
+    // SAFETY: `limit` is readable.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// What a file system would do to a read, for tests.
+#[cfg(test)]
+pub(super) mod faults {
+    use std::collections::HashMap;
+    use std::os::fd::RawFd;
+    use std::sync::{LazyLock, Mutex};
+
+    /// Whose reads fail: those through one descriptor, or all of the file with this inode.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub(in super::super) enum Of {
+        Descriptor(RawFd),
+        Inode(u64),
+    }
+
+    static FAULTS: LazyLock<Mutex<HashMap<Of, i32>>> = LazyLock::new(Mutex::default);
+
+    pub(in super::super) fn of(fd: RawFd) -> Option<i32> {
+        let inode = super::status(fd).map_or(0, |stat| stat.st_ino);
+        let faults = FAULTS.lock().unwrap();
+        faults.get(&Of::Descriptor(fd)).or_else(|| faults.get(&Of::Inode(inode))).copied()
+    }
+
+    /// A fault that is over when this is dropped.
+    #[derive(Debug)]
+    pub(in super::super) struct Fault(Of);
+
+    impl Fault {
+        pub(in super::super) fn new(of: Of, errno: i32) -> Self {
+            FAULTS.lock().unwrap().insert(of, errno);
+            Self(of)
+        }
+    }
+
+    impl Drop for Fault {
+        fn drop(&mut self) {
+            FAULTS.lock().unwrap().remove(&self.0);
+        }
+    }
 }

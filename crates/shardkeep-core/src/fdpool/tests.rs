@@ -1,0 +1,127 @@
+//! Files that go stale, shrink, or go away while they are read.
+
+use std::path::PathBuf;
+
+use super::*;
+use syscalls::faults::{Fault, Of};
+
+/// A file of its own in a folder of its own.
+fn file(name: &str, content: &[u8]) -> (PathBuf, VirtualFile) {
+    let folder = std::env::temp_dir().join(format!("shardkeep-stale-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("x");
+    std::fs::write(&path, content).unwrap();
+    (folder, VirtualFile::new(path))
+}
+
+fn read(file: &VirtualFile) -> Result<Vec<u8>> {
+    let mut buf = [0; 5];
+    let n = file.read_at(&mut buf, 0)?;
+    Ok(buf[..n].to_vec())
+}
+
+fn is_open(fd: RawFd) -> bool {
+    syscalls::status(fd).is_ok()
+}
+
+#[test]
+fn a_stale_descriptor_is_opened_again_although_other_threads_have_it_pinned() {
+    let (folder, file) = file("pinned", b"whole");
+    let pinned: Vec<Lease<'_>> = (0..3).map(|_| file.lease().unwrap()).collect();
+    let stale = pinned[0].fd;
+    let fault = Fault::new(Of::Descriptor(stale), libc::ESTALE);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    assert_eq!(read(&file).unwrap(), b"whole");
+                }
+            });
+        }
+    });
+    assert_ne!(file.lease().unwrap().fd, stale);
+    for lease in pinned {
+        assert!(is_open(stale), "it is closed by the last who has it pinned");
+        drop(lease);
+    }
+    // No look at the number any more: another test may have got it.
+    assert!(POOL.usage().open >= 1);
+    drop(fault);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn what_is_stale_again_is_an_error_that_says_so() {
+    let (folder, file) = file("twice", b"whole");
+    let inode = syscalls::status(file.lease().unwrap().fd).unwrap().st_ino;
+    let opened = POOL.usage().opened;
+    let fault = Fault::new(Of::Inode(inode), libc::ESTALE);
+    let error = read(&file).unwrap_err();
+    assert_eq!((error.kind, error.errno, error.offset_bytes), (Kind::Os, Some(libc::ESTALE), Some(0)));
+    assert!(error.to_string().contains("after the path was opened again"), "{error}");
+    assert!(POOL.usage().opened > opened);
+    drop(fault);
+    assert_eq!(read(&file).unwrap(), b"whole", "whoever asks later is served");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_stale_file_that_was_replaced_says_so_and_when() {
+    let (folder, file) = file("replaced", b"whole");
+    let lease = file.lease().unwrap();
+    std::fs::write(folder.join("new"), "other").unwrap();
+    std::fs::rename(folder.join("new"), folder.join("x")).unwrap();
+    assert_eq!(read(&file).unwrap(), b"whole", "what is open goes on being read");
+    let _fault = Fault::new(Of::Descriptor(lease.fd), libc::ESTALE);
+    let error = read(&file).unwrap_err();
+    assert_eq!(error.kind, Kind::Changed);
+    assert!(error.to_string().contains("replaced by another one, last written 2"), "{error}");
+    drop(lease);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_stale_file_that_was_deleted_says_so_and_when() {
+    let (folder, file) = file("deleted", b"whole");
+    let lease = file.lease().unwrap();
+    std::fs::remove_file(folder.join("x")).unwrap();
+    let _fault = Fault::new(Of::Descriptor(lease.fd), libc::ESTALE);
+    let error = read(&file).unwrap_err();
+    assert_eq!(error.kind, Kind::NotFound);
+    assert!(error.to_string().contains("gone now (2"), "{error}");
+    drop(lease);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_file_that_ends_too_early_is_opened_again_once() {
+    let (folder, file) = file("short", b"whole");
+    let mut buf = [0; 8];
+    let opened = POOL.usage().opened;
+    assert_eq!(file.read_at(&mut buf, 0).unwrap(), 5);
+    assert_eq!(file.read_whole_at(&mut [IoSliceMut::new(&mut buf)], 0).unwrap(), 5);
+    assert!(POOL.usage().opened >= opened + 2);
+    // Longer by the time it is looked at again: what was read stays, the rest follows.
+    let lease = file.lease().unwrap();
+    let mut bufs = [IoSliceMut::new(&mut buf)];
+    let (mut rest, mut done) = (bufs.as_mut_slice(), 0);
+    lease.fill(&mut rest, 0, &mut done).unwrap();
+    std::fs::write(folder.join("x"), "whole now").unwrap();
+    lease.fill(&mut rest, 0, &mut done).unwrap();
+    assert_eq!((done, &buf), (8, b"whole no"));
+    drop(lease);
+    assert!(file.written_since_opened().is_some());
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn other_errors_are_not_tried_again() {
+    let (folder, file) = file("io", b"whole");
+    let lease = file.lease().unwrap();
+    let _fault = Fault::new(Of::Descriptor(lease.fd), libc::EIO);
+    let error = read(&file).unwrap_err();
+    assert_eq!((error.kind, error.errno, error.offset_bytes), (Kind::Os, Some(libc::EIO), Some(0)));
+    assert_eq!(file.lease().unwrap().fd, lease.fd);
+    drop(lease);
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -14,7 +14,7 @@ from shardkeep.plan import ShardTable
 from shardkeep.plan.receipt import Dataset
 from shardkeep.tfrecord.index import load_indexes
 
-__all__ = ["Shards", "open_shards"]
+__all__ = ["Shards", "digest_of", "open_shards"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +33,20 @@ class Shards:
         What states and receipts carry. Its fingerprint is of the names below their common folder and of the
         offset of every record, so it is the same on any machine that has the same files, and another one as
         soon as a file is added, left out, reordered or rewritten with records of other lengths.
+    members : str
+        Like the fingerprint, but the same for the same files in another order.
     """
 
     paths: tuple[str, ...]
     starts: list[npt.NDArray[np.uint64]]
     table: ShardTable
     identity: Dataset
+    members: str
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]:
+        """Bytes of each shard."""
+        return tuple(int(one[-1]) for one in self.starts)
 
 
 def open_shards(paths: Sequence[str], *, threads: int | None = None) -> Shards:
@@ -52,14 +60,22 @@ def open_shards(paths: Sequence[str], *, threads: int | None = None) -> Shards:
     starts = [index.starts for index in load_indexes(paths, threads=threads)]
     names = _names(paths)
     counts = [len(one) - 1 for one in starts]
-    digest = hashlib.sha256()
-    for name, one in zip(names, starts, strict=True):
-        digest.update(f"{name}\0{len(one) - 1}\0".encode("utf-8", "surrogateescape"))
-        digest.update(one.astype("<u8", copy=False).tobytes())
+    each = [_digest_of_shard(name, one) for name, one in zip(names, starts, strict=True)]
     identity = Dataset(
-        fingerprint=digest.hexdigest()[:32], records=sum(counts), shards=tuple(names), counts=tuple(counts)
+        fingerprint=digest_of(*each), records=sum(counts), shards=tuple(names), counts=tuple(counts)
     )
-    return Shards(tuple(paths), starts, ShardTable(counts), identity)
+    return Shards(tuple(paths), starts, ShardTable(counts), identity, digest_of(*sorted(each)))
+
+
+def digest_of(*texts: str) -> str:
+    """Return 32 hexadecimal digits that stand for a row of texts without NUL."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+
+
+def _digest_of_shard(name: str, starts: npt.NDArray[np.uint64]) -> str:
+    digest = hashlib.sha256(f"{name}\0{len(starts) - 1}\0".encode("utf-8", "surrogateescape"))
+    digest.update(starts.astype("<u8", copy=False).tobytes())
+    return digest.hexdigest()
 
 
 def _names(paths: Sequence[str]) -> list[str]:

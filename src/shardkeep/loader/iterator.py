@@ -10,8 +10,9 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, PlanError
-from shardkeep.loader.batches import Batch, blank_like, ids, wrapped
-from shardkeep.loader.steps import Step, steps_of
+from shardkeep.loader.batches import Batch, blank_like, wrapped
+from shardkeep.loader.steps import Step
+from shardkeep.plan import Segment
 from shardkeep.tfrecord.features import describe
 from shardkeep.tfrecord.reader import explained
 
@@ -33,8 +34,8 @@ class BatchIterator(Iterator[Batch]):
         self._turn = turn
         self._last_epoch = last_epoch
         self._engine: _core.Engine | None = None
-        self._ahead: deque[tuple[int, int, Step]] = deque()
-        self._steps: Iterator[tuple[int, int, Step]] = iter(())
+        self._ahead: deque[tuple[Segment, Step]] = deque()
+        self._steps: Iterator[tuple[Segment, Step]] = iter(())
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -65,10 +66,10 @@ class BatchIterator(Iterator[Batch]):
             raise StopIteration
         raw = engine.take()
         assert raw is not None
-        epoch, start, step = self._ahead.popleft()
+        stretch, step = self._ahead.popleft()
         self._supply(engine)
         batch = self._finished(wrapped(raw), step)
-        loader.delivered(epoch, start, step.position)
+        loader.delivered(stretch, step.position)
         return batch
 
     def _start(self) -> None:
@@ -89,7 +90,7 @@ class BatchIterator(Iterator[Batch]):
             following = next(self._steps, None)
             if following is None:
                 return
-            step = following[2]
+            step = following[1]
             records, rows = step.records, loader.batch_size
             if loader.remainder != "mask":
                 rows = len(records)
@@ -108,17 +109,15 @@ class BatchIterator(Iterator[Batch]):
             rows = loader.batch_size
             batch["valid"] = np.arange(rows) < len(step.records)
         if loader.with_ids:
-            batch.update(ids(loader.shards.table, step.records, rows))
+            batch.update(loader.ids(step.records, rows))
         return batch
 
 
 # Not a method: a generator that held the iterator would keep its threads alive after the last reference.
-def _remaining(loader: Loader, last_epoch: int) -> Iterator[tuple[int, int, Step]]:
-    """Yield (epoch, where the run took it up, step) for all that is left of the run."""
-    place = loader.place()
-    epoch = place.epoch
-    start, made = place.taken_up
-    while epoch < last_epoch:
-        for step in steps_of(loader.plan(start), loader.order(epoch), loader.world.rank, made=made):
-            yield epoch, start, step
-        epoch, start, made = epoch + 1, 0, 0
+def _remaining(loader: Loader, last_epoch: int) -> Iterator[tuple[Segment, Step]]:
+    """Yield (the stretch it belongs to, step) for all that is left of the run."""
+    stretch = loader.place().stretch
+    while stretch.epoch < last_epoch:
+        for step in loader.steps(stretch):
+            yield stretch, step
+        stretch = Segment(stretch.epoch + 1, 0, 0)

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import PlanError
 from shardkeep.files.paths import PathsLike, expand
-from shardkeep.loader.batches import check_names
+from shardkeep.loader.arguments import checked_cycle_length, default_threads
+from shardkeep.loader.batches import Batch, check_names, ids
 from shardkeep.loader.dataset import Shards, open_shards
 from shardkeep.loader.iterator import BatchIterator
 from shardkeep.loader.place import Place
 from shardkeep.loader.state import make_state, read_state
-from shardkeep.plan import EpochPlan, epoch_order
+from shardkeep.loader.steps import Step, file_steps_of, steps_of
+from shardkeep.plan import EpochPlan, Segment, epoch_order
+from shardkeep.plan.by_files import FilePlan, Leg, joined
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
+from shardkeep.plan.mixture import MixedOrder, Mixture, Stop
 from shardkeep.plan.order import EpochOrder
 from shardkeep.plan.receipt import Receipt
 from shardkeep.tfrecord.features import Feature, describe
 from shardkeep.world import World
+
+if TYPE_CHECKING:
+    from shardkeep.loader.mixed import MixedLoader
 
 __all__ = ["Loader"]
 
@@ -48,8 +59,12 @@ class Loader:
         permuted and mixed within windows, which reads in long stretches. Each epoch has another order.
     seed : int
         Of the shuffle; the same on every rank.
-    shard_by : {"records"}
-        How the records are divided among the ranks.
+    shard_by : {"records", "files"}
+        How the records are divided among the ranks. "records" gives each rank its part of every step,
+        whatever the shards. With "files" each rank reads whole shards, divided by bytes, each in its own
+        order. `shuffle` may then be False (shards in the order of `paths`) or "blocks" (a rank's shards
+        in another order in each epoch; which ones it reads stays the same). Ranks with fewer records
+        go on with padded or empty batches; "drop" ends when the first rank cannot fill a batch.
     remainder : {"mask", "drop", "short"}
         The last step of an epoch, when the records do not fill it on all ranks: "mask" pads the batches and
         marks the real rows in ``batch["valid"]``; "drop" leaves the step out (an audit names what is
@@ -70,6 +85,9 @@ class Loader:
     with_ids : bool
         Add ``batch["shard"]`` and ``batch["index"]`` (int64, the number of the shard and of the record in it;
         -1 on padded rows).
+    cycle_length : int, optional
+        With ``shard_by="files"``: how many shards a rank reads at a time, one record of each in turn; 16 by
+        default.
 
     Raises
     ------
@@ -129,6 +147,7 @@ class Loader:
         prefetch: int = 2,
         on_corrupt: str = "raise",
         with_ids: bool = False,
+        cycle_length: int | None = None,
     ) -> None:
         self.features = None if features is None else dict(features)
         self.batch_size = checked_int("batch_size", batch_size, 1, MAX_BATCH_SIZE)
@@ -140,11 +159,11 @@ class Loader:
         self.prefetch = checked_int("prefetch", prefetch, 1, 1_000_000)
         self.with_ids = bool(with_ids)
         self.threads = checked_int(
-            "threads", _default_threads(self.world) if threads is None else threads, 1, 1024
+            "threads", default_threads(self.world) if threads is None else threads, 1, 1024
         )
-        for name, value, known in (("shard_by", shard_by, "records"), ("on_corrupt", on_corrupt, "raise")):
-            if value != known:
-                raise PlanError(f"{name}={value!r} is not known to this version: use {known!r}")
+        if on_corrupt != "raise":
+            raise PlanError(f"on_corrupt={on_corrupt!r} is not known to this version: use 'raise'")
+        self.cycle_length = checked_cycle_length(shard_by, shuffle, cycle_length)
         if self.features is not None:
             if not self.features:
                 raise PlanError("features={}: name at least one feature, or None for raw records")
@@ -157,11 +176,45 @@ class Loader:
         self._shards: Shards | None = open_shards(self._paths)
         self._fingerprint = self._shards.identity.fingerprint
         self.turn = 0
-        self._place = Place()
         # Orders, seeds and remainders that do not exist are refused here, not at the first batch.
         self.order(0)
-        self.plan(0)
-        self._begin_receipt(self._place)
+        self.plan(Segment(0, 0, 0))
+        self._begin_receipt(Place())
+
+    @classmethod
+    def mix(cls, sources: Sequence[tuple[Loader, float]], *, stop: Stop = "all") -> MixedLoader:
+        """Return a loader that draws from several data sets by weight.
+
+        Each data set has its own paths, shuffle and seed; what concerns the batches must be the same in all.
+        `stop` says where an epoch of the mixture ends: "all" when every record was delivered once, "first"
+        when one data set is exhausted, "repeat" when each was delivered once at least. See `MixedLoader`.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from shardkeep.tfrecord import FixedLen, Writer
+        >>> folder, loaders = tempfile.mkdtemp(), []
+        >>> for name, first in ("ones", 1), ("tens", 10):
+        ...     with Writer(os.path.join(folder, name)) as w:
+        ...         for i in range(4):
+        ...             w.write_example({"x": first * (i + 1)})
+        ...     loaders.append(Loader(w.path, {"x": FixedLen()}, batch_size=3, world=World(0, 1)))
+        >>> for batch in Loader.mix([(loaders[0], 2), (loaders[1], 1)]):
+        ...     print(batch["x"][batch["valid"]])
+        [ 1 10  2]
+        [ 3 20  4]
+        [30 40]
+        """
+        from shardkeep.loader.mixed import MixedLoader
+
+        return MixedLoader(sources, stop=stop)
+
+    mixture: Mixture | None = None
+
+    @property
+    def positions(self) -> int:
+        """Positions of an epoch: its records, or the rows of a mixture."""
+        return self.shards.table.total if self.mixture is None else self.mixture.records
 
     @property
     def epoch(self) -> int:
@@ -181,7 +234,7 @@ class Loader:
         Ends any earlier iterator of this loader.
         """
         self.turn += 1
-        if self.epochs is None and not self.plan(0).steps:
+        if self.epochs is None and not self.plan(Segment(0, 0, 0)).steps:
             raise PlanError("epochs=None would never end: there is no step in an epoch of these records")
         last_epoch = MAX_EPOCH if self.epochs is None else self._last_epoch(self.epochs)
         return BatchIterator(self, self.turn, last_epoch)
@@ -191,8 +244,9 @@ class Loader:
         if self.epochs is None:
             raise PlanError("a loader with epochs=None has no length")
         whole = self._last_epoch(self.epochs) - self.epoch - 1
-        start, made = self._place.taken_up
-        return self.plan(start).steps - made + whole * self.plan(0).steps
+        stretch = self._place.stretch
+        left = self.plan(stretch).steps - stretch.steps
+        return left + (whole * self.plan(Segment(0, 0, 0)).steps if whole else 0)
 
     # -- state ------------------------------------------------------------------------------------------
 
@@ -204,9 +258,10 @@ class Loader:
         dict
             JSON-able, a few hundred bytes, the same on every rank at the same step. It does not
             depend on the number of ranks, the batch size, threads or paths: any other loader of the
-            same data set, shuffle and seed can go on from it.
+            same data set, shuffle and seed can go on from it. With ``shard_by="files"`` it has four numbers
+            more for each number of ranks or batch size that the epoch has seen.
         """
-        return make_state(epoch=self.epoch, position=self.position, basis=self._basis())
+        return make_state(epoch=self.epoch, position=self.position, history=self._legs(), basis=self._basis())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go to the place of a state; nothing is read again on the way.
@@ -218,9 +273,14 @@ class Loader:
         PlanError
             The state is of another data set, shuffle or seed; the message says which.
         """
-        epoch, position = read_state(state, basis=self._basis())
+        epoch, position, history = read_state(state, basis=self._basis())
+        start = self.plan(Segment(epoch, position, 0, history)).start
+        if start != position or (history and self.cycle_length is None):
+            raise PlanError(
+                f"the state has position={position}, but its history ends at {start}: was it edited?"
+            )
         self.turn += 1
-        self._begin_receipt(Place(epoch, position))
+        self._begin_receipt(Place(epoch, position, history))
 
     def receipt(self) -> dict[str, Any]:
         """Return what this rank has delivered since the loader was made or given a state.
@@ -240,16 +300,21 @@ class Loader:
         was made is in the receipt of the original.
         """
         place = self.place()
+        identity = self.shards.identity
+        if self.cycle_length is not None:
+            identity = replace(identity, sizes=self.shards.sizes_bytes)
         return Receipt(
             id=self._id,
             rank=self.world.rank,
             world_size=self.world.size,
             batch_size=self.batch_size,
             remainder=self.remainder,
-            dataset=self.shards.identity,
+            dataset=identity,
             shuffle=self.shuffle,
             seed=self.seed,
             segments=place.segments,
+            cycle_length=self.cycle_length,
+            mixture=self.mixture,
         ).to_dict()
 
     # -- what the iterator needs --------------------------------------------------------------------------
@@ -267,23 +332,49 @@ class Loader:
             self._shards = found
         return self._shards
 
-    def plan(self, start: int) -> EpochPlan:
-        """Return the steps of an epoch that is taken up at position `start`."""
-        return EpochPlan(self.shards.table.total, start, self.world.size, self.batch_size, self.remainder)
+    def plan(self, stretch: Segment) -> EpochPlan | FilePlan:
+        """Return the steps of an epoch from where a stretch of it begins."""
+        if self.cycle_length is None:
+            return EpochPlan(self.positions, stretch.start, self.world.size, self.batch_size, self.remainder)
+        return FilePlan(
+            self.shards.table,
+            self.shards.sizes_bytes,
+            self.world.size,
+            self.batch_size,
+            self.cycle_length,
+            self.remainder,
+            shuffled=self.shuffle is not False,
+            seed=self.seed,
+            epoch=stretch.epoch,
+            history=stretch.history,
+        )
 
-    def order(self, epoch: int) -> EpochOrder:
+    def order(self, epoch: int) -> EpochOrder | MixedOrder:
         """Return the order of an epoch."""
+        if self.mixture is not None:
+            return self.mixture.order(epoch)
         return epoch_order(self.shards.table.total, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+
+    def steps(self, stretch: Segment) -> Iterator[Step]:
+        """Yield what this rank reads in the steps of a stretch, after those that are made."""
+        plan = self.plan(stretch)
+        if isinstance(plan, FilePlan):
+            return file_steps_of(plan, self.world.rank, made=stretch.steps)
+        return steps_of(plan, self.order(stretch.epoch), self.world.rank, made=stretch.steps)
+
+    def ids(self, records: npt.NDArray[np.int64], rows: int) -> Batch:
+        """Return what `with_ids` adds to a batch."""
+        return ids(self.shards.table, records, rows)
 
     def place(self) -> Place:
         """Return where the loader stands; in a forked child with a receipt of its own."""
         if self._pid != os.getpid():
-            self._begin_receipt(self._place)
+            self._begin_receipt(self._place.afresh(self._legs()))
         return self._place
 
-    def delivered(self, epoch: int, start: int, position: int) -> None:
-        """Note that the batch which ends at `position` was handed out, of a stretch that began at `start`."""
-        self._place = self.place().after_step(epoch, start, position)
+    def delivered(self, stretch: Segment, position: int) -> None:
+        """Note that the batch of a stretch which ends at `position` was handed out."""
+        self._place = self.place().after_step(stretch, position)
 
     def finish_epochs(self, last_epoch: int) -> None:
         """Note that a run is over: the next iteration begins with `last_epoch`."""
@@ -294,7 +385,7 @@ class Loader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._begin_receipt(self._place)
+        self._begin_receipt(self._place.afresh(self._legs()))
 
     def __repr__(self) -> str:
         return (
@@ -308,17 +399,23 @@ class Loader:
     def _basis(self) -> dict[str, Any]:
         return {
             "dataset": self.shards.identity.fingerprint,
-            "records": self.shards.table.total,
+            "members": self.shards.members,
+            "shards": len(self.shards.table),
+            "records": self.positions,
+            "shard_by": "records" if self.cycle_length is None else "files",
             "shuffle": self.shuffle,
             "seed": self.seed,
         }
 
+    def _legs(self) -> tuple[Leg, ...]:
+        """Return how the epoch came to where the loader stands; nothing where positions say it all."""
+        if self.cycle_length is None:
+            return ()
+        stretch = self._place.stretch
+        mine = Leg(self.world.size, self.batch_size, self.cycle_length, stretch.steps)
+        return joined([*stretch.history, mine])
+
     def _begin_receipt(self, place: Place) -> None:
         self._id = uuid.uuid4().hex
         self._pid = os.getpid()
-        self._place = place.without_history()
-
-
-def _default_threads(world: World) -> int:
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(processors // max(world.local_size, 1), 1)
+        self._place = place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from shardkeep.plan.by_files import Leg
 from shardkeep.plan.receipt import Segment
 
 __all__ = ["Place"]
@@ -21,6 +22,8 @@ class Place:
     epoch : int
     position : int
         Records of the epoch that all ranks together have delivered.
+    history : tuple of Leg
+        How the epoch came to `position`, when that is where the receipt began and whole files are read.
     finished : tuple of Segment
         What was delivered since the receipt began, without `current`.
     current : Segment or None
@@ -30,6 +33,7 @@ class Place:
 
     epoch: int = 0
     position: int = 0
+    history: tuple[Leg, ...] = ()
     finished: tuple[Segment, ...] = ()
     current: Segment | None = None
 
@@ -39,28 +43,29 @@ class Place:
         return self.finished if self.current is None else (*self.finished, self.current)
 
     @property
-    def taken_up(self) -> tuple[int, int]:
-        """(start, steps) of the stretch to go on with in `epoch`: where its plan begins, and steps made."""
+    def stretch(self) -> Segment:
+        """The stretch to go on with in `epoch`: where its plan begins, and how many steps of it are made."""
         if self.current is not None and self.current.epoch == self.epoch:
-            return self.current.start, self.current.steps
-        return self.position, 0
+            return self.current
+        return Segment(self.epoch, self.position, 0, self.history)
 
-    def after_step(self, epoch: int, start: int, position: int) -> Place:
-        """Return the place after a step of a stretch that began at `start`, which ends at `position`."""
-        place = self._through(epoch)
-        if place.current is None or (place.current.epoch, place.current.start) != (epoch, start):
-            place = place._begun(epoch, start)
+    def after_step(self, stretch: Segment, position: int) -> Place:
+        """Return the place after one more step of `stretch`, which ends at `position`."""
+        place = self._through(stretch.epoch)
+        here = place.current
+        if here is None or (here.epoch, here.start) != (stretch.epoch, stretch.start):
+            place = place._begun(stretch)
         assert place.current is not None
         current = replace(place.current, steps=place.current.steps + 1)
-        return replace(place, epoch=epoch, position=position, current=current)
+        return replace(place, epoch=stretch.epoch, position=position, history=(), current=current)
 
     def after_epochs(self, epoch: int) -> Place:
         """Return the place at the beginning of `epoch`, all before it being delivered."""
-        return replace(self._through(epoch), epoch=epoch, position=0)
+        return replace(self._through(epoch), epoch=epoch, position=0, history=())
 
-    def without_history(self) -> Place:
-        """Return the same place as a new receipt begins with it."""
-        return Place(self.epoch, self.position)
+    def afresh(self, history: tuple[Leg, ...]) -> Place:
+        """Return the same place as a new receipt begins with it, `history` being how the epoch came there."""
+        return Place(self.epoch, self.position, history)
 
     def _through(self, epoch: int) -> Place:
         # An epoch without a step, or the rest of one that nothing fits into, is delivered too: a receipt that
@@ -68,8 +73,8 @@ class Place:
         place = self
         for passed in range(self.epoch, epoch):
             if place.current is None or place.current.epoch != passed:
-                place = place._begun(passed, self.position if passed == self.epoch else 0)
+                place = place._begun(self.stretch if passed == self.epoch else Segment(passed, 0, 0))
         return place
 
-    def _begun(self, epoch: int, start: int) -> Place:
-        return replace(self, finished=self.segments, current=Segment(epoch, start, 0))
+    def _begun(self, stretch: Segment) -> Place:
+        return replace(self, finished=self.segments, current=replace(stretch, steps=0))

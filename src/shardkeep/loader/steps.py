@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.plan import EpochPlan
+from shardkeep.plan.by_files import FilePlan
+from shardkeep.plan.mixture import MixedOrder
 from shardkeep.plan.order import EpochOrder
 
-__all__ = ["Step", "steps_of"]
+__all__ = ["Step", "file_steps_of", "steps_of"]
 
 # Permuting a record costs tens of nanoseconds in bulk and a hundred microseconds alone.
 _ROWS_AT_ONCE = 16_384
@@ -36,7 +38,7 @@ class Step:
     position: int
 
 
-def steps_of(plan: EpochPlan, order: EpochOrder, rank: int, *, made: int = 0) -> Iterator[Step]:
+def steps_of(plan: EpochPlan, order: EpochOrder | MixedOrder, rank: int, *, made: int = 0) -> Iterator[Step]:
     """Yield the steps of one rank after the first `made`; every rank gets the same number of them."""
     at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
     for first in range(made, plan.steps, at_once):
@@ -51,3 +53,17 @@ def steps_of(plan: EpochPlan, order: EpochOrder, rank: int, *, made: int = 0) ->
             begin, position = plan.span(step)
             some = int(mine[0]) if len(mine) else int(order.records_at([begin])[0])
             yield Step(mine, some, position)
+
+
+def file_steps_of(plan: FilePlan, rank: int, *, made: int = 0) -> Iterator[Step]:
+    """Yield the steps of one rank that reads whole files, after the first `made`."""
+    at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
+    for first in range(made, plan.steps, at_once):
+        last = min(first + at_once, plan.steps)
+        records = plan.records_between(first, last, rank)
+        stop = 0
+        for step in range(first, last):
+            start, stop = stop, stop + plan.rows(step, rank)
+            mine = records[start:stop]
+            some = int(mine[0]) if len(mine) else plan.some_record(rank)
+            yield Step(mine, some, plan.position_after(step + 1))

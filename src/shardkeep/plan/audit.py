@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.coverage import Combs, RangeSet, measure
-from shardkeep.plan.order import ORDER_VERSION, epoch_order
-from shardkeep.plan.receipt import Receipt
+from shardkeep.plan.order import ORDER_VERSION
+from shardkeep.plan.receipt import Receipt, Segment
 from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
 from shardkeep.plan.runs import Run, RunKey, named_ranks, runs_of
 from shardkeep.plan.shards import ShardTable
@@ -82,13 +85,14 @@ def audit(
         return AuditReport(0, (), ("there are no receipts: collect loader.receipt() of every rank",))
     kept, mixed = _comparable(newest)
     problems += mixed
-    groups: dict[RunKey, list[tuple[Receipt, int]]] = defaultdict(list)
+    groups: dict[RunKey, list[tuple[Receipt, Segment]]] = defaultdict(list)
     for receipt in kept:
         for s in receipt.segments:
             if wanted is not None and s.epoch not in wanted:
                 continue
-            key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size)
-            groups[key].append((receipt, s.steps))
+            cycle = receipt.cycle_length or 0
+            key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size, cycle, s.history)
+            groups[key].append((receipt, s))
     claimed = sum(key.world_size for key in groups)
     if claimed > _RANKS:
         raise PlanError(
@@ -96,10 +100,10 @@ def audit(
             "epochs at a time, or look for an edited world_size"
         )
     by_epoch: dict[int, list[Run]] = defaultdict(list)
-    records = kept[0].dataset.records
     for key in sorted(groups):
-        ranks, steps = [r.rank for r, _ in groups[key]], [n for _, n in groups[key]]
-        by_epoch[key.epoch] += runs_of(key, records, ranks, steps, [r.remainder for r, _ in groups[key]])
+        ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
+        plan_of = partial(Receipt.plan, *groups[key][0])
+        by_epoch[key.epoch] += runs_of(key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]])
     latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
     if wanted is None:
         if latest and _untouched(by_epoch[latest]):
@@ -168,7 +172,16 @@ def _meaning(receipt: Receipt) -> tuple[object, ...]:
     """Return what must be equal for positions of two receipts to stand for the same records."""
     blocks = (receipt.block_records, receipt.window_blocks) if receipt.shuffle == "blocks" else ()
     data = receipt.dataset
-    return (data.fingerprint, data.records, receipt.shuffle, receipt.seed, blocks, receipt.order_version)
+    return (
+        data.fingerprint,
+        data.records,
+        receipt.shuffle,
+        receipt.seed,
+        blocks,
+        receipt.order_version,
+        "records" if receipt.cycle_length is None else "files",
+        receipt.mixture,
+    )
 
 
 def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
@@ -177,7 +190,10 @@ def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
     if len(counted) == 1:
         return list(receipts), []
     usual = counted.most_common(1)[0][0]
-    names = ("data sets", "record numbers", "shuffles", "seeds", "block sizes", "order versions")
+    names = [
+        *("data sets", "record numbers", "shuffles", "seeds", "block sizes", "order versions"),
+        *("values of shard_by", "mixtures"),
+    ]
     problems = []
     for i, name in enumerate(names):
         values = Counter[object]()
@@ -209,10 +225,9 @@ def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
 
 
 def _epoch(epoch: int, runs: Sequence[Run], sample: Receipt, newest: bool) -> EpochAudit:
-    records = sample.dataset.records
-    # What a finished run drops reaches to the end of the epoch, so the longest such tail holds the others.
-    border = min((run.plan.dropped[0] for run in runs if run.finished), default=records)
-    found = measure(Combs.joined([run.combs() for run in runs]), records, dropped_from=border)
+    records = sample.positions
+    dropped = Combs.joined([run.dropped() for run in runs])
+    found = measure(Combs.joined([run.combs() for run in runs]), records, dropped=dropped)
     # Also where nothing is repeated: the rank that went twice may have had no rows in its step.
     problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
     if not runs:
@@ -227,7 +242,7 @@ def _epoch(epoch: int, runs: Sequence[Run], sample: Receipt, newest: bool) -> Ep
         dropped=found.dropped,
         lost_names=_names(found.lost, sample, epoch),
         repeated_names=_names(found.repeated, sample, epoch),
-        under_way=newest and not problems and found.lost.first == ((reached, records),),
+        under_way=newest and not problems and found.lost.records == records - reached > 0,
         problems=tuple(_shortened(problems)),
     )
 
@@ -242,6 +257,10 @@ def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
         faults.append(
             f"{named_ranks(run.overrun)} claim more than the {run.plan.steps} steps there are from "
             f"{run.key}: the receipt was edited or belongs to another data set"
+        )
+    if run.plan.start != run.key.start:
+        faults.append(
+            f"the history of the run from {run.key} ends at position {run.plan.start}: the receipt was edited"
         )
     if run.again or not (run.steps.any() or run.plan.dropped[0] < run.plan.records):
         return faults
@@ -290,15 +309,9 @@ def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ..
     positions = found.leading(_NAMED)
     if not positions or sample.order_version != ORDER_VERSION:
         return ()
-    order = epoch_order(
-        sample.dataset.records,
-        shuffle=sample.shuffle,
-        seed=sample.seed,
-        epoch=epoch,
-        block_records=sample.block_records,
-        window_blocks=sample.window_blocks,
-    )
-    records = order.records_at(positions)
+    # Where ranks read whole files, coverage is counted in record numbers themselves.
+    by_files = sample.cycle_length is not None
+    records = np.array(positions) if by_files else sample.order(epoch).records_at(positions)
     if not sample.dataset.counts:
         return tuple(RecordName(record, None, -1) for record in records.tolist())
     shard, index = ShardTable(sample.dataset.counts).locate(records)

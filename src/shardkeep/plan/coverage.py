@@ -18,6 +18,8 @@ __all__ = ["Combs", "Coverage", "RangeSet", "measure"]
 # Intervals expanded at a time: about 200 MB of temporary arrays.
 _PIECE = 2**21
 _SHOWN = 64
+# Kinds of positions: by how often they were delivered, and those that need not be.
+_LOST, _ONCE, _REPEATED, _DROPPED = range(4)
 
 I64 = NDArray[np.int64]
 
@@ -39,6 +41,13 @@ class Combs:
         """Return all combs of several tables in one."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(*(np.concatenate([empty, *(getattr(p, name) for p in parts)]) for name in cls.__slots__))
+
+    @classmethod
+    def ranges(cls, starts: I64, stops: I64) -> Combs:
+        """Return one interval for each pair; empty ones are left out."""
+        real = stops > starts
+        ones = np.ones(int(real.sum()), np.int64)
+        return cls(starts[real], ones, ones, stops[real] - starts[real])
 
     def inside(self, low: int, high: int) -> tuple[I64, I64]:
         """Return, for each comb, the first and the last (exclusive) k that meets ``[low, high)``."""
@@ -126,7 +135,7 @@ class _Collected:
         return RangeSet(self.records, self.ranges, tuple(self.first))
 
 
-def measure(combs: Combs, records: int, *, dropped_from: int | None = None, piece: int = _PIECE) -> Coverage:
+def measure(combs: Combs, records: int, *, dropped: Combs | None = None, piece: int = _PIECE) -> Coverage:
     """Count how the combs cover ``[0, records)``.
 
     Parameters
@@ -134,8 +143,8 @@ def measure(combs: Combs, records: int, *, dropped_from: int | None = None, piec
     combs : Combs
         Positions outside the range are ignored.
     records : int
-    dropped_from : int, optional
-        Positions from here on that are not covered count as dropped, not as lost.
+    dropped : Combs, optional
+        Positions that count as dropped, not as lost, where they are not covered.
     piece : int
         Intervals to expand at a time.
 
@@ -148,33 +157,41 @@ def measure(combs: Combs, records: int, *, dropped_from: int | None = None, piec
     >>> found.lost
     RangeSet(records=8, ranges=2, first=((4, 10), (14, 16)))
     """
-    border = records if dropped_from is None else dropped_from
-    lost, repeated, dropped = _Collected(), _Collected(), _Collected()
-    stack = [(border, records), (0, border)]
+    excused = Combs.joined([]) if dropped is None else dropped
+    collected = _Collected(), _Collected(), _Collected(), _Collected()
+    stack = [(0, records)]
     while stack:
         low, high = stack.pop()
         if low == high:
             continue
-        first, last = combs.inside(low, high)
-        if int((last - first).sum()) > piece and high - low > 1:
+        number = sum(int(np.subtract(*one.inside(low, high)[::-1]).sum()) for one in (combs, excused))
+        if number > piece and high - low > 1:
             middle = (low + high) // 2
             stack += [(middle, high), (low, middle)]
             continue
-        edges, kinds = _kinds(*combs.expanded(low, high), low, high)
-        for kind, collected in ((0, dropped if low >= border else lost), (2, repeated)):
+        edges, kinds = _kinds(combs.expanded(low, high), excused.expanded(low, high), low, high)
+        for kind in (_LOST, _REPEATED, _DROPPED):
             chosen = np.flatnonzero(kinds == kind)
-            collected.add(edges[chosen], edges[chosen + 1])
-    delivered = records - lost.records - dropped.records
-    return Coverage(delivered, lost.result(), repeated.result(), dropped.result())
+            collected[kind].add(edges[chosen], edges[chosen + 1])
+    lost, repeated, left_out = (collected[kind].result() for kind in (_LOST, _REPEATED, _DROPPED))
+    return Coverage(records - lost.records - left_out.records, lost, repeated, left_out)
 
 
-def _kinds(starts: I64, stops: I64, low: int, high: int) -> tuple[I64, I64]:
-    """Cut ``[low, high)`` where the depth changes between 0, 1 and more; return edges and depths."""
-    points = np.concatenate([[low], starts, stops])
-    change = np.concatenate([[0], np.ones(starts.size, np.int64), np.full(stops.size, -1, np.int64)])
+def _kinds(covered: tuple[I64, I64], excused: tuple[I64, I64], low: int, high: int) -> tuple[I64, I64]:
+    """Cut ``[low, high)`` where the kind changes; return the edges and the kind after each."""
+    points = np.concatenate([[low], *covered, *excused])
+    change = np.zeros(points.size, np.int64)
+    at = 1
+    # Depths of both in one number: there are fewer than 2**32 intervals in a piece.
+    for (starts, stops), unit in ((covered, 1), (excused, 1 << 32)):
+        change[at : at + starts.size] = unit
+        change[at + starts.size : at + starts.size + stops.size] = -unit
+        at += starts.size + stops.size
     order = np.argsort(points, kind="stable")
-    points, depth = points[order], np.minimum(np.cumsum(change[order]), 2)
+    points, depth = points[order], np.cumsum(change[order])
+    kind = np.minimum(depth & 0xFFFF_FFFF, _REPEATED)
+    kind[(kind == _LOST) & (depth > 0)] = _DROPPED
     final = np.append(points[1:] != points[:-1], True) & (points < high)
-    points, depth = points[final], depth[final]
-    new = np.append(True, depth[1:] != depth[:-1])
-    return np.append(points[new], high), depth[new]
+    points, kind = points[final], kind[final]
+    new = np.append(True, kind[1:] != kind[:-1])
+    return np.append(points[new], high), kind[new]

@@ -19,6 +19,7 @@ from shardkeep.plan.permutation import Permutation
 
 __all__ = [
     "BLOCK_RECORDS",
+    "FILES_PURPOSE",
     "ORDER_VERSION",
     "WINDOW_BLOCKS",
     "BlockOrder",
@@ -27,6 +28,7 @@ __all__ = [
     "SequentialOrder",
     "Shuffle",
     "epoch_order",
+    "stream_of",
 ]
 
 ORDER_VERSION = 1
@@ -37,10 +39,11 @@ WINDOW_BLOCKS = 64
 
 Shuffle = Literal[False, "global", "blocks"]
 
-_GLOBAL, _BLOCKS, _WINDOWS = range(3)
+_GLOBAL, _BLOCKS, _WINDOWS, FILES_PURPOSE = range(4)
 
 
-def _stream(epoch: int, purpose: int) -> int:
+def stream_of(epoch: int, purpose: int) -> int:
+    """Return the stream of the permutation that serves one purpose in one epoch."""
     return epoch * 4 + purpose
 
 
@@ -91,7 +94,7 @@ class GlobalOrder:
     def __post_init__(self) -> None:
         _check_seeded(self)
         object.__setattr__(
-            self, "_order", Permutation(self.records, self.seed, stream=_stream(self.epoch, _GLOBAL))
+            self, "_order", Permutation(self.records, self.seed, stream=stream_of(self.epoch, _GLOBAL))
         )
 
     def records_at(self, positions: ArrayLike) -> NDArray[np.int64]:
@@ -147,9 +150,9 @@ class BlockOrder:
         for name in ("block_records", "window_blocks"):
             object.__setattr__(self, name, checked_int(name, getattr(self, name), 1, 2**31 - 1))
         blocks = Permutation(
-            -(-self.records // self.block_records), self.seed, stream=_stream(self.epoch, _BLOCKS)
+            -(-self.records // self.block_records), self.seed, stream=stream_of(self.epoch, _BLOCKS)
         )
-        inside = _stream(self.epoch, _WINDOWS)
+        inside = stream_of(self.epoch, _WINDOWS)
         last = self.records - max(self.windows - 1, 0) * self.window_records
         object.__setattr__(self, "_blocks", blocks)
         # A window larger than everything is never used: the last window is the only one.

@@ -7,17 +7,27 @@ state is loaded into it. Receipts are cumulative, so of several with one `id` th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, MAX_RECORDS, MAX_SEED, MAX_WORLD_SIZE
-from shardkeep.plan.epoch import Remainder
-from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, Shuffle
+from shardkeep.plan.by_files import MAX_CYCLE_LENGTH, FilePlan, Leg, joined
+from shardkeep.plan.checks import (
+    MAX_BATCH_SIZE,
+    MAX_EPOCH,
+    MAX_RECORDS,
+    MAX_SEED,
+    MAX_WORLD_SIZE,
+    checked_int,
+)
+from shardkeep.plan.epoch import EpochPlan, Remainder
+from shardkeep.plan.fields import Fields, kind_of
+from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
+from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.shards import ShardTable
 
-__all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment"]
+__all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment", "legs_from_lists", "legs_to_lists"]
 
 RECEIPT_VERSION = 1
 
@@ -35,21 +45,28 @@ class Dataset:
     shards : tuple of str, counts : tuple of int
         Name and number of records of each shard, in order. Both may be empty: an audit then gives global
         record numbers in place of names.
+    sizes : tuple of int
+        Bytes of each shard, by which whole shards were divided among ranks; empty otherwise.
     """
 
     fingerprint: str
     records: int
     shards: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`steps` batches handed out in `epoch` by a run that began at global position `start`."""
+    """`steps` batches handed out in `epoch` by a run that began at global position `start`.
+
+    Where ranks read whole files, `history` is what the worlds before that run delivered of the epoch.
+    """
 
     epoch: int
     start: int
     steps: int
+    history: tuple[Leg, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +84,10 @@ class Receipt:
         What decides which record a position stands for (see `epoch_order`).
     segments : tuple of Segment
         In the order of delivery. All but the last are finished.
+    cycle_length : int or None
+        Files that a rank reads at a time; None where ranks share the records of all files.
+    mixture : Mixture, optional
+        Of which data sets; `dataset` then is all of them, one after the other.
 
     Examples
     --------
@@ -91,6 +112,43 @@ class Receipt:
     block_records: int = BLOCK_RECORDS
     window_blocks: int = WINDOW_BLOCKS
     order_version: int = ORDER_VERSION
+    cycle_length: int | None = None
+    mixture: Mixture | None = None
+
+    @property
+    def positions(self) -> int:
+        """Positions of an epoch."""
+        return self.dataset.records if self.mixture is None else self.mixture.records
+
+    def order(self, epoch: int) -> EpochOrder | MixedOrder:
+        """Return the order of an epoch: what record a position stands for."""
+        if self.mixture is not None:
+            return self.mixture.order(epoch)
+        return epoch_order(
+            self.dataset.records,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=epoch,
+            block_records=self.block_records,
+            window_blocks=self.window_blocks,
+        )
+
+    def plan(self, segment: Segment, remainder: Remainder) -> EpochPlan | FilePlan:
+        """Return the steps of the run that a segment is a part of."""
+        if self.cycle_length is None:
+            return EpochPlan(self.positions, segment.start, self.world_size, self.batch_size, remainder)
+        return FilePlan(
+            ShardTable(self.dataset.counts),
+            self.dataset.sizes,
+            self.world_size,
+            self.batch_size,
+            self.cycle_length,
+            remainder,
+            shuffled=self.shuffle is not False,
+            seed=self.seed,
+            epoch=segment.epoch,
+            history=segment.history,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the receipt as JSON-able types; `from_dict` reads it back."""
@@ -106,13 +164,20 @@ class Receipt:
                 "records": self.dataset.records,
                 "shards": list(self.dataset.shards),
                 "counts": list(self.dataset.counts),
+                **({"sizes": list(self.dataset.sizes)} if self.dataset.sizes else {}),
             },
             "shuffle": self.shuffle,
             "seed": self.seed,
             "block_records": self.block_records,
             "window_blocks": self.window_blocks,
             "order_version": self.order_version,
-            "segments": [{"epoch": s.epoch, "start": s.start, "steps": s.steps} for s in self.segments],
+            **({} if self.cycle_length is None else {"cycle_length": self.cycle_length}),
+            **({} if self.mixture is None else {"mixture": _mixture_to_dict(self.mixture)}),
+            "segments": [
+                {"epoch": s.epoch, "start": s.start, "steps": s.steps}
+                | ({"history": legs_to_lists(s.history)} if s.history else {})
+                for s in self.segments
+            ],
         }
 
     @classmethod
@@ -126,7 +191,7 @@ class Receipt:
         PlanError
             Naming the key that is missing, unknown or wrong.
         """
-        fields = _Fields(data, "")
+        fields = Fields(data, "")
         version = fields.integer("receipt_version", 1, 2**31)
         if version > RECEIPT_VERSION:
             raise PlanError(
@@ -134,14 +199,25 @@ class Receipt:
             )
         world_size = fields.integer("world_size", 1, MAX_WORLD_SIZE)
         dataset = _dataset(fields.mapping("dataset"))
+        mixture = _mixture(fields.mapping("mixture"), dataset) if "mixture" in fields else None
+        cycle_length = None
+        if "cycle_length" in fields:
+            cycle_length = fields.integer("cycle_length", 1, MAX_CYCLE_LENGTH)
+            if len(dataset.sizes) != len(dataset.counts) or sum(dataset.counts) != dataset.records:
+                raise PlanError(
+                    "receipt has a cycle_length, but no dataset.sizes and counts: was the file edited?"
+                )
+            if mixture is not None:
+                raise PlanError("receipt has both a cycle_length and a mixture: was the file edited?")
         segments = []
         for i, entry in enumerate(fields.sequence("segments")):
-            one = _Fields(entry, f"segments[{i}].")
+            one = Fields(entry, f"segments[{i}].")
             segments.append(
                 Segment(
                     epoch=one.integer("epoch", 0, MAX_EPOCH),
-                    start=one.integer("start", 0, dataset.records),
+                    start=one.integer("start", 0, dataset.records if mixture is None else mixture.records),
                     steps=one.integer("steps", 0, MAX_RECORDS),
+                    history=_history(one) if "history" in one else (),
                 )
             )
             one.nothing_else()
@@ -158,85 +234,23 @@ class Receipt:
             block_records=fields.integer("block_records", 1, 2**31 - 1),
             window_blocks=fields.integer("window_blocks", 1, 2**31 - 1),
             order_version=fields.integer("order_version", 1, 2**31),
+            cycle_length=cycle_length,
+            mixture=mixture,
         )
         fields.nothing_else()
         return receipt
 
 
-class _Fields:
-    """Takes the keys of an untrusted mapping one by one and says which one is wrong."""
-
-    def __init__(self, data: object, prefix: str) -> None:
-        where = prefix.rstrip(".") or "receipt"
-        if not isinstance(data, Mapping):
-            raise PlanError(f"{where} is {_kind(data)}, not an object: is this a receipt of shardkeep?")
-        self._data = data
-        self._prefix = prefix
-        self._taken: set[str] = set()
-
-    def _take(self, key: str) -> object:
-        self._taken.add(key)
-        if key not in self._data:
-            raise PlanError(
-                f"receipt has no {self._prefix}{key}: is the file whole and a receipt of shardkeep?"
-            )
-        return self._data[key]
-
-    def _wrong(self, key: str, value: object, wanted: str) -> PlanError:
-        shown = repr(value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return PlanError(f"receipt has {self._prefix}{key}={shown}, wanted {wanted}: was the file edited?")
-
-    def integer(self, key: str, low: int, high: int) -> int:
-        value = self._take(key)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._wrong(key, value, f"a whole number from {low} to {high}")
-        return value
-
-    def text(self, key: str, pattern: str, wanted: str) -> str:
-        value = self._take(key)
-        if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:
-            raise self._wrong(key, value, wanted)
-        return value
-
-    def choice(self, key: str, choices: Sequence[object]) -> object:
-        value = self._take(key)
-        for choice in choices:
-            if type(value) is type(choice) and value == choice:
-                return choice
-        raise self._wrong(key, value, "one of " + ", ".join(repr(choice) for choice in choices))
-
-    def mapping(self, key: str) -> _Fields:
-        return _Fields(self._take(key), f"{self._prefix}{key}.")
-
-    def sequence(self, key: str) -> Sequence[object]:
-        value = self._take(key)
-        if not isinstance(value, list | tuple):
-            raise self._wrong(key, value, "a list")
-        return value
-
-    def nothing_else(self) -> None:
-        for key in self._data:
-            if key not in self._taken:
-                raise PlanError(
-                    f"receipt has the unknown key {self._prefix}{key!s:.60}: is it from a newer shardkeep?"
-                )
-
-
-def _dataset(fields: _Fields) -> Dataset:
+def _dataset(fields: Fields) -> Dataset:
     records = fields.integer("records", 0, MAX_RECORDS)
     fingerprint = fields.text("fingerprint", ".{1,1024}", "a text of 1 to 1024 characters")
     shards, counts = fields.sequence("shards"), fields.sequence("counts")
     for i, name in enumerate(shards):
         if not isinstance(name, str):
             raise PlanError(
-                f"receipt has dataset.shards[{i}] of {_kind(name)}, wanted a text: was the file edited?"
+                f"receipt has dataset.shards[{i}] of {kind_of(name)}, wanted a text: was the file edited?"
             )
-    numbers = []
-    for i, count in enumerate(counts):
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-            raise PlanError(f"receipt has dataset.counts[{i}]={count!r:.60}, wanted a whole number from 0 on")
-        numbers.append(count)
+    numbers = _whole_numbers(counts, "dataset.counts")
     if len(shards) != len(counts):
         raise PlanError(
             f"receipt has {len(shards)} dataset.shards and {len(counts)} dataset.counts: was the file edited?"
@@ -246,9 +260,72 @@ def _dataset(fields: _Fields) -> Dataset:
             f"receipt has dataset.counts that add up to {sum(numbers)}, not to dataset.records={records}: "
             "was the file edited?"
         )
+    sizes = _whole_numbers(fields.sequence("sizes"), "dataset.sizes") if "sizes" in fields else []
     fields.nothing_else()
-    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers))
+    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(sizes))
 
 
-def _kind(value: object) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+def legs_to_lists(legs: Sequence[Leg]) -> list[list[int]]:
+    """Return a history as JSON has it."""
+    return [[leg.world_size, leg.batch_size, leg.cycle_length, leg.steps] for leg in legs]
+
+
+def legs_from_lists(data: object, where: str) -> tuple[Leg, ...]:
+    """Read what `legs_to_lists` wrote; what makes no sense for the data set is refused by `FilePlan`."""
+    if not isinstance(data, list | tuple):
+        raise PlanError(f"{where} is {kind_of(data)}, wanted a list: was it edited?")
+    legs = []
+    for i, one in enumerate(data):
+        if not isinstance(one, list | tuple) or len(one) != 4:
+            raise PlanError(f"{where}[{i}]={one!r:.60}, wanted four numbers: was it edited?")
+        names = ("world_size", "batch_size", "cycle_length", "steps")
+        most = (MAX_WORLD_SIZE, MAX_BATCH_SIZE, MAX_CYCLE_LENGTH, MAX_RECORDS)
+        legs.append(
+            Leg(
+                *(checked_int(f"{where}[{i}] {n}", v, 1, m) for n, v, m in zip(names, one, most, strict=True))
+            )
+        )
+    return joined(legs)
+
+
+def _history(fields: Fields) -> tuple[Leg, ...]:
+    return legs_from_lists(fields.sequence("history"), "history")
+
+
+def _whole_numbers(values: Sequence[object], where: str) -> list[int]:
+    numbers = []
+    for i, value in enumerate(values):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RECORDS:
+            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, wanted a whole number from 0 on")
+        numbers.append(value)
+    return numbers
+
+
+def _mixture_to_dict(mixture: Mixture) -> dict[str, Any]:
+    return {
+        "stop": mixture.stop,
+        "parts": [
+            {"records": part.records, "weight": part.weight, "shuffle": part.shuffle, "seed": part.seed}
+            for part in mixture.parts
+        ],
+    }
+
+
+def _mixture(fields: Fields, dataset: Dataset) -> Mixture:
+    parts = []
+    for i, entry in enumerate(fields.sequence("parts")):
+        one = Fields(entry, f"mixture.parts[{i}].")
+        parts.append(
+            Part(
+                records=one.integer("records", 0, MAX_RECORDS),
+                weight=one.integer("weight", 1, MAX_PERIOD),
+                shuffle=cast(Shuffle, one.choice("shuffle", get_args(Shuffle))),
+                seed=one.integer("seed", 0, MAX_SEED),
+            )
+        )
+        one.nothing_else()
+    stop = cast(Stop, fields.choice("stop", get_args(Stop)))
+    fields.nothing_else()
+    if sum(part.records for part in parts) != dataset.records:
+        raise PlanError("receipt has mixture.parts that are not the records of dataset: was the file edited?")
+    return Mixture(tuple(parts), stop)

@@ -35,7 +35,8 @@ class EpochAudit:
     delivered : int
         How many of them were delivered, however often.
     lost, repeated : RangeSet
-        Positions that nobody delivered, or that were delivered more than once.
+        Positions that nobody delivered, or that were delivered more than once; where ranks read whole files
+        (``shard_by="files"``), record numbers.
     dropped : RangeSet
         Positions left out on purpose by ``remainder="drop"``: named, not a fault.
     lost_names, repeated_names : tuple of RecordName

@@ -7,12 +7,13 @@ same, and the k-th longest segment of each rank is taken for the k-th run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardkeep.plan.by_files import FilePlan, Leg
 from shardkeep.plan.coverage import Combs
 from shardkeep.plan.epoch import EpochPlan, Remainder
 
@@ -27,6 +28,8 @@ class RunKey:
     start: int
     world_size: int
     batch_size: int
+    cycle_length: int = 0
+    history: tuple[Leg, ...] = ()
 
     def __str__(self) -> str:
         return f"position {self.start} (world size {self.world_size}, batch size {self.batch_size})"
@@ -38,7 +41,7 @@ class Run:
 
     Attributes
     ----------
-    plan : EpochPlan
+    plan : EpochPlan or FilePlan
     steps : ndarray of int64, shape (world_size,)
         Steps that each rank delivered, cut to what the plan has.
     present : ndarray of bool, shape (world_size,)
@@ -52,7 +55,7 @@ class Run:
     """
 
     key: RunKey
-    plan: EpochPlan
+    plan: EpochPlan | FilePlan
     steps: NDArray[np.int64]
     present: NDArray[np.bool_]
     overrun: NDArray[np.bool_]
@@ -70,12 +73,15 @@ class Run:
         return bool(self.present.all()) and int(self.steps.min()) == self.plan.steps
 
     def combs(self) -> Combs:
-        """Return what the ranks delivered.
+        """Return what the ranks delivered: positions of the epoch, or record numbers where they read files.
 
-        Steps that all ranks made are one interval. Where ranks differ, each stretch of neighbouring ranks
-        is one comb.
+        Files are read in order, so what was delivered of each is one range. Otherwise, steps that all ranks
+        made are one interval. Where ranks differ, each stretch of neighbouring ranks is one comb.
         """
         plan = self.plan
+        if isinstance(plan, FilePlan):
+            offsets = plan.table.offsets[:-1]
+            return Combs.ranges(offsets + plan.read_after(0), offsets + plan.read_after(self.steps))
         columns: list[tuple[NDArray[np.int64], int, int, NDArray[np.int64]]] = []
         levels = np.unique(np.minimum(self.steps, plan.full_steps)).tolist()
         below = 0
@@ -108,6 +114,17 @@ class Run:
             ]
         )
 
+    def dropped(self) -> Combs:
+        """Return what a finished run left out on purpose, in the terms of `combs`."""
+        plan = self.plan
+        if not self.finished:
+            return Combs.joined([])
+        if isinstance(plan, FilePlan):
+            offsets = plan.table.offsets
+            return Combs.ranges(offsets[:-1] + plan.read_after(self.steps), offsets[1:])
+        start, stop = plan.dropped
+        return Combs.ranges(np.array([start]), np.array([stop]))
+
 
 def _stretches(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return first and last (exclusive) of each stretch of True."""
@@ -116,9 +133,13 @@ def _stretches(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def runs_of(
-    key: RunKey, records: int, ranks: Sequence[int], steps: Sequence[int], remainders: Sequence[Remainder]
+    key: RunKey,
+    plan_of: Callable[[Remainder], EpochPlan | FilePlan],
+    ranks: Sequence[int],
+    steps: Sequence[int],
+    remainders: Sequence[Remainder],
 ) -> list[Run]:
-    """Sort the segments that share `key` into runs, the longest first."""
+    """Sort the segments that share `key` into runs, the longest first; `plan_of` plans for a remainder."""
     rank = np.array(ranks, dtype=np.int64)
     made = np.array(steps, dtype=np.int64)
     order = np.lexsort((-made, rank))
@@ -127,9 +148,7 @@ def runs_of(
     layer = np.arange(rank.size) - np.repeat(begins, np.diff(np.append(begins, rank.size)))
     kinds = tuple(sorted(set(remainders)))
     # A rank that drops the rest makes no step for it, so where ranks disagree the longer plan holds both.
-    plan = EpochPlan(
-        records, key.start, key.world_size, key.batch_size, "drop" if kinds == ("drop",) else "mask"
-    )
+    plan = plan_of("drop" if kinds == ("drop",) else "mask")
     runs = []
     for number in range(int(layer.max()) + 1):
         mine = layer == number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,14 @@ from shardkeep.world import World
 X = {"x": FixedLen()}
 elastic = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 counts = st.lists(st.integers(0, 9), min_size=1, max_size=5)
-shuffles = st.sampled_from([False, "global", "blocks"])
+# How records are divided and ordered: options of a Loader.
+by_records = st.builds(lambda shuffle: {"shuffle": shuffle}, st.sampled_from([False, "global", "blocks"]))
+by_files = st.builds(
+    lambda shuffle, cycle: {"shuffle": shuffle, "shard_by": "files", "cycle_length": cycle},
+    st.sampled_from([False, "blocks"]),
+    st.integers(1, 4),
+)
+ways = st.one_of(by_records, by_files)
 
 
 def real_rows(batch: dict[str, Any]) -> list[int]:
@@ -30,19 +38,25 @@ def real_rows(batch: dict[str, Any]) -> list[int]:
     counts=counts,
     world=st.integers(1, 6),
     batch_size=st.integers(1, 7),
-    shuffle=shuffles,
+    way=ways,
     remainder=st.sampled_from(["mask", "short", "drop"]),
     threads=st.integers(1, 3),
 )
 def test_every_record_once_and_equal_steps(
-    shards: Any, counts: list[int], world: int, batch_size: int, shuffle: Any, remainder: str, threads: int
+    shards: Any,
+    counts: list[int],
+    world: int,
+    batch_size: int,
+    way: dict[str, Any],
+    remainder: str,
+    threads: int,
 ) -> None:
     paths = shards(counts)
     delivered: list[int] = []
     steps, receipts = set(), []
     for rank in range(world):
         loader = Loader(
-            paths, X, batch_size, World(rank, world), shuffle, 7, remainder=remainder, threads=threads
+            paths, X, batch_size, World(rank, world), seed=7, remainder=remainder, threads=threads, **way
         )
         planned = len(loader)
         batches = list(loader)
@@ -56,7 +70,8 @@ def test_every_record_once_and_equal_steps(
         receipts.append(plan.Receipt.from_dict(loader.receipt()))
     assert len(steps) == 1
     total = sum(counts)
-    kept = total // (world * batch_size) * (world * batch_size) if remainder == "drop" else total
+    full = steps.pop() if "shard_by" in way else total // (world * batch_size)
+    kept = full * (world * batch_size) if remainder == "drop" else total
     assert len(set(delivered)) == len(delivered) == kept
     if remainder != "drop":
         assert sorted(delivered) == list(range(total))
@@ -66,12 +81,16 @@ def test_every_record_once_and_equal_steps(
 @elastic
 @given(
     counts=counts,
-    shuffle=shuffles,
+    way=ways,
     legs=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=4),
     last=st.tuples(st.integers(1, 5), st.integers(1, 6)),
 )
 def test_resumed_at_any_point_by_any_world(
-    shards: Any, counts: list[int], shuffle: Any, legs: list[tuple[int, int, int]], last: tuple[int, int]
+    shards: Any,
+    counts: list[int],
+    way: dict[str, Any],
+    legs: list[tuple[int, int, int]],
+    last: tuple[int, int],
 ) -> None:
     paths = shards(counts)
     delivered: list[int] = []
@@ -80,9 +99,9 @@ def test_resumed_at_any_point_by_any_world(
     for world, batch_size, stop in [*legs, (*last, None)]:
         states = []
         for rank in range(world):
-            loader = Loader(paths, X, batch_size, World(rank, world), shuffle, threads=1)
+            loader = Loader(paths, X, batch_size, World(rank, world), threads=1, **way)
             if state is not None:
-                loader.load_state_dict(state)
+                loader.load_state_dict(json.loads(json.dumps(state)))
             for step, batch in enumerate(loader):
                 delivered += real_rows(batch)
                 if stop is not None and step + 1 >= stop:
@@ -111,12 +130,15 @@ def test_each_epoch_has_an_order_of_its_own_and_iterating_goes_on(shards: Any) -
     assert [row for batch in one for row in real_rows(batch)] == second
 
 
-@pytest.mark.parametrize("shuffle", [False, "global", "blocks"])
-def test_threads_and_prefetch_do_not_change_the_order(shuffle: Any, shards: Any) -> None:
+@pytest.mark.parametrize(
+    "way", [(False, "records"), ("global", "records"), ("blocks", "records"), ("blocks", "files")]
+)
+def test_threads_and_prefetch_do_not_change_the_order(way: tuple[Any, str], shards: Any) -> None:
     paths = shards([50, 0, 75, 3])
     seen = []
     for threads, prefetch in [(1, 1), (8, 2), (3, 9)]:
-        loader = Loader(paths, X, 16, World(1, 2), shuffle, 3, threads=threads, prefetch=prefetch)
+        shuffle, shard_by = way
+        loader = Loader(paths, X, 16, World(1, 2), shuffle, 3, shard_by, threads=threads, prefetch=prefetch)
         seen.append([batch["x"].tolist() for batch in loader])
     assert seen[0] == seen[1] == seen[2]
 

@@ -104,8 +104,9 @@ def test_state_is_small_json_and_the_same_on_every_rank(shards: Any) -> None:
     [
         ({"seed": 1}, "seed was 0 then and is 1 now"),
         ({"shuffle": "blocks"}, "shuffle was"),
-        ({"paths": 1}, "dataset was"),
-        ({"paths": -1}, "dataset was"),
+        ({"paths": 1}, "another data set: 2 shards, 7 records then and 1 shards, 3 records now"),
+        ({"paths": -1}, "same shards in another order"),
+        ({"shard_by": "files", "shuffle": "blocks"}, "shard_by was 'records' then and is 'files' now"),
     ],
 )
 def test_a_state_of_something_else_is_refused(change: dict[str, Any], said: str, shards: Any) -> None:
@@ -116,6 +117,14 @@ def test_a_state_of_something_else_is_refused(change: dict[str, Any], said: str,
     other = {None: paths, 1: paths[:1], -1: paths[::-1]}[which]
     with pytest.raises(PlanError, match=said):
         Loader(other, ALL, 4, World(), **given).load_state_dict(state)
+
+
+def test_a_state_of_rewritten_shards_is_refused(shards: Any) -> None:
+    paths = shards([3, 4])
+    state = Loader(paths, ALL, 4, World()).state_dict()
+    os.rename(paths[1], paths[1] + "x")
+    with pytest.raises(PlanError, match="renamed, or rewritten"):
+        Loader([paths[0], paths[1] + "x"], ALL, 4, World()).load_state_dict(state)
 
 
 def test_what_is_no_state_is_refused(shards: Any) -> None:

@@ -13,6 +13,7 @@ from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, iterator
 from shardkeep.loader.place import Place
 from shardkeep.plan import Segment
+from shardkeep.plan.by_files import Leg
 from shardkeep.tfrecord import FixedLen
 from shardkeep.world import World
 
@@ -25,18 +26,29 @@ def audit(*loaders: Loader, epochs: list[int]) -> plan.AuditReport:
 
 def test_a_place_is_taken_up_where_its_stretch_began() -> None:
     place = Place(0, 6)
-    assert place.taken_up == (6, 0)
-    place = place.after_step(0, 6, 10).after_step(0, 6, 14)
-    assert (place.epoch, place.position, place.taken_up) == (0, 14, (6, 2))
+    assert place.stretch == Segment(0, 6, 0)
+    place = place.after_step(place.stretch, 10).after_step(place.stretch, 14)
+    assert (place.epoch, place.position, place.stretch) == (0, 14, Segment(0, 6, 2))
     assert place.segments == (Segment(0, 6, 2),)
-    place = place.after_step(1, 0, 4)
+    place = place.after_step(Segment(1, 0, 0), 4)
     assert place.segments == (Segment(0, 6, 2), Segment(1, 0, 1))
-    assert place.without_history() == Place(1, 4)
+    assert place.afresh(()) == Place(1, 4)
+
+
+def test_a_history_belongs_to_the_epoch_it_was_given_for() -> None:
+    place = Place(0, 6, (Leg(1, 3, 16, 2),))
+    assert place.stretch == Segment(0, 6, 0, place.history)
+    place = place.after_step(place.stretch, 9)
+    assert place.stretch == Segment(0, 6, 1, (Leg(1, 3, 16, 2),))
+    assert place.after_epochs(1).stretch == Segment(1, 0, 0)
+    passed = Place(0, 6, (Leg(1, 3, 16, 2),)).after_step(Segment(1, 0, 0), 3)
+    assert passed.segments == (Segment(0, 6, 0, (Leg(1, 3, 16, 2),)), Segment(1, 0, 1))
 
 
 def test_epochs_without_a_step_are_noted() -> None:
-    assert Place(0, 6).after_step(2, 0, 4).segments == (Segment(0, 6, 0), Segment(1, 0, 0), Segment(2, 0, 1))
-    done = Place().after_step(0, 0, 4).after_epochs(2)
+    later = Segment(2, 0, 0)
+    assert Place(0, 6).after_step(later, 4).segments == (Segment(0, 6, 0), Segment(1, 0, 0), Segment(2, 0, 1))
+    done = Place().after_step(Segment(0, 0, 0), 4).after_epochs(2)
     assert (done.epoch, done.position, done.segments) == (2, 0, (Segment(0, 0, 1), Segment(1, 0, 0)))
 
 

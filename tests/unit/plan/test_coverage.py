@@ -36,7 +36,7 @@ def test_it_counts_what_a_tally_counts(rows, records: int, border: int, piece: i
             depth[start + k * stride : start + k * stride + length] += 1
     depth = depth[:records]
     before = np.arange(records) < border
-    found = measure(table(rows), records, dropped_from=border, piece=piece)
+    found = measure(table(rows), records, dropped=table([(border, 1, 1, 400)]), piece=piece)
     assert found.delivered == int((depth > 0).sum())
     assert found.lost == ranges((depth == 0) & before)
     assert found.dropped == ranges((depth == 0) & ~before)

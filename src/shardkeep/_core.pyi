@@ -22,6 +22,7 @@ __all__ = [
     "find_flipped_bit",
     "image_shape",
     "masked_crc32c",
+    "mend_frame",
     "scan_frames",
     "scan_part",
     "set_descriptor_limit",
@@ -36,6 +37,7 @@ _Compression = Literal["gzip", "zlib", "zstd"] | None
 def crc32c(data: bytes | npt.NDArray[np.uint8], before: int = 0, /) -> int: ...
 def masked_crc32c(data: bytes, /) -> int: ...
 def find_flipped_bit(data: bytes, stored: int, /) -> tuple[Literal["data", "checksum"], int] | None: ...
+def mend_frame(frame: bytes, /) -> tuple[bytes, str] | None: ...
 
 # -- descriptors.rs
 

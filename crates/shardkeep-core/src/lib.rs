@@ -6,6 +6,7 @@
 //! * [`crc`]      CRC32C and TFRecord's mask
 //! * [`crc_repair`]  which single bit of a record is wrong
 //! * [`framing`]  the TFRecord frame: header, payload, footer
+//! * [`frame_repair`]  a frame with flipped bits put right
 //! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
 //! * [`stream`]   records of one file in order, plain or compressed
 //! * [`scan`]     where the frames of a file start
@@ -20,6 +21,7 @@ pub mod engine;
 pub mod error;
 pub mod example;
 pub mod fdpool;
+pub mod frame_repair;
 pub mod framing;
 pub mod image;
 pub mod scan;

@@ -160,7 +160,7 @@ fn single_flips_are_put_right_wherever_they_are() {
         assert_eq!(what[6], "bit 4 of byte 2 of the checksum of the payload was flipped");
         assert_eq!(what[5], "bit 4 of byte 3 of the length was flipped");
         assert_eq!(what[4], "bit 4 of byte 2 of the checksum of the length was flipped");
-        assert_eq!(what[1], "the header was rebuilt from the index");
+        assert_eq!(what[1], "the header was made again from the length that the index has");
         assert!(what[2].contains("of the length was flipped; bit 4 of byte 3 of the payload"));
     });
 }

@@ -3,12 +3,13 @@
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::{crc, crc_repair};
+use shardkeep_core::{crc, crc_repair, frame_repair};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(crc32c, m)?)?;
     m.add_function(wrap_pyfunction!(masked_crc32c, m)?)?;
-    m.add_function(wrap_pyfunction!(find_flipped_bit, m)?)
+    m.add_function(wrap_pyfunction!(find_flipped_bit, m)?)?;
+    m.add_function(wrap_pyfunction!(mend_frame, m)?)
 }
 
 /// Bytes, or an array of them.
@@ -42,4 +43,15 @@ fn find_flipped_bit(py: Python<'_>, data: &[u8], stored: u32) -> Option<(&'stati
         crc_repair::Flip::Data(bit) => ("data", bit),
         crc_repair::Flip::Checksum(bit) => ("checksum", u64::from(bit)),
     })
+}
+
+/// The frame with flipped bits put right, and which they were; None if that is not what is wrong with it.
+#[pyfunction]
+#[pyo3(signature = (frame, /))]
+fn mend_frame<'py>(py: Python<'py>, frame: &[u8]) -> Option<(Bound<'py, PyBytes>, String)> {
+    let (header, rest) = frame.split_first_chunk()?;
+    let (payload, footer) = rest.split_last_chunk()?;
+    let (mut header, mut payload, mut footer) = (*header, payload.to_vec(), *footer);
+    let what = py.detach(|| frame_repair::mend(&mut header, &mut payload, &mut footer))?;
+    Some((PyBytes::new(py, &[&header, payload.as_slice(), &footer].concat()), what))
 }

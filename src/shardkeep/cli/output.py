@@ -264,13 +264,16 @@ def print_merge(report: MergeReport) -> None:
 
 def print_audit(report: AuditReport) -> None:
     """Print what `shardkeep.plan.audit` found."""
-    counts = ("records", "delivered", "lost", "repeated", "dropped")
+    counts = ["records", "delivered", "lost", "repeated", "dropped"]
+    some_skipped = any(epoch.skipped for epoch in report.epochs)
+    counts += ["skipped"] * some_skipped
     table = _listing("epoch", *counts, "verdict", right=["epoch", *counts])
     findings: list[str] = []
     for epoch in report.epochs:
         verdict = "exactly once" if epoch.ok else "not finished" if epoch.under_way else "FAILED"
         ranges = (epoch.lost.records, epoch.repeated.records, epoch.dropped.records)
-        numbers = (epoch.epoch, epoch.records, epoch.delivered, *ranges)
+        numbers = [epoch.epoch, epoch.records, epoch.delivered, *ranges]
+        numbers += [len(epoch.skipped)] * some_skipped
         table.add_row(*(f"{number:,}" for number in numbers), verdict)
         for what, names, count in (
             ("lost", epoch.lost_names, epoch.lost.records),
@@ -279,6 +282,11 @@ def print_audit(report: AuditReport) -> None:
             if names:
                 more = f" and {count - len(names):,} more" if count > len(names) else ""
                 findings.append(f"epoch {epoch.epoch} {what}: {', '.join(map(str, names))}{more}")
+        for what, damaged in (("skipped as damaged", epoch.skipped), ("repaired", epoch.repaired)):
+            if damaged:
+                shown, count = damaged[:_SHOWN_VALUES], len(damaged)
+                more = f" and {count - len(shown):,} more" if count > len(shown) else ""
+                findings.append(f"epoch {epoch.epoch} {what}: {', '.join(map(str, shown))}{more}")
         findings += [f"epoch {epoch.epoch}: {problem}" for problem in epoch.problems]
     findings += report.problems
     verdict = "proved: every record was used exactly once" if report.ok else "NOT proved"

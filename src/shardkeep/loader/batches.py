@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from shardkeep.plan import ShardTable
 from shardkeep.tfrecord.features import Feature
 from shardkeep.tfrecord.ragged import Ragged
 
-__all__ = ["Batch", "added_names", "blank_like", "check_names", "ids", "wrapped"]
+__all__ = ["Batch", "added_names", "blank_like", "check_names", "ids", "without_rows", "wrapped"]
 
 Batch = dict[str, Any]
 
@@ -46,6 +46,17 @@ def blank_like(batch: Batch, rows: int) -> Batch:
         else:
             blank[name] = np.zeros((rows, *one.shape[1:]), one.dtype)
     return blank
+
+
+def without_rows(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Return a batch without rows that are empty where rows have different lengths."""
+    less: Batch = {}
+    for name, one in batch.items():
+        if isinstance(one, Ragged):
+            less[name] = Ragged(one.values, np.delete(one.offsets, [row + 1 for row in rows]))
+        else:
+            less[name] = np.delete(one, rows, axis=0)
+    return less
 
 
 def ids(table: ShardTable, records: Any, rows: int) -> Batch:

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep.errors import CorruptDataError, CorruptRecordError
 from shardkeep.plan import ShardTable
 from shardkeep.plan.receipt import Dataset
 from shardkeep.tfrecord.index import load_indexes
+from shardkeep.tfrecord.index_damaged import index_around_damage
 
 __all__ = ["Shards", "digest_of", "open_shards"]
 
@@ -35,6 +37,8 @@ class Shards:
         soon as a file is added, left out, reordered or rewritten with records of other lengths.
     members : str
         Like the fingerprint, but the same for the same files in another order.
+    holes : ndarray of uint64
+        Global numbers, ascending, of what is counted as a record although none can be made out there.
     """
 
     paths: tuple[str, ...]
@@ -42,6 +46,7 @@ class Shards:
     table: ShardTable
     identity: Dataset
     members: str
+    holes: npt.NDArray[np.uint64]
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
@@ -49,22 +54,59 @@ class Shards:
         return tuple(int(one[-1]) for one in self.starts)
 
 
-def open_shards(paths: Sequence[str], *, threads: int | None = None) -> Shards:
+def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int | None = None) -> Shards:
     """Find out where the records of the shards are: from their index files, or by a scan.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    on_corrupt : {"raise", "skip", "repair"}
+        With "skip" and "repair" a damaged header does not end the scan, see
+        `shardkeep.tfrecord.index_damaged`; with "repair" a stretch without any record does.
+    threads : int, optional
 
     Raises
     ------
     NotFoundError, FormatError, CorruptRecordError, TruncatedFileError
         As `shardkeep.tfrecord.build_index`.
     """
-    starts = [index.starts for index in load_indexes(paths, threads=threads)]
+    holes = np.zeros(0, np.uint64)
+    try:
+        starts = [index.starts for index in load_indexes(paths, threads=threads)]
+    except CorruptDataError:
+        if on_corrupt == "raise":
+            raise
+        starts, holes = _around_damage(paths, on_corrupt)
     names = _names(paths)
     counts = [len(one) - 1 for one in starts]
     each = [_digest_of_shard(name, one) for name, one in zip(names, starts, strict=True)]
     identity = Dataset(
         fingerprint=digest_of(*each), records=sum(counts), shards=tuple(names), counts=tuple(counts)
     )
-    return Shards(tuple(paths), starts, ShardTable(counts), identity, digest_of(*sorted(each)))
+    return Shards(tuple(paths), starts, ShardTable(counts), identity, digest_of(*sorted(each)), holes)
+
+
+def _around_damage(
+    paths: Sequence[str], on_corrupt: str
+) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]:
+    """Return the offsets of each shard, and the global numbers of the holes."""
+    starts, holes, first = [], [], 0
+    for path in paths:
+        index = index_around_damage(path)
+        if index.holes and on_corrupt != "skip":
+            record = index.holes[0]
+            start, stop = (int(at) for at in index.starts[record : record + 2])
+            raise CorruptRecordError(
+                f"{path}: record {record} at byte {start}: {stop - start} bytes in which no record can be"
+                ' made out, which is more than a flipped bit; on_corrupt="skip" leaves them out',
+                path=path,
+                record=record,
+                offset_bytes=start,
+            )
+        starts.append(index.starts)
+        holes += [first + record for record in index.holes]
+        first += len(index.starts) - 1
+    return starts, np.array(holes, np.uint64)
 
 
 def digest_of(*texts: str) -> str:

@@ -10,10 +10,10 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, PlanError
-from shardkeep.loader.batches import Batch, blank_like, wrapped
+from shardkeep.loader.batches import Batch, blank_like, without_rows, wrapped
 from shardkeep.loader.steps import Step
-from shardkeep.plan import Segment
-from shardkeep.tfrecord.features import describe
+from shardkeep.plan import Damage, Segment
+from shardkeep.tfrecord.features import Image, describe
 from shardkeep.tfrecord.reader import explained
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class BatchIterator(Iterator[Batch]):
         self._engine: _core.Engine | None = None
         self._ahead: deque[tuple[Segment, Step]] = deque()
         self._steps: Iterator[tuple[Segment, Step]] = iter(())
+        self._shapes: Batch | None = None
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -66,23 +67,35 @@ class BatchIterator(Iterator[Batch]):
             raise StopIteration
         raw = engine.take()
         assert raw is not None
+        faults = engine.faults
         stretch, step = self._ahead.popleft()
         self._supply(engine)
-        batch = self._finished(wrapped(raw), step)
-        loader.delivered(stretch, step.position)
+        skipped = [row for row, repaired, *_ in faults if not repaired]
+        batch = self._finished(wrapped(raw), step, skipped)
+        damage = tuple(
+            Damage(stretch.epoch, int(step.records[row]), start_bytes, stop_bytes, repaired)
+            for row, repaired, start_bytes, stop_bytes, _ in faults
+            if row < len(step.records)  # not of a record that only told the shapes
+        )
+        loader.delivered(stretch, step.position, damage)
         return batch
 
     def _start(self) -> None:
+        self._engine = self._new_engine(self._loader.threads)
+        self._ahead.clear()
+        self._steps = _remaining(self._loader, self._last_epoch)
+
+    def _new_engine(self, threads: int) -> _core.Engine:
         loader = self._loader
         shards = loader.shards
-        self._engine = _core.Engine(
+        return _core.Engine(
             shards.paths,
             shards.starts,
             None if loader.features is None else describe(loader.features),
-            threads=loader.threads,
+            threads=threads,
+            on_corrupt=loader.on_corrupt,
+            holes=shards.holes,
         )
-        self._ahead.clear()
-        self._steps = _remaining(loader, self._last_epoch)
 
     def _supply(self, engine: _core.Engine) -> None:
         loader = self._loader
@@ -100,17 +113,44 @@ class BatchIterator(Iterator[Batch]):
             engine.submit(records.astype(np.uint64), rows)
             self._ahead.append(following)
 
-    def _finished(self, batch: Batch, step: Step) -> Batch:
+    def _finished(self, batch: Batch, step: Step, skipped: list[int]) -> Batch:
         loader = self._loader
         rows = len(step.records)
-        if loader.remainder == "mask":
-            if not rows:
-                batch = blank_like(batch, loader.batch_size)
+        masked = loader.remainder == "mask"
+        if masked and not rows:
+            batch, skipped = blank_like(self._shapes_of(batch, skipped, 1), loader.batch_size), []
+        elif skipped:
+            shapes = self._shapes_of(batch, skipped, rows)
+            if shapes is not batch:
+                batch = blank_like(shapes, loader.batch_size if masked else rows)
+        if masked:
+            valid = np.arange(loader.batch_size) < rows
+            valid[skipped] = False
+            batch["valid"] = valid
             rows = loader.batch_size
-            batch["valid"] = np.arange(rows) < len(step.records)
         if loader.with_ids:
-            batch.update(loader.ids(step.records, rows))
-        return batch
+            for name, numbers in loader.ids(step.records, rows).items():
+                numbers[skipped] = -1
+                batch[name] = numbers
+        return without_rows(batch, skipped) if skipped and not masked else batch
+
+    def _shapes_of(self, batch: Batch, skipped: list[int], rows: int) -> Batch:
+        """Return the batch, or one with the shapes of an undamaged record if all its rows are damaged."""
+        features = (self._loader.features or {}).values()
+        is_open = any(isinstance(feature, Image) and feature.size is None for feature in features)
+        if len(skipped) < rows or not is_open:
+            return batch
+        if self._shapes is None:
+            engine = self._new_engine(1)
+            for record in range(self._loader.shards.table.total):
+                engine.submit(np.array([record], np.uint64), 1)
+                raw = engine.take()
+                assert raw is not None
+                if not any(not repaired for _, repaired, *_ in engine.faults):
+                    batch = wrapped(raw)
+                    break
+            self._shapes = batch
+        return self._shapes
 
 
 # Not a method: a generator that held the iterator would keep its threads alive after the last reference.

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from shardkeep.loader.iterator import BatchIterator
 from shardkeep.loader.place import Place
 from shardkeep.loader.state import make_state, read_state
 from shardkeep.loader.steps import Step, file_steps_of, steps_of
-from shardkeep.plan import EpochPlan, Segment, epoch_order
+from shardkeep.plan import Damage, EpochPlan, Segment, epoch_order
 from shardkeep.plan.by_files import FilePlan, Leg, joined
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import MixedOrder, Mixture, Stop
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from shardkeep.loader.mixed import MixedLoader
 
 __all__ = ["Loader"]
+
+OnCorrupt = Literal["raise", "skip", "repair"]
 
 
 class Loader:
@@ -80,8 +82,10 @@ class Loader:
     prefetch : int
         Batches that are read ahead. Memory is bounded by ``prefetch + 1`` batches and about a megabyte a
         thread.
-    on_corrupt : {"raise"}
-        What a damaged record does.
+    on_corrupt : {"raise", "skip", "repair"}
+        What a damaged record does. "raise": it ends the iteration. "skip": it is left out, and the receipt
+        names it. "repair": if single flipped bits are all that is wrong with it (one in its length, one in
+        its content, or in their checksums) they are put right, and the receipt names it; otherwise "raise".
     with_ids : bool
         Add ``batch["shard"]`` and ``batch["index"]`` (int64, the number of the shard and of the record in it;
         -1 on padded rows).
@@ -115,6 +119,15 @@ class Loader:
 
     **Errors.** After an error the place is still before the batch that failed.
 
+    **Damage.** A skipped record keeps its place in the plan, so every rank still makes the same number of
+    steps, and states fit whatever `on_corrupt` is. With ``remainder="mask"`` its row is there, zero or empty,
+    with ``valid`` False; with "short" and "drop" the batch has a row less (perhaps none: "drop" promises full
+    batches of undamaged records only). `receipt` names each with its byte range, and `shardkeep audit` finds
+    it: skipped is not delivered. A record that is whole but no Example, or whose image cannot be decoded, is
+    damaged too; one that lacks a feature is not. A file that is written to while it is read is always an
+    error. Where a header is damaged the scan goes on behind it (`shardkeep.tfrecord.index_damaged`): what
+    cannot be made out counts as one record, and "repair" refuses it.
+
     Examples
     --------
     >>> import os, tempfile
@@ -145,7 +158,7 @@ class Loader:
         max_open_files: int | None = None,
         threads: int | None = None,
         prefetch: int = 2,
-        on_corrupt: str = "raise",
+        on_corrupt: OnCorrupt = "raise",
         with_ids: bool = False,
         cycle_length: int | None = None,
     ) -> None:
@@ -161,8 +174,9 @@ class Loader:
         self.threads = checked_int(
             "threads", default_threads(self.world) if threads is None else threads, 1, 1024
         )
-        if on_corrupt != "raise":
-            raise PlanError(f"on_corrupt={on_corrupt!r} is not known to this version: use 'raise'")
+        if on_corrupt not in get_args(OnCorrupt):
+            raise PlanError(f'on_corrupt={on_corrupt!r} is unknown: give "raise", "skip" or "repair"')
+        self.on_corrupt = on_corrupt
         self.cycle_length = checked_cycle_length(shard_by, shuffle, cycle_length)
         if self.features is not None:
             if not self.features:
@@ -173,7 +187,7 @@ class Loader:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
         self._paths = expand(paths)
-        self._shards: Shards | None = open_shards(self._paths)
+        self._shards: Shards | None = open_shards(self._paths, on_corrupt=self.on_corrupt)
         self._fingerprint = self._shards.identity.fingerprint
         self.turn = 0
         # Orders, seeds and remainders that do not exist are refused here, not at the first batch.
@@ -315,6 +329,7 @@ class Loader:
             segments=place.segments,
             cycle_length=self.cycle_length,
             mixture=self.mixture,
+            damage=place.damage,
         ).to_dict()
 
     # -- what the iterator needs --------------------------------------------------------------------------
@@ -323,7 +338,7 @@ class Loader:
     def shards(self) -> Shards:
         """The shards with their indexes; scanned again after unpickling."""
         if self._shards is None:
-            found = open_shards(self._paths)
+            found = open_shards(self._paths, on_corrupt=self.on_corrupt)
             if found.identity.fingerprint != self._fingerprint:
                 raise PlanError(
                     f"{self._paths[0]} and its sister shards have changed since this loader was pickled: make"
@@ -372,9 +387,9 @@ class Loader:
             self._begin_receipt(self._place.afresh(self._legs()))
         return self._place
 
-    def delivered(self, stretch: Segment, position: int) -> None:
+    def delivered(self, stretch: Segment, position: int, damage: tuple[Damage, ...] = ()) -> None:
         """Note that the batch of a stretch which ends at `position` was handed out."""
-        self._place = self.place().after_step(stretch, position)
+        self._place = self.place().after_step(stretch, position, damage)
 
     def finish_epochs(self, last_epoch: int) -> None:
         """Note that a run is over: the next iteration begins with `last_epoch`."""

@@ -19,7 +19,7 @@ from shardkeep.plan.receipt import Dataset
 
 __all__ = ["MixedLoader"]
 
-_ALIKE = ("features", "batch_size", "world", "remainder", "epochs", "with_ids")
+_ALIKE = ("features", "batch_size", "world", "remainder", "epochs", "with_ids", "on_corrupt")
 
 
 class MixedLoader(Loader):
@@ -33,7 +33,8 @@ class MixedLoader(Loader):
     ----------
     sources : sequence of (Loader, weight)
         Each with its own paths, shuffle and seed, and ``shard_by="records"``. What concerns the batches
-        must be the same in all: features, `batch_size`, `world`, `remainder`, `epochs`, `with_ids`.
+        must be the same in all: features, `batch_size`, `world`, `remainder`, `epochs`, `with_ids`,
+        `on_corrupt`.
         They are not iterated themselves, and their own places do not matter.
     stop : {"all", "first", "repeat"}
         Where an epoch of the mixture ends. "all": when every record of every data set was delivered, each
@@ -139,10 +140,14 @@ def _end_to_end(all_shards: Sequence[Shards]) -> Shards:
         shards=tuple(f"{i}:{name}" for i, one in enumerate(identities) for name in one.shards),
         counts=tuple(count for one in identities for count in one.counts),
     )
+    firsts = np.cumsum([0, *(one.records for one in identities)])
     return Shards(
         tuple(path for one in all_shards for path in one.paths),
         [starts for one in all_shards for starts in one.starts],
         ShardTable(identity.counts),
         identity,
         digest_of(*sorted(one.members for one in all_shards)),
+        np.concatenate(
+            [one.holes + np.uint64(first) for one, first in zip(all_shards, firsts[:-1], strict=True)]
+        ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from shardkeep.plan.by_files import Leg
+from shardkeep.plan.damage import Damage
 from shardkeep.plan.receipt import Segment
 
 __all__ = ["Place"]
@@ -29,6 +30,8 @@ class Place:
     current : Segment or None
         The stretch under way. An iteration that is taken up again goes on with it, so that ranks of which
         one was interrupted still agree on their steps.
+    damage : tuple of Damage
+        What was skipped or repaired since the receipt began.
     """
 
     epoch: int = 0
@@ -36,6 +39,7 @@ class Place:
     history: tuple[Leg, ...] = ()
     finished: tuple[Segment, ...] = ()
     current: Segment | None = None
+    damage: tuple[Damage, ...] = ()
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -49,7 +53,7 @@ class Place:
             return self.current
         return Segment(self.epoch, self.position, 0, self.history)
 
-    def after_step(self, stretch: Segment, position: int) -> Place:
+    def after_step(self, stretch: Segment, position: int, damage: tuple[Damage, ...] = ()) -> Place:
         """Return the place after one more step of `stretch`, which ends at `position`."""
         place = self._through(stretch.epoch)
         here = place.current
@@ -57,7 +61,14 @@ class Place:
             place = place._begun(stretch)
         assert place.current is not None
         current = replace(place.current, steps=place.current.steps + 1)
-        return replace(place, epoch=stretch.epoch, position=position, history=(), current=current)
+        return replace(
+            place,
+            epoch=stretch.epoch,
+            position=position,
+            history=(),
+            current=current,
+            damage=place.damage + damage,
+        )
 
     def after_epochs(self, epoch: int) -> Place:
         """Return the place at the beginning of `epoch`, all before it being delivered."""

@@ -5,6 +5,7 @@ Pure: whole numbers in, frozen dataclasses and NumPy arrays out; no files, no cl
 
 from shardkeep.plan.audit import audit
 from shardkeep.plan.coverage import RangeSet
+from shardkeep.plan.damage import Damage
 from shardkeep.plan.epoch import EpochPlan, Remainder, steps_per_epoch
 from shardkeep.plan.order import (
     BLOCK_RECORDS,
@@ -19,7 +20,7 @@ from shardkeep.plan.order import (
 )
 from shardkeep.plan.permutation import Permutation
 from shardkeep.plan.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment
-from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
+from shardkeep.plan.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.shards import ShardTable
 
 __all__ = [
@@ -29,6 +30,8 @@ __all__ = [
     "WINDOW_BLOCKS",
     "AuditReport",
     "BlockOrder",
+    "Damage",
+    "DamagedRecord",
     "Dataset",
     "EpochAudit",
     "EpochOrder",

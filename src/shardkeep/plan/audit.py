@@ -18,9 +18,10 @@ import numpy as np
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.coverage import Combs, RangeSet, measure
+from shardkeep.plan.damage import Damage
 from shardkeep.plan.order import ORDER_VERSION
 from shardkeep.plan.receipt import Receipt, Segment
-from shardkeep.plan.report import AuditReport, EpochAudit, RecordName
+from shardkeep.plan.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.runs import Run, RunKey, named_ranks, runs_of
 from shardkeep.plan.shards import ShardTable
 
@@ -114,7 +115,14 @@ def audit(
     else:
         proved = sorted(wanted)
     sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
-    found = [_epoch(epoch, by_epoch.get(epoch, []), sample, epoch >= latest) for epoch in proved]
+    damage: dict[int, list[Damage]] = defaultdict(list)
+    for receipt in kept:
+        for one in receipt.damage:
+            damage[one.epoch].append(one)
+    found = [
+        _epoch(epoch, by_epoch.get(epoch, []), sample, damage[epoch], newest=epoch >= latest)
+        for epoch in proved
+    ]
     return AuditReport(len(newest), tuple(found), tuple(problems))
 
 
@@ -161,7 +169,11 @@ def _covers(longer: Receipt, shorter: Receipt) -> bool:
     if len(longer.segments) <= number or list(longer.segments[:number]) != finished:
         return False
     grown = longer.segments[number]
-    return (grown.epoch, grown.start) == (current.epoch, current.start) and grown.steps >= current.steps
+    return (
+        (grown.epoch, grown.start) == (current.epoch, current.start)
+        and grown.steps >= current.steps
+        and set(longer.damage) >= set(shorter.damage)
+    )
 
 
 def _identity(receipt: Receipt) -> tuple[object, ...]:
@@ -224,7 +236,9 @@ def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
     ]
 
 
-def _epoch(epoch: int, runs: Sequence[Run], sample: Receipt, newest: bool) -> EpochAudit:
+def _epoch(
+    epoch: int, runs: Sequence[Run], sample: Receipt, damage: Sequence[Damage], *, newest: bool
+) -> EpochAudit:
     records = sample.positions
     dropped = Combs.joined([run.dropped() for run in runs])
     found = measure(Combs.joined([run.combs() for run in runs]), records, dropped=dropped)
@@ -233,15 +247,18 @@ def _epoch(epoch: int, runs: Sequence[Run], sample: Receipt, newest: bool) -> Ep
     if not runs:
         problems.append("no receipt speaks of this epoch: add the receipts of its runs")
     reached = max((run.stop for run in runs), default=0)
+    skipped = _damaged([one for one in damage if not one.repaired], sample)
     return EpochAudit(
         epoch=epoch,
         records=records,
-        delivered=found.delivered,
+        delivered=max(found.delivered - len(skipped), 0),
         lost=found.lost,
         repeated=found.repeated,
         dropped=found.dropped,
         lost_names=_names(found.lost, sample, epoch),
         repeated_names=_names(found.repeated, sample, epoch),
+        skipped=skipped,
+        repaired=_damaged([one for one in damage if one.repaired], sample),
         under_way=newest and not problems and found.lost.records == records - reached > 0,
         problems=tuple(_shortened(problems)),
     )
@@ -312,12 +329,27 @@ def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ..
     # Where ranks read whole files, coverage is counted in record numbers themselves.
     by_files = sample.cycle_length is not None
     records = np.array(positions) if by_files else sample.order(epoch).records_at(positions)
-    if not sample.dataset.counts:
-        return tuple(RecordName(record, None, -1) for record in records.tolist())
+    return _named(records.tolist(), sample)
+
+
+def _damaged(damage: Sequence[Damage], sample: Receipt) -> tuple[DamagedRecord, ...]:
+    # A record that was met twice, by two runs, is one damaged record; a mixture may repeat some on purpose.
+    met = sorted(damage, key=lambda one: one.record)
+    if sample.mixture is None:
+        met = [one for i, one in enumerate(met) if not i or one.record != met[i - 1].record]
+    names = _named([one.record for one in met], sample)
+    return tuple(
+        DamagedRecord(name, one.start_bytes, one.stop_bytes) for name, one in zip(names, met, strict=True)
+    )
+
+
+def _named(records: Sequence[int], sample: Receipt) -> tuple[RecordName, ...]:
+    if not records or not sample.dataset.counts:
+        return tuple(RecordName(record, None, -1) for record in records)
     shard, index = ShardTable(sample.dataset.counts).locate(records)
     return tuple(
         RecordName(record, sample.dataset.shards[s], i)
-        for record, s, i in zip(records.tolist(), shard.tolist(), index.tolist(), strict=True)
+        for record, s, i in zip(records, shard.tolist(), index.tolist(), strict=True)
     )
 
 

@@ -21,6 +21,7 @@ from shardkeep.plan.checks import (
     MAX_WORLD_SIZE,
     checked_int,
 )
+from shardkeep.plan.damage import Damage, damage_from_lists, damage_to_lists
 from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.fields import Fields, kind_of
 from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
@@ -88,6 +89,10 @@ class Receipt:
         Files that a rank reads at a time; None where ranks share the records of all files.
     mixture : Mixture, optional
         Of which data sets; `dataset` then is all of them, one after the other.
+    damage : tuple of Damage
+        Damaged records among what the segments cover: skipped, or repaired and delivered. As JSON they are
+        ``"skipped"`` and ``"repaired"``, lists of [epoch, global record number, first byte of the frame, byte
+        behind its last], which are there only if there are any.
 
     Examples
     --------
@@ -114,6 +119,7 @@ class Receipt:
     order_version: int = ORDER_VERSION
     cycle_length: int | None = None
     mixture: Mixture | None = None
+    damage: tuple[Damage, ...] = ()
 
     @property
     def positions(self) -> int:
@@ -152,6 +158,10 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the receipt as JSON-able types; `from_dict` reads it back."""
+        damage = {
+            "skipped": damage_to_lists(self.damage, repaired=False),
+            "repaired": damage_to_lists(self.damage, repaired=True),
+        }
         return {
             "receipt_version": RECEIPT_VERSION,
             "id": self.id,
@@ -178,6 +188,7 @@ class Receipt:
                 | ({"history": legs_to_lists(s.history)} if s.history else {})
                 for s in self.segments
             ],
+            **{key: lists for key, lists in damage.items() if lists},
         }
 
     @classmethod
@@ -221,6 +232,11 @@ class Receipt:
                 )
             )
             one.nothing_else()
+        damage = [
+            damage_from_lists(key, fields.sequence(key), records=dataset.records)
+            for key in ("skipped", "repaired")
+            if key in fields
+        ]
         receipt = cls(
             id=fields.text("id", "[0-9a-f]{32}", "32 hexadecimal digits"),
             rank=fields.integer("rank", 0, world_size - 1),
@@ -236,6 +252,7 @@ class Receipt:
             order_version=fields.integer("order_version", 1, 2**31),
             cycle_length=cycle_length,
             mixture=mixture,
+            damage=tuple(one for part in damage for one in part),
         )
         fields.nothing_else()
         return receipt

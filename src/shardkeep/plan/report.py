@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkeep.plan.coverage import RangeSet
 
-__all__ = ["AuditReport", "EpochAudit", "RecordName"]
+__all__ = ["AuditReport", "DamagedRecord", "EpochAudit", "RecordName"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,18 @@ class RecordName:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedRecord:
+    """A record that was skipped or repaired, and where its bytes are in its shard (half open)."""
+
+    name: RecordName
+    start_bytes: int
+    stop_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.name} (bytes {self.start_bytes}-{self.stop_bytes})"
+
+
+@dataclass(frozen=True, slots=True)
 class EpochAudit:
     """What the receipts say about one epoch.
 
@@ -33,7 +45,7 @@ class EpochAudit:
     records : int
         How many the epoch has.
     delivered : int
-        How many of them were delivered, however often.
+        How many of them were delivered, however often; those that were skipped are not.
     lost, repeated : RangeSet
         Positions that nobody delivered, or that were delivered more than once; where ranks read whole files
         (``shard_by="files"``), record numbers.
@@ -41,6 +53,10 @@ class EpochAudit:
         Positions left out on purpose by ``remainder="drop"``: named, not a fault.
     lost_names, repeated_names : tuple of RecordName
         The first few records of `lost` and `repeated`.
+    skipped : tuple of DamagedRecord
+        Damaged records that were left out, by ``on_corrupt="skip"``: known, and still a fault.
+    repaired : tuple of DamagedRecord
+        Damaged records that were put right and delivered, by ``on_corrupt="repair"``: no fault.
     under_way : bool
         Whether the epoch is the newest and all that is lost is its end: it may simply not be over.
     problems : tuple of str
@@ -55,13 +71,15 @@ class EpochAudit:
     dropped: RangeSet
     lost_names: tuple[RecordName, ...] = ()
     repeated_names: tuple[RecordName, ...] = ()
+    skipped: tuple[DamagedRecord, ...] = ()
+    repaired: tuple[DamagedRecord, ...] = ()
     under_way: bool = False
     problems: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether every record was delivered exactly once, dropped ones aside."""
-        return not (self.problems or self.lost.records or self.repeated.records)
+        return not (self.problems or self.lost.records or self.repeated.records or self.skipped)
 
     def __str__(self) -> str:
         words = ["ok" if self.ok else "incomplete" if self.under_way else "FAILED"]
@@ -72,6 +90,10 @@ class EpochAudit:
             words.append(f"{self.repeated.records} repeated{_first(self.repeated_names)}")
         if self.dropped.records:
             words.append(f"{self.dropped.records} dropped")
+        if self.skipped:
+            words.append(f"{len(self.skipped)} skipped as damaged{_first(self.skipped)}")
+        if self.repaired:
+            words.append(f"{len(self.repaired)} repaired{_first(self.repaired)}")
         if self.problems:
             words.append(f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}")
         return f"epoch {self.epoch}: " + ", ".join(words)
@@ -113,5 +135,5 @@ class AuditReport:
         return "\n".join([*(str(epoch) for epoch in self.epochs), *self.problems])
 
 
-def _first(names: Sequence[RecordName]) -> str:
+def _first(names: Sequence[RecordName | DamagedRecord]) -> str:
     return f" (first: {names[0]})" if names else ""

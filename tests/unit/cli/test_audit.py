@@ -49,6 +49,20 @@ def test_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
+def test_skipped_and_repaired_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = receipt(0, (0, 0, 3)) | {"skipped": [[0, 6, 100, 180]], "repaired": [[0, 1, 20, 40]]}
+    path = write(tmp_path / "a.json", damaged, receipt(1, (0, 0, 3)))
+    assert run(["audit", path]) == 3
+    printed = capsys.readouterr().out
+    assert "dropped  skipped  verdict" in printed
+    assert "epoch 0 skipped as damaged: b record 1 (bytes 100-180)" in printed
+    assert "epoch 0 repaired: a record 1 (bytes 20-40)" in printed
+    assert "NOT proved" in printed
+    del damaged["skipped"]
+    assert run(["audit", write(tmp_path / "b.json", damaged, receipt(1, (0, 0, 3)))]) == 0
+    assert "repaired: a record 1" in capsys.readouterr().out
+
+
 def test_lost_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "a.json", receipt(0, (0, 0, 3)))
     assert run(["audit", path]) == 3

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
-from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
+from shardkeep.plan import Damage, Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
 
 DATA = Dataset("c0ffee", 100, ("a", "b"), (60, 40))
 _ids = iter(range(10**9))
@@ -415,3 +415,46 @@ def test_a_history_that_was_tampered_with_is_never_ok(
             return
     changed = replace(one, segments=tuple(segments))
     assert not audit([*receipts[:i], changed, *receipts[i + 1 :]], epochs=epochs).ok
+
+
+# -- damaged records ----------------------------------------------------------------------------------
+
+
+def test_what_was_skipped_is_a_finding_of_its_own() -> None:
+    receipts = run(4, (0, 0, 5), (1, 0, 5))
+    receipts[1] = replace(
+        receipts[1],
+        damage=(Damage(0, 61, 200, 300, False), Damage(0, 7, 100, 200, False), Damage(1, 7, 100, 200, True)),
+    )
+    report = audit(receipts)
+    assert not report.ok
+    first, second = report.epochs
+    assert (first.ok, first.delivered, first.lost.records, first.problems) == (False, 98, 0, ())
+    assert [str(one) for one in first.skipped] == ["a record 7 (bytes 100-200)", "b record 1 (bytes 200-300)"]
+    assert (second.ok, second.delivered, len(second.repaired)) == (True, 100, 1)
+    assert str(report).splitlines() == [
+        "epoch 0: FAILED, 98 of 100 records delivered, 2 skipped as damaged (first: a record 7"
+        " (bytes 100-200))",
+        "epoch 1: ok, 100 of 100 records delivered, 1 repaired (first: a record 7 (bytes 100-200))",
+    ]
+    data = json.loads(json.dumps(report.to_dict()))["epochs"][0]
+    assert data["skipped"][1] == {
+        "name": {"record": 61, "shard": "b", "index": 1},
+        "start_bytes": 200,
+        "stop_bytes": 300,
+    }
+    assert audit(receipts, epochs=[1]).ok
+
+
+def test_skipped_records_without_a_table_of_shards_are_global_numbers() -> None:
+    one = receipt(0, 1, (0, 0, 20), dataset=Dataset("x", 100), damage=(Damage(0, 7, 100, 200, False),))
+    assert str(audit([one]).epochs[0].skipped[0]) == "record 7 (bytes 100-200)"
+
+
+def test_a_later_receipt_knows_the_damage_of_the_earlier() -> None:
+    early = receipt(0, 1, (0, 0, 10), damage=(Damage(0, 7, 100, 200, True),))
+    late = replace(early, segments=(Segment(0, 0, 20),), damage=(*early.damage, Damage(0, 70, 1, 2, True)))
+    assert audit([late, early]).ok
+    assert len(audit([early, late]).epochs[0].repaired) == 2
+    forgetful = replace(late, damage=())
+    assert "contradict" in audit([early, forgetful]).problems[0]

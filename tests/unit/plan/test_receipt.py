@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
-from shardkeep.plan import Dataset, Receipt, Segment
+from shardkeep.plan import Damage, Dataset, Receipt, Segment
 
 RECEIPT = Receipt(
     id="0123456789abcdef" * 2,
@@ -33,10 +33,18 @@ RECEIPT = Receipt(
         replace(RECEIPT, shuffle=False, segments=()),
         replace(RECEIPT, shuffle="blocks", block_records=7, window_blocks=9),
         replace(RECEIPT, dataset=Dataset("x", 1000)),
+        replace(RECEIPT, damage=(Damage(0, 5, 100, 120, False), Damage(1, 5, 100, 120, True))),
     ],
 )
 def test_it_is_read_back_as_written(receipt: Receipt) -> None:
     assert Receipt.from_dict(json.loads(json.dumps(receipt.to_dict()))) == receipt
+
+
+def test_damage_is_there_only_if_there_is_any() -> None:
+    assert not {"skipped", "repaired"} & set(RECEIPT.to_dict())
+    data = replace(RECEIPT, damage=(Damage(0, 5, 100, 120, False),)).to_dict()
+    assert data["skipped"] == [[0, 5, 100, 120]]
+    assert "repaired" not in data
 
 
 def test_it_is_small() -> None:
@@ -104,7 +112,14 @@ def test_a_wrong_number_is_named(path, value) -> None:  # type: ignore[no-untype
         (("segments",), [5], r"segments\[0\] is a int"),
         (("segments", 0, "start"), 1001, r"segments\[0\].start=1001"),
         (("segments", 0, "rank"), 1, r"unknown key segments\[0\].rank"),
-        (("skipped",), [], "unknown key skipped"),
+        (("more",), [], "unknown key more"),
+        (("skipped",), None, "skipped=None"),
+        (("skipped",), [[0, 1, 2]], r"skipped\[0\]=\[0, 1, 2\], wanted four whole numbers"),
+        (("repaired",), [[0, 1, 0, 5], 7], r"repaired\[1\]=7, wanted four whole numbers"),
+        (("skipped",), [[0, 1, 0, True]], r"skipped\[0\]"),
+        (("skipped",), [[0, 1000, 0, 5]], "record below 1000"),
+        (("skipped",), [[-1, 1, 0, 5]], r"skipped\[0\]"),
+        (("repaired",), [[0, 1, 5, 5]], r"repaired\[0\]"),
         (("receipt_version",), 2, "update shardkeep"),
     ],
 )

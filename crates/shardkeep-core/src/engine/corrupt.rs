@@ -4,8 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 
 use super::dataset::{Dataset, Place};
-use crate::crc_repair::{self, Flip};
 use crate::error::{Error, Kind, Result};
+use crate::frame_repair;
 use crate::framing::{self, FOOTER_BYTES, HEADER_BYTES};
 
 /// What a damaged record does to its batch.
@@ -83,10 +83,10 @@ impl Rules<'_> {
     }
 
     #[cold]
-    fn judge(&self, row: usize, place: &Place, mut frame: Frame<'_>, mut error: Error) -> Result<bool> {
+    fn judge(&self, row: usize, place: &Place, frame: Frame<'_>, mut error: Error) -> Result<bool> {
         if self.on_corrupt == OnCorrupt::Repair && error.kind == Kind::Corrupt {
             self.unchanged(place)?;
-            if let Some(what) = mend(&mut frame) {
+            if let Some(what) = frame_repair::mend(frame.header, frame.payload, frame.footer) {
                 self.note(row, place, true, what);
                 return Ok(true);
             }
@@ -126,36 +126,6 @@ fn check(frame: &Frame<'_>, verify: bool) -> Result<()> {
         ));
     }
     if verify { framing::check_payload(frame.payload, *frame.footer) } else { Ok(()) }
-}
-
-/// Put single flipped bits right, one in the header and one behind it; says which.
-fn mend(frame: &mut Frame<'_>) -> Option<String> {
-    let mut done: Vec<String> = Vec::new();
-    let whole = |frame: &Frame<'_>| framing::check_payload(frame.payload, *frame.footer).is_ok();
-    if framing::parse_header(frame.header).is_err() {
-        let good = framing::header(frame.payload.len() as u64);
-        let mut mended = *frame.header;
-        match crc_repair::mend_header(&mut mended) {
-            Some(flip) if mended == good => done.push(in_words(flip, "length")),
-            // Where the next frame starts is known from the index; that the payload is whole says its checksum.
-            _ if whole(frame) => done.push("the header was rebuilt from the index".to_string()),
-            _ => return None,
-        }
-        *frame.header = good;
-    }
-    if !whole(frame) {
-        done.push(in_words(crc_repair::mend(frame.payload, frame.footer)?, "payload"));
-    }
-    Some(done.join("; "))
-}
-
-fn in_words(flip: Flip, field: &str) -> String {
-    match flip {
-        Flip::Data(bit) => format!("bit {} of byte {} of the {field} was flipped", bit % 8, bit / 8),
-        Flip::Checksum(bit) => {
-            format!("bit {} of byte {} of the checksum of the {field} was flipped", bit % 8, bit / 8)
-        }
-    }
 }
 
 #[cold]

@@ -1,0 +1,135 @@
+"""Where the records of a damaged file start.
+
+An index says for each record number where its bytes are, so a damaged header must not end it. The scan goes
+on behind the damage, and what lies between counts as one record each time:
+
+- as that very record, damaged, where its extent is certain: its length has one flipped bit, or its payload,
+  cut where the next whole record starts, has the right checksum;
+- as a *hole* otherwise. How many records were in it nobody can tell; its bytes are named.
+
+Records behind a hole of several records therefore have other numbers than in the undamaged file, and the data
+set another fingerprint. The same bytes give the same index on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardkeep import _core
+from shardkeep.errors import CorruptDataError, CorruptRecordError, TruncatedFileError
+from shardkeep.tfrecord.bit_repair import mended_length
+from shardkeep.tfrecord.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    checked_length,
+    read_at,
+)
+from shardkeep.tfrecord.index import load_index
+from shardkeep.tfrecord.index_scan import Starts
+from shardkeep.tfrecord.resync import next_frame
+
+__all__ = ["IndexWithHoles", "index_around_damage"]
+
+_TO_THE_END = 2**64 - 1
+# A hole may be as large as the file; the payload of one record that is larger than this is not looked at.
+_LARGEST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class IndexWithHoles:
+    """Where the records of a file start, and which of them are no records.
+
+    Attributes
+    ----------
+    starts : ndarray of uint64, shape (records + 1,)
+    holes : tuple of int
+        Numbers, ascending, of stretches of bytes that are counted as a record.
+    """
+
+    starts: Starts
+    holes: tuple[int, ...] = ()
+
+
+def index_around_damage(path: str) -> IndexWithHoles:
+    """Return the index of a file that may be damaged; nothing is stored for one that is.
+
+    Payloads are not checked: a record with a damaged one is found when it is read.
+
+    Raises
+    ------
+    FormatError
+        A file of another kind, or a compressed one.
+    NotFoundError
+        There is no such file.
+    """
+    try:
+        return IndexWithHoles(load_index(path).starts)
+    except (CorruptRecordError, TruncatedFileError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _scan(path, fd)
+    finally:
+        os.close(fd)
+
+
+def _scan(path: str, fd: int) -> IndexWithHoles:
+    size_bytes = os.fstat(fd).st_size
+    parts, holes = [np.zeros(1, np.uint64)], []
+    at, record = 0, 0
+    while at < size_bytes:
+        part, whole = _undamaged(path, at, record)
+        parts.append(part[1:])
+        at, record = int(part[-1]), record + len(part) - 1
+        if whole or at >= size_bytes:
+            break
+        at, is_hole = _step_over(fd, at, size_bytes)
+        if is_hole:
+            holes.append(record)
+        parts.append(np.array([at], np.uint64))
+        record += 1
+    return IndexWithHoles(np.concatenate(parts), tuple(holes))
+
+
+def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
+    """Scan from a frame on to the first damage: offsets from `at` on, and whether there was none."""
+    until = _TO_THE_END
+    for _ in range(2):
+        try:
+            part = _core.scan_part(path, offset_bytes=at, record=record, until_bytes=until)
+        except (CorruptRecordError, TruncatedFileError) as error:
+            if error.offset_bytes is None:
+                raise
+            until = error.offset_bytes
+            if until == at:
+                return np.array([at], np.uint64), False
+        else:
+            return part, until == _TO_THE_END
+    raise CorruptDataError(f"{path}: the file changes while it is scanned; wait for its writer", path=path)
+
+
+def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
+    """Return where it goes on behind the damaged header at `at`, and whether what lies between is a hole."""
+    length = mended_length(os.pread(fd, HEADER_BYTES, at))
+    if length is not None:
+        end = at + OVERHEAD_BYTES + length
+        if end == size_bytes or (end < size_bytes and _is_frame(fd, at, end)):
+            return end, False
+        following = os.pread(fd, HEADER_BYTES, end)
+        if len(following) == HEADER_BYTES and checked_length(following) is not None:
+            return end, False
+    behind = next_frame(fd, at)
+    end = size_bytes if behind is None else behind
+    return end, not _is_frame(fd, at, end)
+
+
+def _is_frame(fd: int, start: int, end: int) -> bool:
+    """Tell whether the bytes would be a whole frame if the header were right."""
+    if not OVERHEAD_BYTES <= end - start <= _LARGEST_BYTES:
+        return False
+    payload = read_at(fd, end - start - OVERHEAD_BYTES, start + HEADER_BYTES)
+    stored = os.pread(fd, FOOTER_BYTES, end - FOOTER_BYTES)
+    return _core.masked_crc32c(payload) == int.from_bytes(stored, "little")

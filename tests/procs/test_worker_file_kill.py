@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import LockTimeoutError
+from shardkeep.errors import LockTimeoutError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.world import World
@@ -29,6 +29,9 @@ chance = random.Random(seed)
 out = WorkerFile(run, World(rank=rank, size=2), durable=seed % 4 == 0)
 step = -1 if out.committed_step is None else out.committed_step
 row = out.committed_rows.get("x", 0)
+out.create("g/z", "i4", (8,), compression=chance.choice(["gzip", "lzf"]), chunk_rows=64)
+out.put("classes", 10)
+z = out.committed_rows["g/z"]
 print("ready", flush=True)
 while True:
     step += 1
@@ -41,12 +44,20 @@ while True:
         if count < 10:
             out.append("t", [str(i) for i in range(row, row + count)])
         row += count
+    for _ in range(chance.randrange(150)):
+        out.append("g/z", np.array([[rank] + [z] * 7], "i4"))
+        z += 1
+    if chance.random() < 0.7:
+        out.set_attribute("row", row, on=chance.choice(["/", "x", "g"]))
+    out.set_attribute("row", [row, z], on="other")
     out.commit(step=step, receipt={"id": f"{rank}-{seed}", "rows": row})
     print(step, row, flush=True)
     if chance.random() < 0.1 and step > 3:
         print("back", step - 2, flush=True)
         out.rollback(step=step - 2)
         step, row = out.committed_step, out.committed_rows.get("x", 0)
+        z = out.committed_rows["g/z"]
+        out.put("classes", 10)
 """
 
 
@@ -75,14 +86,26 @@ def _check(run, acknowledged):
     for rank in range(RANKS):
         with WorkerFile(run, World(rank=rank, size=RANKS)) as out:
             standing[rank] = (out.committed_step, out.committed_rows)
+            said = out.attributes("other")
+            rows = [out.committed_rows.get(name, 0) for name in ("x", "g/z")]
+            assert rows == (said["row"].tolist() if said else [0, 0])
+            for on in ("/", "x", "g"):
+                assert out.attributes(on).get("row", 0) <= rows[0]
+            if said:
+                with pytest.raises(SchemaError, match="another one"):
+                    out.put("classes", 11)
         assert not [name for name in os.listdir(run / f"rank-{rank:05d}") if not name.endswith(".h5")]
     merge(run, output, exists="replace", incomplete="allow")
     with h5py.File(output) as file:
         x, t = file["x"][:], file["t"].asstr()[:].tolist()
+        z = file["g/z"][:] if "g/z" in file else np.empty((0, 8), "i4")
     for rank, (step, rows) in standing.items():
         mine = x[x[:, 0] == rank]
         assert len(mine) == rows.get("x", 0)
         assert (mine[:, 1:] == np.arange(len(mine))[:, None]).all()
+        packed = z[z[:, 0] == rank]
+        assert len(packed) == rows.get("g/z", 0)
+        assert (packed[:, 1:] == np.arange(len(packed))[:, None]).all()
         last = acknowledged.get(rank)
         if last is not None and last[0] == "back":
             assert step >= int(last[1])
@@ -90,6 +113,7 @@ def _check(run, acknowledged):
             assert step >= int(last[0])
             assert len(mine) >= int(last[1])
     assert len(x) == sum(rows.get("x", 0) for _, rows in standing.values())
+    assert len(z) == sum(rows.get("g/z", 0) for _, rows in standing.values())
     assert len(t) == sum(rows.get("t", 0) for _, rows in standing.values())
     texts = t[: standing[0][1].get("t", 0)]
     assert [int(text) for text in texts] == sorted({int(text) for text in texts})
@@ -178,21 +202,25 @@ import numpy as np
 from shardkeep.hdf5 import WorkerFile
 from shardkeep.world import World
 rank = int(sys.argv[2])
-with WorkerFile(sys.argv[1], World(rank=rank, size=4), durable=False) as out:
+with WorkerFile(sys.argv[1], World(rank=rank, size=8), durable=rank % 4 == 0, compression="lzf") as out:
+    out.put("classes", 10)
+    out.set_attribute("run", "shared")
     for step in range(20):
-        out.append("x", np.full((40, 64), rank * 20 + step))
+        for i in range(40):
+            out.append("x", np.full((1, 64), rank * 800 + step * 40 + i))
         out.append("t", [f"{rank} {step}"])
         out.commit(step=step)
 """
 
 
-def test_four_processes_in_one_run_folder(tmp_path):
+def test_eight_processes_in_one_run_folder(tmp_path):
     run = tmp_path / "new" / "run"  # all of them make it at once
     command = [sys.executable, "-c", _SHARE, str(run)]
-    children = [subprocess.Popen([*command, str(rank)]) for rank in range(4)]
-    assert [child.wait(60) for child in children] == [0] * 4
+    children = [subprocess.Popen([*command, str(rank)]) for rank in range(8)]
+    assert [child.wait(60) for child in children] == [0] * 8
     report = merge(run, tmp_path / "all.h5")
-    assert report.rows == {"x": 3200, "t": 80}
+    assert report.rows == {"x": 6400, "t": 160}
     with h5py.File(tmp_path / "all.h5") as file:
-        assert (file["x"][:, 0] == np.repeat(np.arange(80), 40)).all()
-        assert file["t"].asstr()[:].tolist() == [f"{rank} {step}" for rank in range(4) for step in range(20)]
+        assert (file["x"][:, 0] == np.arange(6400)).all()
+        assert file["t"].asstr()[:].tolist() == [f"{rank} {step}" for rank in range(8) for step in range(20)]
+        assert file["classes"][()] == 10

@@ -1,4 +1,4 @@
-"""Attributes that survive a merge: those that are equal in every source."""
+"""Attributes of datasets, groups and files: what may be one, reading, writing, comparing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 
+from shardkeep.errors import SchemaError
 from shardkeep.hdf5.dataset_layout import same_dtype
+from shardkeep.hdf5.rows import as_value, vlen_base
 
-__all__ = ["Attributes", "read_attributes"]
+__all__ = ["PUT", "Attributes", "as_attribute", "read_attributes", "same_value"]
+
+PUT = "_put"
+"""Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
 
 # Dimension scales refer to other objects of their file; H5Ocopy breaks them too (hdf5#6200).
 _SCALES = {"CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST"}
@@ -27,17 +33,46 @@ class Attributes:
         equal = {
             name: mine
             for name, mine in self.values.items()
-            if name in others.values and _equal(mine, others.values[name])
+            if name in others.values and same_value(mine, others.values[name])
         }
         return Attributes(equal), (set(self.values) | set(others.values)) - set(equal)
 
-    def write(self, target: h5py.Dataset) -> None:
+    def write(self, target: h5py.Dataset | h5py.Group) -> None:
         """Put them on an object."""
         for name, (value, dtype) in self.values.items():
             target.attrs.create(name, value, dtype=None if isinstance(value, h5py.Empty) else dtype)
 
 
-def read_attributes(item: h5py.Dataset) -> tuple[Attributes, set[str]]:
+def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
+    """Return a value as HDF5 gives it back, and its dtype.
+
+    Raises
+    ------
+    SchemaError
+        The name or the type of the value is none that HDF5 keeps, or is used by HDF5 itself.
+    """
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise SchemaError(f"{name!r} is no name of an attribute: use a str that is not empty")
+    if name == PUT or name in _SCALES - {"CLASS", "NAME"}:
+        raise SchemaError(f"the attribute {name!r} is not free: choose another name")
+    plain = isinstance(value, h5py.Empty) or (
+        isinstance(value, np.ndarray) and vlen_base(value.dtype) is not None
+    )
+    data = value if plain else as_value(f"attribute {name!r}", value)
+    # In memory, as it will be in the file: what HDF5 refuses is refused now and not by a commit.
+    with h5py.File("attribute", "w", driver="core", backing_store=False, libver="v110") as file:
+        try:
+            file.attrs.create(name, data, dtype=None if plain else data.dtype)
+            kept, unkept = read_attributes(file)
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [""])[0]
+            raise SchemaError(f"attribute {name!r} cannot be kept ({reason}): use another type") from None
+    if unkept:
+        raise SchemaError(f"attribute {name!r} refers to objects of one file: leave it out")
+    return kept.values[name]
+
+
+def read_attributes(item: h5py.Dataset | h5py.Group) -> tuple[Attributes, set[str]]:
     """Return the attributes of an object, and the names of those that cannot be kept."""
     values: dict[str, tuple[Any, np.dtype[Any]]] = {}
     unkept = set()
@@ -52,14 +87,20 @@ def read_attributes(item: h5py.Dataset) -> tuple[Attributes, set[str]]:
     return Attributes(values), unkept
 
 
-def _equal(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -> bool:
+def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -> bool:
+    """Whether value and dtype are equal; a NaN equals itself."""
     (value, dtype), (other, other_dtype) = one, two
     if not same_dtype(dtype, other_dtype):
         return False
     if isinstance(value, h5py.Empty) or isinstance(other, h5py.Empty):
         return bool(value == other)
-    # Bytes and not values: a NaN equals itself here.
-    mine, theirs = np.asarray(value), np.asarray(other)
-    if mine.dtype.hasobject:
-        return bool(np.array_equal(mine, theirs))
+    if dtype.hasobject:
+        mine, theirs = np.asarray(value), np.asarray(other)
+        return mine.shape == theirs.shape and all(map(np.array_equal, mine.ravel(), theirs.ravel()))
+    if dtype.char in "gG":  # long doubles have bytes that mean nothing
+        return np.shape(value) == np.shape(other) and np.array_equal(value, other, equal_nan=True)
+    # Bytes and not values: a NaN equals itself here. Padding between fields is neither.
+    mine, theirs = np.asarray(value, dtype), np.asarray(other, dtype)
+    if dtype.names is not None:
+        mine, theirs = repack_fields(mine, recurse=True), repack_fields(theirs, recurse=True)
     return mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()

@@ -5,12 +5,14 @@
     {"format": 1, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
      "incarnation": "9f…", "host": "node7", "pid": 4711, "created": 1764283902.5,
      "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32c": "5a6b7c8d"}},
+     "puts": {"labels": {"sequence": 0, "crc32c": "9b8a7f6e"}},
      "receipt": {…} or null,
      "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>}}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
-`shardkeep.hdf5.rows.content_crc` of the segment's rows. ``receipts`` names every Loader since the
-first segment, so that the newest segment of a rank is enough to find all receipts that stand.
+`shardkeep.hdf5.rows.content_crc` of the segment's rows. ``puts`` has the values without rows that
+stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
+So the newest segment of a rank is enough to find all values and receipts that stand.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, FormatError
+from shardkeep.errors import CorruptDataError, FormatError, PlanError
 
-__all__ = ["COMMIT", "CommitRecord", "DatasetRecord", "read_record", "write_record"]
+__all__ = [
+    "COMMIT",
+    "CommitRecord",
+    "DatasetRecord",
+    "PutRecord",
+    "check_receipt",
+    "read_record",
+    "write_record",
+]
 
 COMMIT = "_commit"
 _FORMAT = 1
@@ -36,6 +46,14 @@ class DatasetRecord:
 
     first_row: int
     rows: int
+    crc32c: str
+
+
+@dataclass(frozen=True)
+class PutRecord:
+    """A value that was written once, and the segment of its rank that holds it."""
+
+    sequence: int
     crc32c: str
 
 
@@ -54,6 +72,7 @@ class CommitRecord:
     datasets: dict[str, DatasetRecord]
     receipt: dict[str, Any] | None = None
     receipts: dict[str, int] = field(default_factory=dict)
+    puts: dict[str, PutRecord] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the text that the file holds."""
@@ -86,9 +105,11 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
             message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
             raise FormatError(message, path=path)
         values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
+        values["puts"] = {name: PutRecord(**one) for name, one in values.get("puts", {}).items()}
         record = CommitRecord(**values)
         checked: list[Any] = [record.rank, record.world_size, record.sequence, record.step]
         checked += record.receipts.values()
+        checked += [one.sequence for one in record.puts.values()]
         checked += [number for one in record.datasets.values() for number in (one.rows, one.first_row)]
         if not all(type(number) is int and number >= 0 for number in checked):
             raise ValueError("negative or missing numbers")
@@ -98,3 +119,22 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
         message = f"the commit record of {path!r} is damaged ({error}): restore the file from a copy"
         raise CorruptDataError(message, path=path) from error
     return record
+
+
+def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a copy of a receipt as JSON keeps it.
+
+    Raises
+    ------
+    PlanError
+        It is none.
+    """
+    if receipt is None:
+        return None
+    try:
+        if not isinstance(receipt, dict):
+            raise TypeError(f"a {type(receipt).__name__} is no dict")
+        copy: dict[str, Any] = json.loads(json.dumps(receipt, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"receipt= is not what loader.receipt() gives ({error}): pass that") from error
+    return copy

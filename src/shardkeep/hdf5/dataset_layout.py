@@ -8,11 +8,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from shardkeep.hdf5.compression import FilterSpec
 from shardkeep.hdf5.rows import chunk_rows_of
 
 __all__ = ["Layout", "create_dataset", "read_layout", "same_dtype"]
-
-_FilterSpec = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Layout:
 
     type_code: bytes
     chunks: tuple[int, ...] | None
-    filters: tuple[_FilterSpec, ...]
+    filters: tuple[FilterSpec, ...]
     fill: bytes
     fixed_size: bool
 
@@ -77,7 +76,7 @@ def read_layout(dataset: h5py.Dataset) -> Layout:
 
 
 def create_dataset(
-    file: h5py.File,
+    file: h5py.Group,
     name: str,
     layout: Layout,
     shape: tuple[int, ...],

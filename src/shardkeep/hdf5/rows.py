@@ -3,7 +3,8 @@
 Rows are kept as HDF5 can keep them without loss: every NumPy bool, integer, float and complex
 type in its byte order, fixed bytes (``S``), compound types of these, h5py's enums, and text as
 variable-length UTF-8. What NumPy calls object, ``datetime64`` and ``timedelta64`` has no such
-form and is refused.
+form and is refused. Rows of numbers whose length varies (``h5py.vlen_dtype``) are kept where the
+dataset was declared with such a type.
 """
 
 from __future__ import annotations
@@ -21,22 +22,28 @@ __all__ = [
     "RESERVED_NAMES",
     "TEXT",
     "as_bytes",
+    "as_dtype",
     "as_first_rows",
     "as_more_rows",
+    "as_value",
     "check_name",
+    "check_path",
+    "check_row_size",
     "chunk_rows_of",
     "content_crc",
     "describe",
     "is_text",
+    "vlen_base",
 ]
 
-TEXT = h5py.string_dtype("utf-8")
+TEXT: np.dtype[Any] = h5py.string_dtype("utf-8")
 RESERVED_NAMES = ("_commit", "_provenance", "_receipts")
 
 _CHUNK_BYTES = 512 * 1024
 _TEXT_CHUNK_ROWS = 4096
 # Rows without values, as of shape (0,), take no bytes: HDF5 has no chunks of them.
 _UNBOUNDED_ROWS = 1 << 40
+_LONGEST_CHUNK_BYTES = (1 << 32) - 1
 
 
 def check_name(name: object, others: Any) -> str:
@@ -54,19 +61,23 @@ def check_name(name: object, others: Any) -> str:
     SchemaError
         Not a name that HDF5 keeps as it is; reserved; or a group here and a dataset there.
     """
+    path = check_path(name, "dataset")
+    for other in others:
+        if other.startswith(f"{path}/") or path.startswith(f"{other}/"):
+            raise SchemaError(f"{name!r} and {other!r} would be a dataset and a group at once: rename one")
+    return path
+
+
+def check_path(name: object, what: str) -> str:
+    """Return the name of an object in a file, checked by itself; `what` is said in the error."""
     if not isinstance(name, str):
-        raise SchemaError(f"the name of a dataset is a str, not {type(name).__name__}: give it one")
+        raise SchemaError(f"the name of a {what} is a str, not {type(name).__name__}: give it one")
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
-        message = (
-            f'{name!r} is no name of a dataset: use parts joined by single "/", none of them "." or ".."'
-        )
+        message = f'{name!r} is no name of a {what}: use parts joined by single "/", none of them "." or ".."'
         raise SchemaError(message)
     if parts[0] in RESERVED_NAMES:
         raise SchemaError(f"{name!r} is used by Shardkeep itself: choose another name")
-    for other in others:
-        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
-            raise SchemaError(f"{name!r} and {other!r} would be a dataset and a group at once: rename one")
     return name
 
 
@@ -74,6 +85,12 @@ def is_text(dtype: np.dtype[Any]) -> bool:
     """Whether values are variable-length strings."""
     info = h5py.check_string_dtype(dtype)
     return info is not None and info.length is None
+
+
+def vlen_base(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the type of the numbers in rows of variable length; None if it is another type."""
+    base = h5py.check_vlen_dtype(dtype)
+    return None if base is None or base in (str, bytes) else np.dtype(base)
 
 
 def describe(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> str:
@@ -104,6 +121,52 @@ def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
     return max(1, _CHUNK_BYTES // max(1, dtype.itemsize * values))
 
 
+def check_row_size(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
+    """Raise a `SchemaError` for rows that no chunk of HDF5 can hold."""
+    label = f"dataset {name!r}"
+    row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=object))
+    if row_bytes > _LONGEST_CHUNK_BYTES:
+        message = f"{label}: a row of {row_bytes} bytes is longer than the 4 GiB of an HDF5 chunk"
+        raise SchemaError(f"{message}; make several rows of it")
+
+
+def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
+    """Return the dtype that somebody declares, as HDF5 will keep it; ``str`` is `TEXT`.
+
+    Raises
+    ------
+    SchemaError
+        It is none, or HDF5 has no such type.
+    """
+    label = f"dataset {name!r}"
+    try:
+        result: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"{label}: dtype={dtype!r} is no dtype ({error}); give one") from None
+    if result.kind == "U":
+        return TEXT
+    if result.subdtype is not None:
+        message = f"{label}: {result} is a dtype with a shape; give its base, and the shape"
+        raise SchemaError(f"{message} as row_shape=")
+    _check_kept(label, result)
+    return result
+
+
+def as_value(label: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of a scalar or an array of any shape, as HDF5 will keep it.
+
+    `label` says in errors what the value is for, as in "dataset 'x'".
+
+    Raises
+    ------
+    SchemaError
+        HDF5 has no such type.
+    """
+    array = _as_array(label, value)
+    _check_kept(label, array.dtype)
+    return array.copy()
+
+
 def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
     """Return the rows that define a dataset, as HDF5 will keep them.
 
@@ -112,17 +175,9 @@ def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
     SchemaError
         There is no leading axis, or HDF5 has no such type.
     """
-    array = _as_array(name, rows)
-    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.type is not np.void:
-        message = f"dataset {name!r}: HDF5 has no {array.dtype}; append rows.view(numpy.uint16) or float32"
-        raise SchemaError(message)
-    try:
-        h5py.h5t.py_create(array.dtype, logical=True)
-    except TypeError:
-        advice = 'append rows.view("int64")' if array.dtype.kind in "mM" else "use numbers, bytes or str"
-        raise SchemaError(f"dataset {name!r}: HDF5 cannot keep {array.dtype} values; {advice}") from None
-    if not array.dtype.isnative and array.dtype.kind == "O":
-        raise SchemaError(f"dataset {name!r}: HDF5 cannot keep {array.dtype} values")
+    label = f"dataset {name!r}"
+    array = _with_row_axis(label, _as_array(label, rows))
+    _check_kept(label, array.dtype)
     return array
 
 
@@ -136,7 +191,11 @@ def as_more_rows(
     SchemaError
         The row shape differs, or a value could not be kept. Shows both sides.
     """
-    array = _as_array(name, rows)
+    base = vlen_base(dtype)
+    if base is not None:
+        return _as_ragged(name, rows, dtype, base)
+    label = f"dataset {name!r}"
+    array = _with_row_axis(label, _as_array(label, rows))
     if array.shape[1:] != row_shape:
         raise _mismatch(name, array, dtype, row_shape)
     if array.dtype == dtype and _enum(array.dtype) == _enum(dtype):
@@ -197,56 +256,101 @@ def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
     return crc
 
 
-def _as_array(name: str, rows: Any) -> np.ndarray[Any, Any]:
+def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:
     if isinstance(rows, np.ma.MaskedArray):
         if np.ma.is_masked(rows):
-            raise SchemaError(f"dataset {name!r}: masked values cannot be kept; append rows.filled(…)")
+            raise SchemaError(f"{label}: masked values cannot be kept; append rows.filled(…)")
         rows = rows.data
     try:
         array = np.asarray(rows)
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        message = f"dataset {name!r}: these rows make no array ({reason}); all rows must have one shape"
+        message = f"{label}: these rows make no array ({reason}); all rows must have one shape"
         raise SchemaError(message) from None
-    if array.ndim == 0:
-        raise SchemaError(f"dataset {name!r}: a single value has no row axis; append [value]")
     if array.dtype.kind in "OUT":
-        return _as_text(name, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
+        return _as_text(label, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
     if array.dtype.kind == "S" and not hasattr(rows, "dtype"):
-        _check_bytes(name, np.asarray(rows, dtype=object), array)
+        _check_bytes(label, np.asarray(rows, dtype=object), array)
+    if array.dtype.names is not None and array.dtype.hasobject:
+        return _with_text_fields(label, array)
     return array
 
 
-def _as_text(name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _with_row_axis(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if array.ndim == 0:
+        raise SchemaError(f"{label}: a single value has no row axis; append [value]")
+    return array
+
+
+def _check_kept(label: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "V" and dtype.names is None and dtype.type is not np.void:
+        message = f"{label}: HDF5 has no {dtype}; append rows.view(numpy.uint16) or float32"
+        raise SchemaError(message)
+    try:
+        if _points_elsewhere(dtype):
+            raise TypeError("a reference, or variable length within variable length")
+        h5py.h5t.py_create(dtype, logical=True)
+    except (TypeError, ValueError):
+        advice = 'append rows.view("int64")' if dtype.kind in "mM" else "use numbers, bytes or str"
+        raise SchemaError(f"{label}: HDF5 cannot keep {dtype} values; {advice}") from None
+    if not dtype.isnative and dtype.kind == "O":
+        raise SchemaError(f"{label}: HDF5 cannot keep {dtype} values")
+
+
+def _points_elsewhere(dtype: np.dtype[Any]) -> bool:
+    base = vlen_base(dtype)
+    if base is not None:
+        return base.hasobject
+    if dtype.names is not None:
+        fields = [dtype[field].base for field in dtype.names]
+        return any(_points_elsewhere(field) or vlen_base(field) is not None for field in fields)
+    return h5py.check_ref_dtype(dtype) is not None
+
+
+def _as_ragged(name: str, rows: Any, dtype: np.dtype[Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return one array of `base` for each row."""
+    try:
+        given = list(rows)
+    except TypeError:
+        raise SchemaError(f"dataset {name!r}: a single value has no row axis; append [value]") from None
+    result = np.empty(len(given), dtype)
+    for i, row in enumerate(given):
+        array = as_more_rows(name, row, base, ())
+        result[i] = array.copy() if array is row else array
+    return result
+
+
+def _with_text_fields(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    result = array.copy()
+    for field in array.dtype.names or ():
+        if is_text(array.dtype[field]):
+            values = [v.decode() if isinstance(v, bytes) else v for v in array[field].ravel().tolist()]
+            result[field] = _as_text(label, np.array([*values, None], object)[:-1].reshape(array.shape))
+    return result
+
+
+def _as_text(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Encode strings to UTF-8 bytes, as h5py wants them."""
     result = np.empty(array.shape, dtype=TEXT)
     flat = result.reshape(-1)
     for i, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, str):
             kind = type(value).__name__
-            message = (
-                f"dataset {name!r}: object rows hold {kind}, only str can be kept; use an array of numbers"
-            )
+            message = f"{label}: object rows hold {kind}, only str can be kept; use an array of numbers"
             raise SchemaError(message)
         try:
             flat[i] = value.encode()
         except UnicodeEncodeError:
-            raise SchemaError(
-                f"dataset {name!r}: {value!r} is not Unicode text; append it as bytes"
-            ) from None
+            raise SchemaError(f"{label}: {value!r} is not Unicode text; append it as bytes") from None
         if "\0" in value:
-            raise SchemaError(
-                f"dataset {name!r}: HDF5 text ends at a NUL, as in {value!r}; append uint8 arrays"
-            )
+            raise SchemaError(f"{label}: HDF5 text ends at a NUL, as in {value!r}; append uint8 arrays")
     return result
 
 
-def _check_bytes(name: str, given: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> None:
+def _check_bytes(label: str, given: np.ndarray[Any, Any], array: np.ndarray[Any, Any]) -> None:
     for before, after in zip(given.ravel().tolist(), array.ravel().tolist(), strict=True):
         if before != after:
-            message = (
-                f"dataset {name!r}: fixed bytes lose trailing NULs, as in {before!r}; append uint8 arrays"
-            )
+            message = f"{label}: fixed bytes lose trailing NULs, as in {before!r}; append uint8 arrays"
             raise SchemaError(message)
 
 

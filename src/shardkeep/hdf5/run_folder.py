@@ -19,8 +19,17 @@ import re
 from dataclasses import dataclass
 
 from shardkeep.errors import CorruptDataError, NotFoundError
+from shardkeep.files.pending import durability_error
 
-__all__ = ["SegmentName", "list_ranks", "list_segments", "rank_folder", "segment_path", "writer_path"]
+__all__ = [
+    "SegmentName",
+    "list_ranks",
+    "list_segments",
+    "make_rank_folder",
+    "rank_folder",
+    "segment_path",
+    "writer_path",
+]
 
 _RANK = re.compile(r"rank-(\d{5,})$")
 _SEGMENT = re.compile(r"(\d{8,})-step-(\d+)\.h5$")
@@ -38,6 +47,31 @@ class SegmentName:
 def rank_folder(run_dir: str, rank: int) -> str:
     """Return the folder of one rank."""
     return os.path.join(run_dir, f"rank-{rank:05d}")
+
+
+def make_rank_folder(folder: str, *, durable: bool) -> None:
+    """Make the folder of a rank, and those above it; `durable` syncs the names of all that are new.
+
+    Raises
+    ------
+    DurabilityError
+    """
+    try:
+        made = []
+        current = os.path.abspath(folder)
+        while not os.path.isdir(current):
+            made.append(current)
+            current = os.path.dirname(current)
+        os.makedirs(folder, exist_ok=True)
+        if durable:
+            for one in made:
+                fd = os.open(os.path.dirname(one), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+    except OSError as error:
+        raise durability_error("make the folder", folder, error) from error
 
 
 def writer_path(folder: str) -> str:

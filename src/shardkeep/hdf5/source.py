@@ -45,9 +45,13 @@ class Source:
         self.record: CommitRecord | None = read_record(file, path)
 
     def dataset_names(self) -> list[str]:
-        """Return the names of all datasets that are the user's, in the file's order."""
+        """Return the names of all datasets that are the user's, in the file's order.
+
+        Of a segment: those with rows, then the values that were put with this commit.
+        """
         if self.record is not None:
-            return list(self.record.datasets)
+            here = [name for name, put in self.record.puts.items() if put.sequence == self.record.sequence]
+            return [*self.record.datasets, *here]
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and name not in RESERVED_NAMES:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.source import Source
 
@@ -19,7 +20,14 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 def blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Give rows ``[start, stop)`` in pieces of about 4 MiB, whole chunks where there are chunks."""
+    """Give rows ``[start, stop)`` in pieces of about 4 MiB, whole chunks where there are chunks.
+
+    Raises
+    ------
+    MissingExtraError
+        They are compressed by a filter that HDF5 does not have here.
+    """
+    require_filters(dataset)
     row_bytes = max(1, dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
     step = max(1, _BLOCK_BYTES // row_bytes)
     if dataset.chunks is not None:

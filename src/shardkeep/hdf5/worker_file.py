@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import json
 import operator
 import os
 import socket
-import threading
+import struct
 import time
 import uuid
-import warnings
-import weakref
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, DurabilityError, LockError, PlanError, ShardkeepError
-from shardkeep.files import leftovers
-from shardkeep.files.lock import FileLock
-from shardkeep.files.pending import durability_error
-from shardkeep.hdf5.commit_record import CommitRecord
+from shardkeep.errors import PlanError, SchemaError
+from shardkeep.hdf5.commit_record import CommitRecord, check_receipt
+from shardkeep.hdf5.compression import Compression
+from shardkeep.hdf5.rank_owner import RankOwner
 from shardkeep.hdf5.rollback import remove_after
-from shardkeep.hdf5.rows import as_first_rows, as_more_rows, check_name
-from shardkeep.hdf5.run_folder import list_segments, rank_folder, segment_path, writer_path
-from shardkeep.hdf5.segment import Column, Segment
-from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.row_writer import RowWriter
+from shardkeep.hdf5.rows import as_more_rows
+from shardkeep.hdf5.run_folder import rank_folder, segment_path
+from shardkeep.hdf5.worker_contents import Contents, Storage
 
 if TYPE_CHECKING:
     from shardkeep.world import World
 
 __all__ = ["WorkerFile"]
 
+_ndarray = np.ndarray
 
-class WorkerFile:
+
+class WorkerFile(RankOwner):
     """What one rank of a run writes: rows of any number of datasets, kept commit by commit.
 
     Parameters
@@ -48,6 +43,14 @@ class WorkerFile:
         Whether a commit also survives a power cut (``fsync``), or only the death of processes.
     timeout_s : float or None
         How long to wait for an earlier process of this rank to end; 0 tries once.
+    compression : {"gzip", "lzf", "zstd", "blosc2"}, optional
+        Of every dataset that `create` does not say otherwise of. zstd and blosc2 need the package
+        hdf5plugin, also to be read. HDF5 does not compress values of variable length (text).
+    compression_level : int, optional
+        gzip 0 to 9 (4 without it), zstd 1 to 22 (3), blosc2 0 to 9 (5); lzf has none.
+    shuffle : bool, optional
+        Whether bytes of equal rank are stored together, which helps with numbers; without it, for
+        numbers of more than one byte.
 
     Raises
     ------
@@ -57,6 +60,8 @@ class WorkerFile:
         A segment of this rank is missing or damaged.
     DurabilityError
         The folder cannot be made or written.
+    PlanError, MissingExtraError
+        There is no such compression or level; hdf5plugin is not installed.
 
     Notes
     -----
@@ -64,9 +69,11 @@ class WorkerFile:
     then renamed: that rename is the commit. Whatever is killed at whatever instant, every
     committed row is there and no other; opening the file again needs no repair. Rows that were
     not committed are gone after a crash, after an exception in the ``with`` body, and after
-    ``close``, which warns about them.
+    ``close``, which warns about them. Values that were put and attributes go with the rows:
+    committed with them and rolled back with them.
 
-    **Memory** is one chunk (512 KiB) per dataset; whole chunks go to disk as they fill.
+    **Memory** is one chunk (512 KiB, or one row if that is larger) and up to 1,024 single rows per
+    dataset; whole chunks go to disk as they fill.
 
     **After a failed or interrupted write** (`DurabilityError`: full disk, I/O error) the rows since
     the last commit are lost and the object refuses to go on until ``rollback`` says from which step.
@@ -74,19 +81,24 @@ class WorkerFile:
     **Processes.** One writer per rank. After ``fork`` the child cannot use the object and its end
     does not touch the parent's files; it cannot be pickled. Threads may share it.
 
+    **Signal handlers** that run in the middle of a call of this object may call ``close``, which
+    then happens when that call is over; any other call is refused with a `LockError`.
+
     Examples
     --------
     >>> import tempfile
     >>> import numpy as np
     >>> from shardkeep.world import World
     >>> run = tempfile.mkdtemp()
-    >>> with WorkerFile(run, World(rank=0, size=1)) as out:
+    >>> with WorkerFile(run, World(rank=0, size=1), compression="gzip") as out:
     ...     out.append("loss", [0.9, 0.7])
     ...     out.append("embeddings", np.zeros((2, 8), "float32"))
+    ...     out.put("labels", ["cat", "dog"])
+    ...     out.set_attribute("unit", "nats", on="loss")
     ...     out.commit(step=100)
     >>> with WorkerFile(run, World(rank=0, size=1)) as out:
-    ...     out.committed_step, out.committed_rows
-    (100, {'loss': 2, 'embeddings': 2})
+    ...     out.committed_step, out.committed_rows, out.attributes("loss")
+    (100, {'loss': 2, 'embeddings': 2}, {'unit': 'nats'})
     """
 
     def __init__(
@@ -96,37 +108,21 @@ class WorkerFile:
         *,
         durable: bool = True,
         timeout_s: float | None = 0.0,
+        compression: Compression | None = None,
+        compression_level: int | None = None,
+        shuffle: bool | None = None,
     ) -> None:
         if world is None:
             from shardkeep.world import World
 
             world = World.detect()
-        self.run_dir = os.fspath(run_dir)
-        self.rank = world.rank
+        storage = Storage(compression, compression_level, shuffle)
+        storage.check()
         self._world_size = world.size
-        self._durable = durable
         self._incarnation = uuid.uuid4().hex
-        self._folder = rank_folder(self.run_dir, self.rank)
-        self._columns: dict[str, Column] = {}
-        self._mutex = threading.RLock()
-        self._failure: str | None = None
-        self._step: int | None = None
-        self._sequence = 0
-        self._receipts: dict[str, int] = {}
-        self._closed = False
-        self._pid = os.getpid()
-        _make_folders(self._folder, durable=durable)
-        # A rank has files of its own: the lock guards against a second process with the same rank, and where
-        # it excludes nobody (a cluster's file system of unknown kind) a warning is better than no results.
-        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
-        try:
-            leftovers.remove_all(self._folder)
-            self._segment = Segment(self._folder, durable=durable)
-            self._load()
-        except BaseException:
-            self._lock.release()
-            raise
-        _alive.add(self)
+        self._contents = Contents(rank_folder(os.fspath(run_dir), world.rank), world.rank, storage)
+        self._writers: dict[str, RowWriter] = {}
+        super().__init__(os.fspath(run_dir), world.rank, durable=durable, timeout_s=timeout_s)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -150,23 +146,132 @@ class WorkerFile:
         DurabilityError
             A chunk could not be written.
         LockError
-            In a forked child.
+            In a forked child, or from a signal handler in the middle of another call.
         """
-        with self._mutex:
-            column = self._columns.get(name)
-            if column is not None and type(rows) is np.ndarray and rows.dtype is column.accepted:
-                fill = column.fill
-                shape = rows.shape
-                if shape == column.one_row:
-                    if fill < column.last_row:
-                        column.buffer[fill] = rows
-                        column.fill = fill + 1
-                        return
-                elif fill + shape[0] <= column.last_row and shape[1:] == column.row_shape:
-                    column.buffer[fill : fill + shape[0]] = rows
-                    column.fill = fill + shape[0]
+        writer = self._writers.get(name)
+        if writer is not None:
+            # No lock: the one step that counts is an append to a list, and whoever empties that
+            # list takes away only what it has seen. So neither a thread nor a signal handler that
+            # comes in between loses or doubles a row.
+            if type(rows) is _ndarray:
+                if rows.dtype is writer.accepted and rows.shape == writer.one_row:
+                    parts = writer.parts
+                    parts.append(rows.tobytes())
+                    if len(parts) >= writer.most_parts:
+                        self._settle(writer)
                     return
-            self._append(name, column, rows)
+            elif type(rows) is list and len(rows) == 1 and type(rows[0]) is writer.python_type:
+                try:
+                    writer.parts.append(writer.pack(rows[0]))  # type: ignore[misc]
+                except (struct.error, OverflowError):
+                    pass
+                else:
+                    if len(writer.parts) >= writer.most_parts:
+                        self._settle(writer)
+                    return
+        with self._doing("append"):
+            self._append(name, rows)
+
+    def create(
+        self,
+        name: str,
+        dtype: Any,
+        row_shape: tuple[int, ...] = (),
+        *,
+        compression: Compression | Literal["inherit"] | None = "inherit",
+        compression_level: int | None = None,
+        shuffle: bool | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        """Declare a dataset before its first rows: its type, and how it is stored.
+
+        The same declaration again, as after a restart, changes nothing. It outlives `rollback`.
+
+        Parameters
+        ----------
+        name : str
+            Parts between "/" are groups.
+        dtype : dtype or what numpy makes one of
+            ``str`` is text; ``h5py.vlen_dtype("i4")`` is rows of numbers of any length, of which
+            ``append`` takes a sequence of sequences.
+        row_shape : tuple of int
+            Shape of one row.
+        compression : {"gzip", "lzf", "zstd", "blosc2", "inherit"} or None
+            "inherit" is what the `WorkerFile` was made with; None is none.
+        compression_level, shuffle
+            As of the `WorkerFile`.
+        chunk_rows : int, optional
+            Rows of one chunk; without it what makes 512 KiB.
+
+        Raises
+        ------
+        SchemaError
+            The dataset is there with another dtype or row shape; shows both.
+        PlanError
+            There is no such compression or level, or rows were stored in another way since the
+            last commit.
+        MissingExtraError
+            zstd and blosc2 need the package hdf5plugin.
+        """
+        storage = Storage(None, compression_level, shuffle, chunk_rows)
+        if compression != "inherit":
+            storage = Storage(compression, compression_level, shuffle, chunk_rows)
+        elif compression_level is None and shuffle is None:
+            default = self._contents.default
+            storage = Storage(default.compression, default.level, default.shuffle, chunk_rows)
+        storage.check()
+        try:
+            shape = tuple(operator.index(length) for length in row_shape)
+        except TypeError:
+            raise SchemaError(f"row_shape={row_shape!r} is no shape: give a tuple of whole numbers") from None
+        if any(length < 0 for length in shape):
+            raise SchemaError(f"row_shape={row_shape!r} has a negative length: give what one row has")
+        with self._doing("create"):
+            self._contents.declare(name, dtype, shape, storage)
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a scalar or an array once, without a row axis, with the next commit.
+
+        Parameters
+        ----------
+        name : str
+            Parts between "/" are groups.
+        value : array_like or str
+            Kept as it is now.
+
+        Raises
+        ------
+        SchemaError
+            Another value was put under that name (the same one again, as after a restart, changes
+            nothing), it is a dataset with rows, or HDF5 has no such type.
+        LockError
+            In a forked child, or from a signal handler in the middle of another call.
+        """
+        with self._doing("put"):
+            self._contents.put(name, value)
+
+    def set_attribute(self, name: str, value: Any, *, on: str = "/") -> None:
+        """Set an attribute, from the next commit on.
+
+        Parameters
+        ----------
+        name : str
+        value : array_like, str or h5py.Empty
+            Of any type that HDF5 keeps in an attribute.
+        on : str
+            The dataset, value or group that has it; "/" is the whole file. What is neither a
+            dataset nor a value when it is committed becomes a group. A value takes
+            attributes only until it is committed.
+
+        Raises
+        ------
+        SchemaError
+            Name or type are none that HDF5 keeps; the value `on` is committed already.
+        LockError
+            In a forked child, or from a signal handler in the middle of another call.
+        """
+        with self._doing("set_attribute"):
+            self._contents.set_attribute(name, value, on)
 
     def commit(self, *, step: int, receipt: dict[str, Any] | None = None) -> None:
         """Make every row so far survive anything, as the state after `step`.
@@ -186,19 +291,20 @@ class WorkerFile:
             the receipt is not JSON. Nothing changed.
         DurabilityError
             The segment could not be written, synced or named: the commit did not happen.
+        LockError
+            In a forked child, or from a signal handler in the middle of another call.
         """
-        with self._mutex:
-            self._check_usable()
+        with self._doing("commit"):
+            contents = self._contents
             step = self._check_step(step)
-            receipt = _check_receipt(receipt)
-            sequence = self._sequence
-            receipts = dict(self._receipts)
+            receipt = check_receipt(receipt)
+            receipts = dict(contents.receipts)
             if receipt is not None:
-                receipts[str(receipt.get("id", self._incarnation))] = sequence
+                receipts[str(receipt.get("id", self._incarnation))] = contents.sequence
             record = CommitRecord(
                 rank=self.rank,
                 world_size=self._world_size,
-                sequence=sequence,
+                sequence=contents.sequence,
                 step=step,
                 incarnation=self._incarnation,
                 host=socket.gethostname(),
@@ -208,15 +314,12 @@ class WorkerFile:
                 receipt=receipt,
                 receipts=receipts,
             )
-            try:
-                self._segment.seal(segment_path(self._folder, sequence, step), self._columns.values(), record)
+            with self._all_or_nothing():
+                with self._segment.writing():
+                    contents.write(self._segment.group, record)
+                self._segment.seal(segment_path(self._folder, record.sequence, step))
                 # An interrupt here leaves a segment that these numbers lack: its rows would be sealed again.
-                for column in self._columns.values():
-                    column.start_segment(column.first_row + column.rows)
-                self._sequence, self._step, self._receipts = sequence + 1, step, receipts
-            except BaseException as error:
-                self._fail(error)
-                raise
+                contents.committed(record)
 
     def rollback(self, *, step: int) -> None:
         """Forget what this rank committed after `step`, and what was not committed at all.
@@ -231,15 +334,11 @@ class WorkerFile:
         Newest segments go first, so after a crash in the middle a first part of the commits is
         there, and the same call finishes the work.
         """
-        with self._mutex:
-            self._check_owner()
+        with self._doing("rollback", after_failure=True):
             self._segment.abort()
-            try:
+            with self._all_or_nothing():
                 remove_after(self._folder, step, durable=self._durable)
                 self._load()
-            except BaseException as error:
-                self._fail(error)
-                raise
             self._failure = None
 
     # -- what is there -------------------------------------------------------------------------------
@@ -247,113 +346,65 @@ class WorkerFile:
     @property
     def committed_step(self) -> int | None:
         """The step of the newest commit; None before the first."""
-        return self._step
+        return self._contents.step
 
     @property
     def committed_rows(self) -> dict[str, int]:
         """How many rows of each dataset are committed."""
-        return {name: column.first_row for name, column in self._columns.items()}
+        return dict(self._contents.first_row)
 
     @property
     def uncommitted_rows(self) -> dict[str, int]:
         """How many rows of each dataset would be lost by a crash now."""
-        return {name: column.rows for name, column in self._columns.items() if column.rows}
+        return self._contents.uncommitted()
 
-    # -- the end -------------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        """Let the rank go; rows that were not committed are dropped with a `RuntimeWarning`."""
-        with self._mutex:
-            lost = {} if self._pid != os.getpid() else self.uncommitted_rows
-            shut = self._shut()
-        if shut and lost:
-            what = ", ".join(f"{rows} of {name!r}" for name, rows in lost.items())
-            message = f"rows of rank {self.rank} that were never committed are dropped: {what}"
-            warnings.warn(f"{message}; call commit(step=…) before the end", RuntimeWarning, stacklevel=2)
-
-    def __enter__(self) -> WorkerFile:
-        self._check_owner()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self._shut()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_segment"):
-            self._shut()
-
-    def __reduce__(self) -> Any:
-        message = f"the worker file of rank {self.rank} belongs to process {self._pid} and cannot be pickled"
-        raise LockError(f"{message}: make a WorkerFile in the other process", path=self._folder)
+    def attributes(self, on: str = "/") -> dict[str, Any]:
+        """Return the attributes of a dataset, value or group, committed or not, as h5py gives them."""
+        with self._doing("attributes"):
+            return self._contents.attributes_of(on)
 
     def __repr__(self) -> str:
-        return f"<WorkerFile {self._folder!r}, committed step {self._step}>"
+        return f"<WorkerFile {self._folder!r}, committed step {self._contents.step}>"
 
     # -- inside --------------------------------------------------------------------------------------
 
-    def _append(self, name: str, column: Column | None, rows: Any) -> None:
-        self._check_usable()
-        if column is None:
-            array = as_first_rows(name, rows)
-            column = Column(check_name(name, self._columns), array.dtype, array.shape[1:], 0)
-            self._columns[name] = column
+    def _append(self, name: str, rows: Any) -> None:
+        writer = self._writers.get(name)
+        if writer is None:
+            writer, array = self._contents.first_rows(name, rows)
+        elif (
+            type(rows) is _ndarray
+            and rows.dtype is writer.accepted
+            and rows.ndim
+            and rows.shape[1:] == writer.row_shape
+        ):
+            array = rows
         else:
-            array = as_more_rows(name, rows, column.dtype, column.row_shape)
-        if type(rows) is np.ndarray and array.dtype is rows.dtype:
-            column.accepted = rows.dtype
-        try:
-            self._spill(column, array)
-        except BaseException as error:
-            self._fail(error)
-            raise
+            array = as_more_rows(name, rows, writer.dtype, writer.row_shape)
+        if array is rows and not array.dtype.hasobject:
+            writer.accepted = array.dtype
+        with self._all_or_nothing(), self._segment.writing():
+            writer.add(array, self._segment.group)
 
-    def _spill(self, column: Column, rows: np.ndarray[Any, Any]) -> None:
-        size = column.chunk_rows
-        start = 0
-        while start < len(rows):
-            if column.fill == 0 and len(rows) - start >= size:
-                self._segment.write_chunk(column, rows[start : start + size])
-                start += size
-                continue
-            count = min(size - column.fill, len(rows) - start)
-            column.buffer[column.fill : column.fill + count] = rows[start : start + count]
-            column.fill += count
-            start += count
-            if column.fill == size:
-                column.fill = 0
-                self._segment.write_chunk(column, column.buffer)
+    def _settle(self, writer: RowWriter) -> None:
+        with self._mutex:
+            # In a signal handler: the call that it interrupted, or the next one, will do it.
+            if self._busy is None:
+                with self._doing("append"), self._all_or_nothing(), self._segment.writing():
+                    writer.settle(self._segment.group)
 
     def _load(self) -> None:
-        segments = list_segments(self._folder)
-        self._columns = {}
-        self._step = None
-        self._sequence = len(segments)
-        self._receipts = {}
-        if not segments:
-            return
-        newest = segments[-1]
-        with open_source(newest.path) as source:
-            record = source.record
-            if record is None or (record.rank, record.sequence, record.step) != (
-                self.rank,
-                newest.sequence,
-                newest.step,
-            ):
-                message = f"{newest.path!r} is not the segment that its name says: restore it, or remove it"
-                raise CorruptDataError(message, path=newest.path)
-            for name, one in record.datasets.items():
-                shape, dtype = source.schema(name)
-                self._columns[name] = Column(name, dtype, shape[1:], one.first_row + one.rows)
-        self._step = newest.step
-        self._receipts = dict(record.receipts)
+        self._contents = self._contents.reload()
+        self._writers = self._contents.writers
+
+    def _drop(self) -> None:
+        self._writers = {}
+        self._contents.drop()
+
+    def _uncommitted(self) -> list[str]:
+        contents = self._contents
+        lost = [f"{rows} of {name!r}" for name, rows in contents.uncommitted().items()]
+        return [*lost, *(f"value {name!r}" for name in contents.values)]
 
     def _check_step(self, step: int) -> int:
         try:
@@ -362,99 +413,8 @@ class WorkerFile:
             raise PlanError(f"step={step!r} is not a whole number: count the steps of the run") from None
         if number < 0:
             raise PlanError(f"step={number} is negative: steps start at 0")
-        if self._step is not None and number <= self._step:
-            message = (
-                f"rank {self.rank} has committed step {self._step}, step {number} does not come after it"
-            )
+        last = self._contents.step
+        if last is not None and number <= last:
+            message = f"rank {self.rank} has committed step {last}, step {number} does not come after it"
             raise PlanError(f"{message}: call rollback(step=…) with the step of the checkpoint first")
         return number
-
-    def _check_owner(self) -> None:
-        if self._pid != os.getpid():
-            message = (
-                f"the worker file of rank {self.rank} belongs to process {self._pid}, not to its forked child"
-            )
-            raise LockError(f"{message}: make a WorkerFile of another rank there", path=self._folder)
-        if self._closed:
-            raise LockError(
-                f"the worker file of rank {self.rank} is closed: make a new one", path=self._folder
-            )
-
-    def _check_usable(self) -> None:
-        self._check_owner()
-        if self._failure is not None:
-            message = f"rows of rank {self.rank} since step {self._step} were lost ({self._failure})"
-            raise DurabilityError(f"{message}: call rollback(step=…) and append again", path=self._folder)
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = (str(error).splitlines() or [type(error).__name__])[0]
-        self._segment.abort()
-        for column in self._columns.values():
-            column.start_segment(column.first_row)
-            column.accepted = None
-
-    def _shut(self) -> bool:
-        # A commit of another thread ends first.
-        with self._mutex:
-            if self._closed:
-                return False
-            self._closed = True
-            _alive.discard(self)
-            self._segment.abort()
-            self._lock.release()
-            self._columns = {}
-            return True
-
-    def _forget_in_child(self) -> None:
-        self._mutex = threading.RLock()
-        self._columns = {}
-
-
-def _make_folders(folder: str, *, durable: bool) -> None:
-    try:
-        made = []
-        current = os.path.abspath(folder)
-        while not os.path.isdir(current):
-            made.append(current)
-            current = os.path.dirname(current)
-        os.makedirs(folder, exist_ok=True)
-        if durable:
-            for one in made:
-                fd = os.open(os.path.dirname(one), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
-    except OSError as error:
-        raise durability_error("make the folder", folder, error) from error
-
-
-def _check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
-    if receipt is None:
-        return None
-    try:
-        if not isinstance(receipt, dict):
-            raise TypeError(f"a {type(receipt).__name__} is no dict")
-        copy: dict[str, Any] = json.loads(json.dumps(receipt, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise PlanError(f"receipt= is not what loader.receipt() gives ({error}): pass that") from error
-    return copy
-
-
-_alive: weakref.WeakSet[WorkerFile] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for one in list(_alive):
-        one._forget_in_child()
-
-
-@atexit.register
-def _close_all() -> None:
-    # HDF5 closes what is open after Python is gone, and would call into it: a crash.
-    for one in list(_alive):
-        with contextlib.suppress(ShardkeepError, OSError):
-            one._shut()
-
-
-os.register_at_fork(after_in_child=_after_fork)

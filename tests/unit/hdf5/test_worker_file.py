@@ -17,9 +17,11 @@ from shardkeep.errors import (
     SchemaError,
 )
 from shardkeep.hdf5 import WorkerFile, merge, receipts, rollback
+from shardkeep.hdf5.row_writer import RowWriter
 from shardkeep.hdf5.run_folder import list_segments
-from shardkeep.hdf5.segment import Column, Segment
+from shardkeep.hdf5.segment import Segment
 from shardkeep.world import World
+from tests.unit.hdf5.dtypes import DTYPES, check_rows, values_of
 
 WORLD = World(rank=0, size=1)
 ONE_CHUNK = 1024  # rows of 128 float32
@@ -91,78 +93,37 @@ def test_no_old_rows_lie_behind_the_last_one(run):
     assert data == _rows(ONE_CHUNK + 1, 2 * ONE_CHUNK).tobytes() + bytes(512)
 
 
-DTYPES = [
-    *(
-        [
-            "i1",
-            "i2",
-            "i4",
-            "i8",
-            "u1",
-            "u2",
-            "u4",
-            "u8",
-            "f2",
-            "f4",
-            "f8",
-            "g",
-            "c8",
-            "c16",
-            "?",
-            "S5",
-            "V3",
-            ">i2",
-            ">u4",
-            ">i8",
-            ">f2",
-            ">f4",
-            ">f8",
-            ">c8",
-        ]
-    ),
-    np.dtype([("a", "i4"), ("b", ">f8", (2,)), ("s", "S3"), ("ok", "?")]),
-    np.dtype([("a", "i1"), ("b", "f8")], align=True),
-    h5py.enum_dtype({"A": 0, "B": 1, "C": 77}, basetype="u1"),
-]
-
-
-def _values(dtype, count):
-    dtype = np.dtype(dtype)
-    if h5py.check_enum_dtype(dtype):
-        return np.resize(np.array([0, 1, 77], dtype.str), count).astype(dtype)
-    if dtype.names:
-        rows = np.zeros(count, dtype)
-        for name in dtype.names:
-            field = dtype[name]
-            rows[name] = _values(field.base, count * int(np.prod(field.shape))).reshape((count, *field.shape))
-        return rows
-    if dtype.kind in "SV":
-        return np.array([b"%d" % (i % 97) for i in range(count)]).astype(dtype)
-    if dtype.kind == "b":
-        return np.arange(count) % 3 == 0
-    return (np.arange(count) % 120 - (dtype.kind in "ifc")).astype(dtype)
-
-
 @pytest.mark.parametrize("shape", [(), (2,), (0,)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_dtype_in_chunks_and_in_part_of_one(run, dtype, shape):
     dtype = np.dtype(dtype)
     many = 600_000 // max(1, dtype.itemsize)  # a little more than one chunk
     for count in (3, many):
-        rows = _values(dtype, count * max(1, int(np.prod(shape)))) if 0 not in shape else np.zeros(0, dtype)
-        rows = rows.reshape((count, *shape))
-        out = WorkerFile(run / str(count), WORLD)
+        rows = values_of(dtype, (count, *shape))
+        out = WorkerFile(run / str(count), WORLD, durable=False)
         out.append("x", rows)
         out.commit(step=1)
         out.close()
-        merge(run / str(count), run / f"{count}.h5")
-        with h5py.File(run / f"{count}.h5") as file:
-            assert file["x"].dtype == dtype
-            assert h5py.check_enum_dtype(file["x"].dtype) == h5py.check_enum_dtype(dtype)
-            assert file["x"].shape == rows.shape
-            back = file["x"][:]
-        assert back.dtype.byteorder == dtype.byteorder
-        assert (back == rows).all()
+        for mode in ("copy", "virtual"):
+            merge(run / str(count), run / f"{count}-{mode}.h5", mode=mode)
+            check_rows(run / f"{count}-{mode}.h5", "x", rows)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_row_by_row_and_compressed(run, dtype, compression):
+    """Also across two commits and a restart, and with the last chunk not full."""
+    dtype = np.dtype(dtype)
+    rows = values_of(dtype, (70, 3))
+    for start, stop in ((0, 45), (45, 70)):
+        with WorkerFile(run, WORLD, durable=False) as out:
+            out.create("a/x", dtype, (3,), compression=compression, chunk_rows=20)
+            for i in range(start, stop, 1 if start else 7):
+                out.append("a/x", rows[i : min(stop, i + (1 if start else 7))])
+            out.commit(step=stop)
+    for mode in ("copy", "virtual"):
+        merge(run, run / f"{mode}.h5", mode=mode)
+        check_rows(run / f"{mode}.h5", "a/x", rows)
 
 
 def test_text_in_chunks_and_in_part_of_one(run):
@@ -335,18 +296,18 @@ def test_threads_may_share_it(run, monkeypatch):
     with WorkerFile(run, WORLD) as out:
         out.append("x", np.array([0]))
         writing, go_on = threading.Event(), threading.Event()
-        original = out._segment.write_chunk
+        original = RowWriter._write
 
-        def slow(column, rows):
+        def slow(writer, start, rows):
             writing.set()
             assert go_on.wait(30)
-            original(column, rows)
+            original(writer, start, rows)
 
-        monkeypatch.setattr(out._segment, "write_chunk", slow)
+        monkeypatch.setattr(RowWriter, "_write", slow)
         many = threading.Thread(target=out.append, args=("x", np.arange(1, 100_000)))
         many.start()
         assert writing.wait(30)
-        one = threading.Thread(target=out.append, args=("x", np.array([100_000])))
+        one = threading.Thread(target=out.append, args=("x", np.array([100_000, 100_001])))
         one.start()
         one.join(0.2)
         assert one.is_alive()
@@ -354,7 +315,7 @@ def test_threads_may_share_it(run, monkeypatch):
         many.join(30)
         one.join(30)
         out.commit(step=1)
-    assert _merged(run).tolist() == list(range(100_001))
+    assert _merged(run).tolist() == list(range(100_002))
 
 
 def test_no_descriptor_is_lost(run):
@@ -505,7 +466,7 @@ def test_an_interrupt_in_mid_append_is_not_half_a_row(run, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(out._segment, "write_chunk", interrupt)
+            patch.setattr(RowWriter, "_write", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 out.append("x", _rows(5, 5000))
         with pytest.raises(DurabilityError, match="KeyboardInterrupt"):
@@ -538,19 +499,19 @@ def test_an_interrupt_just_after_a_commit_leaves_one_segment(run, monkeypatch, n
     out = WorkerFile(run, WORLD)
     out.append("x", _rows(0, 2))
     out.append("y", [1, 2])
-    original = Column.start_segment
+    original = RowWriter.reset
     calls = []
 
-    def interrupted(column, first_row):
+    def interrupted(writer):
         calls.append(1)
         if len(calls) == number:
             raise KeyboardInterrupt
-        original(column, first_row)
+        original(writer)
 
-    monkeypatch.setattr(Column, "start_segment", interrupted)
+    monkeypatch.setattr(RowWriter, "reset", interrupted)
     with pytest.raises(KeyboardInterrupt):
         out.commit(step=1)
-    monkeypatch.setattr(Column, "start_segment", original)
+    monkeypatch.setattr(RowWriter, "reset", original)
     with pytest.raises(DurabilityError, match="rollback"):
         out.append("x", _rows(2, 3))
     with pytest.raises(DurabilityError, match="rollback"):

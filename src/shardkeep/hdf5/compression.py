@@ -1,0 +1,121 @@
+"""Filters of a dataset: which ones, with which parameters, and whether HDF5 has them here.
+
+HDF5 compresses itself, chunk by chunk. Compressing chunks with ``zlib`` and handing them over
+finished was measured and is no faster (`docs/design/hdf5-worker-files.md`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import MissingExtraError, PlanError
+
+__all__ = ["Compression", "FilterSpec", "compression_filters", "require_filters"]
+
+Compression = Literal["gzip", "lzf", "zstd", "blosc2"]
+FilterSpec = tuple[int, int, tuple[int, ...]]
+"""Code, flags and parameters, as ``H5Pset_filter`` takes them."""
+
+# (lowest, highest, default) level; lzf has none.
+_LEVELS = {"gzip": (0, 9, 4), "zstd": (1, 22, 3), "blosc2": (0, 9, 5)}
+_OF_PLUGIN = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2"}
+# A chunk that does not shrink is stored as it is, and its filter mask says so.
+_OPTIONAL = h5py.h5z.FLAG_OPTIONAL
+
+
+def compression_filters(
+    compression: Compression | None,
+    level: int | None,
+    shuffle: bool | None,
+    dtype: np.dtype[Any],
+) -> tuple[FilterSpec, ...]:
+    """Return the filters of a dataset of fixed-size values.
+
+    Parameters
+    ----------
+    compression : {"gzip", "lzf", "zstd", "blosc2"} or None
+    level : int or None
+        None is the usual one: 4 of gzip, 3 of zstd, 5 of blosc2 (whose codec is zstd).
+    shuffle : bool or None
+        Whether the first bytes of all values come first, then all second bytes, and so on, which
+        helps with numbers; None is: for numbers of more than one byte.
+    dtype : dtype
+
+    Raises
+    ------
+    PlanError
+        There is no such compression or level, or a level or shuffle without compression.
+    MissingExtraError
+        zstd and blosc2 need the package hdf5plugin, also to be read.
+    """
+    if compression is None:
+        if level is not None or shuffle:
+            raise PlanError("a level or shuffle without compression does nothing: give compression= too")
+        return ()
+    level = _check_level(compression, level)
+    if shuffle is None:
+        shuffle = dtype.kind in "iufc" and dtype.itemsize > 1
+    if compression == "blosc2":
+        plugin = _plugin(compression)
+        chosen = plugin.Blosc2(cname="zstd", clevel=level, filters=plugin.Blosc2.SHUFFLE if shuffle else 0)
+        return ((chosen.filter_id, _OPTIONAL, tuple(chosen.filter_options)),)
+    filters: list[FilterSpec] = []
+    if shuffle:
+        filters.append((h5py.h5z.FILTER_SHUFFLE, _OPTIONAL, ()))
+    if compression == "zstd":
+        chosen = _plugin(compression).Zstd(clevel=level)
+        filters.append((chosen.filter_id, _OPTIONAL, tuple(chosen.filter_options)))
+    elif compression == "gzip":
+        filters.append((h5py.h5z.FILTER_DEFLATE, _OPTIONAL, (level,)))
+    else:
+        filters.append((h5py.h5z.FILTER_LZF, _OPTIONAL, ()))
+    return tuple(filters)
+
+
+def require_filters(dataset: h5py.Dataset) -> None:
+    """Make the filters of a dataset available, before its rows are read or written.
+
+    Raises
+    ------
+    MissingExtraError
+        HDF5 has one of them only with the package hdf5plugin, or not at all.
+    """
+    properties = dataset.id.get_create_plist()
+    for position in range(properties.get_nfilters()):
+        code, _, _, name = properties.get_filter(position)
+        if h5py.h5z.filter_avail(code):
+            continue
+        label = _OF_PLUGIN.get(code) or (name.decode(errors="replace") or f"number {code}")
+        _plugin(label)
+        if not h5py.h5z.filter_avail(code):
+            message = f"dataset {dataset.name!r} is compressed by the HDF5 filter {label!r} (number {code})"
+            raise MissingExtraError(f"{message}, which is not here: pip install the package that brings it")
+
+
+def _check_level(compression: str, level: int | None) -> int:
+    if compression == "lzf":
+        if level is not None:
+            raise PlanError(f"lzf has no levels, compression_level={level!r} does nothing: leave it out")
+        return 0
+    if compression not in _LEVELS:
+        names = ", ".join(map(repr, ("lzf", *_LEVELS)))
+        raise PlanError(f"compression={compression!r} means nothing here: use None, {names}")
+    lowest, highest, usual = _LEVELS[compression]
+    if level is None:
+        return usual
+    if isinstance(level, bool) or not isinstance(level, int) or not lowest <= level <= highest:
+        message = f"compression_level={level!r} is no level of {compression}"
+        raise PlanError(f"{message}: use a whole number from {lowest} to {highest}")
+    return level
+
+
+def _plugin(filter_name: str) -> Any:
+    try:
+        import hdf5plugin  # registers its filters with HDF5
+    except ImportError:
+        message = f"the HDF5 filter {filter_name!r} needs hdf5plugin"
+        raise MissingExtraError(f"{message}: pip install 'shardkeep[compression]'") from None
+    return hdf5plugin

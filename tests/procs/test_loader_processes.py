@@ -42,11 +42,25 @@ def deliver(loader: Loader, out: Any) -> None:
     out.put((rows_of(loader), loader.receipt()))
 
 
+WAYS: dict[str, dict[str, Any]] = {
+    "global": {"shuffle": "global"},
+    "blocks": {"shuffle": "blocks"},
+    "files": {"shuffle": "blocks", "shard_by": "files", "cycle_length": 2},
+}
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_loader_made_before_and_used_after(method: str, paths: list[str]) -> None:
+@pytest.mark.parametrize("way", ["global", "files", "mixed"])
+def test_a_loader_made_before_and_used_after(method: str, way: str, paths: list[str]) -> None:
     context: Any = multiprocessing.get_context(method)
     out = context.Queue()
-    loaders = [Loader(paths, X, 16, World(rank, 4), "global") for rank in range(4)]
+    if way == "mixed":
+        loaders: list[Loader] = [
+            Loader.mix([(Loader(some, X, 16, World(rank, 4)), 1) for some in (paths[:3], paths[3:])])
+            for rank in range(4)
+        ]
+    else:
+        loaders = [Loader(paths, X, 16, World(rank, 4), **WAYS[way]) for rank in range(4)]
     workers = [context.Process(target=deliver, args=(loader, out)) for loader in loaders]
     for worker in workers:
         worker.start()
@@ -147,8 +161,8 @@ KILLED = """
     from shardkeep.tfrecord import FixedLen
     from shardkeep.world import World
 
-    paths, rank, size, kill_at, resume, folder = json.loads(sys.argv[1])
-    loader = Loader(paths, {"x": FixedLen()}, 16, World(rank, size), "global")
+    paths, rank, size, kill_at, resume, folder, way = json.loads(sys.argv[1])
+    loader = Loader(paths, {"x": FixedLen()}, 16, World(rank, size), **way)
     if resume:
         loader.load_state_dict(json.load(open(folder + "/state")))
     rows = []
@@ -168,11 +182,16 @@ KILLED = """
 
 
 @pytest.mark.parametrize("later", [2, 5])
-def test_killed_ranks_resumed_by_fewer_and_by_more(later: int, paths: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["global", "files"])
+def test_killed_ranks_resumed_by_fewer_and_by_more(
+    later: int, way: str, paths: list[str], tmp_path: Path
+) -> None:
     script = textwrap.dedent(KILLED)
 
     def run(size: int, *, kill_at: int, resume: bool) -> None:
-        arguments = [json.dumps([paths, rank, size, kill_at, resume, str(tmp_path)]) for rank in range(size)]
+        arguments = [
+            json.dumps([paths, rank, size, kill_at, resume, str(tmp_path), WAYS[way]]) for rank in range(size)
+        ]
         workers = [subprocess.Popen([sys.executable, "-c", script, one]) for one in arguments]
         want = -signal.SIGKILL if kill_at else 0
         assert [worker.wait(60) for worker in workers] == [want] * size
@@ -190,9 +209,10 @@ def test_killed_ranks_resumed_by_fewer_and_by_more(later: int, paths: list[str],
     assert plan.audit(receipts, epochs=[0]).ok
 
 
-def test_many_shards_under_a_small_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", [{"shuffle": "global"}, {"shard_by": "files", "cycle_length": 400}])
+def test_many_shards_under_a_small_limit(way: dict[str, Any], tmp_path: Path) -> None:
     script = """
-        import os, sys
+        import json, os, sys
         from shardkeep import files
         from shardkeep.loader import Loader
         from shardkeep.tfrecord import FixedLen, ShardWriter
@@ -200,7 +220,8 @@ def test_many_shards_under_a_small_limit(tmp_path: Path) -> None:
 
         budget = files.budget()
         assert budget.limit + budget.reserve == 64, budget
-        loader = Loader(sys.argv[1] + "/*.tfrecord", {"x": FixedLen()}, 50, World(), "global", threads=4)
+        way = json.loads(sys.argv[2])
+        loader = Loader(sys.argv[1] + "/*.tfrecord", {"x": FixedLen()}, 50, World(), threads=4, **way)
         rows, most = [], 0
         for batch in loader:
             rows += batch["x"][batch["valid"]].tolist()
@@ -217,7 +238,7 @@ def test_many_shards_under_a_small_limit(tmp_path: Path) -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
-    assert run_script(script, str(tmp_path), preexec_fn=limited).returncode == 0
+    assert run_script(script, str(tmp_path), json.dumps(way), preexec_fn=limited).returncode == 0
 
 
 def test_ctrl_c_leaves_the_loader_usable(paths: list[str]) -> None:
@@ -227,7 +248,7 @@ def test_ctrl_c_leaves_the_loader_usable(paths: list[str]) -> None:
         from shardkeep.tfrecord import FixedLen
         from shardkeep.world import World
 
-        threads = len(os.listdir("/proc/self/task"))
+        threads, files = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
         loader = Loader(sys.argv[1:], {"x": FixedLen()}, 16, World(), "global", threads=2)
         rows = []
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -242,9 +263,82 @@ def test_ctrl_c_leaves_the_loader_usable(paths: list[str]) -> None:
         assert len(set(rows)) >= 3000 - 16, len(set(rows))
         del batches, loader
         assert len(os.listdir("/proc/self/task")) == threads
+        assert len(os.listdir("/proc/self/fd")) == files
     """
     done = run_script(script, *paths, capture_output=True)
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_ctrl_c_that_ends_the_loop_leaves_no_thread_and_no_file(way: str, paths: list[str]) -> None:
+    script = """
+        import json, os, signal, sys, threading, time
+        from shardkeep.loader import Loader
+        from shardkeep.tfrecord import FixedLen
+        from shardkeep.world import World
+
+        def counted():
+            return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+        def train(loader):
+            for batch in loader:
+                if loader.position == 320:
+                    assert counted() > before
+                    os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.001)
+
+        before = counted()
+        loader = Loader(sys.argv[2:], {"x": FixedLen()}, 16, World(), threads=3, **json.loads(sys.argv[1]))
+        try:
+            train(loader)
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise SystemExit("not interrupted")
+        # The loader itself is still there, and keeps nothing.
+        assert counted() == before, (counted(), before)
+        assert loader.position in (320, 336)
+    """
+    done = run_script(script, json.dumps(WAYS[way]), *paths, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_slow_and_a_fast_consumer_get_the_same(way: str, paths: list[str]) -> None:
+    seen = []
+    for delay_s, prefetch in ((0.0, 1), (0.004, 16), (0.0, 16)):
+        loader = Loader(paths, X, 64, World(1, 2), threads=4, prefetch=prefetch, **WAYS[way])
+        rows = []
+        for batch in loader:
+            time.sleep(delay_s)
+            rows.append(batch["x"].tolist())
+        seen.append(rows)
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == len(Loader(paths, X, 64, World(1, 2), **WAYS[way]))
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_to_resume_reads_nothing_again(way: str, tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "{shard}.tfrecord", shards=4) as w:
+        for i in range(400):
+            w.write(i.to_bytes(2, "big") * 10_000, shard=i % 4)
+    loader = Loader(w.paths, None, 10, World(), **WAYS[way])
+    batches = iter(loader)
+    for _ in range(38):
+        next(batches)
+    state = loader.state_dict()
+    later = Loader(w.paths, None, 5, World(), **WAYS[way])
+    before = bytes_read()
+    later.load_state_dict(state)
+    records = [batch["record"][i] for batch in later for i in range(5)]
+    assert len(set(records)) == 20
+    # 20 records of 20 kB, where 400 would be 8 MB.
+    assert bytes_read() - before < 2_000_000
+
+
+def bytes_read() -> int:
+    fields = Path("/proc/self/io").read_text(encoding="ascii").split()
+    return int(fields[fields.index("rchar:") + 1])
 
 
 def test_hostile_lengths_under_an_address_space_limit(tmp_path: Path) -> None:

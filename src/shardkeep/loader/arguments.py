@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.by_files import MAX_CYCLE_LENGTH
 from shardkeep.plan.checks import checked_int
+from shardkeep.plan.division import MAX_CYCLE_LENGTH
 from shardkeep.world import World
 
 __all__ = ["checked_cycle_length", "default_threads"]

@@ -22,8 +22,9 @@ from shardkeep.loader.place import Place
 from shardkeep.loader.state import make_state, read_state
 from shardkeep.loader.steps import Step, file_steps_of, steps_of
 from shardkeep.plan import Damage, EpochPlan, Segment, epoch_order
-from shardkeep.plan.by_files import FilePlan, Leg, joined
+from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
+from shardkeep.plan.division import FileSet, Leg, joined
 from shardkeep.plan.mixture import MixedOrder, Mixture, Stop
 from shardkeep.plan.order import EpochOrder
 from shardkeep.plan.receipt import Receipt
@@ -189,6 +190,7 @@ class Loader:
         self._paths = expand(paths)
         self._shards: Shards | None = open_shards(self._paths, on_corrupt=self.on_corrupt)
         self._fingerprint = self._shards.identity.fingerprint
+        self._files: FileSet | None = None
         self.turn = 0
         # Orders, seeds and remainders that do not exist are refused here, not at the first batch.
         self.order(0)
@@ -351,15 +353,15 @@ class Loader:
         """Return the steps of an epoch from where a stretch of it begins."""
         if self.cycle_length is None:
             return EpochPlan(self.positions, stretch.start, self.world.size, self.batch_size, self.remainder)
+        if self._files is None:
+            shuffled = self.shuffle is not False
+            self._files = FileSet(self.shards.table, self.shards.sizes_bytes, shuffled, self.seed)
         return FilePlan(
-            self.shards.table,
-            self.shards.sizes_bytes,
+            self._files,
             self.world.size,
             self.batch_size,
             self.cycle_length,
             self.remainder,
-            shuffled=self.shuffle is not False,
-            seed=self.seed,
             epoch=stretch.epoch,
             history=stretch.history,
         )
@@ -396,7 +398,7 @@ class Loader:
         self._place = self.place().after_epochs(last_epoch)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shards": None}
+        return {**self.__dict__, "_shards": None, "_files": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from shardkeep.plan.by_files import Leg
 from shardkeep.plan.damage import Damage
+from shardkeep.plan.division import Leg
 from shardkeep.plan.receipt import Segment
 
 __all__ = ["Place"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.by_files import Leg
+from shardkeep.plan.division import Leg
 from shardkeep.plan.order import ORDER_VERSION
 from shardkeep.plan.receipt import legs_from_lists, legs_to_lists
 

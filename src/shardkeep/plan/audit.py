@@ -101,9 +101,11 @@ def audit(
             "epochs at a time, or look for an edited world_size"
         )
     by_epoch: dict[int, list[Run]] = defaultdict(list)
+    sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
+    files = sample.files()
     for key in sorted(groups):
         ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
-        plan_of = partial(Receipt.plan, *groups[key][0])
+        plan_of = partial(Receipt.plan, *groups[key][0], files=files)
         by_epoch[key.epoch] += runs_of(key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]])
     latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
     if wanted is None:
@@ -114,7 +116,6 @@ def audit(
         problems += gaps
     else:
         proved = sorted(wanted)
-    sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
     damage: dict[int, list[Damage]] = defaultdict(list)
     for receipt in kept:
         for one in receipt.damage:

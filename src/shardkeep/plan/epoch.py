@@ -141,6 +141,25 @@ class EpochPlan:
         rest = stop - start
         return start + rank * rest // self.world_size, start + (rank + 1) * rest // self.world_size
 
+    def step_spans(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return `rank_span` of one step for all ranks at once.
+
+        Returns
+        -------
+        starts, stops : ndarray of int64, shape (world_size,)
+
+        Raises
+        ------
+        PlanError
+            Unless ``0 <= step < self.steps``.
+        """
+        start, stop = self.span(step)
+        share, more = divmod(stop - start, self.world_size)
+        rank = np.arange(self.world_size + 1, dtype=np.int64)
+        # In two parts: rank times the rest may be too large for int64.
+        edges = start + rank * share + rank * more // self.world_size
+        return edges[:-1], edges[1:]
+
     def rank_spans(
         self, first_step: int, last_step: int, rank: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -104,16 +104,16 @@ class Lanes:
 
     def read_after(self, places: int) -> I64:
         """Return how many records of each file are among the first `places` of the row."""
-        low = base = 0
-        for high in np.unique(self.ends).tolist():
-            busy = np.flatnonzero(self.ends >= high)
-            after = base + (high - low) * busy.size
-            if after > places:
-                turn = (places - base) // busy.size
-                reached = np.minimum(self.ends, low + turn)
-                reached[busy[: places - base - turn * busy.size]] += 1
-                break
-            low, base = high, after
-        else:
-            reached = self.ends
-        return np.clip(reached[self.lane] - self.begin, 0, self.counts)
+        sorted_ends = np.sort(self.ends)
+        # Rounds and places at which each lane ends: the lanes are fewer after each.
+        rounds = np.concatenate([[0], sorted_ends])
+        before = np.concatenate([[0], np.cumsum(np.diff(rounds) * np.arange(self.ends.size, 0, -1))])
+        passed = int(np.searchsorted(before, places, side="right")) - 1
+        if passed == self.ends.size:
+            return self.counts.copy()
+        busy = self.ends > rounds[passed]
+        turn, more = divmod(places - int(before[passed]), self.ends.size - passed)
+        reached = np.minimum(self.ends, rounds[passed] + turn)
+        reached[np.flatnonzero(busy)[:more]] += 1
+        read: I64 = np.clip(reached[self.lane] - self.begin, 0, self.counts)
+        return read

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.by_files import MAX_CYCLE_LENGTH, FilePlan, Leg, joined
+from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.checks import (
     MAX_BATCH_SIZE,
     MAX_EPOCH,
@@ -22,6 +22,7 @@ from shardkeep.plan.checks import (
     checked_int,
 )
 from shardkeep.plan.damage import Damage, damage_from_lists, damage_to_lists
+from shardkeep.plan.division import MAX_CYCLE_LENGTH, FileSet, Leg, joined
 from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.fields import Fields, kind_of
 from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
@@ -139,19 +140,23 @@ class Receipt:
             window_blocks=self.window_blocks,
         )
 
-    def plan(self, segment: Segment, remainder: Remainder) -> EpochPlan | FilePlan:
-        """Return the steps of the run that a segment is a part of."""
+    def files(self) -> FileSet | None:
+        """Return the files and their order where ranks read whole ones."""
         if self.cycle_length is None:
+            return None
+        table = ShardTable(self.dataset.counts)
+        return FileSet(table, self.dataset.sizes, shuffled=self.shuffle is not False, seed=self.seed)
+
+    def plan(self, segment: Segment, remainder: Remainder, files: FileSet | None) -> EpochPlan | FilePlan:
+        """Return the steps of the run that a segment is a part of; `files` is what `files()` gave."""
+        if files is None or self.cycle_length is None:
             return EpochPlan(self.positions, segment.start, self.world_size, self.batch_size, remainder)
         return FilePlan(
-            ShardTable(self.dataset.counts),
-            self.dataset.sizes,
+            files,
             self.world_size,
             self.batch_size,
             self.cycle_length,
             remainder,
-            shuffled=self.shuffle is not False,
-            seed=self.seed,
             epoch=segment.epoch,
             history=segment.history,
         )

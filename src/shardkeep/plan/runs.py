@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardkeep.plan.by_files import FilePlan, Leg
+from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.coverage import Combs
+from shardkeep.plan.division import Leg
 from shardkeep.plan.epoch import EpochPlan, Remainder
 
 __all__ = ["Run", "RunKey", "named_ranks", "runs_of"]
@@ -80,7 +81,7 @@ class Run:
         """
         plan = self.plan
         if isinstance(plan, FilePlan):
-            offsets = plan.table.offsets[:-1]
+            offsets = plan.files.table.offsets[:-1]
             return Combs.ranges(offsets + plan.read_after(0), offsets + plan.read_after(self.steps))
         columns: list[tuple[NDArray[np.int64], int, int, NDArray[np.int64]]] = []
         levels = np.unique(np.minimum(self.steps, plan.full_steps)).tolist()
@@ -120,7 +121,7 @@ class Run:
         if not self.finished:
             return Combs.joined([])
         if isinstance(plan, FilePlan):
-            offsets = plan.table.offsets
+            offsets = plan.files.table.offsets
             return Combs.ranges(offsets[:-1] + plan.read_after(self.steps), offsets[1:])
         start, stop = plan.dropped
         return Combs.ranges(np.array([start]), np.array([stop]))

@@ -13,7 +13,7 @@ from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, iterator
 from shardkeep.loader.place import Place
 from shardkeep.plan import Segment
-from shardkeep.plan.by_files import Leg
+from shardkeep.plan.division import Leg
 from shardkeep.tfrecord import FixedLen
 from shardkeep.world import World
 

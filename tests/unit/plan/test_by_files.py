@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.by_files import FilePlan, Leg, balanced, joined
+from shardkeep.plan.balance import balanced
+from shardkeep.plan.by_files import FilePlan
+from shardkeep.plan.division import FileSet, Leg, joined
 from shardkeep.plan.lanes import Lanes
 from shardkeep.plan.shards import ShardTable
 
@@ -67,6 +69,26 @@ def _pair(sizes: list[int], world: int) -> int:
     return largest[-1] + largest[-2] if len(largest) == world + 1 > 1 else 0
 
 
+def slowly_balanced(sizes: list[int], world: int) -> list[int]:
+    loads, rank_of = [0] * world, [-1] * len(sizes)
+    for file in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        if sizes[file]:
+            rank_of[file] = loads.index(min(loads))
+            loads[rank_of[file]] += sizes[file]
+    return rank_of
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 6))
+def test_each_file_goes_to_the_first_rank_that_has_least(sizes: list[int], world: int) -> None:
+    assert balanced(sizes, world).tolist() == slowly_balanced(sizes, world)
+
+
+@pytest.mark.parametrize("skew", [1, 3, 9])
+def test_many_files_of_very_different_sizes(skew: int) -> None:
+    sizes = (np.random.default_rng(skew).random(3000) ** skew * 10**9).astype(int).tolist()
+    assert balanced(sizes, 100).tolist() == slowly_balanced(sizes, 100)
+
+
 def test_it_is_not_by_number_modulo_ranks() -> None:
     assert balanced([90, 10, 80, 10, 70, 10], 2).tolist() == [0, 0, 1, 0, 1, 0]
 
@@ -81,21 +103,21 @@ def test_any_history_any_world_every_record_once_and_each_file_in_order(
     shuffled: bool,
 ) -> None:
     table = ShardTable(counts)
-    sizes = [c * 10 + 3 for c in counts]
+    files = FileSet(table, [c * 10 + 3 for c in counts], shuffled=shuffled, seed=5)
     history: tuple[Leg, ...] = ()
     delivered: list[int] = []
     last_of_file = [-1] * len(counts)
     for w, b, c, wanted in [*legs, (world, batch, cycle, 10**6)]:
-        plan = FilePlan(table, sizes, w, b, c, "mask", shuffled=shuffled, seed=5, epoch=2, history=history)
+        plan = FilePlan(files, w, b, c, "mask", epoch=2, history=history)
         assert plan.start == len(delivered)
         steps = min(wanted, plan.steps)
-        reader = plan.reader_of
+        reader: dict[int, int] = {}
         for step in range(steps):
             for rank in range(w):
                 records = plan.records_between(step, step + 1, rank)
                 assert len(records) == plan.rows(step, rank) <= b
                 for shard, index in zip(*(one.tolist() for one in table.locate(records)), strict=True):
-                    assert reader[shard] == rank
+                    assert reader.setdefault(shard, rank) == rank
                     assert index == last_of_file[shard] + 1
                     last_of_file[shard] = index
                 delivered += records.tolist()
@@ -107,7 +129,7 @@ def test_any_history_any_world_every_record_once_and_each_file_in_order(
 
 @given(counts, st.integers(1, 5), st.integers(1, 4))
 def test_drop_keeps_the_steps_that_every_rank_can_fill(counts: list[int], world: int, batch: int) -> None:
-    plan = FilePlan(ShardTable(counts), counts, world, batch, 2, "drop")
+    plan = FilePlan(FileSet(ShardTable(counts), counts), world, batch, 2, "drop")
     for step in range(plan.steps):
         assert all(plan.rows(step, rank) == batch for rank in range(world))
     assert any(plan.rows(plan.steps, rank) < batch for rank in range(world))
@@ -115,9 +137,9 @@ def test_drop_keeps_the_steps_that_every_rank_can_fill(counts: list[int], world:
 
 
 def test_the_same_division_goes_on_as_if_nothing_had_happened() -> None:
-    table, sizes = ShardTable([9, 4, 7, 7]), [90, 40, 70, 70]
-    whole = FilePlan(table, sizes, 2, 3, 2, "mask")
-    later = FilePlan(table, sizes, 2, 3, 2, "mask", history=(Leg(2, 3, 2, 1), Leg(2, 3, 2, 1)))
+    files = FileSet(ShardTable([9, 4, 7, 7]), [90, 40, 70, 70])
+    whole = FilePlan(files, 2, 3, 2, "mask")
+    later = FilePlan(files, 2, 3, 2, "mask", history=(Leg(2, 3, 2, 1), Leg(2, 3, 2, 1)))
     assert later.steps == whole.steps - 2
     for rank in range(2):
         assert (
@@ -127,10 +149,8 @@ def test_the_same_division_goes_on_as_if_nothing_had_happened() -> None:
 
 
 def test_files_are_in_another_order_in_each_epoch_and_with_the_same_ranks() -> None:
-    table = ShardTable([5] * 40)
-    plans = [
-        FilePlan(table, [50] * 40, 2, 5, 1, "mask", shuffled=True, seed=1, epoch=epoch) for epoch in range(2)
-    ]
+    files = FileSet(ShardTable([5] * 40), [50] * 40, shuffled=True, seed=1)
+    plans = [FilePlan(files, 2, 5, 1, "mask", epoch=epoch) for epoch in range(2)]
     first, second = (plan.records_between(0, plan.steps, 0).tolist() for plan in plans)
     assert first != second
     assert sorted(first) == sorted(second)
@@ -149,4 +169,4 @@ def test_files_are_in_another_order_in_each_epoch_and_with_the_same_ranks() -> N
 )
 def test_a_history_that_cannot_be_is_refused(history: tuple[Leg, ...]) -> None:
     with pytest.raises(PlanError):
-        FilePlan(ShardTable([9, 4, 7, 7]), [90, 40, 70, 70], 2, 3, 2, "mask", history=history)
+        FilePlan(FileSet(ShardTable([9, 4, 7, 7]), [90, 40, 70, 70]), 2, 3, 2, "mask", history=history)

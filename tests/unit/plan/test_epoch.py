@@ -29,6 +29,7 @@ def test_each_position_goes_to_one_rank_at_one_step(plan: EpochPlan) -> None:
         start, stop = plan.span(step)
         assert start == plan.start + len(seen)
         of_ranks = [plan.rank_span(step, rank) for rank in range(plan.world_size)]
+        assert list(zip(*(edges.tolist() for edges in plan.step_spans(step)), strict=True)) == of_ranks
         for a, b in of_ranks:
             assert 0 <= b - a <= plan.batch_size
             seen.extend(range(a, b))

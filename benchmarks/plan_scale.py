@@ -1,0 +1,213 @@
+"""The plan of a very large training, and a simulated run of it.
+
+``python -m benchmarks.plan_scale [--quick]``
+
+A million shards with 10^10 records over 16,384 ranks. Each plan is made in a process of its own, from the
+numbers of records to every rank's part of a step, and timed there; its peak of memory is that of the process.
+Then whole epochs are simulated: ranks are killed between checkpoints, and another number of them goes on
+from the last one. Every rank leaves a receipt at each checkpoint, and the audit has to prove the epochs; and
+where a fault was put in, to name it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
+from shardkeep.plan.by_files import FilePlan
+from shardkeep.plan.division import FileSet, Leg, joined
+from shardkeep.plan.report import AuditReport
+
+__all__ = ["FAULTS", "SMALL", "WHOLE", "Scale", "measured", "plan_by_files", "plan_by_records", "simulated"]
+
+Fault = Literal["no receipt", "a step behind", "an older checkpoint"]
+FAULTS: tuple[Fault, ...] = ("no receipt", "a step behind", "an older checkpoint")
+_CYCLE_LENGTH = 16
+_RECORD_BYTES = 700
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a training is."""
+
+    shards: int
+    records: int
+    ranks: int
+    batch_size: int = 64
+
+    def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Return uneven numbers of records that add up."""
+        rng = np.random.default_rng(0)
+        edges = np.sort(rng.integers(0, self.records + 1, self.shards - 1))
+        even = np.arange(1, self.shards) * (self.records // self.shards)
+        # Half way between even and random cuts: shards of 0 to a few times the mean.
+        return np.diff(np.concatenate([[0], np.sort((edges + even) // 2), [self.records]]))
+
+
+WHOLE = Scale(1_000_000, 10_000_000_000, 16_384)
+SMALL = Scale(2_000, 1_000_000, 64, 16)
+
+
+def plan_by_records(scale: Scale, counts: Any) -> int:
+    """Plan an epoch; return how many records the ranks have in some steps together."""
+    table = ShardTable(counts)
+    plan = EpochPlan(table.total, 0, scale.ranks, scale.batch_size, "mask")
+    order = epoch_order(table.total, shuffle="global", seed=1)
+    rows = 0
+    for step in (0, plan.steps // 2, plan.steps - 1):
+        starts, stops = plan.step_spans(step)
+        rows += int((stops - starts).sum())
+        table.locate(order.records_at(np.arange(starts[-1], stops[-1])))
+    return rows
+
+
+def plan_by_files(scale: Scale, counts: Any) -> int:
+    """Divide whole shards among the ranks; return how many records the last has in some steps."""
+    table = ShardTable(counts)
+    files = FileSet(table, counts * _RECORD_BYTES, shuffled=True)
+    plan = FilePlan(files, scale.ranks, scale.batch_size, _CYCLE_LENGTH, "mask")
+    return sum(plan.records_between(step, step + 1, scale.ranks - 1).size for step in (0, plan.steps // 2))
+
+
+def measured(work: Any, scale: Scale) -> tuple[float, float, int]:
+    """Return seconds and processor seconds of `work`, and the peak bytes of the process that did it."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("spawn").Process(target=_tell, args=(work, scale, sender))
+    child.start()
+    told: tuple[float, float, int] = receiver.recv()
+    child.join()
+    return told
+
+
+def _tell(work: Any, scale: Scale, sender: Any) -> None:
+    counts = scale.counts()
+    clock, processor = time.perf_counter(), time.process_time()
+    work(scale, counts)
+    seconds, busy = time.perf_counter() - clock, time.process_time() - processor
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    sender.send((seconds, busy, int(status.partition("VmHWM:")[2].split()[0]) * 1024))
+
+
+def simulated(
+    scale: Scale, *, by_files: bool = False, epochs: int = 2, seed: int = 0, fault: Fault | None = None
+) -> tuple[list[Receipt], int]:
+    """Return the receipts of a training that was killed and resized at random, and how often it was.
+
+    Parameters
+    ----------
+    scale : Scale
+    by_files : bool
+        Whether ranks read whole shards.
+    epochs, seed : int
+    fault : str, optional
+        What goes wrong once, in the middle: a receipt is lost, a rank's receipt is a step older than the
+        checkpoint, or a run goes on from an older checkpoint than its receipts say.
+    """
+    rng = np.random.default_rng(seed)
+    counts = scale.counts()
+    shards = tuple(f"{i:07d}" for i in range(scale.shards))
+    sizes = tuple((counts * _RECORD_BYTES).tolist()) if by_files else ()
+    dataset = Dataset("simulated", scale.records, shards, tuple(counts.tolist()), sizes)
+    blank = Receipt(
+        id="0" * 32,
+        rank=0,
+        world_size=1,
+        batch_size=scale.batch_size,
+        remainder="mask",
+        dataset=dataset,
+        shuffle="blocks" if by_files else "global",
+        seed=1,
+        cycle_length=_CYCLE_LENGTH if by_files else None,
+    )
+    receipts: list[Receipt] = []
+    place, runs, files = Segment(0, 0, 0), 0, blank.files()
+    while place.epoch < epochs:
+        world_size = int(rng.integers(max(scale.ranks // 2, 1), scale.ranks + 1))
+        here = replace(blank, world_size=world_size)
+        # From the last checkpoint to the one before it is killed, perhaps into the next epoch.
+        wanted = int(rng.integers(2, max(scale.records // (world_size * scale.batch_size) // 6, 3)))
+        segments, following = _run(here, place, wanted, epochs, files)
+        of_ranks = [replace(here, id=_id(rng), rank=rank, segments=segments) for rank in range(world_size)]
+        if runs == 2 and fault is not None:
+            one = int(rng.integers(world_size))
+            if fault == "no receipt":
+                del of_ranks[one]
+            elif fault == "a step behind":
+                *finished, last = segments
+                behind = (*finished, replace(last, steps=last.steps - 1))
+                of_ranks[one] = replace(of_ranks[one], segments=behind)
+            else:
+                _, following = _run(here, place, wanted - 1, epochs, files)
+        receipts += of_ranks
+        place, runs = following, runs + 1
+    return receipts, runs
+
+
+def _run(
+    here: Receipt, place: Segment, wanted: int, epochs: int, files: FileSet | None
+) -> tuple[tuple[Segment, ...], Segment]:
+    """Return what every rank delivers in `wanted` steps, and where the next run takes over."""
+    segments = []
+    while wanted and place.epoch < epochs:
+        plan = here.plan(place, "mask", files)
+        steps = min(wanted, plan.steps)
+        segments.append(replace(place, steps=steps))
+        wanted -= steps
+        history = place.history
+        if here.cycle_length is not None:
+            history = joined([*history, Leg(here.world_size, here.batch_size, here.cycle_length, steps)])
+        if steps == plan.steps:
+            place = Segment(place.epoch + 1, 0, 0)
+        else:
+            place = Segment(place.epoch, plan.position_after(steps), 0, history)
+    return tuple(segments), place
+
+
+def _id(rng: np.random.Generator) -> str:
+    return rng.bytes(16).hex()
+
+
+def _audited(scale: Scale, **options: Any) -> tuple[AuditReport, str]:
+    receipts, runs = simulated(scale, **options)
+    clock = time.perf_counter()
+    report = audit(receipts, epochs=range(2))
+    seconds = time.perf_counter() - clock
+    return report, f"{runs} runs, {len(receipts):,} receipts, audited in {seconds:.2f} s"
+
+
+def main() -> None:
+    """Print a line for each plan and for each simulated training; end with 3 if one is not as it must be."""
+    parser = argparse.ArgumentParser(prog="benchmarks.plan_scale", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a small training")
+    scale = SMALL if parser.parse_args().quick else WHOLE
+    print(f"{scale.records:,} records in {scale.shards:,} shards, {scale.ranks:,} ranks", flush=True)
+    for work in (plan_by_records, plan_by_files):
+        seconds, busy, peak = measured(work, scale)
+        print(
+            f"{work.__name__}: {seconds:.2f} s ({busy:.2f} s of processor), {peak / 2**20:.0f} MiB",
+            flush=True,
+        )
+    wrong = False
+    for by_files in (False, True):
+        for fault in (None, *FAULTS):
+            report, told = _audited(scale, by_files=by_files, fault=fault)
+            print(f"{'by files' if by_files else 'by records'}, {fault or 'no fault'}: {told}")
+            print("\n".join(f"    {line:.150}" for line in _lines(report)), flush=True)
+            wrong |= report.ok == (fault is not None)
+    sys.exit(3 if wrong else 0)
+
+
+def _lines(report: AuditReport) -> list[str]:
+    return [text for epoch in report.epochs for text in (str(epoch), *epoch.problems)] + [*report.problems]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""A training that is killed and resized at random, from beginning to end, at a small size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks import plan_scale
+from shardkeep.plan import audit
+
+SCALE = plan_scale.Scale(shards=300, records=60_000, ranks=24, batch_size=16)
+
+
+@pytest.mark.parametrize("by_files", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_its_audit_is_clean(by_files: bool, seed: int) -> None:
+    receipts, runs = plan_scale.simulated(SCALE, by_files=by_files, seed=seed)
+    assert runs > 5
+    report = audit(receipts, epochs=[0, 1])
+    assert report.ok, report
+    assert [epoch.delivered for epoch in report.epochs] == [60_000, 60_000]
+
+
+@pytest.mark.parametrize("by_files", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("no receipt", "left no receipt"),
+        ("a step behind", "made fewer than"),
+        ("an older checkpoint", "both delivered positions"),
+    ],
+)
+def test_its_audit_names_a_fault(by_files: bool, fault: Any, said: str) -> None:
+    receipts, _ = plan_scale.simulated(SCALE, by_files=by_files, fault=fault)
+    report = audit(receipts, epochs=[0, 1])
+    assert not report.ok
+    (failed,) = (epoch for epoch in report.epochs if not epoch.ok)
+    assert said in failed.problems[0]
+    assert failed.lost_names or failed.repeated_names
+
+
+@pytest.mark.parametrize("work", [plan_scale.plan_by_records, plan_scale.plan_by_files])
+def test_a_plan_is_measured_in_a_process_of_its_own(work: Any) -> None:
+    seconds, busy, peak = plan_scale.measured(work, SCALE)
+    assert 0 < seconds < 20
+    assert 0 <= busy < 20
+    assert 1 << 20 < peak < 1 << 30

@@ -293,9 +293,13 @@ class Pending:
         self._unlink(self.temporary)
 
     def close(self) -> None:
-        """Close the descriptors."""
-        self.file.release()
-        os.close(self._folder_fd)
+        """Close the descriptors, each once, whatever close(2) says."""
+        folder_fd, self._folder_fd = self._folder_fd, -1
+        try:
+            self.file.release()
+        finally:
+            if folder_fd >= 0:
+                os.close(folder_fd)
 
     def _open_folder(self) -> int:
         with durably("open the folder of", self.path):
@@ -390,7 +394,7 @@ class Pending:
         try:
             there = os.stat(name, dir_fd=self._folder_fd, follow_symlinks=False)
             return os.path.samestat(there, os.fstat(self.file.fileno()))
-        except OSError:
+        except (OSError, ValueError):  # ValueError: closed
             return False
 
     def _unlink(self, name: str) -> None:

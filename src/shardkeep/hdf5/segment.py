@@ -85,9 +85,14 @@ class Segment:
         self._pending.seal()
         self._pending.place()
         self._pending.sync_folder()
-        with durably("close", path):  # where a network's file system may tell of a full quota
-            self._pending.close()
-        self._pending = None
+        pending, self._pending = self._pending, None
+        try:
+            with durably("close", path):  # a network's file system may say only now that a quota is full
+                pending.close()
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            raise
 
     def abort(self) -> None:
         """Drop the file. In a forked child: close HDF5's view of it and touch nothing."""

@@ -167,13 +167,13 @@ class RowWriter:
         if self.dataset is None:
             self._create(group(), rows, chunked=chunked)
         assert self.dataset is not None
+        if self.dataset.shape[0] != rows:
+            # Before the last chunk is written: HDF5 would read it back to clear what lies behind a new end.
+            self.dataset.resize(rows, 0)
         if self.fill and self._direct and self.dataset.chunks is not None:
             self.buffer[self.fill :] = np.zeros((), self.dtype)
-            self.dataset.resize(self.written + self.chunk_rows, 0)
             self._write(self.written, self.buffer)
-        if self.dataset.shape[0] != rows:
-            self.dataset.resize(rows, 0)
-        if self.fill and not (self._direct and self.dataset.chunks is not None):
+        elif self.fill:
             self._write_slice(self.written, self.buffer[: self.fill])
         return rows
 

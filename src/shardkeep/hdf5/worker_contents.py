@@ -141,13 +141,18 @@ class Contents:
         filters = self.default.filters(name, array.dtype, forced=False)
         return self._add_writer(name, array.dtype, array.shape[1:], None, filters), array
 
-    def declare(self, name: str, dtype: Any, row_shape: tuple[int, ...], storage: Storage) -> None:
-        """Make a dataset without rows, or say how one that is there is to be stored."""
+    def declare(
+        self, name: str, dtype: Any, row_shape: tuple[int, ...], storage: Storage, *, forced: bool = False
+    ) -> None:
+        """Make a dataset without rows, or say how one that is there is to be stored.
+
+        `forced` refuses a compression that does nothing.
+        """
         dtype = as_dtype(name, dtype)
         check_row_size(name, dtype, row_shape)
         if vlen_base(dtype) is not None and row_shape:
             raise SchemaError(f"dataset {name!r}: rows of variable length have row_shape=(), not {row_shape}")
-        filters = storage.filters(name, dtype, forced=storage != self.default)
+        filters = storage.filters(name, dtype, forced=forced)
         old = self.writers.get(name)
         if old is None:
             self._check_new(name)

@@ -227,7 +227,7 @@ class WorkerFile(RankOwner):
         if any(length < 0 for length in shape):
             raise SchemaError(f"row_shape={row_shape!r} has a negative length: give what one row has")
         with self._doing("create"):
-            self._contents.declare(name, dtype, shape, storage)
+            self._contents.declare(name, dtype, shape, storage, forced=compression != "inherit")
 
     def put(self, name: str, value: Any) -> None:
         """Write a scalar or an array once, without a row axis, with the next commit.

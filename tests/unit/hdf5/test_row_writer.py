@@ -75,6 +75,22 @@ def test_parts_that_come_while_others_are_taken_stay():
         assert writer.rows == 1
 
 
+def test_a_part_that_comes_between_two_steps_of_taking_stays():
+    class Racing(list):
+        def __getitem__(self, key):
+            taken = super().__getitem__(key)
+            self.append(_rows(9, 10).tobytes())
+            return taken
+
+    with h5py.File(io.BytesIO(), "w") as file:
+        writer = RowWriter("x", F4, (3,), chunk_rows=4)
+        writer.parts = Racing(_rows(i, i + 1).tobytes() for i in range(4))
+        writer.settle(lambda: file)
+        assert (writer.written, len(writer.parts)) == (4, 1)
+        writer.settle(lambda: file)
+        assert writer.rows == 6
+
+
 def test_threads_that_add_parts_lose_none():
     with h5py.File(io.BytesIO(), "w") as file:
         writer = RowWriter("x", np.dtype("i8"), ())

@@ -113,6 +113,26 @@ def test_a_declaration_outlives_a_rollback(run):
         assert (file["x"].compression, file["x"].chunks, file["x"].shape) == ("gzip", (5, 2), (1, 2))
 
 
+def test_a_row_that_comes_while_it_is_created_otherwise_stays(run):
+    with _open(run) as out:
+        out.append("x", [1])
+        out.commit(step=1)
+        parts = out._writers["x"].parts
+        out.create("x", "i8", compression="gzip")
+        parts.append(np.array([2]).tobytes())  # another thread, that had looked before
+        out.commit(step=2)
+        assert out.committed_rows == {"x": 2}
+
+
+def test_the_compression_of_the_file_does_not_reach_text(run):
+    with _open(run, compression="gzip") as out:
+        out.create("t", str, chunk_rows=2)
+        out.append("t", ["a", "b", "c"])
+        out.commit(step=1)
+    with _segment(run) as file:
+        assert (file["t"].compression, file["t"].chunks) == (None, (2,))
+
+
 def test_rows_of_any_length(run):
     rows = [[1, 2, 3], [], range(5), np.array([7], "i2")]
     with _open(run) as out:
@@ -345,6 +365,8 @@ def test_attributes_of_a_value_are_written_with_it(run):
         out.set_attribute("unit", "m", on="v")
     with _segment(run, 0) as file:
         assert dict(file["v"].attrs) == {"_put": True, "unit": "m"}
+    with _segment(run, 1) as file:
+        assert list(file) == ["_commit"]
 
 
 @pytest.mark.parametrize("on", ["", "a//b", "_commit", "..", 3, None])

@@ -85,7 +85,8 @@ def test_a_segment_is_an_ordinary_file_with_its_commit(run):
 
 def test_no_old_rows_lie_behind_the_last_one(run):
     with WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(1, 2 * ONE_CHUNK))
+        out.append("x", _rows(1, 6))
+        out.append("x", _rows(6, 2 * ONE_CHUNK))
         out.append("t", ["a"] * 5000)
         out.commit(step=1)
     with h5py.File(run / "rank-00000" / "00000000-step-1.h5") as file:
@@ -165,13 +166,17 @@ def test_rows_that_do_not_fit_change_nothing(run):
         for wrong in (_rows(0, 1).astype("f8"), np.zeros((1, 127), "f4"), np.zeros((128,), "f4"), 1.0):
             with pytest.raises(SchemaError):
                 out.append("x", wrong)
+        out.append("one", np.zeros(0))
+        for wrong in (np.array(1.0), np.zeros((1, 1)), 1.0, ["a"]):
+            with pytest.raises(SchemaError):
+                out.append("one", wrong)
         with pytest.raises(SchemaError):
             out.append("x/y", [1])
         with pytest.raises(SchemaError):
             out.append("new", [object()])
         out.append("x", _rows(2, 3))
         out.commit(step=1)
-        assert out.committed_rows == {"x": 3}
+        assert out.committed_rows == {"x": 3, "one": 0}
     assert (_merged(run) == _rows(0, 3)).all()
 
 

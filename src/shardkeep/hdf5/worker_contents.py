@@ -249,7 +249,7 @@ class Contents:
 
     def uncommitted(self) -> dict[str, int]:
         """Return how many rows of each dataset are not committed."""
-        return {name: writer.rows for name, writer in self.writers.items() if writer.rows}
+        return {name: writer.rows for name, writer in list(self.writers.items()) if writer.rows}
 
     def drop(self) -> None:
         """Forget what is not committed, and let no row in."""

@@ -154,9 +154,17 @@ class FormatError(ShardkeepError, ValueError):
 
 
 class SchemaError(ShardkeepError, ValueError):
-    """A feature, dtype or shape does not fit; the message shows both sides."""
+    """A feature, dtype or shape does not fit; the message shows both sides.
+
+    Attributes
+    ----------
+    table : tuple of dict
+        Who has what, where many files do not agree: ``name`` of the dataset (or ``dataset@attribute``),
+        what the files ``has``, how many ``files``, their ``ranks``, the ``first`` of their paths.
+    """
 
     exit_code = 2
+    table: tuple[dict[str, Any], ...] = ()
 
 
 class PlanError(ShardkeepError, ValueError):

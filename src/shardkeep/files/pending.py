@@ -82,12 +82,15 @@ class TemporaryFile(io.RawIOBase):
         whose flush failed.
     failure : ShardkeepError or None
         The first failed write. A file that has one is never published.
+    size_bytes : int
+        Behind the last byte that was written.
     """
 
     def __init__(self, fd: int, name: str, final: str) -> None:
         self.name = name
         self.deferred = False
         self.failure: ShardkeepError | None = None
+        self.size_bytes = 0
         self._final = final
         self._fd = fd
         self._pid = os.getpid()
@@ -153,6 +156,7 @@ class TemporaryFile(io.RawIOBase):
                 except OSError as error:
                     self._fail(durability_error("write", self._final, error), error)
         self._position += size
+        self.size_bytes = max(self.size_bytes, self._position)
         return size
 
     def truncate(self, size: int | None = None) -> int:

@@ -32,6 +32,7 @@ __all__ = [
     "DatasetRecord",
     "PutRecord",
     "check_receipt",
+    "parse_record",
     "read_record",
     "write_record",
 ]
@@ -99,7 +100,16 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
     if COMMIT not in file:
         return None
     try:
-        values = json.loads(bytes(file[COMMIT][()]))
+        text = bytes(file[COMMIT][()])
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, RuntimeError) as error:
+        raise _damaged(path, error) from error
+    return parse_record(text, path)
+
+
+def parse_record(text: bytes, path: str) -> CommitRecord:
+    """Return the record that `text` is; errors as `read_record`."""
+    try:
+        values = json.loads(text)
         version = values.pop("format")
         if version != _FORMAT:
             message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
@@ -116,8 +126,7 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
     except FormatError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-        message = f"the commit record of {path!r} is damaged ({error}): restore the file from a copy"
-        raise CorruptDataError(message, path=path) from error
+        raise _damaged(path, error) from error
     return record
 
 
@@ -138,3 +147,8 @@ def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
     except (TypeError, ValueError) as error:
         raise PlanError(f"receipt= is not what loader.receipt() gives ({error}): pass that") from error
     return copy
+
+
+def _damaged(path: str, error: Exception) -> CorruptDataError:
+    message = f"the commit record of {path!r} is damaged ({error}): restore the file from a copy"
+    return CorruptDataError(message, path=path)

@@ -11,7 +11,7 @@ import numpy as np
 from shardkeep.hdf5.compression import FilterSpec
 from shardkeep.hdf5.rows import chunk_rows_of
 
-__all__ = ["Layout", "create_dataset", "read_layout", "same_dtype"]
+__all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype"]
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,23 @@ class Layout:
 
 def read_layout(dataset: h5py.Dataset) -> Layout:
     """Describe an open dataset."""
-    properties = dataset.id.get_create_plist()
+    return layout_of(dataset.id.get_create_plist(), dataset.dtype, dataset.id.get_type().encode())
+
+
+def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: bytes) -> Layout:
+    """Describe a dataset by the properties it was created with."""
     filters = tuple(
         (int(code), int(flags), tuple(int(value) for value in values))
         for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
     )
-    fixed_size = not dataset.dtype.hasobject
+    fixed_size = not dtype.hasobject
     fill = b""
     if fixed_size and properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
-        value = np.zeros((1,), dataset.dtype)
+        value = np.zeros((1,), dtype)
         properties.get_fill_value(value)
         fill = value.tobytes()
-    return Layout(dataset.id.get_type().encode(), dataset.chunks, filters, fill, fixed_size)
+    chunks = tuple(properties.get_chunk()) if properties.get_layout() == h5py.h5d.CHUNKED else None
+    return Layout(type_code, chunks, filters, fill, fixed_size)
 
 
 def create_dataset(

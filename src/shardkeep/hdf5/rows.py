@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TEXT: np.dtype[Any] = h5py.string_dtype("utf-8")
-RESERVED_NAMES = ("_commit", "_provenance", "_receipts")
+RESERVED_NAMES = ("_checks", "_commit", "_provenance", "_receipts")
 
 _CHUNK_BYTES = 512 * 1024
 _TEXT_CHUNK_ROWS = 4096
@@ -248,12 +248,14 @@ def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
             for name in values.dtype.names:
                 crc = content_crc(row[name], crc)
         return crc
+    # One piece: to continue a checksum costs as much as that of a megabyte.
+    pieces: list[bytes] = []
     for value in values.ravel():
         if isinstance(value, str):
             value = value.encode("utf-8", "surrogateescape")
         data = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
-        crc = crc32c(data, crc32c(len(data).to_bytes(8, "little"), crc))
-    return crc
+        pieces += (len(data).to_bytes(8, "little"), data)
+    return crc32c(b"".join(pieces), crc)
 
 
 def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:

@@ -24,7 +24,7 @@ from shardkeep.errors import (
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.rows import RESERVED_NAMES
 
-__all__ = ["Source", "open_source"]
+__all__ = ["Source", "open_id", "open_source"]
 
 
 class Source:
@@ -117,15 +117,20 @@ def open_source(path: str) -> Source:
     PermissionError
         This user may not read it.
     """
-    try:
-        file = h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access()))
-    except (OSError, RuntimeError) as error:
-        raise _why(path, error) from error
+    file = h5py.File(open_id(path))
     try:
         return Source(path, file)
     except BaseException:
         file.close()
         raise
+
+
+def open_id(path: str) -> h5py.h5f.FileID:
+    """Open an HDF5 file for reading, without the objects of h5py around it; errors as `open_source`."""
+    try:
+        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access())
+    except (OSError, RuntimeError) as error:
+        raise _why(path, error) from error
 
 
 @functools.lru_cache(maxsize=1)

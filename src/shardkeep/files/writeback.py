@@ -1,0 +1,126 @@
+"""Syncing a large file while it is still being written, and while it is being checked."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from types import TracebackType
+
+from shardkeep.files.pending import TemporaryFile, durability_error
+
+__all__ = ["Writeback"]
+
+_STEP_BYTES = 16 * 1024 * 1024
+_SYNC_FILE_RANGE_WRITE = 2
+
+
+class Writeback:
+    """A thread that has the kernel write a file out before `fsync` asks for it.
+
+    Parameters
+    ----------
+    file : TemporaryFile
+        What is being written.
+    path : str
+        Its final name, for messages.
+
+    Notes
+    -----
+    An error of the disk is told only once for each descriptor: what the sync in the thread is told
+    is kept, and raised by `wait`, since the sync at the end would not hear of it any more.
+    """
+
+    def __init__(self, file: TemporaryFile, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._asked_bytes = 0
+        self._wanted = threading.Condition()
+        self._todo: str | None = None
+        self._error: OSError | None = None
+        self._thread: threading.Thread | None = None
+
+    def wrote(self) -> None:
+        """Have what was written so far started on its way to the disk, if it is much."""
+        size = self._file.size_bytes
+        if size - self._asked_bytes >= _STEP_BYTES and _sync_file_range() is not None:
+            self._asked_bytes = size
+            self._ask("start")
+
+    def sync(self) -> None:
+        """Begin to sync everything; returns at once."""
+        if self._file.failure is None:
+            self._ask("sync")
+
+    def wait(self) -> None:
+        """Wait for the end of what was begun.
+
+        Raises
+        ------
+        DurabilityError
+            The sync failed.
+        """
+        self._stop()
+        if self._error is not None:
+            raise durability_error("sync", self._path, self._error) from self._error
+
+    def __enter__(self) -> Writeback:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def _ask(self, what: str) -> None:
+        with self._wanted:
+            self._todo = what
+            self._wanted.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="shardkeep-writeback", daemon=True)
+            self._thread.start()
+
+    def _stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._todo is None)
+                self._todo = "stop"
+                self._wanted.notify()
+            thread.join()
+            self._todo = None
+
+    def _run(self) -> None:
+        fd = self._file.fileno()
+        while True:
+            with self._wanted:
+                self._wanted.wait_for(lambda: self._todo is not None)
+                what = self._todo
+            if what == "stop":
+                return
+            if what == "sync":
+                try:
+                    os.fsync(fd)
+                except OSError as error:
+                    self._error = self._error or error
+            else:
+                start = _sync_file_range()
+                if start is not None:
+                    start(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
+            with self._wanted:
+                if self._todo == what:
+                    self._todo = None
+                    self._wanted.notify()
+
+
+@functools.lru_cache(maxsize=1)
+def _sync_file_range() -> ctypes._NamedFuncPointer | None:
+    # Linux alone has it. Where it is missing, all waits for the one sync at the end.
+    function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
+    if function is not None:
+        function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    return function

@@ -1,0 +1,106 @@
+"""Where the chunks of a dataset lie in their file, and how their bytes are read from there.
+
+HDF5 tells the address and the size of every chunk (H5Dchunk_iter) and of contiguous rows
+(H5Dget_offset). ``preadv`` from there costs a quarter of what reading through HDF5 does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep._core import crc32c
+
+__all__ = ["ChunkTable", "read_chunk_table", "table_crc"]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class ChunkTable:
+    """The chunks that a dataset has, sorted by their place; contiguous rows count as one chunk.
+
+    Attributes
+    ----------
+    offsets : ndarray of int64, shape (chunks, dimensions)
+        The first element of each.
+    masks : ndarray of uint32, shape (chunks,)
+        Filters that were left out.
+    addresses, sizes : ndarray of int64, shape (chunks,)
+        In bytes, in the file.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    masks: npt.NDArray[np.uint32]
+    addresses: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def between(self, start: int, stop: int) -> ChunkTable:
+        """Return the chunks that begin in rows ``[start, stop)``, counted from `start`."""
+        first, last = np.searchsorted(self.offsets[:, 0], [start, stop])
+        offsets = self.offsets[first:last].copy()
+        offsets[:, 0] -= start
+        where = slice(first, last)
+        return ChunkTable(offsets, self.masks[where], self.addresses[where], self.sizes[where])
+
+    def runs(self, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """Give ranges of chunks that lie one behind the other, of about `most_bytes` together."""
+        ends = self.addresses + self.sizes
+        start = 0
+        for i in range(1, len(self) + 1):
+            if (
+                i == len(self)
+                or not 0 <= self.addresses[i] - ends[i - 1] <= _GAP_BYTES
+                or ends[i] - self.addresses[start] > most_bytes
+            ):
+                yield start, i
+                start = i
+
+    def rows_in_order(self, rows: int, chunk_rows: int) -> bool:
+        """Whether each chunk is rows of full width and all of them are there."""
+        expected = np.arange(0, rows, chunk_rows)
+        return len(self) == len(expected) and bool((self.offsets[:, 0] == expected).all())
+
+
+# Between chunks lie pieces of the index: read along, they cost less than another call.
+_GAP_BYTES = 16 * 1024
+
+
+def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> ChunkTable | None:
+    """Return the table of an open dataset (its low-level id); None if HDF5 does not tell."""
+    layout = item.get_create_plist().get_layout()
+    dimensions = len(shape)
+    if layout == h5py.h5d.CONTIGUOUS:
+        address = item.get_offset()
+        size = item_bytes * int(np.prod(shape, dtype=object))
+        if address is None or size == 0:
+            return None
+        return ChunkTable(
+            np.zeros((1, dimensions), np.int64), np.zeros(1, np.uint32), np.array([address]), np.array([size])
+        )
+    if layout != h5py.h5d.CHUNKED:
+        return None
+    found: list[Any] = []
+    item.chunk_iter(found.append)
+    offsets = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, dimensions)
+    numbers = np.array([info[1:] for info in found], np.int64).reshape(-1, 3)
+    order = np.lexsort(offsets.T[::-1]) if len(found) > 1 else slice(None)
+    offsets, numbers = offsets[order], numbers[order]
+    inside = (offsets < np.array(shape)).all(axis=1)
+    if not inside.all():
+        offsets, numbers = offsets[inside], numbers[inside]
+    return ChunkTable(offsets, numbers[:, 0].astype(np.uint32), numbers[:, 1], numbers[:, 2])
+
+
+def table_crc(table: ChunkTable, crcs: list[int]) -> int:
+    """Return one hash of chunks: their places, filter masks, sizes and the CRC32C of each."""
+    rows = np.column_stack([table.offsets, table.masks, table.sizes, np.array(crcs, np.int64)])
+    return crc32c(np.ascontiguousarray(rows, "<i8").reshape(-1).view(np.uint8))

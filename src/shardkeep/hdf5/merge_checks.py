@@ -1,0 +1,105 @@
+"""The table ``_checks`` of a merged file: hashes with which it can be checked later.
+
+One row of the table for each run of rows that has a hash:
+
+=============  =======  ================================================================
+dataset        text     name in the result
+file           text     of the source, for a virtual file, relative to the folder of the
+                        merged file; empty in a copy, whose own rows are meant
+first_row      int64    in the dataset of the result; -1 in a virtual file in the order of
+                        a key, where rows of one source are not together
+rows           int64    how many
+way            text     ``rows`` or ``chunks``: what the hash is of
+crc32c         uint32   of rows: `shardkeep.hdf5.rows.content_crc`; of compressed chunks as
+                        they are: `shardkeep.hdf5.chunk_table.table_crc`
+=============  =======  ================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError
+
+__all__ = ["CHECKS", "Check", "read_checks", "write_checks"]
+
+CHECKS = "_checks"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row of the table."""
+
+    dataset: str
+    first_row: int
+    rows: int
+    way: Literal["rows", "chunks"]
+    crc32c: int
+    file: str = ""
+
+
+def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
+    """Put the table into a merged file."""
+    names = [one.dataset.encode("utf-8", "surrogateescape") for one in checks]
+    files = [one.file.encode("utf-8", "surrogateescape") for one in checks]
+    table = np.zeros(
+        len(checks),
+        dtype=[
+            ("dataset", text_dtype(names)),
+            ("file", text_dtype(files)),
+            ("first_row", "<i8"),
+            ("rows", "<i8"),
+            ("way", h5py.string_dtype("utf-8", 6)),
+            ("crc32c", "<u4"),
+        ],
+    )
+    for row, (one, name, path) in enumerate(zip(checks, names, files, strict=True)):
+        table[row] = (name, path, one.first_row, one.rows, one.way, one.crc32c)
+    create_table(file, CHECKS, table)
+
+
+def read_checks(file: h5py.File, path: str) -> list[Check] | None:
+    """Return the table of an open file; None if it has none.
+
+    Raises
+    ------
+    CorruptDataError
+        It makes no sense.
+    """
+    if CHECKS not in file:
+        return None
+    try:
+        return [
+            Check(
+                bytes(row["dataset"]).decode("utf-8", "surrogateescape"),
+                int(row["first_row"]),
+                int(row["rows"]),
+                "chunks" if bytes(row["way"]) == b"chunks" else "rows",
+                int(row["crc32c"]),
+                bytes(row["file"]).decode("utf-8", "surrogateescape"),
+            )
+            for row in file[CHECKS][:]
+        ]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, RuntimeError) as error:
+        message = f"{CHECKS!r} of {path!r} is damaged ({error}): merge again, or restore the file from a copy"
+        raise CorruptDataError(message, path=path) from error
+
+
+def create_table(file: h5py.File, name: str, table: np.ndarray[Any, Any]) -> h5py.Dataset:
+    """Create a dataset of a table, compressed if it is not small."""
+    options: dict[str, Any] = {}
+    if len(table) > 100:
+        options = {"chunks": (min(len(table), 4096),), "maxshape": (None,)}
+        options |= {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+    return file.create_dataset(name, data=table, **options)
+
+
+def text_dtype(values: Sequence[bytes]) -> np.dtype[Any]:
+    """Return fixed UTF-8 text that holds all values."""
+    dtype: np.dtype[Any] = h5py.string_dtype("utf-8", max((len(value) for value in values), default=1) or 1)
+    return dtype

@@ -1,0 +1,166 @@
+"""Rows and chunks on their way from the sources into the result."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep._core import crc32c
+from shardkeep.errors import CorruptDataError
+from shardkeep.files.pending import TemporaryFile
+from shardkeep.files.writeback import Writeback
+from shardkeep.hdf5.chunk_table import ChunkTable, table_crc
+from shardkeep.hdf5.merge_checks import Check
+from shardkeep.hdf5.merge_keyed import KeyedRows, MemoryShare
+from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
+from shardkeep.hdf5.merge_sink import Sink
+from shardkeep.hdf5.merge_virtual import point_to_sources, virtual_checks
+from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.schema_values import write_values
+from shardkeep.hdf5.source import Source, open_source
+from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
+
+__all__ = ["fill"]
+
+
+class _OneSource:
+    """A source that is being read: by offsets, and through HDF5 where that is needed."""
+
+    def __init__(self, plan: MergePlan, number: int, before: RawFile | None) -> None:
+        self.path = plan.sources[number].path
+        self._stamp = plan.stamps[number]
+        self._before = before
+        self._open = contextlib.ExitStack()
+        self._source: Source | None = None
+        self.raw: RawFile | None = None
+
+    def __enter__(self) -> _OneSource:
+        self.raw = RawFile.open_source(self.path, self._stamp)
+        if self.raw is not None:
+            self._open.enter_context(self.raw)
+            self.raw.use(self._before)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._open.__exit__(*error)
+
+    def dataset(self, name: str, plan: DatasetPlan, part: Part) -> h5py.Dataset:
+        if self._source is None:
+            self._source = self._open.enter_context(open_source(self.path))
+        dataset = self._source.dataset(name)
+        if tuple(dataset.shape) != (part.rows, *plan.row_shape):
+            message = f"{self.path!r} changed while it was merged: wait for its writer and merge again"
+            raise CorruptDataError(message, path=self.path)
+        return dataset
+
+    def chunks(
+        self, plan: DatasetPlan, part: Part, table: ChunkTable
+    ) -> Iterator[tuple[int, np.ndarray[Any, Any] | bytes]]:
+        if self.raw is not None:
+            yield from self.raw.chunks(table)
+            return
+        dataset = self.dataset(plan.name, plan, part)
+        for i in range(len(table)):
+            yield i, dataset.id.read_direct_chunk(tuple(int(n) for n in table.offsets[i]))[1]
+
+    def rows(self, plan: DatasetPlan, part: Part, start: int) -> Iterator[np.ndarray[Any, Any]]:
+        if self.raw is not None and part.plain and part.chunks is not None:
+            chunk_rows = part.layout.chunks[0] if part.layout.chunks else part.rows
+            yield from self.raw.rows(part.chunks, chunk_rows, part.dtype, plan.row_shape, start, part.rows)
+            return
+        yield from blocks(self.dataset(plan.name, plan, part), start, part.rows)
+
+
+def fill(
+    file: h5py.File,
+    plan: MergePlan,
+    temporary: TemporaryFile,
+    writeback: Writeback,
+    progress: Callable[[int, int], None] | None,
+) -> list[Check]:
+    """Write every dataset of the plan; return the hashes of what was read from the sources."""
+    checks: list[Check] = []
+    sinks: list[Sink | KeyedRows] = []
+    by_source: dict[int, list[tuple[Sink | KeyedRows, Part]]] = {}
+    with contextlib.ExitStack() as stack:
+        share = MemoryShare()
+        for one in plan.datasets:
+            dataset: h5py.Dataset
+            if one.way in ("constant", "ranks"):
+                dataset = write_values(file, one)
+            elif one.way == "virtual":
+                dataset = point_to_sources(file, one, plan)
+                checks += virtual_checks(one, plan)
+            else:
+                sink = Sink(file, one)
+                dataset = sink.dataset
+                way: Sink | KeyedRows = sink
+                if one.keyed and plan.key is not None:
+                    way = stack.enter_context(KeyedRows(sink, plan.key, plan.output, share))
+                sinks.append(way)
+                for part in one.parts:
+                    by_source.setdefault(part.source, []).append((way, part))
+            one.attributes.write(dataset)
+        for name, attributes in plan.groups.items():
+            attributes.write(file.require_group(name) if name else file)
+        before: RawFile | None = None
+        for number in range(len(plan.sources)):
+            if number in by_source:
+                with _OneSource(plan, number, before) as source:
+                    for way, part in by_source[number]:
+                        with reading(source.path, way.plan.name):
+                            checks += _copy(source, way, part, plan)
+                        if temporary.failure is not None:
+                            raise temporary.failure
+                        writeback.wrote()
+                    before = source.raw or before
+            if progress is not None:
+                progress(number + 1, len(plan.sources))
+        for way in sinks:
+            checks += way.finish() or ()
+            if temporary.failure is not None:
+                raise temporary.failure
+    return checks
+
+
+def _copy(source: _OneSource, way: Sink | KeyedRows, part: Part, plan: MergePlan) -> Iterator[Check]:
+    one = way.plan
+    done = 0
+    if isinstance(way, Sink) and part.chunks is not None and way.aligned and way.takes_chunks_of(part.layout):
+        last = part.first_row + part.rows == one.rows
+        done = part.rows if last else part.rows // way.chunk_rows * way.chunk_rows
+        if done:
+            yield Check(one.name, part.first_row, done, "chunks", _copy_chunks(source, way, part, done))
+        if done == part.rows:
+            return
+    converted = part.dtype != one.dtype or part.layout.type_code != one.layout.type_code
+    crc = crc_there = 0
+    for rows in source.rows(one, part, done):
+        crc = content_crc(rows, crc)
+        if converted:
+            rows = rows.astype(one.dtype)
+            crc_there = content_crc(rows, crc_there)
+        way.add_rows(rows)
+    if part.crc32c is not None and done == 0 and f"{crc:08x}" != part.crc32c:
+        raise not_as_committed(source.path, one.name)
+    if isinstance(way, Sink):
+        first_row = part.first_row + done
+        yield Check(one.name, first_row, part.rows - done, "rows", crc_there if converted else crc)
+
+
+def _copy_chunks(source: _OneSource, sink: Sink, part: Part, rows: int) -> int:
+    assert part.chunks is not None
+    table = part.chunks.between(0, rows)
+    offsets = table.offsets.tolist()
+    masks = table.masks.tolist()
+    crcs = [0] * len(table)
+    for i, data in source.chunks(sink.plan, part, table):
+        sink.add_chunk(offsets[i], masks[i], data)
+        crcs[i] = crc32c(data)
+    sink.skip(rows)
+    return table_crc(table, crcs)

@@ -1,0 +1,82 @@
+"""Which files a merge is about, told from what the caller named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.paths import expand
+from shardkeep.hdf5.run_folder import list_ranks, list_segments
+
+__all__ = ["SourcePlan", "Sources", "find_sources"]
+
+Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """One file that is merged; the last three are None unless it is a sealed segment."""
+
+    path: str
+    rank: int | None = None
+    sequence: int | None = None
+    step: int | None = None
+
+    @property
+    def described(self) -> str:
+        """Rank and step, or the path of a file that is not a worker's."""
+        return repr(self.path) if self.rank is None else f"rank {self.rank} (step {self.step})"
+
+
+def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
+    """Return the folder that the files have in common, and the files.
+
+    Parameters
+    ----------
+    sources : path, pattern, or iterable of them
+        A run folder, HDF5 files, or patterns of their names.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such folder, nothing in it, or no match.
+    PlanError
+        A file is named twice.
+    """
+    if isinstance(sources, (str, os.PathLike)) and not os.path.isfile(sources):
+        root = os.fspath(sources)
+        paths = expand(root)
+        if paths == [root]:
+            return root, _segments_of(root)
+    elif isinstance(sources, (str, os.PathLike)):
+        paths = [os.fspath(sources)]
+    else:
+        given = list(sources)
+        if not given:
+            raise NotFoundError("the list of files to merge is empty: name at least one")
+        paths = expand(given)
+    counts: set[str] = set()
+    for path in paths:
+        real = os.path.realpath(path)
+        if real in counts:
+            raise PlanError(
+                f"{path!r} is in the list twice: its rows would be doubled; name it once", path=path
+            )
+        counts.add(real)
+    folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
+    return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
+
+
+def _segments_of(root: str) -> list[SourcePlan]:
+    ranks = list_ranks(root)
+    plans = [
+        SourcePlan(segment.path, rank, segment.sequence, segment.step)
+        for rank, folder in ranks.items()
+        for segment in list_segments(folder)
+    ]
+    if not plans:
+        what = "no commit of any rank" if ranks else "no worker files"
+        raise NotFoundError(f"{root!r} has {what}: there is nothing to merge", path=root)
+    return plans

@@ -1,0 +1,158 @@
+"""Bytes of chunks and rows, read straight from where HDF5 says that they lie."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
+from shardkeep.hdf5.source_look import Stamp, stamp_of
+
+__all__ = ["RawFile"]
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_HELD = (errno.EAGAIN, errno.EACCES)
+
+
+class RawFile:
+    """A file that is read by offsets, with one buffer that is used again.
+
+    What `chunks` and `rows` give is valid until the next piece: memory that is asked for anew each
+    time costs more than reading into it.
+    """
+
+    def __init__(self, fd: int, path: str, size_bytes: int) -> None:
+        self._fd = fd
+        self._path = path
+        self._size_bytes = size_bytes
+        self._stamp: Stamp | None = None
+        self._buffer = np.empty(0, np.uint8)
+
+    @classmethod
+    def open_source(cls, path: str, stamp: Stamp) -> RawFile | None:
+        """Open a file that was looked at before; None if its offsets do not count from its first byte.
+
+        Raises
+        ------
+        CorruptDataError
+            It changed since.
+        LockError
+            A process is writing it: HDF5 holds a lock then.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            message = f"there is no file {path!r} any more: it was moved or removed while it was merged"
+            raise NotFoundError(message, path=path) from None
+        try:
+            if os.pread(fd, len(SIGNATURE), 0) != SIGNATURE:  # a user block
+                os.close(fd)
+                return None
+            _lock(fd, path)
+            file = cls(fd, path, stamp.size_bytes)
+            file._stamp = stamp
+            file.check_unchanged()
+        except BaseException:
+            os.close(fd)
+            raise
+        return file
+
+    def use(self, other: RawFile | None) -> None:
+        """Take over the buffer of a file that is not read any more."""
+        if other is not None:
+            self._buffer = other._buffer
+
+    def check_unchanged(self) -> None:
+        """Raise `CorruptDataError` if the file is not the one that was looked at."""
+        if self._stamp is not None and stamp_of(os.fstat(self._fd)) != self._stamp:
+            message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
+            raise CorruptDataError(message, path=self._path)
+
+    def chunks(self, table: ChunkTable) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        """Give the number and the bytes of each chunk."""
+        for first, last in table.runs(_BLOCK_BYTES):
+            start = int(table.addresses[first])
+            piece = self._read(start, int(table.addresses[last - 1] + table.sizes[last - 1]) - start)
+            for i in range(first, last):
+                at = int(table.addresses[i]) - start
+                yield i, piece[at : at + int(table.sizes[i])]
+
+    def rows(
+        self,
+        table: ChunkTable,
+        chunk_rows: int,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...],
+        start: int,
+        stop: int,
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Give rows ``[start, stop)`` of chunks of full width that no filter has changed."""
+        row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
+        most = max(1, _BLOCK_BYTES // row_bytes)
+        while start < stop:
+            chunk, inside = divmod(start, chunk_rows)
+            address = int(table.addresses[chunk]) + inside * row_bytes
+            end = min(stop, start - inside + chunk_rows)
+            while (
+                end < stop
+                and end - start < most
+                and int(table.addresses[chunk + 1]) == (int(table.addresses[chunk]) + chunk_rows * row_bytes)
+            ):
+                chunk += 1
+                end = min(stop, end + chunk_rows)
+            end = min(end, start + most)
+            piece = self._read(address, (end - start) * row_bytes)
+            yield piece.view(dtype).reshape(end - start, *row_shape)
+            start = end
+
+    def __enter__(self) -> RawFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.check_unchanged()
+        finally:
+            if self._stamp is not None:
+                os.close(self._fd)
+
+    def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:
+        if address < 0 or size < 0 or address + size > self._size_bytes:
+            message = f"{self._path!r} names bytes behind its end: it is damaged, restore it from a copy"
+            raise CorruptDataError(message, path=self._path, offset_bytes=address)
+        if len(self._buffer) < size:
+            self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
+        piece = self._buffer[:size]
+        done = 0
+        while done < size:
+            count = os.preadv(self._fd, [piece[done:].data], address + done)
+            if count == 0:
+                message = f"{self._path!r} ends at byte {address + done}, in the middle of rows"
+                raise CorruptDataError(f"{message}: copy it again", path=self._path)
+            done += count
+        return piece
+
+
+def _lock(fd: int, path: str) -> None:
+    """Take the lock that HDF5 takes for reading, so that no writer begins meanwhile."""
+    if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0", "NO", "OFF"):
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            message = f"{path!r} is open in a process that writes it: wait until it has closed it"
+            raise LockError(message, path=path) from error
+        # This file system has no locks; whether the file changes is checked in any case.

@@ -1,0 +1,39 @@
+"""What has no rows: a scalar that is equal everywhere, or what each rank wrote once."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+
+from shardkeep.hdf5.attributes import PUT
+from shardkeep.hdf5.merge_plan import DatasetPlan
+
+__all__ = ["RANKS", "write_values"]
+
+RANKS = "_ranks"
+
+
+def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
+    """Write one value as it is; or one row for each rank, and which ranks these are."""
+    dataset: h5py.Dataset
+    if one.way == "constant":
+        value = one.values[0][1]
+        if isinstance(value, h5py.Empty):
+            dataset = file.create_dataset(one.name, data=value)
+        else:
+            dataset = file.create_dataset(one.name, np.shape(value), one.dtype)
+            _store(dataset, value)
+        if one.put:
+            dataset.attrs[PUT] = True
+        return dataset
+    values = [value for _, value in one.values]
+    dataset = file.create_dataset(one.name, (len(values), *np.shape(values[0])), one.dtype)
+    for row, value in enumerate(values):
+        dataset[row] = value
+    dataset.attrs[RANKS] = np.array([rank for rank, _ in one.values], "<i4")
+    return dataset
+
+
+def _store(dataset: h5py.Dataset, value: object) -> None:
+    if dataset.size:
+        dataset[...] = value

@@ -1,0 +1,319 @@
+"""What one source has, read once and in few calls of HDF5: types, layouts, attributes, addresses.
+
+A run may have ten thousand files, so what h5py does for comfort is left out here: it costs more
+than to open a file. Types and layouts that were seen before are not described again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.hdf5.attributes import PUT, Attributes, read_attributes
+from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table
+from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
+from shardkeep.hdf5.dataset_layout import Layout, layout_of
+from shardkeep.hdf5.receipts import RECEIPTS
+from shardkeep.hdf5.rows import RESERVED_NAMES, content_crc
+from shardkeep.hdf5.source import open_id
+from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
+
+__all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "stamp_of"]
+
+_NO_ATTRIBUTES = Attributes()
+_READ_AT_ONCE_BYTES = 4 * 1024 * 1024
+
+
+class Stamp(NamedTuple):
+    """What changes if a file does."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+
+
+class Found(NamedTuple):
+    """The attributes of one object, and the names of those that cannot be kept."""
+
+    kept: Attributes
+    unkept: frozenset[str]
+
+
+_NOTHING = Found(_NO_ATTRIBUTES, frozenset())
+
+
+@dataclass(frozen=True)
+class DatasetLook:
+    """One dataset of one source.
+
+    Attributes
+    ----------
+    shape : tuple of int or None
+        None for a dataset of the null dataspace.
+    value : object
+        Of a scalar and of what was written once (`put`); None for rows.
+    put : bool
+        Whether it was written once by a rank, so that it has no rows.
+    stored_bytes : int
+        What it takes in its file.
+    chunks : ChunkTable or None
+        Where its bytes lie, if they can be copied from there.
+    crc32c : str or None
+        Hash of the rows: as their commit has it, or as they were read.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None
+    layout: Layout
+    attributes: Found
+    value: Any = None
+    put: bool = False
+    stored_bytes: int = 0
+    chunks: ChunkTable | None = None
+    crc32c: str | None = None
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """Shape of one row; None for what has no rows."""
+        return self.shape[1:] if self.shape and not self.put else None
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return 0 if self.row_shape is None else (self.shape or (0,))[0]
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """One source: a sealed segment of a rank if it has a `record`, otherwise any HDF5 file.
+
+    `groups` holds the attributes of every group, by its name; that of the root is ``""``.
+    """
+
+    path: str
+    stamp: Stamp
+    record: CommitRecord | None
+    datasets: dict[str, DatasetLook]
+    groups: dict[str, Found]
+    has_receipts: bool = False
+
+
+@dataclass
+class Looker:
+    """Looks at sources one after the other.
+
+    Attributes
+    ----------
+    addresses : bool
+        Whether to find out where the bytes of datasets lie.
+    rows : bool
+        Whether to read all rows: their hash, compared with the commit's where there is one.
+    """
+
+    addresses: bool = False
+    rows: bool = False
+    _dtypes: dict[bytes, tuple[np.dtype[Any], bool]] = field(default_factory=dict)
+    _layouts: dict[Layout, Layout] = field(default_factory=dict)
+
+    def look(self, path: str) -> SourceLook:
+        """Open one source, and close it again.
+
+        Raises
+        ------
+        NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError
+            As `shardkeep.hdf5.source.open_source`; or rows are not those of their commit.
+        SchemaError
+            It has datasets that cannot be merged: virtual or external ones, references.
+        """
+        file = open_id(path)
+        try:
+            return self._look(file, path)
+        except (OSError, RuntimeError) as error:
+            if hasattr(error, "exit_code"):
+                raise
+            message = f"HDF5 cannot read {path!r} ({(str(error).splitlines() or [''])[0]})"
+            raise CorruptDataError(f"{message}: restore it from a copy", path=path) from error
+        finally:
+            file.close()
+
+    def is_plain(self, one: DatasetLook) -> bool:
+        """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""
+        if one.chunks is None or one.layout.filters or one.row_shape is None:
+            return False
+        dtype = one.dtype
+        if not self._dtypes[one.layout.type_code][1] or dtype.itemsize == 0:
+            return False
+        if dtype.names is not None and repack_fields(dtype, recurse=True).itemsize != dtype.itemsize:
+            return False
+        chunks = one.layout.chunks
+        if chunks is None:
+            return len(one.chunks) == 1
+        return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
+
+    def _look(self, file: h5py.h5f.FileID, path: str) -> SourceLook:
+        record = _read_record(file, path)
+        names = _names(file) if record is None else _names_of(file, record)
+        datasets: dict[str, DatasetLook] = {}
+        groups = {"": _attributes_of(file, h5py.File)}
+        for name in names:
+            text = name.decode("utf-8", "surrogateescape")
+            try:
+                item = h5py.h5o.open(file, name)
+            except (KeyError, OSError, RuntimeError) as error:
+                reason = (str(error).splitlines() or [""])[0]
+                message = f"dataset {text!r} of {path!r} cannot be opened ({reason})"
+                raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
+            if isinstance(item, h5py.h5g.GroupID):
+                groups[text] = _attributes_of(item, h5py.Group)
+            elif isinstance(item, h5py.h5d.DatasetID):
+                promised = None if record is None else record.datasets.get(text)
+                datasets[text] = self._dataset(item, text, path, promised)
+        for promise in record.datasets if record is not None else ():
+            if promise not in datasets:
+                message = f"dataset {promise!r} of {path!r} cannot be opened (it is a group)"
+                raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
+        has_receipts = record is None and file.links.exists(RECEIPTS.encode())
+        return SourceLook(path, stamp_of(os.stat(path)), record, datasets, groups, has_receipts)
+
+    def _dataset(self, item: Any, name: str, path: str, promised: DatasetRecord | None) -> DatasetLook:
+        kind = item.get_type()
+        code = kind.encode()
+        known = self._dtypes.get(code)
+        if known is None:
+            known = self._dtypes[code] = _dtype_of(kind, name, path)
+        dtype, same_in_memory = known
+        properties = item.get_create_plist()
+        layout = layout_of(properties, dtype, code)
+        layout = self._layouts.setdefault(layout, layout)
+        space = item.get_space()
+        shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
+        _refuse_what_cannot_be_merged(properties, dtype, name, path)
+        attributes, put = _split_put(_attributes_of(item, h5py.Dataset))
+        value = h5py.Dataset(item)[()] if not shape or put else None
+        rows = bool(shape) and not put
+        crc32c = None if promised is None else promised.crc32c
+        if promised is not None and not put and promised.rows != (shape[0] if shape else 0):
+            message = (
+                f"{path!r} has {shape[0] if shape else 0} rows of {name!r}, its commit says {promised.rows}"
+            )
+            raise CorruptDataError(f"{message}: restore it from a copy", path=path)
+        if rows and self.rows:
+            crc32c = _crc_of(item, dtype, shape or (), same_in_memory and not layout.filters, name, path)
+            if promised is not None and crc32c != promised.crc32c:
+                raise not_as_committed(path, name)
+        table = None
+        if rows and self.addresses and layout.fixed_size:
+            table = read_chunk_table(item, shape or (), dtype.itemsize)
+        return DatasetLook(
+            name, dtype, shape, layout, attributes, value, put, item.get_storage_size(), table, crc32c
+        )
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what changes if a file does."""
+    return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:
+    # Asked first: a failed opening costs as much as that of a file.
+    if not file.links.exists(COMMIT.encode()):
+        return None
+    item = h5py.h5d.open(file, COMMIT.encode())
+    kind = item.get_type()
+    if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
+        return parse_record(b"", path)
+    text = np.empty((), f"S{kind.get_size()}")
+    with reading(path, COMMIT):
+        item.read(h5py.h5s.ALL, h5py.h5s.ALL, text, kind)
+    return parse_record(text.tobytes().rstrip(b"\0"), path)
+
+
+def _names(file: h5py.h5f.FileID) -> list[bytes]:
+    """Return the names of all objects that are the user's, in the file's order."""
+    names: list[bytes] = []
+    reserved = {name.encode() for name in RESERVED_NAMES}
+
+    def visit(name: bytes) -> None:
+        if name not in reserved and name != b".":
+            names.append(name)
+
+    h5py.h5o.visit(file, visit)
+    return names
+
+
+def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> list[bytes]:
+    names = list(record.datasets)
+    if any("/" in name for name in names) or file.get_num_objs() != len(names) + 1:
+        return _names(file)  # groups, or what was written once
+    return [name.encode("utf-8", "surrogateescape") for name in names]
+
+
+def _attributes_of(item: Any, wrapper: Callable[[Any], Any]) -> Found:
+    if h5py.h5a.get_num_attrs(item) == 0:
+        return _NOTHING
+    kept, unkept = read_attributes(wrapper(item))
+    return Found(kept, frozenset(unkept))
+
+
+def _split_put(found: Found) -> tuple[Found, bool]:
+    if PUT not in found.kept.values:
+        return found, False
+    values = {name: value for name, value in found.kept.values.items() if name != PUT}
+    return Found(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
+
+
+def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
+    try:
+        dtype = kind.dtype
+    except (OSError, RuntimeError, TypeError, AttributeError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        message = f"dataset {name!r} of {path!r} has a type that cannot be read ({reason})"
+        raise SchemaError(f"{message}: leave it out", path=path) from error
+    same = not dtype.hasobject and bool(h5py.h5t.py_create(dtype, logical=True).equal(kind))
+    return dtype, same
+
+
+def _crc_of(
+    item: Any, dtype: np.dtype[Any], shape: tuple[int, ...], plain: bool, name: str, path: str
+) -> str:
+    crc = 0
+    with reading(path, name):
+        values = int(np.prod(shape, dtype=object))
+        if plain and 0 < values * dtype.itemsize <= _READ_AT_ONCE_BYTES:
+            rows = np.empty(shape, dtype)
+            item.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, item.get_type())
+            crc = content_crc(rows)
+        else:
+            for rows in blocks(h5py.Dataset(item), 0, shape[0]):
+                crc = content_crc(rows, crc)
+    return f"{crc:08x}"
+
+
+def _refuse_what_cannot_be_merged(properties: Any, dtype: np.dtype[Any], name: str, path: str) -> None:
+    what = None
+    if properties.get_layout() == h5py.h5d.VIRTUAL:
+        what = "is virtual, so rows may be missing without a sign: merge its sources"
+    elif properties.get_external_count():
+        what = "keeps its rows in other files: copy it into an ordinary dataset first"
+    elif _has_references(dtype):
+        what = "holds references, which point nowhere in another file: leave it out"
+    if what is not None:
+        raise SchemaError(f"dataset {name!r} of {path!r} {what}", path=path)
+
+
+def _has_references(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is not None:
+        return any(_has_references(dtype[field]) for field in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    if base is not None and isinstance(base, np.dtype):
+        return _has_references(base)
+    return h5py.check_ref_dtype(dtype) is not None

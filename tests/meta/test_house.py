@@ -40,8 +40,8 @@ PUBLIC = {
         "tfrecord",
     },
     "shardkeep.files": {"budget", "lock", "publish"},
-    "shardkeep.hdf5": {"MergeReport", "WorkerFile", "merge", "receipts", "rollback"},
-    "shardkeep.jobs": {"audit", "cat", "concat", "info", "pack", "split"},
+    "shardkeep.hdf5": {"MergeReport", "WorkerFile", "merge", "receipts", "rollback", "verify"},
+    "shardkeep.jobs": {"audit", "cat", "concat", "info", "pack", "split", "verify"},
     "shardkeep.tfrecord": {
         "Reader",
         "ShardWriter",

@@ -24,6 +24,7 @@ from shardkeep.cli.pack import pack
 from shardkeep.cli.schema import schema
 from shardkeep.cli.split import split
 from shardkeep.cli.text import printable
+from shardkeep.cli.verify import verify
 from shardkeep.errors import ShardkeepError
 
 __all__ = ["app", "main", "run"]
@@ -60,7 +61,7 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, info, cat, schema, index, follow, split, concat, pack, merge, audit):
+for _command in (demo, info, cat, schema, verify, index, follow, split, concat, pack, merge, audit):
     app.add_command(_command)
 
 
@@ -96,6 +97,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_left()
     except ShardkeepError as error:
+        _show_table(error)
         return _fail(_told_once(error), ExitCode(error.exit_code), settings)
     except OSError as error:
         return _fail(_describe(error), _code_of(error), settings)
@@ -120,6 +122,16 @@ def _usage(error: click.UsageError) -> int:
         click.echo(f"Try '{context.command_path} --help'.", err=True)
     click.echo(f"shardkeep: error: {error.format_message()}", err=True)
     return ExitCode.USAGE
+
+
+def _show_table(error: ShardkeepError) -> None:
+    """Print who has what, where many files do not agree."""
+    rows = getattr(error, "table", ())
+    if rows:
+        from shardkeep.cli.merge_output import schema_table
+        from shardkeep.cli.output import console
+
+        console(stderr=True).print(schema_table(rows))
 
 
 def _told_once(error: ShardkeepError) -> str:

@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from shardkeep.cli.options import command, exists_option, json_option
-
-if TYPE_CHECKING:
-    from shardkeep.files.publish import Exists
-    from shardkeep.hdf5.merge import Incomplete
-    from shardkeep.hdf5.merge_plan import Mode
+from shardkeep.cli.options import choice_option, command, exists_option, json_option
 
 
 @command
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The merged file; then every argument is a source.")
-@click.option(
-    "--mode",
-    type=click.Choice(["auto", "copy", "virtual"]),
-    default="auto",
-    show_default=True,
-    help="Copy the rows, point at the sources (virtual), or decide (auto).",
+@choice_option(
+    "--mode", ["auto", "copy", "virtual"], "Copy the rows, point at the sources (virtual), or decide (auto)."
 )
 @click.option(
+    "--order-by",
+    default="rank",
+    show_default=True,
+    help='"rank", "step" (then rank), or a dataset of integer keys whose order the rows get.',
+)
+@choice_option(
     "--incomplete",
-    type=click.Choice(["warn", "refuse", "allow"]),
-    default="warn",
-    show_default=True,
-    help="What to do where a rank of the run is missing, or ends before the others.",
+    ["warn", "refuse", "allow"],
+    "Where a rank of the run is missing, or ends before the others.",
 )
+@choice_option(
+    "--on-mismatch", ["refuse", "promote"], "Where types differ: promote widens them if no value changes."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done, and with which result.")
 @exists_option
 @json_option
-def merge(
-    paths: tuple[str, ...],
-    output: str | None,
-    mode: Mode,
-    incomplete: Incomplete,
-    exists: Exists,
-    as_json: bool,
-) -> None:
+def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Merge the HDF5 files of many workers into one.
 
-    SOURCES is the folder of a run, or worker files. A source that is missing, damaged, too short
+    SOURCES is the folder of a run, or HDF5 files. A source that is missing, damaged, too short
     or of another type is an error, never fill values, and OUTPUT then does not appear.
     """
+    from shardkeep.cli.merge_output import watched_files
     from shardkeep.cli.output import print_json, print_merge
     from shardkeep.hdf5 import merge as merge_files
 
@@ -57,13 +50,17 @@ def merge(
     else:
         sources = list(paths)
     source = sources[0] if len(sources) == 1 else sources
-    with warnings.catch_warnings():
+    if dry_run:
+        plan = merge_files(source, output, dry_run=True, **options)
+        print_json(plan.to_dict()) if as_json else click.echo(plan)
+        return
+    with warnings.catch_warnings(), watched_files("merge") as progress:
         warnings.simplefilter("ignore", RuntimeWarning)  # said below, from the report
-        report = merge_files(source, output, mode=mode, exists=exists, incomplete=incomplete)
+        report = merge_files(source, output, progress=progress, **options)
     if as_json:
         print_json(report.to_dict())
     else:
         print_merge(report)
-    if incomplete == "warn":
+    if options["incomplete"] == "warn":
         for finding in report.findings:
             click.echo(f"shardkeep: warning: {finding}", err=True)

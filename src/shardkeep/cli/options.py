@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Settings", "command", "debug_option", "exists_option", "json_option"]
+__all__ = ["Settings", "choice_option", "command", "debug_option", "exists_option", "json_option"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -51,6 +51,11 @@ def json_option(function: _F) -> _F:
     return click.option(
         "--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables for people."
     )(function)
+
+
+def choice_option(name: str, values: list[str], what: str) -> Callable[[_F], _F]:
+    """Return an option that takes one of some words; the first if it is not given."""
+    return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
 
 
 def exists_option(function: _F) -> _F:

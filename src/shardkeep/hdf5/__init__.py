@@ -4,6 +4,17 @@ from shardkeep.hdf5.merge import MergeReport, merge
 from shardkeep.hdf5.merge_plan import MergePlan, plan_merge
 from shardkeep.hdf5.receipts import receipts
 from shardkeep.hdf5.rollback import rollback
+from shardkeep.hdf5.verify import Verdict, verify
 from shardkeep.hdf5.worker_file import WorkerFile
 
-__all__ = ["MergePlan", "MergeReport", "WorkerFile", "merge", "plan_merge", "receipts", "rollback"]
+__all__ = [
+    "MergePlan",
+    "MergeReport",
+    "Verdict",
+    "WorkerFile",
+    "merge",
+    "plan_merge",
+    "receipts",
+    "rollback",
+    "verify",
+]

@@ -19,6 +19,7 @@ from shardkeep.hdf5.dataset_layout import Layout
 from shardkeep.hdf5.merge_order import KeyOrder, by_step, check_key, read_key_order
 from shardkeep.hdf5.merge_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge_way import Way, layout_of_result, way_of
+from shardkeep.hdf5.promotion import converted_by_hdf5
 from shardkeep.hdf5.receipts import receipts_in
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.schema_survey import OnMismatch, SchemaSurvey, Settled
@@ -286,6 +287,8 @@ def _plan_dataset(
             )
             first_row += found.rows
     keyed = key is not None and _is_keyed(one, looks, key)
+    if virtual and one.converted:
+        _require_conversion(one, parts, looks)
     layout = layout_of_result(one, parts, first_row, virtual=virtual)
     way, reason = way_of(one, parts, layout, first_row, virtual=virtual, keyed=keyed)
     if key is not None and not keyed and one.row_shape is not None:
@@ -307,8 +310,19 @@ def _plan_dataset(
     )
 
 
+def _require_conversion(one: Settled, parts: list[Part], looks: list[SourceLook]) -> None:
+    for part in parts:
+        if not converted_by_hdf5(part.dtype, one.dtype):
+            path = looks[part.source].path
+            message = f"{one.name!r} has {part.dtype} in {path!r}, which HDF5 does not read as {one.dtype}"
+            raise SchemaError(f'{message}: use mode="copy"', path=path)
+
+
 def _is_keyed(one: Settled, looks: list[SourceLook], key: KeyOrder) -> bool:
-    """Whether a dataset has a row for each key; refuses one that has that in some sources only."""
+    """Whether a dataset has a row for each key; refuses one that has that in most sources only.
+
+    One row a step may by chance be as many as the keys of a last batch.
+    """
     if one.row_shape is None:
         return False
     rows = np.array([look.datasets[one.name].rows if one.name in look.datasets else 0 for look in looks])
@@ -317,7 +331,7 @@ def _is_keyed(one: Settled, looks: list[SourceLook], key: KeyOrder) -> bool:
     if len(differ) == 0:
         return True
     equal = np.flatnonzero((rows == keys) & (keys > 0))
-    if len(equal) == 0:
+    if 2 * len(equal) <= np.count_nonzero(keys):
         return False
     where = looks[int(differ[0])].path
     message = (

@@ -22,7 +22,7 @@ import numpy as np
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.rows import TEXT, is_text
 
-__all__ = ["promoted"]
+__all__ = ["converted_by_hdf5", "promoted"]
 
 _Dtype = np.dtype[Any]
 
@@ -41,6 +41,25 @@ def promoted(dtypes: list[_Dtype]) -> _Dtype | None:
         return functools.reduce(_two, dtypes)
     except _NoneHoldsBothError:
         return None
+
+
+def converted_by_hdf5(dtype: _Dtype, wide: _Dtype) -> bool:
+    """Whether HDF5 itself turns values of `dtype` into `wide` unchanged, as a virtual dataset must.
+
+    It has no way from real to complex numbers or between character sets, and none that is safe
+    between enums: a member that the other has not becomes another value.
+    """
+    if same_dtype(dtype, wide):
+        return True
+    if dtype.subdtype is not None and wide.subdtype is not None:
+        return dtype.shape == wide.shape and converted_by_hdf5(dtype.base, wide.base)
+    if dtype.names is not None and wide.names is not None:
+        return all(converted_by_hdf5(dtype[name], wide[name]) for name in dtype.names)
+    if _enum(dtype) is not None or _enum(wide) is not None:
+        return False
+    if dtype.kind == wide.kind == "S":
+        return _encoding(dtype) == _encoding(wide)
+    return (dtype.kind in "iuf" and wide.kind in "iuf") or dtype.kind == wide.kind == "c"
 
 
 class _NoneHoldsBothError(Exception):
@@ -84,12 +103,16 @@ def _is_exact(dtype: _Dtype, wide: _Dtype) -> bool:
 
 
 def _strings(one: _Dtype, two: _Dtype) -> _Dtype:
-    encodings = {getattr(h5py.check_string_dtype(dtype), "encoding", "ascii") for dtype in (one, two)}
+    encodings = {_encoding(one), _encoding(two)}
     length = max(one.itemsize, two.itemsize)
     if encodings == {"ascii"}:
         return np.dtype(f"S{length}")
     dtype: _Dtype = h5py.string_dtype("utf-8", length)
     return dtype
+
+
+def _encoding(dtype: _Dtype) -> str:
+    return str(getattr(h5py.check_string_dtype(dtype), "encoding", "ascii"))
 
 
 def _enum(dtype: _Dtype) -> dict[str, int] | None:

@@ -1,4 +1,4 @@
-"""Work on whole files and folders: say what is in them, show it, prove what was done with it."""
+"""Work on whole files and folders: say what is in them, show it, check it, prove what was done."""
 
 from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
@@ -16,6 +16,7 @@ from shardkeep.jobs.info import (
 )
 from shardkeep.jobs.pack import PackReport, pack
 from shardkeep.jobs.split import split
+from shardkeep.jobs.verify import VerifiedFile, VerifyReport, verify
 
 __all__ = [
     "DatasetInfo",
@@ -29,6 +30,8 @@ __all__ = [
     "ShardFile",
     "SplitReport",
     "TFRecordInfo",
+    "VerifiedFile",
+    "VerifyReport",
     "WorkerInfo",
     "audit",
     "cat",
@@ -38,4 +41,5 @@ __all__ = [
     "pack",
     "show_record",
     "split",
+    "verify",
 ]

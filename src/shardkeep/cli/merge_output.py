@@ -1,0 +1,89 @@
+"""How `merge` and `verify` show what they found."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from shardkeep.cli.output import console, facts, print_parts
+from shardkeep.cli.text import human_bytes, printable
+
+if TYPE_CHECKING:
+    from shardkeep.jobs import VerifyReport
+
+__all__ = ["print_verify", "schema_table", "watched_files"]
+
+_SHOWN_FILES = 40
+
+
+@contextlib.contextmanager
+def watched_files(doing: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar of files on a terminal's standard error; give what moves it."""
+    out = console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(compact=True),
+        console=out,
+        transient=True,
+        disable=not out.is_terminal,
+    )
+    with progress:
+        task = progress.add_task(doing, total=None)
+
+        def move(done: int, total: int) -> None:
+            left = "check and sync" if done == total else doing
+            progress.update(task, completed=done, total=total, description=left)
+
+        yield move
+
+
+def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of a `SchemaError`: who has what."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("name", "has", "files", "which"):
+        table.add_column(column, justify="right" if column == "files" else "left", overflow="fold")
+    for row in rows:
+        which = f"ranks {_numbers(row['ranks'])}: " if row["ranks"] else ""
+        more = ", …" if row["files"] > len(row["first"]) else ""
+        which += ", ".join(printable(path) for path in row["first"]) + more
+        table.add_row(printable(row["name"]), printable(row["has"]), f"{row['files']:,}", which)
+    return table
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return shown if len(ranks) <= 8 else f"{shown}, …"
+
+
+def print_verify(report: VerifyReport) -> None:
+    """Print what `shardkeep.jobs.verify` found: every file with findings, and a few of the others."""
+    bad = [one for one in report.files if one.findings]
+    shown = bad + [one for one in report.files if not one.findings][: max(0, _SHOWN_FILES - len(bad))]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("file", "kind", "size", "records or rows", "verdict"):
+        right = column in ("size", "records or rows")
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for one in report.files:
+        if one in shown:
+            size = "" if one.kind == "run" else human_bytes(one.file_bytes)
+            items = f"{one.items:,} commits" if one.kind == "run" else f"{one.items:,}"
+            table.add_row(printable(one.path), one.kind, size, items, "DAMAGED" if one.findings else "ok")
+    parts: list[RenderableType] = [table]
+    if len(shown) < len(report.files):
+        parts.append(f"and {len(report.files) - len(shown):,} more without findings")
+    lines = [f"{printable(one.path)}: {printable(text)}" for one in bad for text in one.findings]
+    if lines:
+        parts.append("\n".join(lines))
+    read_bytes = sum(one.file_bytes for one in report.files)
+    verdict = "all as it was written" if report.ok else f"{len(bad):,} with findings"
+    parts.append(
+        facts({"files": f"{len(report.files):,}", "read": human_bytes(read_bytes), "verdict": verdict})
+    )
+    print_parts(*parts)

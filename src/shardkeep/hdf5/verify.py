@@ -1,0 +1,259 @@
+"""`verify`: is an HDF5 file still what was committed, merged or pointed to?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.commit_record import CommitRecord
+from shardkeep.hdf5.merge_check import failed_checks
+from shardkeep.hdf5.merge_checks import Check, read_checks
+from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.source import Source, open_source
+from shardkeep.hdf5.source_rows import blocks, check_content, reading
+
+__all__ = ["Verdict", "verify"]
+
+Kind = Literal["segment", "merged", "virtual", "hdf5"]
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `verify` found.
+
+    Attributes
+    ----------
+    path : str
+    kind : {"segment", "merged", "virtual", "hdf5"}
+        A commit of a worker; a merged copy; a merged file that points to its sources; any other.
+    rows : int
+        Rows that were read, those of sources included.
+    findings : tuple of str
+        What is wrong; empty if nothing is.
+    record : dict or None
+        Of a segment: what its commit says.
+    """
+
+    path: str
+    kind: Kind
+    rows: int
+    findings: tuple[str, ...] = ()
+    record: CommitRecord | None = field(default=None, repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {key: value for key, value in asdict(self).items() if key != "record"} | {"ok": self.ok}
+
+
+def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
+    """Read everything in an HDF5 file and compare it with the hashes that it has.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A segment: rows and values have the hash of their commit. A merged copy: rows and chunks
+        have the hash that they had when they were merged. A merged virtual file: every source is
+        there, with as many rows as then and of the same hash. Any other file: all of it can be
+        read, and so can what its virtual and external datasets point to.
+    progress : callable, optional
+        Called with the number of bytes of each piece that was read.
+
+    Returns
+    -------
+    Verdict
+
+    Raises
+    ------
+    NotFoundError, FormatError, LockError, BudgetError, CorruptDataError, TruncatedFileError
+        The file itself cannot be opened.
+
+    Notes
+    -----
+    A malformed file can crash HDF5 and the process with it: for files of unknown origin use the
+    command, ``shardkeep verify``, which reads in a process of its own.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.h5")
+    >>> with h5py.File(path, "w") as file:
+    ...     file["x"] = [1, 2, 3]
+    >>> verify(path)
+    Verdict(path=..., kind='hdf5', rows=3, findings=())
+    """
+    name = os.fspath(path)
+    with open_source(name) as source:
+        work = _Work(source, progress or (lambda _: None))
+        if source.record is not None:
+            kind: Kind = "segment"
+            found = work.segment(source.record)
+        else:
+            checks = read_checks(source.file, name)
+            virtual = checks is not None and any(check.file for check in checks)
+            kind = "hdf5" if checks is None else "virtual" if virtual else "merged"
+            found = work.everything() if checks is None else work.merged(checks)
+        findings: list[str] = []
+        more = 0
+        for one in found:
+            if len(findings) < _SHOWN:
+                findings.append(one)
+            else:
+                more += 1
+        if more:
+            findings.append(f"and {more:,} more")
+        return Verdict(name, kind, work.rows, tuple(findings), source.record)
+
+
+class _Work:
+    def __init__(self, source: Source, progress: Callable[[int], None]) -> None:
+        self._source = source
+        self._progress = progress
+        self.rows = 0
+
+    def segment(self, record: CommitRecord) -> Iterator[str]:
+        for name, one in record.datasets.items():
+            try:
+                check_content(self._source, name, one.crc32c)
+            except (ShardkeepError, OSError, RuntimeError) as error:
+                yield _line(error)
+            self.rows += one.rows
+            self._progress(self._stored(name))
+        for name, put in record.puts.items():
+            if put.sequence != record.sequence:
+                continue
+            crc = f"{self._crc_of_value(name):08x}"
+            if crc != put.crc32c:
+                yield f"the value {name!r} is not that of its commit"
+
+    def merged(self, checks: list[Check]) -> Iterator[str]:
+        file, path = self._source.file, self._source.path
+        here = [check for check in checks if not check.file]
+        with open(path, "rb", buffering=0) as opened:
+            raw = RawFile(opened.fileno(), path, os.fstat(opened.fileno()).st_size)
+            checked = failed_checks(file, raw, here)
+            while True:
+                try:
+                    check, wrong = next(checked)
+                except StopIteration:
+                    break
+                except (ShardkeepError, OSError, RuntimeError) as error:
+                    yield f"cannot be read: {_line(error)}"
+                    break
+                self.rows += check.rows
+                self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
+                if wrong is not None:
+                    end = check.first_row + check.rows
+                    yield f"rows {check.first_row} to {end - 1} of {check.dataset!r}: the file {wrong}"
+        yield from self._sources([check for check in checks if check.file])
+        covered = {check.dataset for check in checks}
+        yield from self.everything(but=covered)
+
+    def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
+        """Read all datasets, without hashes; what they point to must be there."""
+        for name in self._source.dataset_names():
+            if name in but:
+                continue
+            try:
+                dataset = self._source.dataset(name)
+                yield from self._pointers(dataset, name)
+                with reading(self._source.path, name):
+                    if not dataset.shape:
+                        dataset[()]
+                        continue
+                    for rows in blocks(dataset, 0, dataset.shape[0]):
+                        self.rows += len(rows)
+                        self._progress(rows.nbytes)
+            except (ShardkeepError, OSError, RuntimeError, TypeError, ValueError) as error:
+                yield _line(error)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _sources(self, checks: list[Check]) -> Iterator[str]:
+        folder = os.path.dirname(os.path.abspath(self._source.path))
+        by_file: dict[str, list[Check]] = {}
+        for check in checks:
+            by_file.setdefault(check.file, []).append(check)
+        for name in dict.fromkeys(check.dataset for check in checks):
+            yield from self._same_pointers(name, {check.file for check in checks if check.dataset == name})
+        for file, wanted in by_file.items():
+            try:
+                with open_source(os.path.join(folder, file)) as source:
+                    for check in wanted:
+                        yield from self._source_rows(source, check)
+            except (ShardkeepError, OSError) as error:
+                yield f"source {file!r}: {_line(error)}"
+
+    def _source_rows(self, source: Source, check: Check) -> Iterator[str]:
+        try:
+            dataset = source.dataset(check.dataset)
+            if not dataset.shape or dataset.shape[0] != check.rows:
+                have = dataset.shape[0] if dataset.shape else "no"
+                yield f"source {check.file!r} has {have} rows of {check.dataset!r}, not {check.rows}"
+                return
+            crc = 0
+            with reading(source.path, check.dataset):
+                for rows in blocks(dataset, 0, check.rows):
+                    crc = content_crc(rows, crc)
+                    self.rows += len(rows)
+                    self._progress(rows.nbytes)
+            if crc != check.crc32c:
+                yield f"source {check.file!r} has other rows of {check.dataset!r} than when it was merged"
+        except (ShardkeepError, OSError, RuntimeError) as error:
+            yield f"source {check.file!r}: {_line(error)}"
+
+    def _same_pointers(self, name: str, files: set[str]) -> Iterator[str]:
+        dataset = self._source.file.get(name)
+        if not isinstance(dataset, h5py.Dataset) or not dataset.is_virtual:
+            yield f"{name!r} is not the virtual dataset that was merged"
+            return
+        properties = dataset.id.get_create_plist()
+        count = properties.get_virtual_count()
+        there = {os.fsdecode(properties.get_virtual_filename(i)).replace("%%", "%") for i in range(count)}
+        for file in sorted(there ^ files):
+            yield f"{name!r} {'points' if file in there else 'does not point'} to {file!r}"
+
+    def _pointers(self, dataset: h5py.Dataset, name: str) -> Iterator[str]:
+        folder = os.path.dirname(os.path.abspath(self._source.path))
+        if dataset.is_virtual:
+            for one in dataset.virtual_sources():
+                if one.file_name == ".":
+                    continue
+                try:
+                    with open_source(os.path.join(folder, one.file_name.replace("%%", "%"))) as source:
+                        source.dataset(one.dset_name.replace("%%", "%").lstrip("/"))
+                except (ShardkeepError, OSError) as error:
+                    yield f"{name!r} points to a source that cannot be read: {_line(error)}"
+        for file, *_ in dataset.external or ():
+            if not os.path.exists(os.path.join(folder, os.fsdecode(file))):
+                yield f"{name!r} keeps its rows in {os.fsdecode(file)!r}, which is not there"
+
+    def _crc_of_value(self, name: str) -> int:
+        dataset = self._source.dataset(name)
+        with reading(self._source.path, name):
+            value = dataset[()]
+        return 0 if isinstance(value, h5py.Empty) else content_crc(np.asarray(value, dataset.dtype))
+
+    def _stored(self, name: str) -> int:
+        dataset = self._source.file.get(name)
+        return int(dataset.id.get_storage_size()) if isinstance(dataset, h5py.Dataset) else 0
+
+    def _count(self, name: str) -> int:
+        dataset = self._source.file.get(name)
+        return dataset.shape[0] if isinstance(dataset, h5py.Dataset) and dataset.shape else 0
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

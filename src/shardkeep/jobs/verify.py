@@ -1,0 +1,327 @@
+"""Read every byte of files and say which are not what was written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
+from shardkeep.files.kind import identify
+from shardkeep.files.paths import expand
+from shardkeep.hdf5.commit_record import parse_record
+from shardkeep.hdf5.run_check import RunCheck
+from shardkeep.hdf5.run_folder import list_ranks, list_segments
+from shardkeep.tfrecord import Reader
+from shardkeep.tfrecord.index_scan import processors, scan_in_parts
+from shardkeep.tfrecord.index_work import Work
+from shardkeep.tfrecord.resync import next_frame
+
+__all__ = ["VerifiedFile", "VerifyReport", "verify"]
+
+PathLike = str | os.PathLike[str]
+
+_MOST_FINDINGS = 20
+# HDF5 tells of every piece of a few megabytes: this long without one, it does not come to an end.
+_SILENT_S = 300.0
+
+
+@dataclass(frozen=True)
+class VerifiedFile:
+    """One file.
+
+    Attributes
+    ----------
+    path : str
+    kind : str
+        "tfrecord"; "segment", "merged", "virtual" or "hdf5", as `shardkeep.hdf5.verify` says;
+        "run", of a folder: whether the commits in it make up a whole run; "other".
+    file_bytes : int
+    items : int
+        Records or rows that were read; of a run its commits.
+    findings : tuple of str
+    """
+
+    path: str
+    kind: str
+    file_bytes: int
+    items: int
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify` found, file by file in the order in which they were named."""
+
+    files: tuple[VerifiedFile, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with any file."""
+        return not any(one.findings for one in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def verify(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Read files whole and check them by everything that they say about themselves.
+
+    Parameters
+    ----------
+    paths : path, pattern, or iterable of them
+        TFRecord and TensorBoard event files: both checksums of every record; behind damage it goes
+        on with the next whole record. HDF5 files, as `shardkeep.hdf5.verify`. Folders of runs: all
+        commits, and whether any is missing. Other folders: the files of these kinds in and below.
+    threads : int, optional
+        How many files are read at once; by default as many as there are processors.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)``, in the calling thread.
+
+    Returns
+    -------
+    VerifyReport
+        A file that is damaged, locked or of another kind is a finding, not an error.
+
+    Raises
+    ------
+    NotFoundError
+        A path is not there, a pattern matches nothing, or a folder has no such file.
+
+    Notes
+    -----
+    Nothing is written. HDF5 files are read in processes of their own: a malformed one can crash
+    HDF5, which then is a finding.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Writer
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.tfrecord")
+    >>> with Writer(path) as writer:
+    ...     writer.write(b"one")
+    >>> verify(path).ok
+    True
+    """
+    runs: list[str] = []
+    tasks: list[tuple[str, str]] = []
+    for path in expand(paths):
+        tasks += _tasks(path, runs)
+    if not tasks:
+        raise NotFoundError("there is no TFRecord or HDF5 file in these folders: name others")
+    work = Work(progress, sum(_size(path) for path, _ in tasks))
+    records: dict[str, str] = {}
+    with _Children() as children:
+
+        def one(task: tuple[str, str]) -> VerifiedFile:
+            path, kind = task
+            if kind == "hdf5":
+                return _hdf5(path, children, work.tick, records)
+            return _tfrecord(path, work.tick) if kind == "tfrecord" else _other(path)
+
+        files = work.run(one, tasks, threads or processors())
+    return VerifyReport(tuple(files) + tuple(_run(folder, records) for folder in runs))
+
+
+def _tasks(path: str, runs: list[str]) -> Iterator[tuple[str, str]]:
+    kind = identify(path)
+    if kind.name != "folder":
+        yield path, "tfrecord" if kind.name == "empty" else kind.name
+        return
+    ranks = list_ranks(path)
+    if ranks:
+        runs.append(path)
+        for folder in ranks.values():
+            for segment in list_segments(folder):
+                yield segment.path, "hdf5"
+        return
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            below = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                found = identify(below)
+                if found.name in ("tfrecord", "hdf5"):
+                    yield below, found.name
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _other(path: str) -> VerifiedFile:
+    kind = identify(path)
+    if kind.may_be_damaged_records:
+        return _tfrecord(path, lambda _: None)
+    advice = f"; {kind.advice}" if kind.advice else ""
+    finding = f"expected a TFRecord or HDF5 file, found {kind.described}{advice}"
+    return VerifiedFile(path, "other", _size(path), 0, (finding,))
+
+
+# -- TFRecord -------------------------------------------------------------------------------------
+
+
+def _tfrecord(path: str, tick: Callable[[int], None]) -> VerifiedFile:
+    size = _size(path)
+    try:
+        if identify(path).compression is not None:
+            records = sum(1 for _ in Reader(path))
+            tick(size)
+            return VerifiedFile(path, "tfrecord", size, records)
+        records, findings = _frames(path, tick)
+    except CorruptDataError as error:
+        return VerifiedFile(path, "tfrecord", size, error.record or 0, (str(error),))
+    except (ShardkeepError, OSError) as error:
+        return VerifiedFile(path, "tfrecord", size, 0, (str(error),))
+    return VerifiedFile(path, "tfrecord", size, records, findings)
+
+
+def _frames(path: str, tick: Callable[[int], None]) -> tuple[int, tuple[str, ...]]:
+    """Scan a file, again from the next whole record behind each damage."""
+    import numpy as np
+
+    findings: list[str] = []
+    known: Any = None
+    records = 0
+    while True:
+        try:
+            starts, _ = scan_in_parts(path, known, verify=True, tick=tick)
+            return len(starts) - 1, tuple(findings)
+        except CorruptDataError as error:
+            if error.offset_bytes is None:
+                raise
+            findings.append(str(error))
+            records = error.record or 0
+            with open(path, "rb", buffering=0) as file:
+                behind = next_frame(file.fileno(), error.offset_bytes)
+        if behind is None or len(findings) == _MOST_FINDINGS:
+            if behind is not None:
+                findings.append("and perhaps more behind it")
+            return records, tuple(findings)
+        # What the scan needs of the records before: their number, and where the last one ends.
+        known = np.zeros(records + 1, np.uint64)
+        known[-1] = behind
+
+
+# -- HDF5 -----------------------------------------------------------------------------------------
+
+
+class _Children:
+    """Processes that read HDF5 files, started as they are needed; each serves one thread at a time."""
+
+    def __init__(self) -> None:
+        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+
+    def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
+        """Return the answer about one file; how the process ended, if it did."""
+        child = self._take()
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
+            child.stdin.flush()
+            while True:
+                alarm = threading.Timer(_SILENT_S, child.kill)
+                alarm.daemon = True
+                alarm.start()
+                line = child.stdout.readline()
+                alarm.cancel()
+                if not line:
+                    return {"died": child.wait()}
+                answer: dict[str, Any] = json.loads(line)
+                if "bytes" not in answer:
+                    self._idle.put(child)
+                    return answer
+                tick(answer["bytes"])
+        except BaseException:
+            _end(child)
+            raise
+
+    def __enter__(self) -> _Children:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        while not self._idle.empty():
+            _end(self._idle.get())
+
+    def _take(self) -> subprocess.Popen[str]:
+        with contextlib.suppress(queue.Empty):
+            return self._idle.get_nowait()
+        return subprocess.Popen(
+            [sys.executable, "-m", "shardkeep.jobs.verify_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    child.communicate()
+
+
+def _hdf5(
+    path: str, children: _Children, tick: Callable[[int], None], records: dict[str, str]
+) -> VerifiedFile:
+    size = _size(path)
+    left = size
+
+    def count(done: int) -> None:
+        nonlocal left
+        done = min(done, left)
+        left -= done
+        tick(done)
+
+    answer = children.ask(path, count)
+    tick(left)
+    if "died" in answer:
+        return VerifiedFile(path, "hdf5", size, 0, (_died(answer["died"]),))
+    if "error" in answer:
+        return VerifiedFile(path, "hdf5", size, 0, (answer["error"][1],))
+    verdict = answer["verdict"]
+    if verdict["record"] is not None:
+        records[path] = verdict["record"]
+    return VerifiedFile(path, verdict["kind"], size, verdict["rows"], tuple(verdict["findings"]))
+
+
+def _died(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "HDF5 does not come to an end with it, or was killed for its memory: it is malformed"
+    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"it crashes HDF5 ({name}): it is malformed, open it nowhere and restore it from a copy"
+
+
+def _run(folder: str, records: dict[str, str]) -> VerifiedFile:
+    check = RunCheck()
+    commits = 0
+    findings: list[str] = []
+    for rank_folder in list_ranks(folder).values():
+        for segment in list_segments(rank_folder):
+            text = records.get(segment.path)
+            if text is None:
+                continue
+            commits += 1
+            try:
+                check.add(segment.path, parse_record(text.encode(), segment.path), listed=False)
+            except CorruptDataError as error:
+                findings.append(str(error))
+    if commits:
+        findings += check.findings()
+    return VerifiedFile(folder, "run", 0, commits, tuple(findings))

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -104,24 +103,6 @@ for function, code, link in json.loads(sys.argv[3]):
     counts.append(first - 1)
 print(json.dumps(counts))
 """
-
-
-@pytest.fixture(scope="module")
-def shim(tmp_path_factory):
-    """Return a library that makes calls fail."""
-    library = tmp_path_factory.mktemp("shim") / "failing_calls.so"
-    source = Path(__file__).with_name("failing_calls.c")
-    try:
-        done = subprocess.run(
-            ["cc", "-shared", "-fPIC", "-O1", "-w", "-o", library, source, "-ldl"],
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no C compiler here")
-    if done.returncode:
-        pytest.skip(f"the C compiler does not work here: {done.stderr.decode()[:200]}")
-    return library
 
 
 # Function, what it says, whether hard links work (the final name is claimed in another way without them),

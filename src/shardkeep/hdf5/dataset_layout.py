@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from shardkeep.hdf5.compression import FilterSpec
 from shardkeep.hdf5.rows import chunk_rows_of
 
-__all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype"]
+__all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype", "same_file_type"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Layout:
         """Return why chunks of `source` cannot go into this layout as they are; None if they can."""
         if not self.fixed_size:
             return "has values of variable length"
-        if source.type_code != self.type_code:
+        if not same_file_type(source.type_code, self.type_code):
             return "has another type in its file"
         if source.chunks != self.chunks:
             return f"has chunks of {source.chunks}, not {self.chunks}"
@@ -103,6 +104,12 @@ def create_dataset(
     kind = h5py.h5t.decode(layout.type_code)
     space = h5py.h5s.create_simple(shape, limits)
     return h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties, links))
+
+
+@functools.lru_cache(maxsize=64)
+def same_file_type(one: bytes, two: bytes) -> bool:
+    """Whether two encoded types are equal; later file formats encode the same type differently."""
+    return one == two or bool(h5py.h5t.decode(one).equal(h5py.h5t.decode(two)))
 
 
 def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:

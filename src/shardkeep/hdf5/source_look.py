@@ -278,6 +278,9 @@ def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
         reason = (str(error).splitlines() or [""])[0]
         message = f"dataset {name!r} of {path!r} has a type that cannot be read ({reason})"
         raise SchemaError(f"{message}: leave it out", path=path) from error
+    if kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):
+        message = f"dataset {name!r} of {path!r} has opaque values with a tag, which h5py cannot read"
+        raise SchemaError(f"{message}: leave it out", path=path)
     same = not dtype.hasobject and bool(h5py.h5t.py_create(dtype, logical=True).equal(kind))
     return dtype, same
 

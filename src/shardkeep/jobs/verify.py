@@ -243,7 +243,9 @@ class _Children:
                 line = child.stdout.readline()
                 alarm.cancel()
                 if not line:
-                    return {"died": child.wait()}
+                    code = child.wait()
+                    _end(child)
+                    return {"died": code}
                 answer: dict[str, Any] = json.loads(line)
                 if "bytes" not in answer:
                     self._idle.put(child)

@@ -83,3 +83,25 @@ def test_an_uneven_run_is_said_in_one_line(tmp_path: Path, capsys: pytest.Captur
     assert capsys.readouterr().err == ""
     assert run([*merge, str(tmp_path / "c.h5"), "--incomplete", "refuse"]) == 3
     assert not (tmp_path / "c.h5").exists()
+
+
+def test_only_the_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["merge", "run", "all.h5", "--dry-run", "--order-by", "step"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 files into 'all.h5': copy" in printed and "by step" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    assert run(["merge", "run", "all.h5", "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in plan["datasets"]] == ["loss"]
+    assert not Path("all.h5").exists()
+
+
+def test_who_has_what(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, dtype in (("a.h5", "i4"), ("b.h5", "i8")):
+        with h5py.File(name, "w") as file:
+            file.create_dataset("x", data=[1, 2], dtype=dtype)
+    assert run(["merge", "a.h5", "b.h5", "all.h5"]) == 2
+    err = capsys.readouterr().err
+    assert "int32 rows" in err and "int64 rows" in err and "which" in err
+    assert err.splitlines()[-1].startswith("shardkeep: error: dataset 'x'")
+    assert run(["merge", "*.h5", "-o", "all.h5", "--on-mismatch", "promote"]) == 0

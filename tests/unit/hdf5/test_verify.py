@@ -1,0 +1,146 @@
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.errors import NotFoundError, TruncatedFileError
+from shardkeep.hdf5 import WorkerFile, merge, verify
+from shardkeep.world import World
+
+
+@pytest.fixture
+def run(tmp_path):
+    for rank in range(2):
+        with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
+            out.put("labels", np.arange(3) + rank)
+            for step in range(2):
+                out.append("x", np.arange(2000.0) + rank * 10_000 + step)
+                out.append("t", [f"word {rank} {step}"])
+                out.commit(step=step)
+    return tmp_path / "run"
+
+
+def _flip(path, needle):
+    data = bytearray(path.read_bytes())
+    assert data.count(needle) == 1
+    data[data.index(needle)] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_segment(run):
+    path = run / "rank-00001" / "00000000-step-0.h5"
+    found = verify(path)
+    assert (found.kind, found.rows, found.ok, found.record.rank) == ("segment", 2001, True, 1)
+    _flip(path, np.array([10_500.0]).tobytes())
+    (text,) = verify(path).findings
+    assert "rows of 'x'" in text and "not those of its commit" in text
+
+
+def test_a_value_that_was_put(run):
+    path = run / "rank-00001" / "00000000-step-0.h5"
+    _flip(path, np.arange(1, 4).tobytes())
+    (text,) = verify(path).findings
+    assert "value 'labels'" in text
+
+
+@pytest.mark.parametrize("order_by", ["rank", "step"])
+def test_a_merged_copy(run, tmp_path, order_by):
+    merge(run, tmp_path / "all.h5", order_by=order_by)
+    done = []
+    found = verify(tmp_path / "all.h5", progress=done.append)
+    assert (found.kind, found.rows, found.ok) == ("merged", 8004 + 2, True)
+    assert sum(done) >= 8000 * 8
+    assert found.to_dict()["ok"]
+    _flip(
+        tmp_path / "all.h5", np.array([10_500.0, 10_501.0, 10_502.0]).tobytes()
+    ) if order_by == "x" else None
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        file["x"][4100] = -1
+        file["t"][0] = "other"
+    texts = verify(tmp_path / "all.h5").findings
+    assert len(texts) == 2
+    assert any("rows 4000 to 5999 of 'x': the file has other rows" in text for text in texts)
+
+
+def test_chunks_of_a_merged_copy(tmp_path):
+    files = []
+    for i in range(3):
+        files.append(tmp_path / f"{i}.h5")
+        with h5py.File(files[-1], "w") as file:
+            file.create_dataset("x", data=np.arange(100) + i, chunks=(10,), compression="gzip")
+    merge(files, tmp_path / "all.h5")
+    assert verify(tmp_path / "all.h5").ok
+    with h5py.File(tmp_path / "all.h5", "r") as file:
+        info = file["x"].id.get_chunk_info(13)
+    with open(tmp_path / "all.h5", "r+b") as file:
+        file.seek(info.byte_offset + 9)
+        file.write(b"\xff")
+    (text,) = verify(tmp_path / "all.h5").findings
+    assert text == "rows 100 to 199 of 'x': the file has other chunks"
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        file["x"].resize(250, 0)
+    assert [text for text in verify(tmp_path / "all.h5").findings if "has 250 rows, 300 were merged" in text]
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        del file["x"]
+    assert verify(tmp_path / "all.h5").findings[0].endswith("the file is not there")
+
+
+def test_the_sources_of_a_virtual_file(run, tmp_path):
+    merge(run, tmp_path / "all.h5", mode="virtual")
+    found = verify(tmp_path / "all.h5")
+    assert (found.kind, found.ok) == ("virtual", True)
+    one, two, three, four = sorted(run.rglob("*.h5"))
+    os.unlink(one)
+    os.truncate(two, 2000)
+    with h5py.File(three, "a") as file:
+        file["x"].resize(1999, 0) if file["x"].chunks else None
+        rows = file["x"][:]
+        del file["x"]
+        file["x"] = rows[:1999]
+    _flip(four, b"word 1 1")
+    texts = verify(tmp_path / "all.h5").findings
+    assert len(texts) == 4
+    assert "there is no file" in texts[0] and "cut off" in texts[1]
+    assert texts[2].endswith("has 1999 rows of 'x', not 2000")
+    assert texts[3].endswith("has other rows of 't' than when it was merged")
+
+
+def test_it_may_move_with_its_sources(run, tmp_path):
+    merge(run, tmp_path / "all.h5", mode="virtual")
+    (tmp_path / "elsewhere").mkdir()
+    os.rename(run, tmp_path / "elsewhere" / "run")
+    assert not verify(tmp_path / "all.h5").ok
+    os.rename(tmp_path / "all.h5", tmp_path / "elsewhere" / "all.h5")
+    assert verify(tmp_path / "elsewhere" / "all.h5").ok
+
+
+def test_any_hdf5_file(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/x", data=np.arange(1000), chunks=(100,), compression="gzip", shuffle=True)
+        file["s"] = "scalar"
+        file["e"] = h5py.Empty("f4")
+        layout = h5py.VirtualLayout((4,), "i8")
+        layout[:2] = h5py.VirtualSource("gone.h5", "x", (2,))
+        layout[2:] = h5py.VirtualSource(".", "g/x", (1000,))[:2]
+        file.create_virtual_dataset("v", layout)
+        file.create_dataset("o", (2,), "i8", external=[("raw.bin", 0, 16)])
+        info = file["g/x"].id.get_chunk_info(4)
+    with open(tmp_path / "a.h5", "r+b") as file:
+        file.seek(info.byte_offset + 3)
+        file.write(b"\xff" * 8)
+    texts = verify(tmp_path / "a.h5").findings
+    assert len(texts) >= 3
+    assert any("'g/x'" in text and "cannot be read" in text for text in texts)
+    assert any("gone.h5" in text for text in texts)
+    assert any("raw.bin" in text for text in texts)
+
+
+def test_files_that_cannot_be_opened(tmp_path):
+    with pytest.raises(NotFoundError):
+        verify(tmp_path / "gone.h5")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.zeros(1000)
+    os.truncate(tmp_path / "a.h5", 3000)
+    with pytest.raises(TruncatedFileError):
+        verify(tmp_path / "a.h5")

@@ -28,7 +28,7 @@ mod tests;
 use std::io::{self, IoSliceMut};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
@@ -50,6 +50,8 @@ struct Inner {
     path: PathBuf,
     slot: AtomicU64,
     recent: AtomicBool,
+    /// Where it stands in the pool's list, while it is in it.
+    place: AtomicUsize,
     /// Of the first opening.
     identity: OnceLock<Identity>,
 }
@@ -86,6 +88,7 @@ impl VirtualFile {
                 path: path.into(),
                 slot: AtomicU64::new(0),
                 recent: AtomicBool::new(false),
+                place: AtomicUsize::new(0),
                 identity: OnceLock::new(),
             }),
         }

@@ -120,6 +120,7 @@ impl Pool {
         }
         file.slot.store(((fd as u64 + 1) << 32) | PIN, Ordering::Release);
         file.recent.store(true, Ordering::Relaxed);
+        file.place.store(state.open.len(), Ordering::Relaxed);
         state.open.push(Arc::clone(file));
         state.opened += 1;
         state.peak = state.peak.max(state.held() + state.opening);
@@ -243,7 +244,18 @@ impl State {
     }
 
     fn forget(&mut self, file: &Arc<Inner>) {
-        self.open.retain(|other| !Arc::ptr_eq(other, file));
+        let place = file.place.load(Ordering::Relaxed);
+        if self.open.get(place).is_some_and(|other| Arc::ptr_eq(other, file)) {
+            self.remove(place);
+        }
+    }
+
+    /// Take a file out of the list; the last one takes its place.
+    fn remove(&mut self, place: usize) {
+        self.open.swap_remove(place);
+        if let Some(moved) = self.open.get(place) {
+            moved.place.store(place, Ordering::Relaxed);
+        }
     }
 
     /// Take the descriptor of a file that is not pinned; the caller closes it without the lock.
@@ -256,7 +268,7 @@ impl State {
             if !file.recent.swap(false, Ordering::Relaxed)
                 && let Some(fd) = take_if_unpinned(file)
             {
-                self.open.swap_remove(self.hand);
+                self.remove(self.hand);
                 self.evicted += 1;
                 return Some(fd);
             }

@@ -10,11 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.comparison import Comparison, Job
-from benchmarks.jobs import TABLE, loaded
-from shardkeep.tfrecord import Writer
+from benchmarks.jobs import TABLE, first_batch, loaded
+from shardkeep.tfrecord import FixedLen, Image, Writer
 
 _GLOBAL = loaded(features=TABLE, batch_size=1024, shuffle="global")
 _BLOCKS = loaded(features=TABLE, batch_size=1024, shuffle="blocks")
+_FILES = loaded(features=TABLE, batch_size=1024, shuffle="blocks", shard_by="files")
+_FIRST = first_batch(features=TABLE, batch_size=1024, shuffle="global")
+_FIRST_IN_ORDER = first_batch(features=TABLE, batch_size=1024)
+_PNG = loaded(features={"image_raw": Image(), "label": FixedLen()}, batch_size=256, shuffle="blocks")
 _FULL = "40 features, {}, beside a full shuffle buffer"
 
 _SHARDS = 10_000
@@ -82,5 +86,28 @@ COMPARISONS = [
         10,
         1024,
         of="memory",
+    ),
+    # The usual interleave in TensorFlow: whole files, shuffled or not, without a buffer.
+    Comparison("40 features, whole files interleaved", "table", _FILES, "table usual", 3, 1024),
+    Comparison(
+        "first batch of 400,000, shuffled: beside filling the buffer",
+        "table",
+        _FIRST,
+        "first table shuffled",
+        10,
+        1024,
+        of="latency",
+    ),
+    Comparison(
+        "first batch of 400,000, not shuffled",
+        "table",
+        _FIRST_IN_ORDER,
+        "first table best",
+        10,
+        1024,
+        of="latency",
+    ),
+    Comparison(
+        "PNG to float32, beside PyTorch's DataLoader, tfrecord and Pillow", "small", _PNG, "torch png", 5, 256
     ),
 ]

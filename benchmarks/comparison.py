@@ -38,7 +38,8 @@ class Comparison:
         The same, run in this process; or the name of a job of the peers' processes.
     wanted
         Of "speed": how many times as fast ours is to be. Of "memory": how many times as much the peer's
-        process may take at its peak; both sides then run once, in processes of their own.
+        process may take at its peak; both sides then run once, in processes of their own. Of "latency": as
+        of "speed", but what counts is when something is there, and milliseconds are told.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Comparison:
     peer: str | Job
     wanted: float
     peer_argument: int = 0
-    of: Literal["speed", "memory"] = "speed"
+    of: Literal["speed", "latency", "memory"] = "speed"
 
 
 @dataclass(frozen=True)
@@ -80,24 +81,24 @@ class Peers:
     """The processes in which peers run, started when they are first asked.
 
     TensorFlow and vahidk's tfrecord are in the interpreter that SHARDKEEP_TF_PYTHON names, or in
-    ``.venv-tf`` (``make frameworks``; add the package ``tfrecord`` to it by hand).
+    ``.venv-tf`` (``make frameworks``; add the package ``tfrecord`` to it by hand). PyTorch, with ``tfrecord``
+    and Pillow, is in the one that SHARDKEEP_TORCH_PYTHON names, or in ``.venv-torch``.
     """
 
     def __init__(self) -> None:
-        self._python = os.environ.get("SHARDKEEP_TF_PYTHON", str(HERE.parent / ".venv-tf/bin/python"))
         self._running: dict[str, _Peer] = {}
 
     def run(self, job: str, paths: list[str], argument: int) -> tuple[float, int]:
         """Return the seconds that a job took, and its units."""
         module = _module_of(job)
         if module not in self._running:
-            self._running[module] = _Peer(self._python, module)
+            self._running[module] = _Peer(module)
         seconds, units, _ = self._running[module].ask(job, paths, argument)
         return seconds, units
 
     def peak_bytes(self, job: str, paths: list[str], argument: int) -> int:
         """Return the peak memory of a process that did nothing but this job."""
-        alone = _Peer(self._python, _module_of(job))
+        alone = _Peer(_module_of(job))
         try:
             return alone.ask(job, paths, argument)[2]
         finally:
@@ -114,13 +115,18 @@ class Peers:
 
 
 def _module_of(job: str) -> str:
-    return "vahidk_peer" if job == "vahidk" else "tensorflow_peer"
+    return {"vahidk": "vahidk_peer", "torch": "torch_peer"}.get(job.split()[0], "tensorflow_peer")
+
+
+def _python_of(module: str) -> str:
+    name, folder = ("TORCH", "torch") if module == "torch_peer" else ("TF", "tf")
+    return os.environ.get(f"SHARDKEEP_{name}_PYTHON", str(HERE.parent / f".venv-{folder}/bin/python"))
 
 
 class _Peer:
-    def __init__(self, python: str, module: str) -> None:
+    def __init__(self, module: str) -> None:
         self._process = subprocess.Popen(
-            [python, "-m", f"benchmarks.{module}"],
+            [_python_of(module), "-m", f"benchmarks.{module}"],
             cwd=HERE.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -143,7 +149,7 @@ class _Peer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit("a peer's process died: are TensorFlow and tfrecord installed there?")
+            raise SystemExit("a peer's process died: are its packages installed there? See `Peers`.")
         return json.loads(line)
 
 
@@ -169,8 +175,11 @@ def measure(comparison: Comparison, peers: Peers, folder: Path, *, rounds: int, 
             ours.append(mine)
             theirs.append(other)
             ratios.append(other / mine)
-    size = sum(os.path.getsize(path) for path in paths)
-    mine_told, their_told = (_speed(statistics.median(side), units, size) for side in (ours, theirs))
+    if comparison.of == "latency":
+        mine_told, their_told = (f"{statistics.median(side) * 1e3:,.1f} ms" for side in (ours, theirs))
+    else:
+        size = sum(os.path.getsize(path) for path in paths)
+        mine_told, their_told = (_speed(statistics.median(side), units, size) for side in (ours, theirs))
     spread = f"({min(ratios):.2f}–{max(ratios):.2f})"
     return Row(comparison.name, mine_told, their_told, statistics.median(ratios), spread, comparison.wanted)
 

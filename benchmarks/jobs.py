@@ -12,7 +12,7 @@ from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen
 from shardkeep.world import World
 
-__all__ = ["TABLE", "loaded", "plain_read"]
+__all__ = ["TABLE", "first_batch", "loaded", "plain_read"]
 
 # The features of the workload "table".
 TABLE: dict[str, Any] = {f"f{i:02d}": FixedLen((1,), "float32") for i in range(13)}
@@ -26,6 +26,16 @@ def loaded(**options: Any) -> Job:
 
 def _load(options: dict[str, Any], paths: list[str]) -> int:
     return sum(int(batch["valid"].sum()) for batch in Loader(paths, world=World(), **options))
+
+
+def first_batch(**options: Any) -> Job:
+    """Return the job of making a Loader with these options and taking one batch."""
+    return partial(_first, options)
+
+
+def _first(options: dict[str, Any], paths: list[str]) -> int:
+    next(iter(Loader(paths, world=World(), **options)))
+    return 1
 
 
 def plain_read(paths: list[str]) -> int:

@@ -78,6 +78,12 @@ def dataset_job(name, paths, batch):
     return records
 
 
+def first_batch(name, paths, batch):
+    """Make a dataset and take its first batch."""
+    next(iter(DATASETS[name](paths, batch)))
+    return 1
+
+
 def skip(paths, wanted):
     """Read records by number the way tf.data can: skip to each (of 50,000 in a shard)."""
     dataset = in_order(paths)
@@ -111,6 +117,8 @@ def run(job, paths, argument):
     if job == "write table":
         with tempfile.TemporaryDirectory() as folder:
             return write_table(os.path.join(folder, "x"), argument), argument
+    if job.startswith("first "):
+        return first_batch(job.removeprefix("first "), paths, argument)
     if job == "skip":
         return skip(paths[:1], argument)
     return dataset_job(job, paths, argument)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, CorruptRecordError
 from shardkeep.plan import ShardTable
 from shardkeep.plan.receipt import Dataset
@@ -115,9 +116,10 @@ def digest_of(*texts: str) -> str:
 
 
 def _digest_of_shard(name: str, starts: npt.NDArray[np.uint64]) -> str:
-    digest = hashlib.sha256(f"{name}\0{len(starts) - 1}\0".encode("utf-8", "surrogateescape"))
-    digest.update(starts.astype("<u8", copy=False).tobytes())
-    return digest.hexdigest()
+    # A CRC of the offsets: SHA-256 of all of them would be a third of the time to the first batch.
+    offsets = crc32c(starts.astype("<u8", copy=False).view(np.uint8))
+    said = f"{name}\0{len(starts) - 1}\0{starts[-1]}\0{offsets}"
+    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _names(paths: Sequence[str]) -> list[str]:

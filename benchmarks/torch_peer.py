@@ -1,0 +1,61 @@
+"""PyTorch's side of a comparison: DataLoader, vahidk's tfrecord and Pillow, as one writes it by hand."""
+
+import importlib.metadata
+import io
+import time
+from functools import cache
+
+import numpy as np
+import torch
+from PIL import Image
+from tfrecord.reader import tfrecord_loader
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from benchmarks.peer_loop import serve
+
+
+class Images(IterableDataset):
+    """Whole files to workers; each image as float32 in [0, 1]."""
+
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __iter__(self):
+        """Yield (pixels, label)."""
+        worker = get_worker_info()
+        mine = self.paths if worker is None else self.paths[worker.id :: worker.num_workers]
+        for path in mine:
+            for row in tfrecord_loader(path, None, {"image_raw": "byte", "label": "int"}):
+                pixels = np.asarray(Image.open(io.BytesIO(row["image_raw"])).convert("RGB"))
+                yield pixels.astype(np.float32) / 255, row["label"]
+
+
+def images(paths, batch, workers):
+    """Go through all files once; return the number of images."""
+    loader = DataLoader(Images(paths), batch_size=batch, num_workers=workers)
+    return sum(len(labels) for _, labels in loader)
+
+
+@cache
+def best_workers(path, batch):
+    """Return how many workers are fastest on two files here."""
+    seconds = {}
+    for workers in (0, 1, 2, 4):
+        start = time.perf_counter()
+        images([path] * 4, batch, workers)
+        seconds[workers] = time.perf_counter() - start
+    return min(seconds, key=seconds.get)
+
+
+def run(job, paths, argument):
+    """Do one job: a half of the files is enough to see how fast it is."""
+    workers = best_workers(paths[0], argument)
+    start = time.perf_counter()
+    done = images(paths[: len(paths) // 2], argument, workers)
+    return time.perf_counter() - start, done
+
+
+if __name__ == "__main__":
+    # One thread for each worker, as a DataLoader has it; the main process only waits.
+    torch.set_num_threads(1)
+    serve({"torch": torch.__version__, "tfrecord": importlib.metadata.version("tfrecord")}, run)

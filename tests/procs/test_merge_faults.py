@@ -75,12 +75,12 @@ _CASES = [
 
 @pytest.fixture
 def sources(tmp_path):
-    keys = np.random.default_rng(0).permutation(3000)
+    keys = np.random.default_rng(0).permutation(600)
     for i in range(3):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
-            part = keys[i * 1000 : i * 1000 + 1000]
+            part = keys[i * 200 : i * 200 + 200]
             file["id"] = part
-            file.create_dataset("x", data=np.stack([part] * 20, 1), chunks=(100, 20), compression="gzip")
+            file.create_dataset("x", data=np.stack([part] * 20, 1), chunks=(50, 20), compression="gzip")
             file.create_dataset("t", data=[str(key) for key in part], dtype=h5py.string_dtype())
     (tmp_path / "old.h5").write_bytes(b"old")
     return [tmp_path / f"{i}.h5" for i in range(3)]
@@ -106,7 +106,7 @@ def test_the_size_of_files_is_limited(tmp_path, sources, order_by, monkeypatch):
     monkeypatch.setattr(merge_keyed.MemoryShare, "take", lambda self, size_bytes: False)
     before = sorted(os.listdir(tmp_path))
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    for limit in (100, 3000, 20_000, 60_000):
+    for limit in (100, 3000, 12_000):
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
             with pytest.raises(DurabilityError) as caught:

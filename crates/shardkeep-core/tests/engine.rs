@@ -71,6 +71,33 @@ fn numbers(batch: &Batch) -> Vec<i64> {
 }
 
 #[test]
+fn batches_that_are_parts_of_one_result_fill_it_in_order() {
+    let folder = Folder::new("gather");
+    for threads in [1, 3] {
+        let data = folder.dataset(&[100, 0, 1, 399]);
+        let mut engine = Engine::gathering(data, schema(), threads, true).unwrap();
+        for first in (0..500).step_by(70) {
+            let records: Vec<u64> = (first..500.min(first + 70)).collect();
+            engine.submit(&records, records.len()).unwrap();
+        }
+        assert_eq!(engine.gathered().unwrap_err().kind, ErrorKind::Internal, "batches are pending");
+        for first in (0..500_i64).step_by(70) {
+            let Batch::Columns(columns) = take(&mut engine) else { panic!("raw") };
+            let [(name, Column::VarI64 { values, .. })] = columns.as_slice() else { panic!("{columns:?}") };
+            let wanted: Vec<i64> =
+                (first..500.min(first + 70)).flat_map(|n| vec![n; n as usize % 4]).collect();
+            assert_eq!((name.as_str(), values), ("v", &wanted));
+        }
+        let beyond = engine.submit(&[0], 1).unwrap_err();
+        assert_eq!(beyond.kind, ErrorKind::Internal, "all rows are given out");
+        let wanted = Column::FixedI64 { data: (0..500).collect(), shape: vec![500] };
+        assert_eq!(engine.gathered().unwrap(), [("x".to_string(), wanted)]);
+        assert_eq!(engine.submit(&[0], 1).unwrap_err().kind, ErrorKind::Internal, "it is over");
+        assert_eq!(engine.gathered().unwrap(), []);
+    }
+}
+
+#[test]
 fn rows_and_batches_keep_their_order_whatever_the_threads() {
     let folder = Folder::new("order");
     for threads in [1, 2, 8] {

@@ -32,7 +32,7 @@ impl Engine {
     #[new]
     #[pyo3(signature = (
         paths, starts, features = None, *, threads = 1, verify = true, bytes_as = "objects", on_corrupt = "raise",
-        holes = None,
+        holes = None, gather = false,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -44,6 +44,7 @@ impl Engine {
         bytes_as: &str,
         on_corrupt: &str,
         holes: Option<PyReadonlyArray1<'_, u64>>,
+        gather: bool,
     ) -> PyResult<Self> {
         let on_corrupt = match on_corrupt {
             "raise" => OnCorrupt::Raise,
@@ -62,7 +63,12 @@ impl Engine {
         let schema = features.map(columns::schema).transpose()?;
         let holes = holes.map(|holes| holes.as_slice().map(<[u64]>::to_vec)).transpose()?.unwrap_or_default();
         let data = Dataset::with_holes(shards, holes).map_err(raise)?;
-        let mut inner = engine::Engine::new(data, schema, threads, verify);
+        let mut inner = match schema {
+            Some(schema) if gather => {
+                engine::Engine::gathering(data, schema, threads, verify).map_err(raise)?
+            }
+            schema => engine::Engine::new(data, schema, threads, verify),
+        };
         inner.set_on_corrupt(on_corrupt);
         Ok(Self { inner, bytes_as })
     }
@@ -99,6 +105,13 @@ impl Engine {
             py.check_signals()?;
         }
         Ok(None)
+    }
+
+    /// The columns that are in no batch because all batches filled them together: with `gather`, those whose rows have
+    /// a size that the schema tells. To be called once, when all batches have been taken.
+    fn gathered<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let columns = self.inner.gathered().map_err(raise)?;
+        batch(py, Batch::Columns(columns), self.bytes_as)
     }
 }
 

@@ -31,7 +31,7 @@ class ColumnBatch:
     Attributes
     ----------
     columns : dict
-        As the engine gives them: an array, or a tuple of values and offsets.
+        As the engine gives them: an array, or a tuple of values and offsets. Without those that are gathered.
     rows : int
     path, record
         Where the first row is from.
@@ -97,6 +97,7 @@ def batches_of(
     threads: int,
     verify: bool,
     bytes_as: BytesAs,
+    gathered: dict[str, Any] | None = None,
 ) -> Iterator[ColumnBatch]:
     """Yield the records of a run in order.
 
@@ -104,6 +105,9 @@ def batches_of(
     ----------
     budget : callable
         Asked before each batch for the most rows and payload bytes it may have.
+    gathered : dict, optional
+        Of files that are not compressed: gets, behind the last batch, whole columns that are then in no batch,
+        those whose rows have a size that the features tell. They are filled where they stay, by all threads.
 
     Raises
     ------
@@ -116,9 +120,17 @@ def batches_of(
                 yield from _in_order(path, described, budget, verify, bytes_as)
         else:
             engine = _core.Engine(
-                run.paths, run.starts, described, threads=threads, verify=verify, bytes_as=bytes_as
+                run.paths,
+                run.starts,
+                described,
+                threads=threads,
+                verify=verify,
+                bytes_as=bytes_as,
+                gather=gathered is not None,
             )
             yield from _by_engine(engine, run, budget)
+            if gathered is not None:
+                gathered.update(engine.gathered())
     except CorruptRecordError as error:
         raise explained(error) from None
 
@@ -159,7 +171,8 @@ def _spans(
                 open_span = (shard, index)
                 max_rows, max_bytes = budget()
             limit = int(ends[index]) + max_bytes - frame_bytes
-            fit = int(np.searchsorted(ends, max(limit, 0), side="right")) - 1 - index
+            # A limit of another type would make searchsorted convert all offsets.
+            fit = int(np.searchsorted(ends, np.uint64(max(limit, 0)), side="right")) - 1 - index
             take = min(count - index, max_rows - rows, max(fit, 0 if rows else 1))
             frame_bytes += int(ends[index + take] - ends[index])
             rows += take

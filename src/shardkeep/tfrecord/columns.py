@@ -129,13 +129,21 @@ def gather(
             return _ROWS_BEFORE_THE_SIZE_IS_KNOWN, _BATCH_BYTES
         return max(min(_BATCH_ROWS, int(_BATCH_BYTES / max(row_bytes, 1))), 1), _BATCH_BYTES
 
+    # Nothing has to be copied into the result if there is one run and its rows are known.
+    whole: dict[str, Any] | None = {} if len(runs) == 1 and runs[0].starts is not None else None
     rows = done_bytes = 0
     for run in runs:
         for batch in batches_of(
-            run, described, budget=budget, threads=threads, verify=verify, bytes_as=bytes_as
+            run,
+            described,
+            budget=budget,
+            threads=threads,
+            verify=verify,
+            bytes_as=bytes_as,
+            gathered=whole,
         ):
-            for name, column in columns.items():
-                column.add(batch, batch.columns[name])
+            for name, part in batch.columns.items():
+                columns[name].add(batch, part)
             rows += batch.rows
             if progress is not None and run.starts is not None:
                 done_bytes += batch.file_bytes
@@ -144,7 +152,10 @@ def gather(
             # How far a compressed file is, only its reader knows.
             done_bytes += sum(os.path.getsize(name) for name in run.paths)
             progress(min(done_bytes, total_bytes), total_bytes)
-    return rows, {name: column.finish() for name, column in columns.items()}
+    whole = whole or {}
+    return rows, {
+        name: [whole[name]] if name in whole else column.finish() for name, column in columns.items()
+    }
 
 
 class _Column:
@@ -157,14 +168,13 @@ class _Column:
         self._known_rows = rows
         self._is_open_image = isinstance(feature, Image) and feature.size is None
         self._shape: tuple[int, ...] = values.shape[1:]
-        # How many values there will be is known of fixed shapes only.
-        known = 0 if offsets or self._is_open_image else rows * math.prod(self._shape)
-        self._values = _Growing(values.dtype, known)
+        self._values = _Growing(values.dtype)
         self._offsets = []
         inner = math.prod(feature.shape) if isinstance(feature, FixedLen) else 0
         for level in range(len(offsets)):
             last = level == len(offsets) - 1
-            grown = _Growing(np.dtype(np.int64), 1 + (rows * inner if inner else rows if last else 0))
+            grown = _Growing(np.dtype(np.int64))
+            grown.reserve(1 + (rows * inner if inner else rows if last else 0))
             grown.extend(np.zeros(1, np.int64))
             self._offsets.append(grown)
 
@@ -181,7 +191,6 @@ class _Column:
         if self._is_open_image:
             self._is_open_image = False
             self._shape = values.shape[1:]
-            self._values.reserve(self._known_rows * math.prod(self._shape))
         elif not offsets and values.shape[1:] != self._shape:
             wanted, found = ("x".join(map(str, shape)) for shape in (self._shape, values.shape[1:]))
             raise SchemaError(
@@ -191,6 +200,9 @@ class _Column:
                 path=batch.path,
                 record=batch.record,
             )
+        if not offsets:
+            # How many values there will be is known of fixed shapes only.
+            self._values.reserve(self._known_rows * math.prod(self._shape))
         self._values.extend(values.reshape(-1))
         for grown, one in zip(self._offsets, offsets, strict=True):
             grown.extend(one[1:] + grown.last)
@@ -209,8 +221,8 @@ class _Growing:
     there two of it; a list of parts that are joined at the end would need twice the memory.
     """
 
-    def __init__(self, dtype: np.dtype[Any], capacity: int) -> None:
-        self._array: npt.NDArray[Any] = np.empty(capacity, dtype)
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._array: npt.NDArray[Any] = np.empty(0, dtype)
         self._length = 0
 
     @property
@@ -222,6 +234,7 @@ class _Growing:
         return self._array[self._length - 1]
 
     def reserve(self, capacity: int) -> None:
+        """Make room in an array that is empty."""
         if capacity > len(self._array) and self._length == 0:
             self._array = np.empty(capacity, self._array.dtype)
 

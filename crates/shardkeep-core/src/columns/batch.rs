@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::cells::SharedRows;
-use super::images::{Finished, ImageStore};
 use super::parts::{Part, Ragged, join, join_bytes};
 use super::row::{Problem, Rows, Target};
 use super::schema::{DType, Kind, Schema};
+use super::store::{Column, Store};
+use super::whole::Whole;
 use crate::error::{self, Error};
 
 pub use super::row::Scratch;
@@ -82,65 +82,13 @@ impl From<RowError> for Error {
     }
 }
 
-/// A finished column. Row-major; offsets have one entry more than what they delimit and start at 0.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Column {
-    /// `shape` starts with the number of rows, here and below.
-    FixedI64 {
-        data: Vec<i64>,
-        shape: Vec<usize>,
-    },
-    FixedF32 {
-        data: Vec<f32>,
-        shape: Vec<usize>,
-    },
-    /// `offsets` delimit the values, of which there are as many as `shape` says.
-    FixedBytes {
-        values: Vec<u8>,
-        offsets: Vec<i64>,
-        shape: Vec<usize>,
-    },
-    /// `offsets` delimit the rows.
-    VarI64 {
-        values: Vec<i64>,
-        offsets: Vec<i64>,
-    },
-    VarF32 {
-        values: Vec<f32>,
-        offsets: Vec<i64>,
-    },
-    /// `value_offsets` delimit values in bytes, `offsets` delimit rows in values.
-    VarBytes {
-        values: Vec<u8>,
-        value_offsets: Vec<i64>,
-        offsets: Vec<i64>,
-    },
-    /// (rows, height, width, channels)
-    ImageU8 {
-        data: Vec<u8>,
-        shape: [usize; 4],
-    },
-    ImageF32 {
-        data: Vec<f32>,
-        shape: [usize; 4],
-    },
-}
-
-/// Where the values of a feature go while the batch is filled.
-#[derive(Debug)]
-pub(super) enum Store {
-    Int64(SharedRows<i64>),
-    Float32(SharedRows<f32>),
-    /// The index among the ragged columns of a part.
-    Ragged(usize),
-    Image(ImageStore),
-}
-
 /// The columns of one batch under construction.
 #[derive(Debug)]
 pub struct BatchColumns {
     schema: Arc<Schema>,
     rows: usize,
+    /// What this is a part of, and the row there of its first row, both for itself alone.
+    whole: Option<(Arc<Whole>, usize)>,
     claimed: Box<[AtomicU64]>,
     stores: Vec<Store>,
     ragged: Vec<DType>,
@@ -150,28 +98,31 @@ pub struct BatchColumns {
 impl BatchColumns {
     /// Makes room for `rows` rows.
     pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
+        Self::of(schema, rows, None)
+    }
+
+    /// Makes room for what `whole` does not have.
+    pub(super) fn of(
+        schema: Arc<Schema>,
+        rows: usize,
+        whole: Option<(Arc<Whole>, usize)>,
+    ) -> Result<Self, RowError> {
         let mut stores = Vec::with_capacity(schema.features().len());
         let mut ragged = Vec::new();
-        for feature in schema.features() {
-            let none = || no_memory(rows, &feature.name);
-            stores.push(match &feature.kind {
-                Kind::Fixed { dtype: DType::Int64, .. } => {
-                    Store::Int64(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
-                }
-                Kind::Fixed { dtype: DType::Float32, .. } => {
-                    Store::Float32(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
-                }
-                Kind::Fixed { dtype, .. } | Kind::Var { dtype } => {
-                    ragged.push(*dtype);
-                    Store::Ragged(ragged.len() - 1)
-                }
-                Kind::Image { channels, dtype, size } => {
-                    Store::Image(ImageStore::new(rows, *channels, *dtype, *size))
-                }
-            });
+        for (column, feature) in schema.features().iter().enumerate() {
+            if whole.as_ref().is_some_and(|(whole, _)| whole.store(column).is_some()) {
+                stores.push(Store::Elsewhere);
+                continue;
+            }
+            stores.push(Store::new(feature, rows, ragged.len())?);
+            if let (Some(Store::Ragged(_)), Kind::Fixed { dtype, .. } | Kind::Var { dtype }) =
+                (stores.last(), &feature.kind)
+            {
+                ragged.push(*dtype);
+            }
         }
         let claimed = (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { schema, rows, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
+        Ok(Self { schema, rows, whole, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
     }
 
     /// How many rows the batch has.
@@ -186,9 +137,10 @@ impl BatchColumns {
         let end = first_row + records.len();
         let mut rows = Rows {
             schema: &self.schema,
-            targets: self.stores.iter().map(|store| self.target(store, first_row..end)).collect(),
+            targets: (0..self.stores.len())
+                .filter_map(|column| self.target(column, first_row..end))
+                .collect(),
             ragged: self.ragged.iter().map(|dtype| Ragged::new(*dtype, records.len())).collect(),
-            first_row,
             row: 0,
         };
         let mut done = Ok(());
@@ -210,15 +162,22 @@ impl BatchColumns {
         done
     }
 
-    fn target<'b>(&'b self, store: &'b Store, rows: Range<usize>) -> Target<'b> {
-        match store {
-            // SAFETY: this is called by `fill` only, which holds the claim on these rows, once for each column.
+    /// Called by `fill` only, once for each column.
+    fn target(&self, column: usize, mut rows: Range<usize>) -> Option<Target<'_>> {
+        let mut store = self.stores.get(column)?;
+        if let (Store::Elsewhere, Some((whole, first))) = (store, &self.whole) {
+            store = whole.store(column)?;
+            rows = first + rows.start..first + rows.end;
+        }
+        Some(match store {
+            // SAFETY: `fill` holds the claim on these rows of the batch, and the batch alone has its rows of the whole.
             Store::Int64(cells) => Target::Int64(unsafe { cells.rows(rows) }),
             // SAFETY: as above.
             Store::Float32(cells) => Target::Float32(unsafe { cells.rows(rows) }),
             Store::Ragged(index) => Target::Ragged(*index),
-            Store::Image(images) => Target::Image(images),
-        }
+            Store::Image(images) => Target::Image { images, first_row: rows.start },
+            Store::Elsewhere => return None,
+        })
     }
 
     /// Claims rows or gives back what it got.
@@ -253,7 +212,7 @@ impl BatchColumns {
         }
     }
 
-    /// The columns in the order of the schema.
+    /// The columns in the order of the schema, without those that the whole has.
     pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
         let Self { schema, rows, stores, parts, .. } = self;
         let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -263,26 +222,19 @@ impl BatchColumns {
         let mut ragged: Vec<(usize, std::vec::IntoIter<Ragged>)> =
             parts.into_iter().map(|part| (part.first_row, part.columns.into_iter())).collect();
         for (feature, store) in schema.features().iter().zip(stores) {
-            let shape = |sides: &[usize]| std::iter::once(rows).chain(sides.iter().copied()).collect();
-            let column = match (store, &feature.kind) {
-                (Store::Int64(cells), Kind::Fixed { shape: sides, .. }) => {
-                    Column::FixedI64 { data: cells.into_vec(), shape: shape(sides) }
-                }
-                (Store::Float32(cells), Kind::Fixed { shape: sides, .. }) => {
-                    Column::FixedF32 { data: cells.into_vec(), shape: shape(sides) }
-                }
-                (Store::Image(images), _) => match images.finish() {
-                    Some(Finished::U8(data, shape)) => Column::ImageU8 { data, shape },
-                    Some(Finished::F32(data, shape)) => Column::ImageF32 { data, shape },
-                    None => return Err(no_memory(rows, &feature.name)),
-                },
-                (_, kind) => {
+            match store {
+                Store::Elsewhere => {}
+                Store::Ragged(_) => {
                     let columns =
                         ragged.iter_mut().filter_map(|(row, columns)| Some((*row, columns.next()?)));
-                    finish_ragged(rows, kind, feature.elements(), columns)
+                    let column = finish_ragged(rows, &feature.kind, feature.elements(), columns);
+                    finished.push((feature.name.clone(), column));
                 }
-            };
-            finished.push((feature.name.clone(), column));
+                store => {
+                    finished
+                        .extend(store.finish(rows, feature)?.map(|column| (feature.name.clone(), column)));
+                }
+            }
         }
         Ok(finished)
     }
@@ -321,11 +273,6 @@ fn finish_ragged(
             Column::VarBytes { values, value_offsets, offsets }
         }
     }
-}
-
-fn no_memory(rows: usize, feature: &str) -> RowError {
-    let message = format!("no memory for a batch of {rows} rows");
-    RowError { row: 0, feature: Some(feature.into()), kind: RowErrorKind::Memory, message }
 }
 
 /// The 64-bit words of the bitmap that rows `start..end` touch: (word, mask, first row in it).

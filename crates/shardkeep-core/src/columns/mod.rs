@@ -1,4 +1,5 @@
-//! From records to columns: what is wanted ([`schema`]) and the buffers of one batch ([`batch`]).
+//! From records to columns: what is wanted ([`schema`]) the buffers of one batch
+//! ([`batch`]), and those of a result that batches are parts of ([`whole`]).
 
 pub mod batch;
 mod cells;
@@ -6,6 +7,10 @@ mod images;
 mod parts;
 mod row;
 pub mod schema;
+mod store;
+pub mod whole;
 
-pub use batch::{BatchColumns, Column, RowError, RowErrorKind, Scratch};
+pub use batch::{BatchColumns, RowError, RowErrorKind, Scratch};
 pub use schema::{DType, DefaultValue, Feature, ImageDType, Kind, Schema, SchemaError};
+pub use store::Column;
+pub use whole::Whole;

@@ -66,7 +66,10 @@ pub(super) enum Target<'b> {
     Float32(Cells<'b, f32>),
     /// The index among the ragged columns of a part.
     Ragged(usize),
-    Image(&'b ImageStore),
+    Image {
+        images: &'b ImageStore,
+        first_row: usize,
+    },
 }
 
 /// The columns of a batch as one thread sees them while it fills the rows that it claimed.
@@ -75,9 +78,7 @@ pub(super) struct Rows<'b> {
     /// One for each feature.
     pub(super) targets: Vec<Target<'b>>,
     pub(super) ragged: Vec<Ragged>,
-    /// The first of the claimed rows.
-    pub(super) first_row: usize,
-    /// The row at hand, counted from the first.
+    /// The row at hand, counted from the first of them.
     pub(super) row: usize,
 }
 
@@ -92,9 +93,9 @@ impl Rows<'_> {
         }
         for (column, range) in scratch.images.drain(..) {
             let bytes = record.get(range).unwrap_or_default();
-            if let Some(Target::Image(store)) = self.targets.get(column) {
+            if let Some(Target::Image { images, first_row }) = self.targets.get(column) {
                 // SAFETY: who made these targets holds the claim on the row.
-                let done = unsafe { store.decode(self.first_row + self.row, bytes, &mut scratch.decoder) };
+                let done = unsafe { images.decode(first_row + self.row, bytes, &mut scratch.decoder) };
                 done.map_err(|(kind, message)| self.problem(column, kind, message))?;
             }
         }
@@ -110,7 +111,7 @@ impl Rows<'_> {
                 Target::Int64(cells) => cells.row(self.row).fill(0),
                 Target::Float32(cells) => cells.row(self.row).fill(0.0),
                 // SAFETY: who made these targets holds the claim on the row.
-                Target::Image(images) => unsafe { images.clear(self.first_row + self.row) },
+                Target::Image { images, first_row } => unsafe { images.clear(*first_row + self.row) },
                 Target::Ragged(_) => {}
             }
         }
@@ -233,7 +234,7 @@ impl Rows<'_> {
                 }
                 ragged => ragged.push_bytes(bytes.get(..length)?),
             },
-            Target::Image(_) => images.push((column, place_in(record, bytes.get(..length)?))),
+            Target::Image { .. } => images.push((column, place_in(record, bytes.get(..length)?))),
         }
         Some(())
     }
@@ -345,7 +346,7 @@ impl Rows<'_> {
                     return Ok(());
                 }
             }
-            Target::Image(_) => {
+            Target::Image { .. } => {
                 let mut image: &[u8] = &[];
                 view.bytes(|value| {
                     count += 1;

@@ -29,18 +29,16 @@ pub use dataset::{Dataset, Place, Shard};
 pub use output::Batch;
 pub use recycle::Recycled;
 
-use crate::columns::Schema;
+use crate::columns::{Column, Schema, Whole};
 use crate::error::{Error, Result};
 use job::{Job, Workspace};
-use output::Output;
-use recycle::Recycler;
+use output::{Delivery, Output};
 
 /// See the module.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    schema: Option<Arc<Schema>>,
-    recycler: Arc<Recycler>,
+    delivery: Delivery,
     threads: usize,
     running: Vec<JoinHandle<()>>,
     /// Submitted and not yet taken, oldest first.
@@ -56,7 +54,7 @@ pub struct Engine {
 /// As [`Engine::submit`] and [`Engine::take`].
 pub fn read_now(data: &Dataset, records: &[u64], verify: bool) -> Result<Batch> {
     let places = locate_all(data, records)?;
-    let output = Output::new(None, &places, places.len(), &Arc::default())?;
+    let output = Output::new(&Delivery::Records(Arc::default()), &places, places.len())?;
     let job = Job::new(places, output, 1, OnCorrupt::Raise);
     let mut space = Workspace::default();
     while let Some(rows) = job.claim() {
@@ -97,6 +95,25 @@ impl Engine {
     /// `schema` None delivers raw records. `verify` is about payloads; headers are always checked.
     #[must_use]
     pub fn new(data: Dataset, schema: Option<Schema>, threads: usize, verify: bool) -> Self {
+        let delivery = match schema {
+            Some(schema) => Delivery::Columns(Arc::new(schema)),
+            None => Delivery::Records(Arc::default()),
+        };
+        Self::delivering(delivery, data, threads, verify)
+    }
+
+    /// An engine whose batches are parts of one result, as large as the data set: the rows of the first are its first
+    /// rows, and so on. The columns that a [`Whole`] has come from [`Engine::gathered`] instead of the batches.
+    ///
+    /// # Errors
+    /// No memory for the result.
+    pub fn gathering(data: Dataset, schema: Schema, threads: usize, verify: bool) -> Result<Self> {
+        let rows = usize::try_from(data.records()).map_err(|_| Error::memory(usize::MAX))?;
+        let whole = Whole::new(Arc::new(schema), rows)?;
+        Ok(Self::delivering(Delivery::Parts(Arc::new(whole)), data, threads, verify))
+    }
+
+    fn delivering(delivery: Delivery, data: Dataset, threads: usize, verify: bool) -> Self {
         Self {
             shared: Arc::new(Shared {
                 data,
@@ -105,8 +122,7 @@ impl Engine {
                 work: Condvar::new(),
                 done: Condvar::new(),
             }),
-            schema: schema.map(Arc::new),
-            recycler: Arc::default(),
+            delivery,
             threads: threads.max(1),
             running: Vec::new(),
             pending: VecDeque::new(),
@@ -151,7 +167,7 @@ impl Engine {
             return Err(Error::internal("more records than rows"));
         }
         let places = locate_all(&self.shared.data, records)?;
-        let output = Output::new(self.schema.as_ref(), &places, rows, &self.recycler)?;
+        let output = Output::new(&self.delivery, &places, rows)?;
         self.start()?;
         let job = Arc::new(Job::new(places, output, self.threads, self.on_corrupt));
         self.pending.push_back(Arc::clone(&job));
@@ -198,6 +214,27 @@ impl Engine {
         let (batch, faults) = job.finish()?;
         self.faults = faults;
         Ok(Some(batch))
+    }
+
+    /// The columns that were gathered, in the order of the schema; of an engine without them none. Ends it: nothing can
+    /// be submitted any more. To be called when all batches have been taken.
+    ///
+    /// # Errors
+    /// A batch is still pending, or the memory for images that no record had cannot be had.
+    pub fn gathered(&mut self) -> Result<Vec<(String, Column)>> {
+        match std::mem::replace(&mut self.delivery, Delivery::Nothing) {
+            Delivery::Parts(whole) => match Arc::try_unwrap(whole) {
+                Ok(whole) => Ok(whole.finish()?),
+                Err(whole) => {
+                    self.delivery = Delivery::Parts(whole);
+                    Err(Error::internal("a result was asked for before its batches"))
+                }
+            },
+            other => {
+                self.delivery = other;
+                Ok(Vec::new())
+            }
+        }
     }
 
     fn start(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use super::corrupt::Rules;
 use super::dataset::Place;
 use super::frames::{self, AtRow};
 use super::recycle::{Recycled, Recycler};
-use crate::columns::{BatchColumns, Column, RowError, Schema, Scratch};
+use crate::columns::{BatchColumns, Column, RowError, Schema, Scratch, Whole};
 use crate::error::{Error, Result};
 
 /// A finished batch.
@@ -14,8 +14,18 @@ use crate::error::{Error, Result};
 pub enum Batch {
     /// Payloads end to end; row `i` is `values[offsets[i]..offsets[i + 1]]`.
     Records { values: Recycled, offsets: Vec<i64> },
-    /// In the order of the schema.
+    /// In the order of the schema, without those that the engine gathers.
     Columns(Vec<(String, Column)>),
+}
+
+/// What the batches of an engine are.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    Records(Arc<Recycler>),
+    Columns(Arc<Schema>),
+    Parts(Arc<Whole>),
+    /// None any more: the parts have been gathered.
+    Nothing,
 }
 
 /// A batch that threads are filling.
@@ -27,17 +37,14 @@ pub(super) enum Output {
 
 impl Output {
     /// `rows` may exceed `places.len()`: the rest is padding.
-    pub(super) fn new(
-        schema: Option<&Arc<Schema>>,
-        places: &[Place],
-        rows: usize,
-        recycler: &Arc<Recycler>,
-    ) -> Result<Self> {
-        match schema {
-            Some(schema) => {
+    pub(super) fn new(delivery: &Delivery, places: &[Place], rows: usize) -> Result<Self> {
+        match delivery {
+            Delivery::Records(recycler) => Records::new(places, rows, recycler).map(Self::Records),
+            Delivery::Columns(schema) => {
                 BatchColumns::new(Arc::clone(schema), rows).map(Self::Columns).map_err(Error::from)
             }
-            None => Records::new(places, rows, recycler).map(Self::Records),
+            Delivery::Nothing => Err(Error::internal("a batch was submitted behind the end")),
+            Delivery::Parts(whole) => whole.part(rows).map(Self::Columns).map_err(Error::from),
         }
     }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use shardkeep_core::columns::{
     BatchColumns, Column, DType, DefaultValue, Feature, ImageDType, Kind, RowError, RowErrorKind, Schema,
-    Scratch,
+    Scratch, Whole,
 };
 use shardkeep_core::example::{FeatureValue, encode};
 
@@ -233,4 +233,41 @@ fn one_scratch_serves_several_schemas() {
         batch.fill(0, &[&record], &mut scratch).unwrap();
         assert_eq!(batch.finish().unwrap()[0].1, Column::FixedI64 { data: vec![wanted], shape: vec![1] });
     }
+}
+
+#[test]
+fn parts_of_a_whole_have_their_own_rows_and_only_the_columns_that_it_lacks() {
+    let whole = schema(&[
+        ("a", fixed(DType::Int64, &[2])),
+        ("v", Kind::Var { dtype: DType::Int64 }),
+        ("f", fixed(DType::Float32, &[])),
+        ("b", fixed(DType::Bytes, &[])),
+    ]);
+    let record = |n: i64| {
+        encode(&[
+            ("a", FeatureValue::Int64(&[n, -n])),
+            ("b", FeatureValue::Bytes(&[b"b"])),
+            ("f", FeatureValue::Float(&[n as f32])),
+            ("v", FeatureValue::Int64(&[n])),
+        ])
+    };
+    let bad = encode(&[("a", FeatureValue::Int64(&[7, 7]))]);
+    let whole = Arc::new(Whole::new(whole, 5).unwrap());
+    let (first, second) = (whole.part(2).unwrap(), whole.part(3).unwrap());
+    assert_eq!(whole.part(1).unwrap_err().kind, RowErrorKind::Slot);
+    assert_eq!(whole.part(usize::MAX).unwrap_err().kind, RowErrorKind::Slot);
+    let mut scratch = Scratch::default();
+    let (one, two) = (record(1), record(2));
+    assert_eq!(second.fill(0, &[&one, &bad], &mut scratch).unwrap_err().row, 1);
+    first.fill(1, &[&two], &mut scratch).unwrap();
+    assert_eq!(first.fill(1, &[&two], &mut scratch).unwrap_err().kind, RowErrorKind::Slot);
+    let columns = second.finish().unwrap();
+    assert_eq!(columns[0], ("v".into(), Column::VarI64 { values: vec![1], offsets: vec![0, 1, 1, 1] }));
+    let values = Column::FixedBytes { values: b"b".to_vec(), offsets: vec![0, 1, 1, 1], shape: vec![3] };
+    assert_eq!(columns[1..], [("b".into(), values)]);
+    drop(first);
+    let found = Arc::into_inner(whole).unwrap().finish().unwrap();
+    let a = Column::FixedI64 { data: vec![0, 0, 2, -2, 1, -1, 0, 0, 0, 0], shape: vec![5, 2] };
+    let f = Column::FixedF32 { data: vec![0.0, 2.0, 1.0, 0.0, 0.0], shape: vec![5] };
+    assert_eq!(found, [("a".into(), a), ("f".into(), f)]);
 }

@@ -1,0 +1,67 @@
+//! A result that batches are parts of: rows that are written where they stay.
+//!
+//! Where the number of rows is known, the columns whose rows have a size that the schema tells are allocated once; each
+//! [`Whole::part`] is a batch that writes its rows there, and holds the other columns (rows of different lengths, images
+//! of any size) itself. Parts are given out from the first row to the last, each row once, so that no two can write the
+//! same one.
+
+#![deny(clippy::indexing_slicing)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::batch::{BatchColumns, RowError, RowErrorKind};
+use super::schema::{DType, Kind, Schema};
+use super::store::{Column, Store};
+
+/// See the module.
+#[derive(Debug)]
+pub struct Whole {
+    schema: Arc<Schema>,
+    rows: usize,
+    /// Rows of the parts so far.
+    taken: AtomicUsize,
+    /// One for each feature; None where the parts have the column.
+    stores: Vec<Option<Store>>,
+}
+
+impl Whole {
+    /// Makes room for `rows` rows, which costs no memory until they are written.
+    pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
+        let stores = schema.features().iter().map(|feature| {
+            let gathered = match &feature.kind {
+                Kind::Fixed { dtype, .. } => *dtype != DType::Bytes,
+                Kind::Var { .. } => false,
+                Kind::Image { channels, size, .. } => *channels > 0 && size.is_some(),
+            };
+            if gathered { Store::new(feature, rows, 0).map(Some) } else { Ok(None) }
+        });
+        let stores = stores.collect::<Result<_, _>>()?;
+        Ok(Self { schema, rows, taken: AtomicUsize::new(0), stores })
+    }
+
+    /// The next `rows` rows.
+    pub fn part(self: &Arc<Self>, rows: usize) -> Result<BatchColumns, RowError> {
+        let end = |first: usize| first.checked_add(rows).filter(|end| *end <= self.rows);
+        let first = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {
+            let message = format!("{rows} rows from row {first} do not fit a result of {} rows", self.rows);
+            RowError { row: first, feature: None, kind: RowErrorKind::Slot, message }
+        })?;
+        BatchColumns::of(Arc::clone(&self.schema), rows, Some((Arc::clone(self), first)))
+    }
+
+    /// The store of a column, unless the parts have it.
+    pub(super) fn store(&self, column: usize) -> Option<&Store> {
+        self.stores.get(column)?.as_ref()
+    }
+
+    /// The columns that the parts do not have, in the order of the schema. Rows that were not filled are zeros.
+    pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
+        let mut finished = Vec::new();
+        for (feature, store) in self.schema.features().iter().zip(self.stores) {
+            let column = store.map(|store| store.finish(self.rows, feature)).transpose()?.flatten();
+            finished.extend(column.map(|column| (feature.name.clone(), column)));
+        }
+        Ok(finished)
+    }
+}

@@ -67,7 +67,7 @@ fn numbers(batch: &Batch) -> Vec<i64> {
         let [from, to] = [offsets[row] as usize, offsets[row + 1] as usize];
         assert!(values[from..to].iter().all(|v| v == x), "the values of a row are its own");
     }
-    data.clone()
+    data.to_vec()
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn batches_that_are_parts_of_one_result_fill_it_in_order() {
         }
         let beyond = engine.submit(&[0], 1).unwrap_err();
         assert_eq!(beyond.kind, ErrorKind::Internal, "all rows are given out");
-        let wanted = Column::FixedI64 { data: (0..500).collect(), shape: vec![500] };
+        let wanted = Column::FixedI64 { data: (0..500).collect::<Vec<_>>().into(), shape: vec![500] };
         assert_eq!(engine.gathered().unwrap(), [("x".to_string(), wanted)]);
         assert_eq!(engine.submit(&[0], 1).unwrap_err().kind, ErrorKind::Internal, "it is over");
         assert_eq!(engine.gathered().unwrap(), []);

@@ -8,12 +8,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use shardkeep_core::columns::{
-    BatchColumns, Column, DType, DefaultValue, Feature, ImageDType, Kind, Schema, Scratch,
+    BatchColumns, Block, Column, DType, DefaultValue, Feature, ImageDType, Kind, Schema, Scratch, Zeroed,
 };
 use shardkeep_core::error::{self, Error};
 use shardkeep_core::image;
 
 use crate::errors::raise;
+use crate::lending::lent;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ColumnBuilder>()?;
@@ -193,8 +194,16 @@ pub(crate) fn to_numpy(py: Python<'_>, column: Column, bytes_as: BytesAs) -> PyR
     }
 }
 
-fn shaped<'py, T: Element>(py: Python<'py>, data: Vec<T>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
-    Ok(PyArray1::from_vec(py, data).reshape(IxDyn(shape))?.into_any())
+fn shaped<'py, T: Element + Zeroed + 'static>(
+    py: Python<'py>,
+    data: Block<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let flat = match data.into_vec() {
+        Ok(data) => PyArray1::from_vec(py, data),
+        Err(data) => lent(py, data)?,
+    };
+    Ok(flat.reshape(IxDyn(shape))?.into_any())
 }
 
 fn pair<'py>(py: Python<'py>, values: Bound<'py, PyAny>, offsets: Vec<i64>) -> PyResult<Bound<'py, PyAny>> {

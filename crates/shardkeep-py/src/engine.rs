@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use numpy::ndarray::ArrayView1;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardkeep_core::engine::{self, Batch, Dataset, OnCorrupt, Recycled, Shard};
+use shardkeep_core::engine::{self, Batch, Dataset, OnCorrupt, Shard};
 use shardkeep_core::fdpool::VirtualFile;
 
 use crate::columns;
 use crate::errors::raise;
+use crate::lending::lent;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Engine>()
@@ -113,23 +113,6 @@ impl Engine {
         let columns = self.inner.gathered().map_err(raise)?;
         batch(py, Batch::Columns(columns), self.bytes_as)
     }
-}
-
-/// Keeps a buffer on loan for as long as an array shows it.
-#[pyclass(frozen)]
-struct Loan {
-    _bytes: Recycled,
-}
-
-fn lent(py: Python<'_>, mut bytes: Recycled) -> PyResult<Bound<'_, PyArray1<u8>>> {
-    let (base, length) = (bytes.as_mut_ptr(), bytes.len());
-    let loan = Bound::new(py, Loan { _bytes: bytes })?;
-    // SAFETY: the array keeps `loan` alive, and with it the buffer, which does not move with its owner. Nobody looks
-    // at it through the loan, so the array is its only user and may write.
-    Ok(unsafe {
-        let view = ArrayView1::from_shape_ptr(length, base);
-        PyArray1::borrow_from_array(&view, loan.into_any())
-    })
 }
 
 fn batch(py: Python<'_>, batch: Batch, bytes_as: columns::BytesAs) -> PyResult<Bound<'_, PyDict>> {

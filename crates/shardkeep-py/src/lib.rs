@@ -5,6 +5,7 @@
 mod checksum;
 mod descriptors;
 mod errors;
+mod lending;
 mod records;
 mod writing;
 

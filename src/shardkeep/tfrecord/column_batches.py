@@ -106,8 +106,8 @@ def batches_of(
     budget : callable
         Asked before each batch for the most rows and payload bytes it may have.
     gathered : dict, optional
-        Of files that are not compressed: gets, behind the last batch, whole columns that are then in no batch,
-        those whose rows have a size that the features tell. They are filled where they stay, by all threads.
+        Of files that are not compressed: gets, behind the last batch, whole columns, which are then in no
+        batch: those whose rows have a size that the features tell. All threads fill them where they stay.
 
     Raises
     ------

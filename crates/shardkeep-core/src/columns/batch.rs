@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::cells::Purpose;
 use super::parts::{Part, Ragged, join, join_bytes};
 use super::row::{Problem, Rows, Target};
 use super::schema::{DType, Kind, Schema};
@@ -114,7 +115,7 @@ impl BatchColumns {
                 stores.push(Store::Elsewhere);
                 continue;
             }
-            stores.push(Store::new(feature, rows, ragged.len())?);
+            stores.push(Store::new(feature, rows, ragged.len(), Purpose::Batch)?);
             if let (Some(Store::Ragged(_)), Kind::Fixed { dtype, .. } | Kind::Var { dtype }) =
                 (stores.last(), &feature.kind)
             {

@@ -1,61 +1,56 @@
 //! A zeroed array of rows that several threads fill at once, each its own rows.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::cell::UnsafeCell;
 use std::ops::Range;
+use std::ptr::NonNull;
 
-/// Element types whose all-zero bit pattern is the value zero.
-///
-/// # Safety
-/// Implemented only for such types.
-pub(super) unsafe trait Zeroed: Copy + Send {}
-// SAFETY: all bits zero is 0.
-unsafe impl Zeroed for u8 {}
-// SAFETY: all bits zero is 0.
-unsafe impl Zeroed for i64 {}
-// SAFETY: all bits zero is 0.0.
-unsafe impl Zeroed for f32 {}
+use super::block::{Block, Zeroed};
 
-/// `rows * width` zeros; `None` if that many cannot be had. Large blocks come from the kernel and cost nothing until
-/// they are touched.
-pub(super) fn zeroed<T: Zeroed>(rows: usize, width: usize) -> Option<Vec<T>> {
-    let length = rows.checked_mul(width)?;
-    let layout = Layout::array::<T>(length).ok()?;
-    if layout.size() == 0 {
-        return Some(Vec::new());
+/// What rows are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// One of many batches.
+    Batch,
+    /// A result, written once and then kept.
+    Result,
+}
+
+impl Purpose {
+    /// `rows` rows of `width` zeros; None if the memory cannot be had.
+    pub(super) fn rows<T: Zeroed>(self, rows: usize, width: usize) -> Option<SharedRows<T>> {
+        let block = match self {
+            Self::Batch => Block::zeroed(rows, width),
+            Self::Result => Block::zeroed_to_stay(rows, width),
+        };
+        block.map(|block| SharedRows::new(block, width))
     }
-    // SAFETY: the layout has a size.
-    let start = unsafe { alloc_zeroed(layout) }.cast::<T>();
-    if start.is_null() {
-        return None;
-    }
-    // SAFETY: `start` comes from the global allocator with the layout of `length` elements of T, all of them
-    // initialised (T: Zeroed).
-    Some(unsafe { Vec::from_raw_parts(start, length, length) })
 }
 
 /// Rows of `width` elements, writable through a shared reference.
-pub(super) struct SharedRows<T> {
-    cells: Vec<UnsafeCell<T>>,
+pub(super) struct SharedRows<T: Zeroed> {
+    /// Not touched until all rows are filled: threads write through `cells`.
+    block: Block<T>,
+    cells: NonNull<[UnsafeCell<T>]>,
     width: usize,
 }
 
 // SAFETY: the only access through a shared reference is `rows`, whose contract gives each row to one thread at a time.
 unsafe impl<T: Zeroed> Sync for SharedRows<T> {}
+// SAFETY: `cells` points into `block`, which goes with it.
+unsafe impl<T: Zeroed> Send for SharedRows<T> {}
 
-impl<T> std::fmt::Debug for SharedRows<T> {
+impl<T: Zeroed> std::fmt::Debug for SharedRows<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "SharedRows({} cells, {} a row)", self.cells.len(), self.width)
     }
 }
 
 impl<T: Zeroed> SharedRows<T> {
-    pub(super) fn new(rows: usize, width: usize) -> Option<Self> {
-        let cells = std::mem::ManuallyDrop::new(zeroed::<T>(rows, width)?);
-        let (start, length, capacity) = (cells.as_ptr().cast_mut(), cells.len(), cells.capacity());
-        // SAFETY: UnsafeCell<T> has the layout of T, and `cells` gives up its buffer without dropping it.
-        let cells = unsafe { Vec::from_raw_parts(start.cast::<UnsafeCell<T>>(), length, capacity) };
-        Some(Self { cells, width })
+    /// Rows in `block`, which has a multiple of `width` elements.
+    pub(super) fn new(mut block: Block<T>, width: usize) -> Self {
+        let start = NonNull::from(&mut *block).cast::<UnsafeCell<T>>();
+        let cells = NonNull::slice_from_raw_parts(start, block.len());
+        Self { block, cells, width }
     }
 
     /// The elements of `row`; empty if there is no such row.
@@ -76,7 +71,8 @@ impl<T: Zeroed> SharedRows<T> {
     pub(super) unsafe fn rows(&self, rows: Range<usize>) -> Cells<'_, T> {
         debug_assert!(self.width == 0 || rows.end <= self.cells.len() / self.width);
         let (start, end) = (rows.start.saturating_mul(self.width), rows.end.saturating_mul(self.width));
-        let cells = self.cells.get(start..end).unwrap_or_default();
+        // SAFETY: these are the elements of `block`, which lives as long as `self`; UnsafeCell<T> has the layout of T.
+        let cells = unsafe { self.cells.as_ref() }.get(start..end).unwrap_or_default();
         // SAFETY: the cells are `cells.len()` initialised elements in a row; UnsafeCell allows writing through a shared
         // reference; the caller is the only one at these rows.
         let cells =
@@ -85,11 +81,8 @@ impl<T: Zeroed> SharedRows<T> {
     }
 
     /// Takes the array out.
-    pub(super) fn into_vec(self) -> Vec<T> {
-        let cells = std::mem::ManuallyDrop::new(self.cells);
-        let (start, length, capacity) = (cells.as_ptr().cast_mut(), cells.len(), cells.capacity());
-        // SAFETY: the reverse of `new`: same layout, buffer given up without dropping it.
-        unsafe { Vec::from_raw_parts(start.cast::<T>(), length, capacity) }
+    pub(super) fn into_block(self) -> Block<T> {
+        self.block
     }
 }
 
@@ -115,9 +108,7 @@ mod tests {
 
     #[test]
     fn rows_are_disjoint_and_come_out_in_order() {
-        let cells = SharedRows::<i64>::new(4, 3);
-        assert!(cells.is_some());
-        let Some(cells) = cells else { return };
+        let cells = SharedRows::<i64>::new(vec![0; 12].into(), 3);
         std::thread::scope(|scope| {
             for row in 0..4 {
                 let cells = &cells;
@@ -125,13 +116,6 @@ mod tests {
                 scope.spawn(move || unsafe { cells.row_mut(row) }.fill(row as i64 + 1));
             }
         });
-        assert_eq!(cells.into_vec(), [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]);
-    }
-
-    #[test]
-    fn what_cannot_be_had_is_refused() {
-        assert!(SharedRows::<f32>::new(usize::MAX, 2).is_none());
-        assert!(SharedRows::<f32>::new(1 << 60, 1).is_none());
-        assert!(SharedRows::<u8>::new(0, 7).is_some_and(|cells| cells.into_vec().is_empty()));
+        assert_eq!(*cells.into_block(), [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]);
     }
 }

@@ -5,7 +5,8 @@
 use std::sync::OnceLock;
 
 use super::batch::RowErrorKind;
-use super::cells::SharedRows;
+use super::block::Block;
+use super::cells::{Purpose, SharedRows};
 use super::schema::ImageDType;
 use crate::image::{Decoder, ImageError, Pixels, header};
 
@@ -26,8 +27,8 @@ struct Frame {
 
 /// The pixels of a finished image column with their shape (rows, height, width, channels).
 pub(super) enum Finished {
-    U8(Vec<u8>, [usize; 4]),
-    F32(Vec<f32>, [usize; 4]),
+    U8(Block<u8>, [usize; 4]),
+    F32(Block<f32>, [usize; 4]),
 }
 
 #[derive(Debug)]
@@ -36,19 +37,26 @@ pub(super) struct ImageStore {
     channels: usize,
     dtype: ImageDType,
     size: Option<(usize, usize)>,
+    purpose: Purpose,
     frame: OnceLock<Frame>,
 }
 
 impl ImageStore {
-    pub(super) fn new(rows: usize, channels: u8, dtype: ImageDType, size: Option<(usize, usize)>) -> Self {
-        Self { rows, channels: usize::from(channels), dtype, size, frame: OnceLock::new() }
+    pub(super) fn new(
+        rows: usize,
+        channels: u8,
+        dtype: ImageDType,
+        size: Option<(usize, usize)>,
+        purpose: Purpose,
+    ) -> Self {
+        Self { rows, channels: usize::from(channels), dtype, size, purpose, frame: OnceLock::new() }
     }
 
     fn make_frame(&self, height: usize, width: usize, channels: usize) -> Frame {
         let cells = height.checked_mul(width).and_then(|n| n.checked_mul(channels));
         let buffer = cells.and_then(|cells| match self.dtype {
-            ImageDType::U8 => SharedRows::new(self.rows, cells).map(Buffer::U8),
-            ImageDType::F32 => SharedRows::new(self.rows, cells).map(Buffer::F32),
+            ImageDType::U8 => self.purpose.rows(self.rows, cells).map(Buffer::U8),
+            ImageDType::F32 => self.purpose.rows(self.rows, cells).map(Buffer::F32),
         });
         Frame { height, width, channels, buffer }
     }
@@ -113,8 +121,8 @@ impl ImageStore {
         let frame = frame.or_else(|| self.frame.into_inner())?;
         let shape = [rows, frame.height, frame.width, frame.channels];
         Some(match frame.buffer? {
-            Buffer::U8(cells) => Finished::U8(cells.into_vec(), shape),
-            Buffer::F32(cells) => Finished::F32(cells.into_vec(), shape),
+            Buffer::U8(cells) => Finished::U8(cells.into_block(), shape),
+            Buffer::F32(cells) => Finished::F32(cells.into_block(), shape),
         })
     }
 }

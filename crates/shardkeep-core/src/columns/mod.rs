@@ -2,6 +2,7 @@
 //! ([`batch`]), and those of a result that batches are parts of ([`whole`]).
 
 pub mod batch;
+mod block;
 mod cells;
 mod images;
 mod parts;
@@ -11,6 +12,7 @@ mod store;
 pub mod whole;
 
 pub use batch::{BatchColumns, RowError, RowErrorKind, Scratch};
+pub use block::{Block, Zeroed};
 pub use schema::{DType, DefaultValue, Feature, ImageDType, Kind, Schema, SchemaError};
 pub use store::Column;
 pub use whole::Whole;

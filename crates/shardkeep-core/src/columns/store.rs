@@ -3,7 +3,8 @@
 #![deny(clippy::indexing_slicing)]
 
 use super::batch::{RowError, RowErrorKind};
-use super::cells::SharedRows;
+use super::block::Block;
+use super::cells::{Purpose, SharedRows};
 use super::images::{Finished, ImageStore};
 use super::schema::{DType, Feature, Kind};
 
@@ -12,11 +13,11 @@ use super::schema::{DType, Feature, Kind};
 pub enum Column {
     /// `shape` starts with the number of rows, here and below.
     FixedI64 {
-        data: Vec<i64>,
+        data: Block<i64>,
         shape: Vec<usize>,
     },
     FixedF32 {
-        data: Vec<f32>,
+        data: Block<f32>,
         shape: Vec<usize>,
     },
     /// `offsets` delimit the values, of which there are as many as `shape` says.
@@ -42,11 +43,11 @@ pub enum Column {
     },
     /// (rows, height, width, channels)
     ImageU8 {
-        data: Vec<u8>,
+        data: Block<u8>,
         shape: [usize; 4],
     },
     ImageF32 {
-        data: Vec<f32>,
+        data: Block<f32>,
         shape: [usize; 4],
     },
 }
@@ -65,18 +66,23 @@ pub(super) enum Store {
 
 impl Store {
     /// `ragged` is the number of ragged columns in front of this one.
-    pub(super) fn new(feature: &Feature, rows: usize, ragged: usize) -> Result<Self, RowError> {
+    pub(super) fn new(
+        feature: &Feature,
+        rows: usize,
+        ragged: usize,
+        purpose: Purpose,
+    ) -> Result<Self, RowError> {
         let none = || no_memory(rows, &feature.name);
         Ok(match &feature.kind {
             Kind::Fixed { dtype: DType::Int64, .. } => {
-                Self::Int64(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
+                Self::Int64(purpose.rows(rows, feature.elements()).ok_or_else(none)?)
             }
             Kind::Fixed { dtype: DType::Float32, .. } => {
-                Self::Float32(SharedRows::new(rows, feature.elements()).ok_or_else(none)?)
+                Self::Float32(purpose.rows(rows, feature.elements()).ok_or_else(none)?)
             }
             Kind::Fixed { .. } | Kind::Var { .. } => Self::Ragged(ragged),
             Kind::Image { channels, dtype, size } => {
-                Self::Image(ImageStore::new(rows, *channels, *dtype, *size))
+                Self::Image(ImageStore::new(rows, *channels, *dtype, *size, purpose))
             }
         })
     }
@@ -89,8 +95,8 @@ impl Store {
         };
         let shape = std::iter::once(rows).chain(sides.iter().copied()).collect();
         Ok(Some(match self {
-            Self::Int64(cells) => Column::FixedI64 { data: cells.into_vec(), shape },
-            Self::Float32(cells) => Column::FixedF32 { data: cells.into_vec(), shape },
+            Self::Int64(cells) => Column::FixedI64 { data: cells.into_block(), shape },
+            Self::Float32(cells) => Column::FixedF32 { data: cells.into_block(), shape },
             Self::Image(images) => match images.finish() {
                 Some(Finished::U8(data, shape)) => Column::ImageU8 { data, shape },
                 Some(Finished::F32(data, shape)) => Column::ImageF32 { data, shape },

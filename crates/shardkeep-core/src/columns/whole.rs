@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch::{BatchColumns, RowError, RowErrorKind};
+use super::cells::Purpose;
 use super::schema::{DType, Kind, Schema};
 use super::store::{Column, Store};
 
@@ -34,7 +35,7 @@ impl Whole {
                 Kind::Var { .. } => false,
                 Kind::Image { channels, size, .. } => *channels > 0 && size.is_some(),
             };
-            if gathered { Store::new(feature, rows, 0).map(Some) } else { Ok(None) }
+            if gathered { Store::new(feature, rows, 0, Purpose::Result).map(Some) } else { Ok(None) }
         });
         let stores = stores.collect::<Result<_, _>>()?;
         Ok(Self { schema, rows, taken: AtomicUsize::new(0), stores })

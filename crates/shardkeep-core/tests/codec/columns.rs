@@ -48,8 +48,11 @@ fn scalars_shapes_and_padding() {
     batch.fill(2, &[&records[1]], &mut scratch).unwrap();
     batch.fill(1, &[&records[0]], &mut scratch).unwrap();
     let columns = batch.finish().unwrap();
-    assert_eq!(columns[0], ("i".into(), Column::FixedI64 { data: vec![0, -5, 1 << 40, 0], shape: vec![4] }));
-    let data = vec![0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0];
+    assert_eq!(
+        columns[0],
+        ("i".into(), Column::FixedI64 { data: vec![0, -5, 1 << 40, 0].into(), shape: vec![4] })
+    );
+    let data = vec![0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 0.0, 0.0].into();
     assert_eq!(columns[1].1, Column::FixedF32 { data, shape: vec![4, 2, 1] });
     let offsets = vec![0, 0, 0, 2, 2, 3, 5, 5, 5];
     assert_eq!(columns[2].1, Column::FixedBytes { values: b"abcde".to_vec(), offsets, shape: vec![4, 2] });
@@ -100,8 +103,8 @@ fn defaults_fill_what_is_missing_or_unset() {
     let unset = b"\x0a\x07\x0a\x05\x0a\x01i\x12\x00";
     for record in [&b""[..], unset] {
         let columns = fill(&schema, &[record]).unwrap();
-        assert_eq!(columns[0], Column::FixedI64 { data: vec![7, 7], shape: vec![1, 2] });
-        assert_eq!(columns[1], Column::FixedF32 { data: vec![0.5, 1.5], shape: vec![1, 2] });
+        assert_eq!(columns[0], Column::FixedI64 { data: vec![7, 7].into(), shape: vec![1, 2] });
+        assert_eq!(columns[1], Column::FixedF32 { data: vec![0.5, 1.5].into(), shape: vec![1, 2] });
         let bytes = Column::FixedBytes { values: b"zz".to_vec(), offsets: vec![0, 1, 2], shape: vec![1, 2] };
         assert_eq!(columns[2], bytes);
     }
@@ -171,7 +174,7 @@ fn both_walks_agree_on_odd_encodings() {
         assert_eq!(fill(&schema, &[&odd]).unwrap(), wanted, "{odd:02x?}");
         // The same between plain records, when the order of the keys is known already.
         let three = fill(&schema, &[&plain, &odd, &plain]).unwrap();
-        assert_eq!(three[0], Column::FixedI64 { data: vec![300; 3], shape: vec![3] });
+        assert_eq!(three[0], Column::FixedI64 { data: vec![300; 3].into(), shape: vec![3] });
         let offsets = vec![0, 2, 4, 6];
         assert_eq!(three[1], Column::VarI64 { values: [1, 2].repeat(3), offsets });
     }
@@ -198,9 +201,9 @@ fn a_bad_record_leaves_its_row_free_and_zeroed() {
     assert_eq!((again.row, again.kind), (0, RowErrorKind::Slot));
     batch.fill(2, &[&three], &mut scratch).unwrap();
     let columns: Vec<Column> = batch.finish().unwrap().into_iter().map(|(_, column)| column).collect();
-    assert_eq!(columns[0], Column::FixedI64 { data: vec![1, 0, 3], shape: vec![3] });
+    assert_eq!(columns[0], Column::FixedI64 { data: vec![1, 0, 3].into(), shape: vec![3] });
     assert_eq!(columns[1], Column::VarI64 { values: vec![1, 1, 3, 3], offsets: vec![0, 2, 2, 4] });
-    assert_eq!(columns[2], Column::FixedI64 { data: vec![1, 0, 3], shape: vec![3] });
+    assert_eq!(columns[2], Column::FixedI64 { data: vec![1, 0, 3].into(), shape: vec![3] });
 }
 
 #[test]
@@ -231,7 +234,10 @@ fn one_scratch_serves_several_schemas() {
     for (schema, wanted) in [(&first, 1), (&second, 2), (&first, 1)] {
         let batch = BatchColumns::new(Arc::clone(schema), 1).unwrap();
         batch.fill(0, &[&record], &mut scratch).unwrap();
-        assert_eq!(batch.finish().unwrap()[0].1, Column::FixedI64 { data: vec![wanted], shape: vec![1] });
+        assert_eq!(
+            batch.finish().unwrap()[0].1,
+            Column::FixedI64 { data: vec![wanted].into(), shape: vec![1] }
+        );
     }
 }
 
@@ -267,7 +273,7 @@ fn parts_of_a_whole_have_their_own_rows_and_only_the_columns_that_it_lacks() {
     assert_eq!(columns[1..], [("b".into(), values)]);
     drop(first);
     let found = Arc::into_inner(whole).unwrap().finish().unwrap();
-    let a = Column::FixedI64 { data: vec![0, 0, 2, -2, 1, -1, 0, 0, 0, 0], shape: vec![5, 2] };
-    let f = Column::FixedF32 { data: vec![0.0, 2.0, 1.0, 0.0, 0.0], shape: vec![5] };
+    let a = Column::FixedI64 { data: vec![0, 0, 2, -2, 1, -1, 0, 0, 0, 0].into(), shape: vec![5, 2] };
+    let f = Column::FixedF32 { data: vec![0.0, 2.0, 1.0, 0.0, 0.0].into(), shape: vec![5] };
     assert_eq!(found, [("a".into(), a), ("f".into(), f)]);
 }

@@ -196,13 +196,19 @@ fn the_first_image_sets_the_frame_of_its_batch() {
     let kind = |size| Kind::Image { channels: 3, dtype: ImageDType::U8, size };
     let (small, large) = (rgb_png(2, 1, &[1; 6]), rgb_png(3, 2, &[2; 18]));
     let column = batch(kind(None), &[&small, &small]).unwrap();
-    assert_eq!(column, Column::ImageU8 { data: [[1; 12].as_slice(), &[0; 6]].concat(), shape: [3, 1, 2, 3] });
+    assert_eq!(
+        column,
+        Column::ImageU8 { data: [[1; 12].as_slice(), &[0; 6]].concat().into(), shape: [3, 1, 2, 3] }
+    );
     let error = batch(kind(None), &[&small, &large]).unwrap_err();
     assert_eq!((error.row, error.kind), (1, RowErrorKind::WrongShape));
     assert!(error.message.contains("wanted 1x2x3") && error.message.contains("found 2x3x3"), "{error}");
     let column = batch(kind(Some((2, 3))), &[&small, &large]).unwrap();
-    assert_eq!(column, Column::ImageU8 { data: [[1; 18], [2; 18], [0; 18]].concat(), shape: [3, 2, 3, 3] });
+    assert_eq!(
+        column,
+        Column::ImageU8 { data: [[1; 18], [2; 18], [0; 18]].concat().into(), shape: [3, 2, 3, 3] }
+    );
     let none = batch(kind(Some((2, 3))), &[]).unwrap();
-    assert_eq!(none, Column::ImageU8 { data: vec![0; 18], shape: [1, 2, 3, 3] });
-    assert_eq!(batch(kind(None), &[]).unwrap(), Column::ImageU8 { data: vec![], shape: [1, 0, 0, 3] });
+    assert_eq!(none, Column::ImageU8 { data: vec![0; 18].into(), shape: [1, 2, 3, 3] });
+    assert_eq!(batch(kind(None), &[]).unwrap(), Column::ImageU8 { data: vec![].into(), shape: [1, 0, 0, 3] });
 }

@@ -1,0 +1,187 @@
+//! The memory of one column.
+//!
+//! Batches come and go, so theirs is the allocator's. A whole result is written once: a large column of it is a mapping
+//! of its own, with huge pages where the kernel has some. From the allocator it might get a used block, which must be
+//! zeroed first; and page faults of 4 KiB each were a fifth of all the time that a result of many columns took.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// Element types whose all-zero bit pattern is the value zero.
+///
+/// # Safety
+/// Implemented only for such types, none of which needs dropping.
+pub unsafe trait Zeroed: Copy + Send + Sync {}
+// SAFETY: all bits zero is 0.
+unsafe impl Zeroed for u8 {}
+// SAFETY: all bits zero is 0.
+unsafe impl Zeroed for i64 {}
+// SAFETY: all bits zero is 0.0.
+unsafe impl Zeroed for f32 {}
+
+/// From here on a mapping of its own is worth two system calls.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// An array whose length is fixed.
+pub struct Block<T: Zeroed> {
+    start: NonNull<T>,
+    length: usize,
+    /// Of the mapping; 0 if the memory is the allocator's, as a `Vec` of this length and capacity has it.
+    mapped_bytes: usize,
+}
+
+// SAFETY: a block owns its elements as a Vec does.
+unsafe impl<T: Zeroed> Send for Block<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroed> Sync for Block<T> {}
+
+impl<T: Zeroed> Block<T> {
+    /// `rows * width` zeros; `None` if that many cannot be had. Many of them cost nothing until they are touched.
+    pub(super) fn zeroed(rows: usize, width: usize) -> Option<Self> {
+        let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
+        if layout.size() == 0 {
+            return Some(Vec::new().into());
+        }
+        // SAFETY: the layout has a size.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<T>())?;
+        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes: 0 })
+    }
+
+    /// The same for what is written once and then kept.
+    pub(super) fn zeroed_to_stay(rows: usize, width: usize) -> Option<Self> {
+        let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
+        if layout.size() < LARGE_BYTES {
+            return Self::zeroed(rows, width);
+        }
+        let start = map(layout.size())?.cast::<T>();
+        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes: layout.size() })
+    }
+
+    /// As a `Vec`, without a copy; the block itself if it is no memory of the allocator.
+    pub fn into_vec(self) -> Result<Vec<T>, Self> {
+        if self.mapped_bytes > 0 {
+            return Err(self);
+        }
+        let block = std::mem::ManuallyDrop::new(self);
+        // SAFETY: without a mapping the memory is that of a Vec of this length and capacity, which the block gives up.
+        Ok(unsafe { Vec::from_raw_parts(block.start.as_ptr(), block.length, block.length) })
+    }
+}
+
+impl<T: Zeroed> From<Vec<T>> for Block<T> {
+    fn from(elements: Vec<T>) -> Self {
+        let elements = Box::leak(elements.into_boxed_slice());
+        Self { start: NonNull::from(&mut *elements).cast(), length: elements.len(), mapped_bytes: 0 }
+    }
+}
+
+impl<T: Zeroed> Drop for Block<T> {
+    fn drop(&mut self) {
+        if self.mapped_bytes > 0 {
+            unmap(self.start.cast(), self.mapped_bytes);
+        } else {
+            // SAFETY: as in `into_vec`; nobody uses the block any more.
+            drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, self.length) });
+        }
+    }
+}
+
+impl<T: Zeroed> Deref for Block<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `length` elements from `start` on are the block's, all of them initialised.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> DerefMut for Block<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as for `deref`, and the block is borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T: Zeroed> Clone for Block<T> {
+    fn clone(&self) -> Self {
+        self.to_vec().into()
+    }
+}
+
+impl<T: Zeroed + PartialEq> PartialEq for Block<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Zeroed + std::fmt::Debug> std::fmt::Debug for Block<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+/// Zeroed pages, huge ones if possible.
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new mapping touches no memory that is in use.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    #[cfg(target_os = "linux")]
+    // SAFETY: an advice about pages that are ours, which changes no content; it may be refused.
+    unsafe {
+        libc::madvise(start, bytes, libc::MADV_HUGEPAGE)
+    };
+    NonNull::new(start.cast())
+}
+
+fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: this is the whole of a mapping that `map` made, and its only owner is at its end.
+    unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_and_large_ones_are_zeros_that_can_be_written() {
+        for (rows, is_vec) in [(0, true), (3, true), (LARGE_BYTES / 8, false), (LARGE_BYTES, false)] {
+            let mut block = Block::<i64>::zeroed_to_stay(rows, 1).unwrap();
+            assert!(block.len() == rows && block.iter().all(|one| *one == 0));
+            block.fill(7);
+            let copy = block.clone();
+            let elements = block.into_vec();
+            assert_eq!(elements.is_ok(), is_vec);
+            let elements = elements.unwrap_or_else(|block| block.to_vec());
+            assert!(elements == vec![7; rows] && *copy == *elements);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused() {
+        for make in [Block::<f32>::zeroed, Block::<f32>::zeroed_to_stay] {
+            assert!(make(usize::MAX, 2).is_none());
+            assert!(make(1 << 60, 1).is_none());
+            assert!(make(0, 7).is_some_and(|block| block.is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_vec_with_room_to_spare_becomes_a_block_and_a_vec_again() {
+        let mut elements = Vec::with_capacity(100);
+        elements.extend([1_u8, 2, 3]);
+        let block = Block::from(elements);
+        assert_eq!(format!("{block:?}"), "[1, 2, 3]");
+        assert_eq!(block.into_vec(), Ok(vec![1, 2, 3]));
+    }
+}

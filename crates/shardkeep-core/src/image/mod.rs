@@ -92,6 +92,7 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
 #[derive(Debug, Default)]
 pub struct Decoder {
     png: png::PngDecoder,
+    jpeg: jpeg::JpegDecoder,
     pixels: Vec<u8>,
     floats: Vec<f32>,
 }
@@ -154,7 +155,7 @@ impl Decoder {
     ) -> Result<(), ImageError> {
         match header.format {
             Format::Png => self.png.decode(bytes, channels, out),
-            Format::Jpeg => jpeg::decode(bytes, channels, out),
+            Format::Jpeg => self.jpeg.decode(bytes, channels, out),
         }
     }
 

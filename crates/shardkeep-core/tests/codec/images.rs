@@ -55,19 +55,24 @@ fn every_kind_of_png_equals_tensorflow() {
 }
 
 #[test]
-fn jpegs_are_close_to_tensorflow() {
+fn sequential_jpegs_equal_tensorflow_and_others_are_close() {
     let all = images(".jpg");
     assert_eq!(all.len(), 8);
     for (name, bytes) in all {
         let choices: &[usize] = if name.starts_with("cmyk") { &[0, 3] } else { &[0, 1, 3] };
+        // The other decoder reads these, and rounds in its own way.
+        let others = name.contains("progressive") || name.starts_with("cmyk");
         for (&channels, wanted) in choices.iter().zip(expected(&name)) {
             let (shape, pixels) = decode(&bytes, channels);
             assert_eq!(shape, wanted.shape, "{name} channels={channels}");
             let differences = pixels.iter().zip(&wanted.pixels).map(|(a, b)| a.abs_diff(*b));
             let largest = differences.clone().max().unwrap();
             let mean = differences.map(f64::from).sum::<f64>() / pixels.len() as f64;
-            println!("{name} channels={channels}: max {largest}, mean {mean:.3}");
-            assert!(largest <= 4 && mean < 0.5, "{name} channels={channels}: max {largest}, mean {mean:.3}");
+            let (most, most_mean) = if others { (4, 0.5) } else { (0, 0.0) };
+            assert!(
+                largest <= most && mean <= most_mean,
+                "{name} channels={channels}: max {largest}, mean {mean:.3}"
+            );
         }
     }
 }
@@ -179,6 +184,67 @@ fn damage_is_named() {
     for cut in [1, 2, 10, 100] {
         assert!(message(&jpeg[..jpeg.len() - cut]).contains("has no end marker"), "{cut} bytes are missing");
     }
+}
+
+/// The JPEG that `change` makes of a stored one is damaged, and the message says how.
+#[track_caller]
+fn jpeg_fails(name: &str, wanted: &str, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = data(name);
+    change(&mut bytes);
+    let head = header(&bytes).unwrap();
+    let mut out = vec![0; head.height * head.width * 3];
+    let frame = (head.height, head.width, 3);
+    let error = Decoder::default().decode(&bytes, head, frame, Pixels::U8(&mut out)).unwrap_err().0;
+    assert!(error.contains(wanted), "{error}");
+}
+
+/// Where a marker is followed by `next`, with the place behind both.
+fn behind(bytes: &[u8], marker: u8, next: &[u8]) -> usize {
+    let wanted = [&[0xff, marker], next].concat();
+    bytes.windows(wanted.len()).position(|window| window == wanted).unwrap() + wanted.len()
+}
+
+#[test]
+fn jpeg_damage_is_named() {
+    // Cut in the data, and an end marker put behind: libjpeg fills the rest with grey and warns.
+    for cut in [2, 10, 100] {
+        jpeg_fails("baseline_420.jpg", "its data end before its last row", |bytes| {
+            bytes.truncate(bytes.len() - 2 - cut);
+            bytes.extend_from_slice(&[0xff, 0xd9]);
+        });
+    }
+    // A height that the data do not fill.
+    jpeg_fails("baseline_444.jpg", "its data end before its last row", |bytes| {
+        let at = behind(bytes, 0xc0, &[0, 17, 8]);
+        bytes[at + 1] += 8;
+    });
+    jpeg_fails("restart_420.jpg", "a restart marker is missing or out of its order", |bytes| {
+        let at = behind(bytes, 0xd0, &[]);
+        bytes[at - 1] = 0xd3;
+    });
+    jpeg_fails("restart_420.jpg", "data before a restart marker that belong to no pixel", |bytes| {
+        let at = behind(bytes, 0xd0, &[]);
+        bytes.splice(at - 2..at - 2, [1, 2, 3]);
+    });
+    jpeg_fails("baseline_420.jpg", "more codes than there can be", |bytes| {
+        let at = behind(bytes, 0xc4, &[]);
+        bytes.swap(at + 3, at + 5);
+    });
+    jpeg_fails("baseline_420.jpg", "a quantisation table is missing", |bytes| {
+        let at = behind(bytes, 0xc0, &[0, 17, 8]);
+        bytes[at + 7] = 3;
+    });
+}
+
+#[test]
+fn a_jpeg_with_bytes_before_its_end_marker_is_whole() {
+    // Some cameras and tools leave such; libjpeg warns of "extraneous bytes" and TensorFlow reads them.
+    let bytes = data("baseline_420.jpg");
+    let (_, wanted) = decode(&bytes, 3);
+    let mut padded = bytes[..bytes.len() - 2].to_vec();
+    padded.extend_from_slice(&[0; 100]);
+    padded.extend_from_slice(&[0xff, 0xff, 0xd9]);
+    assert_eq!(decode(&padded, 3).1, wanted);
 }
 
 fn batch(kind: Kind, images: &[&[u8]]) -> Result<Column, shardkeep_core::columns::RowError> {

@@ -40,7 +40,7 @@ from shardkeep.files.lock_probe import lock_fault_of, locks_are_trusted, second_
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.pending import durability_error
 
-__all__ = ["FileLock", "IfUnsafe", "lock"]
+__all__ = ["FileLock", "IfUnsafe", "lock", "read_holder"]
 
 IfUnsafe = Literal["refuse", "warn", "trust"]
 
@@ -264,7 +264,7 @@ class FileLock:
             os.write(fd, json.dumps(line).encode() + b"\n")
 
     def _timeout(self, waited_s: float) -> LockTimeoutError:
-        holder = _read_holder(self.lock_path)
+        holder = read_holder(self.lock_path)
         if holder is None:
             who = "by a process that did not say who it is"
         else:
@@ -305,7 +305,7 @@ def _has_name(fd: int, path: str) -> bool:
         return False
 
 
-def _read_holder(lock_path: str) -> dict[str, Any] | None:
+def read_holder(lock_path: str) -> dict[str, Any] | None:
     """Return the newest signature whose process is not known to be gone."""
     try:
         with open(lock_path, "rb") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import functools
 import os
 from types import TracebackType
@@ -11,17 +10,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import (
-    BudgetError,
-    CorruptDataError,
-    FormatError,
-    LockError,
-    NotFoundError,
-    SchemaError,
-    ShardkeepError,
-    TruncatedFileError,
-)
+from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
+from shardkeep.hdf5.open_errors import first_line, open_error
 from shardkeep.hdf5.rows import RESERVED_NAMES
 
 __all__ = ["Source", "open_id", "open_source"]
@@ -78,7 +69,7 @@ class Source:
                 return item
             raise KeyError(f"{name!r} is a group")
         except (KeyError, OSError, RuntimeError) as error:
-            message = f"dataset {name!r} of {self.path!r} cannot be opened ({_first_line(error)})"
+            message = f"dataset {name!r} of {self.path!r} cannot be opened ({first_line(error)})"
             raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path) from error
 
     def schema(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -89,7 +80,7 @@ class Source:
             return tuple(dataset.shape or ()), dataset.dtype
         except (OSError, RuntimeError, TypeError, AttributeError) as error:
             message = (
-                f"dataset {name!r} of {self.path!r} has a type that cannot be read ({_first_line(error)})"
+                f"dataset {name!r} of {self.path!r} has a type that cannot be read ({first_line(error)})"
             )
             raise SchemaError(message, path=self.path) from error
 
@@ -130,7 +121,7 @@ def open_id(path: str) -> h5py.h5f.FileID:
     try:
         return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access())
     except (OSError, RuntimeError) as error:
-        raise _why(path, error) from error
+        raise open_error(path, error) from error
 
 
 @functools.lru_cache(maxsize=1)
@@ -139,37 +130,3 @@ def _access() -> h5py.h5p.PropFAID:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     return access
-
-
-def _why(path: str, error: Exception) -> ShardkeepError | PermissionError:
-    number = getattr(error, "errno", None)
-    text = _first_line(error)
-    if not os.path.exists(path):
-        return NotFoundError(f"there is no file {path!r}: it was moved, removed or never written", path=path)
-    if os.path.isdir(path):
-        return FormatError(f"{path!r} is a folder, not an HDF5 file: give the files in it", path=path)
-    if number in (errno.EMFILE, errno.ENFILE):
-        return BudgetError(f"no descriptor is left to open {path!r}: raise ulimit -n", path=path)
-    if number in (errno.EAGAIN, errno.EWOULDBLOCK) or "unable to lock file" in text:
-        return LockError(
-            f"{path!r} is open in a process that writes it: wait until it has closed it", path=path
-        )
-    if number in (errno.EACCES, errno.EPERM):
-        # The built-in error: the file may be in perfect order.
-        return PermissionError(number, "cannot be read: get the right to read it", path)
-    if "truncated file" in text:
-        return TruncatedFileError(f"{path!r} is cut off ({text}): copy it again", path=path)
-    if not _has_signature(path):
-        return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
-    return CorruptDataError(f"HDF5 cannot read {path!r} ({text}): restore it from a copy", path=path)
-
-
-def _has_signature(path: str) -> bool:
-    try:
-        return bool(h5py.is_hdf5(path))
-    except (OSError, RuntimeError):
-        return False
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -84,7 +84,7 @@ def openers_of(path: str | os.PathLike[str]) -> list[Holder]:
 
 
 def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
-    """Return who holds a lock on `path`, exclusive ones first."""
+    """Return who holds a lock on `path`: this process last, exclusive ones first."""
     found = {one.pid: one for one in openers_of(path) if one.lock != "none"}
     for pid, lock in _kernel_locks(path):
         found.setdefault(pid, _describe(pid, lock, lock == "exclusive"))
@@ -96,7 +96,8 @@ def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
             found[-1] = Holder(**signed, lock="unknown", writes=True)
         else:
             found[known.pid] = Holder(**signed, lock=known.lock, writes=known.writes)
-    return sorted(found.values(), key=lambda one: (one.lock != "exclusive", one.pid))
+    me = os.getpid()
+    return sorted(found.values(), key=lambda one: (one.pid == me, one.lock != "exclusive", one.pid))
 
 
 def conflict(path: str, *, writing: bool, waited_s: float = 0.0) -> LockTimeoutError:
@@ -111,6 +112,8 @@ def conflict(path: str, *, writing: bool, waited_s: float = 0.0) -> LockTimeoutE
     """
     found = holders_of(path)
     if found:
+        if found[0].pid != os.getpid():  # our own sidecar is no reason
+            found = [one for one in found if one.pid != os.getpid()]
         who = f"by {found[0]}"
         if len(found) > 1:
             who += f" and {len(found) - 1} more"

@@ -122,6 +122,11 @@ class VirtualDataset:
         self._tiles = self._whole_rows and self._low[:, 0].tolist() == [0, *self._high[:-1, 0].tolist()]
         self._tiles = self._tiles and bool(len(boxes)) and boxes[-1].high[0] == self.shape[0]
 
+    def close_sources(self) -> None:
+        """Close what is open of the sources, so that their locks are free."""
+        for source in self.sources.values():
+            source.close()
+
     def read(self, dataset: Any, args: Any, new_dtype: Any = None) -> Any:
         """Return what ``dataset[args]`` is."""
         if not self._is_boxes or self._boxes is None:
@@ -168,9 +173,7 @@ class VirtualDataset:
         ]
         there = _box(properties.get_virtual_vspace(index), self.shape)
         if there == "open" or any("%b" in name.replace("%%", "") for name in names):
-            message = (
-                f"{self.name!r} of {self.file_path!r} has sources without a known number (%b, unlimited)"
-            )
+            message = f"{self.name!r} of {self.file_path!r} has an unknown number of sources (%b, unlimited)"
             advice = "so a missing one cannot be told: open with check_sources=False"
             raise SchemaError(f"{message}, {advice}", path=self.file_path)
         file_name, set_name = (name.replace("%%", "%") for name in names)

@@ -92,6 +92,7 @@ class VirtualSource:
 
     __slots__ = (
         "_file",
+        "_nested",
         "as_in_memory",
         "dtype",
         "name",
@@ -125,11 +126,16 @@ class VirtualSource:
         self.signature: Signature | None = None
         self.shape: tuple[int, ...] = ()
         self.raw_offset_bytes: int | None = None
+        self._nested = False
         self._file: File | None = None
 
     def is_as_checked(self) -> bool:
         """Whether the file is still the one that was checked."""
-        return self._status() == self.signature
+        if self._status() != self.signature:
+            return False
+        if self._nested:
+            self._check_nested()
+        return True
 
     def check(self, bounds: tuple[int, ...]) -> None:
         """Raise unless the file can be read, and has the dataset with at least that shape and that type."""
@@ -174,7 +180,13 @@ class VirtualSource:
             if target.dtype.hasobject or not target.flags.c_contiguous:
                 target[...] = dataset[parts].reshape(target.shape)
             else:
-                dataset.read_direct(target, source_sel=parts)
+                dataset.read_direct(target.reshape(_lengths(parts)), source_sel=parts)
+
+    def close(self) -> None:
+        """Close the handle of the file, if there is one; it is opened again when it is needed."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def changed(self) -> None:
         """Raise because the file was changed while it was read."""
@@ -243,9 +255,14 @@ class VirtualSource:
                 close_identifier(file_id)
                 raise
             file_id.close()
-            if nested:
-                self.open()[self.name]  # checks its own sources
+        self._nested = nested
+        if nested:
+            self._check_nested()
         self.signature = status
+
+    def _check_nested(self) -> None:
+        with self._context():
+            self.open()[self.name].check_sources()
 
     def _examine_dataset(self, file_id: h5py.h5f.FileID) -> bool:
         try:
@@ -269,9 +286,7 @@ class VirtualSource:
     def _forget(self) -> None:
         self.signature = None
         self.raw_offset_bytes = None
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        self.close()
 
     def _told(self) -> str:
         return f"{self.name!r} of {self.path!r}, a source of {self.virtual_name!r} of {self.owner_path!r},"
@@ -315,6 +330,12 @@ def _fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
     if virtual.hasobject or source.hasobject:
         return bool(source == virtual)
     return bool(np.can_cast(source, virtual, "safe"))
+
+
+def _lengths(parts: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(
+        len(range(0, one.stop - one.start, one.step)) if isinstance(one, slice) else len(one) for one in parts
+    )
 
 
 def _ends(parts: tuple[Any, ...]) -> tuple[int, ...]:

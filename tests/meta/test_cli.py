@@ -29,7 +29,9 @@ def python(code: str) -> str:
 
 
 def test_the_commands_that_exist() -> None:
-    assert " ".join(COMMANDS) == "audit cat concat demo follow index info merge pack schema split verify"
+    assert (
+        " ".join(COMMANDS) == "audit cat collect concat demo follow index info merge pack schema split verify"
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)

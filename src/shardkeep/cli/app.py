@@ -12,6 +12,7 @@ import click
 
 from shardkeep.cli.audit import audit
 from shardkeep.cli.cat import cat
+from shardkeep.cli.collect import collect
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
 from shardkeep.cli.exit_codes import ExitCode
@@ -61,7 +62,7 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, info, cat, schema, verify, index, follow, split, concat, pack, merge, audit):
+for _command in (demo, info, cat, schema, verify, index, follow, split, concat, pack, merge, collect, audit):
     app.add_command(_command)
 
 

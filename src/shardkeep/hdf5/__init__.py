@@ -1,4 +1,6 @@
-"""HDF5 written by many processes: one file per worker, one merged result."""
+"""HDF5 written by many processes: one file per worker, one merged result, or one writer for all."""
+
+from typing import TYPE_CHECKING
 
 from shardkeep.hdf5.file_handle import Attributes, Dataset, File, Group
 from shardkeep.hdf5.guard_findings import Finding
@@ -12,8 +14,17 @@ from shardkeep.hdf5.rollback import rollback
 from shardkeep.hdf5.verify import Verdict, verify
 from shardkeep.hdf5.worker_file import WorkerFile
 
+if TYPE_CHECKING:
+    from shardkeep.hdf5.collect import Client, Collector, connect, snapshot
+else:
+    from shardkeep._lazy import lazily
+
+    __getattr__, __dir__ = lazily(__name__, {"shardkeep.hdf5.collect": "Client Collector connect snapshot"})
+
 __all__ = [
     "Attributes",
+    "Client",
+    "Collector",
     "Dataset",
     "File",
     "Finding",
@@ -24,6 +35,7 @@ __all__ = [
     "MergeReport",
     "Verdict",
     "WorkerFile",
+    "connect",
     "guard",
     "locking_mode",
     "merge",
@@ -31,5 +43,6 @@ __all__ = [
     "plan_merge",
     "receipts",
     "rollback",
+    "snapshot",
     "verify",
 ]

@@ -1,0 +1,277 @@
+"""`Committer`: when the collector commits, and what waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.hdf5.collect.credits import CreditPool
+from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.sessions import Session
+from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.hdf5.collect.store import Store
+
+__all__ = ["Committer"]
+
+_COMMIT_EVERY_S = 1.0
+_APPLY_EVERY_S = 1.0
+_LONGEST_LOG_BYTES = 16 << 20
+_RETRY_S = 1.0
+
+
+class Committer:
+    """The store, and the thread that syncs it.
+
+    A commit happens when somebody asked for one (`hurry`), when `commit_bytes` of rows came since the
+    last, or a second after the first of them. With fsync it is written by a thread of its own, while
+    more rows are received; all who asked meanwhile share the next one.
+
+    Parameters
+    ----------
+    settings : Settings
+    events : Events
+
+    Attributes
+    ----------
+    failure : ShardkeepError or None
+        Why nothing can be stored now. The file is then tried again every second.
+    """
+
+    def __init__(self, settings: Settings, events: Events) -> None:
+        self._settings = settings
+        self._events = events
+        self._synced = settings.durability == "fsync"
+        self._commit_bytes = settings.memory_bytes // 8
+        self.wakes, self._wake = os.pipe()
+        os.set_blocking(self.wakes, False)
+        try:
+            self.store = Store(settings.path, synced=self._synced)
+        except BaseException:
+            os.close(self.wakes)
+            os.close(self._wake)
+            raise
+        events.opened(self.store)
+        self.failure: ShardkeepError | None = None
+        self.rows = self.bytes = self.commits = 0
+        self.last_commit: float | None = None
+        self._durable: dict[bytes, int] = {}
+        self._touched: dict[bytes, Session] = {}
+        self._committing: dict[bytes, tuple[Session, int]] = {}
+        self._answers: list[Callable[[], None]] = []
+        self._answering: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+        self._thread_failure: BaseException | None = None
+        self._is_commit = False
+        self._hurry = False
+        self._uncommitted_bytes = 0
+        self._first_at: float | None = None
+        self._applied_at = time.monotonic()
+        self._to_apply = False
+        self._retry_at = 0.0
+        self._lock: Any = None
+
+    # -- what came -----------------------------------------------------------------------------------------
+
+    def note(self, session: Session) -> None:
+        """A batch of this client was taken."""
+        self._touched[session.entry.id] = session
+        if self._first_at is None:
+            self._first_at = time.monotonic()
+
+    def count(self, rows: int, size: int) -> None:
+        """Rows were taken."""
+        self.rows += rows
+        self.bytes += size
+        self._uncommitted_bytes += size
+
+    def hurry(self) -> None:
+        """Somebody waits for the next commit."""
+        self._hurry = True
+
+    def answer_after_commit(self, answer: Callable[[], None]) -> None:
+        """Call `answer` when everything so far is durable."""
+        self._answers.append(answer)
+        self._hurry = True
+
+    def durable_of(self, entry: ClientEntry) -> int:
+        """Return up to which batch of a client everything is durable."""
+        return self._durable.get(entry.id, entry.sequence if entry.id not in self._pending else 0)
+
+    @property
+    def _pending(self) -> set[bytes]:
+        return set(self._touched) | set(self._committing)
+
+    # -- work ----------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is not durable yet."""
+        return self._thread is not None or bool(self._touched) or bool(self._answers)
+
+    def wait_s(self) -> float:
+        """Return how long nothing will have to be done."""
+        if self.failure is not None:
+            return max(self._retry_at - time.monotonic(), 0.01)
+        if self._thread is not None:
+            return 1.0
+        if self._hurry:
+            return 0.0
+        due = [1.0]
+        now = time.monotonic()
+        if self._first_at is not None:
+            due.append(self._first_at + _COMMIT_EVERY_S - now)
+        if self._to_apply:
+            due.append(self._applied_at + _APPLY_EVERY_S - now)
+        return max(min(due), 0.0)
+
+    def wake_up(self) -> None:
+        """Read away what the thread wrote."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wakes, 4096)
+
+    def work(self, credits: CreditPool, *, hurry: bool) -> list[Session]:
+        """Begin or end what is due; return whose batches have become durable.
+
+        Raises
+        ------
+        DurabilityError
+            Call `fail` with it.
+        """
+        if self.failure is not None:
+            self._retry()
+            return []
+        done: list[Session] = []
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return done
+            done += self._end()
+        now = time.monotonic()
+        due = self._hurry or self._uncommitted_bytes >= self._commit_bytes
+        due = due or (hurry and bool(self._touched or self._answers))
+        due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
+        due = due or self.store.memory_bytes > self._commit_bytes
+        if due:
+            done += self._begin()
+        if self._thread is None and self._to_apply and self._apply_is_due(now):
+            self._applied_at = now
+            self._run(self._apply, is_commit=False)
+            done += self._end() if self._thread is None else []
+        return done
+
+    def fail(self, error: ShardkeepError) -> None:
+        """Give up everything since the last commit, and try the file again later."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+        self._thread_failure = None
+        self.failure = error
+        self._retry_at = time.monotonic() + _RETRY_S
+        self._lock = self._lock or self.store.abandon()
+        self._reset()
+
+    def close(self) -> dict[str, Any]:
+        """Store everything, close the file, and return what there is to report."""
+        try:
+            if self._thread is not None:
+                self._thread.join()
+                self._thread = None
+            if self.failure is not None:
+                if self._lock is not None:
+                    self._lock.release()
+                raise self.failure
+            report = {"path": self._settings.path, "rows": self.store.rows, "commits": self.commits}
+            if self._thread_failure is None and self._is_commit and self._committing:
+                self.store.end_commit()
+            self.store.close()
+            for session in [*self._touched.values(), *(one for one, _ in self._committing.values())]:
+                session.durable = session.entry.sequence
+            return report
+        finally:
+            os.close(self.wakes)
+            os.close(self._wake)
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _begin(self) -> list[Session]:
+        commit = self.store.begin_commit()
+        self._committing = {key: (one, one.entry.sequence) for key, one in self._touched.items()}
+        self._answering, self._answers = self._answers, []
+        self._touched = {}
+        self._hurry, self._first_at, self._uncommitted_bytes = False, None, 0
+        self._run(lambda: self.store.write_commit(commit), is_commit=True)
+        return self._end() if self._thread is None else []
+
+    def _run(self, job: Callable[[], Any], *, is_commit: bool) -> None:
+        self._is_commit = is_commit
+        self._thread_failure = None
+        if not self._synced:
+            job()
+            return
+
+        def run() -> None:
+            try:
+                job()
+            except BaseException as error:
+                self._thread_failure = error
+            os.write(self._wake, b".")
+
+        self._thread = threading.Thread(target=run, name="shardkeep-commit", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> list[Session]:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._thread_failure is not None:
+            raise self._thread_failure
+        if not self._is_commit:
+            return []
+        self._is_commit = False
+        self.store.end_commit()
+        self.commits += 1
+        self.last_commit = time.monotonic()
+        self._to_apply = True
+        done = []
+        for identity, (session, sequence) in self._committing.items():
+            self._durable[identity] = session.durable = sequence
+            done.append(session)
+        self._committing = {}
+        for answer in self._answering:
+            answer()
+        self._answering = []
+        return done
+
+    def _apply_is_due(self, now: float) -> bool:
+        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.memory_bytes > self._commit_bytes:
+            return now >= self._applied_at + 0.05
+        return now >= self._applied_at + _APPLY_EVERY_S
+
+    def _apply(self) -> None:
+        if self.store.apply():
+            self._to_apply = False
+
+    def _retry(self) -> None:
+        now = time.monotonic()
+        if now < self._retry_at or self._lock is None:
+            return
+        self._retry_at = now + _RETRY_S
+        try:
+            self.store = Store(self._settings.path, synced=self._synced, lock=self._lock)
+        except (ShardkeepError, OSError):
+            return
+        self._lock = None
+        self.failure = None
+        self._events.opened(self.store)
+
+    def _reset(self) -> None:
+        self._touched, self._committing = {}, {}
+        self._answers, self._answering = [], []
+        self._hurry, self._first_at, self._uncommitted_bytes = False, None, 0
+        self._to_apply = False
+        self._durable = {}

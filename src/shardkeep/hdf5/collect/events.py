@@ -1,0 +1,191 @@
+"""What a collector tells people and programs while it works: lines, a progress line, JSON, metrics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+if TYPE_CHECKING:
+    from shardkeep.errors import ShardkeepError
+    from shardkeep.hdf5.collect.committer import Committer
+    from shardkeep.hdf5.collect.store import Store
+
+__all__ = ["Events", "Report"]
+
+Report = Literal["none", "lines", "progress", "json"]
+
+_REFUSALS_A_SECOND = 10
+
+
+class Events:
+    """Where everything worth telling goes.
+
+    Parameters
+    ----------
+    out : text file
+    how : {"none", "lines", "progress", "json"}
+        Nothing; a line for each event; the same with a line of progress that is written over; or one
+        JSON object per line, progress included.
+    every_s : float
+        How often progress is told.
+    metrics : callable, optional
+        Given the numbers of each progress report.
+    """
+
+    def __init__(
+        self,
+        out: TextIO | None,
+        how: Report = "none",
+        *,
+        every_s: float = 1.0,
+        metrics: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._out = out
+        self._how = how if out is not None else "none"
+        self._every_s = every_s
+        self._metrics = metrics
+        self._began = self._told_at = time.monotonic()
+        self._told = (0, 0)
+        self._is_open_line = False
+        self._refusals: Counter[int] = Counter()
+        self.refused_count = self.repeated_count = 0
+
+    def opened(self, store: Store) -> None:
+        """The file is open."""
+        found = store.recovery
+        if found is None:
+            self._tell("opened", f"{store.path}: {_rows(store.rows) or 'no rows yet'}", rows=store.rows)
+            return
+        text = f"{store.path} was not closed: brought {found.commits} commits from the log into it"
+        if found.dropped_bytes:
+            text += f", cut off {found.dropped_bytes:,} bytes that no commit spoke of"
+        text += f"; it has {_rows(store.rows) or 'no rows'}"
+        self._tell(
+            "recovered", text, rows=store.rows, commits=found.commits, dropped_bytes=found.dropped_bytes
+        )
+        if found.after_power_cut:
+            self.warn(
+                "the machine was started anew since, and --durability flush promises nothing then: "
+                f"look at {store.path} with shardkeep verify"
+            )
+
+    def listening(self, address: str) -> None:
+        """Clients may come."""
+        self._tell("listening", f"listening on {address}", address=address)
+
+    def joined(self, who: str, clients: int) -> None:
+        """A client came."""
+        self._tell("joined", f"{who} joined", who=who, clients=clients)
+
+    def left(self, who: str, clients: int) -> None:
+        """A client said goodbye."""
+        self._tell("left", f"{who} left", who=who, clients=clients)
+
+    def lost(self, who: str, clients: int) -> None:
+        """A client was not heard of for a while."""
+        self._tell(
+            "lost",
+            f"{who} was not heard of for a while: let go until it comes again",
+            who=who,
+            clients=clients,
+        )
+
+    def refused(self, who: str, why: str) -> None:
+        """Somebody sent what is not taken."""
+        self.refused_count += 1
+        second = int(time.monotonic())
+        self._refusals[second] += 1
+        if self._refusals[second] <= _REFUSALS_A_SECOND:
+            self._tell("refused", f"refused {who}: {why}", who=who, why=why)
+        if len(self._refusals) > 60:
+            self._refusals = Counter({second: self._refusals[second]})
+
+    def repeated(self, who: str) -> None:
+        """A batch came that is stored already: counted only."""
+        self.repeated_count += 1
+
+    def warn(self, text: str) -> None:
+        """Something that somebody should look at."""
+        self._tell("warning", f"warning: {text}", text=text)
+
+    def failed(self, error: ShardkeepError) -> None:
+        """Nothing can be stored."""
+        self._tell(
+            "failed", f"{error}; trying again every second", error=type(error).__name__, text=str(error)
+        )
+
+    def stopping(self, reason: str, clients: int) -> None:
+        """It was told to stop."""
+        self._tell(
+            "stopping",
+            f"stopping ({reason}): {clients} clients are told to finish",
+            reason=reason,
+            clients=clients,
+        )
+
+    def finished(self, report: dict[str, Any]) -> None:
+        """The file is closed."""
+        self._tell("finished", f"{report['path']} is closed: {_rows(report['rows']) or 'no rows'}", **report)
+
+    def progress(self, disk: Committer, clients: int, queued_bytes: int) -> None:
+        """Tell how it goes, if it is time."""
+        now = time.monotonic()
+        passed = now - self._told_at
+        if passed < self._every_s or (self._how not in ("progress", "json") and self._metrics is None):
+            return
+        rows, size = disk.rows - self._told[0], disk.bytes - self._told[1]
+        self._told_at, self._told = now, (disk.rows, disk.bytes)
+        age = None if disk.last_commit is None else now - disk.last_commit
+        values = {
+            "rows": disk.rows,
+            "bytes": disk.bytes,
+            "rows_per_s": round(rows / passed, 1),
+            "mb_per_s": round(size / passed / 1e6, 2),
+            "clients": clients,
+            "credit_bytes": queued_bytes,
+            "commits": disk.commits,
+            "last_commit_s_ago": None if age is None else round(age, 1),
+            "refused": self.refused_count,
+            "repeated": self.repeated_count,
+        }
+        if self._metrics is not None:
+            self._metrics(values)
+        if self._how == "json" and (rows or size):
+            self._write_json("progress", values)
+        elif self._how == "progress":
+            assert self._out is not None
+            ago = "–" if age is None else f"{age:.0f} s ago"
+            line = (
+                f"{disk.rows:,} rows  {values['rows_per_s']:,.0f} rows/s  {values['mb_per_s']:,.1f} MB/s  "
+                f"{clients} clients  {queued_bytes / 1e6:.1f} MB under way  last commit {ago}"
+            )
+            self._out.write(f"\r\033[K{line[:110]}")
+            self._out.flush()
+            self._is_open_line = True
+
+    def _tell(self, event: str, line: str, **values: Any) -> None:
+        if self._how == "none":
+            return
+        if self._how == "json":
+            self._write_json(event, values)
+            return
+        assert self._out is not None
+        start = "\r\033[K" if self._is_open_line else ""
+        self._is_open_line = False
+        text = line if line.isprintable() else line.encode("unicode_escape").decode()
+        self._out.write(f"{start}shardkeep: {text}\n")
+        self._out.flush()
+
+    def _write_json(self, event: str, values: dict[str, Any]) -> None:
+        assert self._out is not None
+        self._out.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+        self._out.flush()
+
+
+def _rows(rows: dict[str, int]) -> str:
+    shown = [f"{count:,} rows of {name!r}" for name, count in list(rows.items())[:4]]
+    more = [f"{len(rows) - 4} more datasets"] if len(rows) > 4 else []
+    return ", ".join(shown + more)

@@ -1,0 +1,51 @@
+"""`Finder`: where the collector of a run folder, a file or an address is, and the key for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from shardkeep.errors import CollectorError
+from shardkeep.hdf5.collect.address import find_note, is_address
+from shardkeep.hdf5.collect.keys import ClientKey, read_client_key
+from shardkeep.hdf5.collect.link import Target
+
+__all__ = ["Finder"]
+
+
+class Finder:
+    """Finds address and key, each time anew: a collector that was restarted may have moved."""
+
+    def __init__(self, place: str, key_file: str | None) -> None:
+        self._place = place
+        self._key_file = key_file
+        looked_for = (
+            os.path.join(place, "*.collector.json") if os.path.isdir(place) else f"{place}.collector.json"
+        )
+        self.what = place if is_address(place) else f"{place!r} (looking for {looked_for!r})"
+        if is_address(place) and place.startswith("tcp://") and key_file is None:
+            message = f"{place!r} needs the key of the collector"
+            raise CollectorError(
+                f"{message}: give key_file=, the .client file of shardkeep collect --new-key"
+            )
+
+    def __call__(self) -> Target | None:
+        """Look once; None while there is no collector."""
+        if is_address(self._place):
+            return Target(self._place, self._key(self._key_file))
+        note = find_note(self._place)
+        if note is None:
+            return None
+        address = note.address
+        here = note.host == socket.gethostname()
+        if address.startswith("ipc://") and not here:
+            message = (
+                f"the collector of {note.path!r} runs on host {note.host!r} and takes only clients there"
+            )
+            raise CollectorError(f"{message}: start it with --listen tcp://… and a key", path=note.path)
+        for wildcard in ("//0.0.0.0:", "//[::]:"):
+            address = address.replace(wildcard, f"//{'127.0.0.1' if here else note.host}:")
+        return Target(address, self._key(self._key_file or note.client_key))
+
+    def _key(self, path: str | None) -> ClientKey | None:
+        return None if path is None else read_client_key(path)

@@ -1,0 +1,143 @@
+"""`KeyedRows`: a dataset of known length, whose rows come in any order, each once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CollectorError
+from shardkeep.hdf5.collect.live_file import LiveFile
+from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.stored_rows import allocate_chunk, chunk_address
+
+__all__ = ["WRITERS", "KeyedRows"]
+
+WRITERS = "_collector/writers"
+
+_WRITER_CHUNK = 1 << 16
+_CACHED_CHUNKS = 64
+
+
+class KeyedRows:
+    """Rows by number; who wrote which is kept beside them.
+
+    ``_collector/writers/NAME`` has for each row 1 + the rank that wrote it, or 0. A row that nobody
+    wrote is zeros.
+
+    Parameters
+    ----------
+    live : LiveFile
+    dataset : h5py.Dataset, shape (schema.rows, ...)
+    schema : Schema
+    """
+
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
+        assert schema.rows is not None
+        self.live = live
+        self.dataset = dataset
+        self.schema = schema
+        self.rows = schema.rows
+        self._addresses: dict[int, int] = {}
+        file, name = dataset.file, f"{WRITERS}/{schema.name}"
+        if name not in file:
+            chunk = max(min(_WRITER_CHUNK, schema.rows), 1)
+            file.create_dataset(name, shape=(schema.rows,), maxshape=(None,), chunks=(chunk,), dtype="<i4")
+        self._writers: h5py.Dataset = file[name]
+        self._writer_rows: int = self._writers.chunks[0]
+        self._cache: OrderedDict[int, tuple[int, np.ndarray[Any, Any]]] = OrderedDict()
+
+    def put(self, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
+        """Put rows at their places.
+
+        Raises
+        ------
+        CollectorError
+            A key is outside, or its row was written before: names both ranks. Nothing was put.
+        """
+        size = self.schema.row_bytes
+        if len(data) != len(keys) * size:
+            raise CollectorError(f"{len(data)} bytes are not {len(keys)} rows of {size} bytes each")
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        self._check(keys, rank)
+        source = np.frombuffer(data, np.uint8).reshape(len(keys), size)[order]
+        for start, stop in _runs(keys, self.schema.chunk_rows):
+            chunk, inside = divmod(int(keys[start]), self.schema.chunk_rows)
+            self.live.change(self._place(chunk) + inside * size, source[start:stop].tobytes())
+        mark = np.int32(rank + 1)
+        for start, stop in _runs(keys, self._writer_rows):
+            chunk, inside = divmod(int(keys[start]), self._writer_rows)
+            address, known = self._who(chunk)
+            known[inside : inside + stop - start] = mark
+            self.live.change(address + 4 * inside, known[inside : inside + stop - start].tobytes())
+
+    def settle(self) -> None:
+        """Do nothing: rows are in the next commit as they are."""
+
+    def finish(self) -> None:
+        """Do nothing."""
+
+    def _check(self, keys: np.ndarray[Any, Any], rank: int) -> None:
+        name, rows = self.schema.name, self.rows
+        if len(keys) and (keys[0] < 0 or keys[-1] >= rows):
+            outside = int(keys[0] if keys[0] < 0 else keys[-1])
+            message = f"dataset {name!r} has rows 0 to {rows - 1}, rank {rank} writes row {outside}"
+            raise CollectorError(f"{message}: declare it with as many rows as there are keys")
+        twice = keys[1:][keys[1:] == keys[:-1]]
+        if len(twice):
+            raise CollectorError(f"rank {rank} writes row {int(twice[0])} of {name!r} twice in one call")
+        for start, stop in _runs(keys // self._writer_rows, 0):
+            chunk = int(keys[start]) // self._writer_rows
+            inside = keys[start:stop] % self._writer_rows
+            before = self._who(chunk)[1][inside]
+            taken = np.flatnonzero(before)
+            if len(taken):
+                row, first = int(keys[start + taken[0]]), int(before[taken[0]]) - 1
+                message = (
+                    f"row {row} of {name!r} was written by rank {first} and is written again by rank {rank}"
+                )
+                raise CollectorError(f"{message}: each row is written once")
+
+    def _place(self, chunk: int) -> int:
+        address = self._addresses.get(chunk)
+        if address is None:
+            address = self._addresses[chunk] = self._find(self.dataset, chunk, self.schema.row_bytes)
+        return address
+
+    def _find(self, dataset: h5py.Dataset, chunk: int, row_bytes: int) -> int:
+        row = chunk * dataset.chunks[0]
+        address = chunk_address(dataset, row)
+        return (
+            address
+            if address >= 0
+            else allocate_chunk(self.live, dataset, row, dataset.chunks[0] * row_bytes)
+        )
+
+    def _who(self, chunk: int) -> tuple[int, np.ndarray[Any, Any]]:
+        known = self._cache.get(chunk)
+        if known is None:
+            address = self._find(self._writers, chunk, 4)
+            known = address, np.frombuffer(self.live.read_at(address, 4 * self._writer_rows), "<i4").copy()
+            self._cache[chunk] = known
+            if len(self._cache) > _CACHED_CHUNKS:
+                self._cache.popitem(last=False)
+        else:
+            self._cache.move_to_end(chunk)
+        return known
+
+
+def _runs(keys: np.ndarray[Any, Any], chunk_rows: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of the parts of sorted keys that follow each other within one chunk.
+
+    With ``chunk_rows=0`` the parts of equal values.
+    """
+    if not len(keys):
+        return []
+    steps = np.diff(keys)
+    cut = (steps != 1) | (keys[1:] % chunk_rows == 0) if chunk_rows else steps != 0
+    edges = [0, *(np.flatnonzero(cut) + 1).tolist(), len(keys)]
+    return list(itertools.pairwise(edges))

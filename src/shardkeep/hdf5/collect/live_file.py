@@ -1,0 +1,385 @@
+"""`LiveFile`: one HDF5 file, written in place, that no kill can break.
+
+HDF5 sees a Python file. Three rules make it safe although HDF5 overwrites its own structures:
+
+1. Bytes that the last commit speaks of are never overwritten directly. A change of them is held in
+   memory, and goes into the redo log as a whole when the next commit is made.
+2. Bytes behind the end of the last commit are written at once: no committed structure points
+   there. Rows go this way (`allocate`, `write_rows`), so they are written once.
+3. What the log says is brought into the file (`apply`) after it was logged, and the log is
+   forgotten after that. A crash in between is repaired by doing it again (`recover`).
+
+So the state of the file is that of the last whole record of the log, or, without one, the file itself.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardkeep.errors import DurabilityError, ShardkeepError
+from shardkeep.files.owner import this_process
+from shardkeep.files.pending import durability_error, durably
+from shardkeep.hdf5.collect.extents import ExtentMap
+from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, RedoLog, log_path, read_log
+from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
+
+__all__ = ["Commit", "LiveFile", "Recovery", "recover"]
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that was begun: what has to be written before it stands."""
+
+    file_bytes: int
+    extents: list[Extent]
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What `recover` found.
+
+    Attributes
+    ----------
+    commits : int
+        How many commits it brought from the log into the file.
+    dropped_bytes : int
+        How many bytes behind the last commit it cut off.
+    after_power_cut : bool
+        The machine was started anew since, and the log was not a synced one: commits may be lost,
+        and the file may be damaged.
+    """
+
+    commits: int = 0
+    dropped_bytes: int = 0
+    after_power_cut: bool = False
+
+
+class LiveFile(io.RawIOBase):
+    """What HDF5 writes to.
+
+    Parameters
+    ----------
+    path : str
+        Recovered before (`recover`), and locked by the caller.
+    synced : bool
+        Whether commits survive a power cut, or only the death of processes.
+    """
+
+    def __init__(self, path: str, *, synced: bool) -> None:
+        self.path = path
+        self.failure: ShardkeepError | None = None
+        self._synced = synced
+        self._position = 0
+        fresh = not os.path.exists(path)
+        boot = this_process().boot
+        # The log first: a file without one would be taken for a whole one.
+        size = 0 if fresh else os.path.getsize(path)
+        self._log = RedoLog(log_path(path), LogHeader(fresh, synced, boot, size))
+        with durably("open", path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._size = os.fstat(self._fd).st_size
+            if synced:
+                sync_folder(path)
+        self.fresh = fresh
+        self._floor = self._size
+        self._dirty = ExtentMap()
+        self._logged = ExtentMap()
+        self._in_flight: ExtentMap | None = None
+        self._muted: tuple[int, int] | None = None
+        self._muted_at: int | None = None
+        self._nothing = np.zeros(0, np.uint8)
+
+    # -- what HDF5 calls ---------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        """Return True: HDF5 reads its structures back."""
+        return True
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move the position."""
+        if whence == 1:
+            offset += self._position
+        elif whence == 2:
+            offset += self._size
+        self._position = offset
+        return offset
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at the position: the file, and above it what is not in it yet."""
+        with memoryview(buffer) as view, view.cast("B") as target:
+            count = min(len(target), max(self._size - self._position, 0))
+            done = 0
+            while done < count:
+                got = os.preadv(self._fd, [target[done:count]], self._position + done)
+                if got == 0:  # not that long on disk yet
+                    target[done:count] = bytes(count - done)
+                    break
+                done += got
+            for layer in self._layers():
+                layer.lay_over(self._position, target[:count])
+        self._position += count
+        return count
+
+    def write(self, data: Any) -> int:
+        """Write at the position; a failure is kept in `failure`, since HDF5 cannot stand one."""
+        with memoryview(data) as view, view.cast("B") as rest:
+            size, offset = len(rest), self._position
+            self._position += size
+            self._size = max(self._size, self._position)
+            if self._muted is not None and self._is_muted(rest):
+                self._muted_at = offset
+                return size
+            below = max(min(self._floor - offset, size), 0)
+            # The superblock always goes through the log: its flags are taken off there.
+            if offset < SUPERBLOCK_BYTES:
+                below = size
+            if below:
+                self._dirty.put(offset, bytes(rest[:below]))
+            if below < size and self.failure is None:
+                try:
+                    _write_all(self._fd, rest[below:], offset + below)
+                except OSError as error:
+                    self.failure = durability_error("write", self.path, error)
+            return size
+
+    def truncate(self, size: int | None = None) -> int:
+        """Note the length; the file itself gets it with the next commit."""
+        self._size = self._position if size is None else size
+        return self._size
+
+    def _layers(self) -> list[ExtentMap]:
+        return [self._logged, *([self._in_flight] if self._in_flight else []), self._dirty]
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def allocate(self, write_chunk: Callable[[np.ndarray[Any, Any]], None], size: int) -> int:
+        """Have HDF5 find a place for a chunk, without writing it; return the offset.
+
+        Parameters
+        ----------
+        write_chunk : callable
+            Calls ``write_direct_chunk`` with the array that it is given.
+        size : int
+            Bytes of the chunk. They read as zeros until `write_rows` writes them.
+        """
+        nothing = self._nothing
+        if len(nothing) != size:
+            nothing = self._nothing = np.zeros(size, np.uint8)  # its pages are never touched
+        self._muted, self._muted_at = (nothing.ctypes.data, size), None
+        try:
+            write_chunk(nothing)
+        finally:
+            self._muted = None
+        if self._muted_at is None:
+            raise AssertionError("HDF5 wrote a chunk in another way than expected")
+        return self._muted_at
+
+    def write_rows(self, offset: int, data: Any) -> None:
+        """Write rows that no commit speaks of, into a chunk from `allocate`.
+
+        Raises
+        ------
+        DurabilityError
+            Full disk, quota, I/O error. Commits so far are untouched.
+        """
+        try:
+            _write_all(self._fd, data, offset)
+        except OSError as error:
+            raise durability_error("write", self.path, error) from error
+
+    def change(self, offset: int, data: bytes) -> None:
+        """Write bytes that a commit may speak of: through the log where it does."""
+        if offset >= self._floor:
+            self.write_rows(offset, data)
+        else:
+            self._dirty.put(offset, data)
+
+    def read_at(self, offset: int, size: int) -> bytearray:
+        """Return bytes as they are now, logged or not."""
+        result = bytearray(size)
+        before, self._position = self._position, offset
+        try:
+            self.readinto(result)
+        finally:
+            self._position = before
+        return result
+
+    def _is_muted(self, data: memoryview) -> bool:
+        assert self._muted is not None
+        address, size = self._muted
+        return len(data) == size and np.frombuffer(data, np.uint8).ctypes.data == address
+
+    # -- commits -------------------------------------------------------------------------------------------
+
+    @property
+    def changed_bytes(self) -> int:
+        """Bytes held in memory for the next commit."""
+        return self._dirty.bytes
+
+    @property
+    def log_bytes(self) -> int:
+        """Length of the redo log."""
+        return self._log.bytes
+
+    @property
+    def unapplied_bytes(self) -> int:
+        """Bytes that are logged but not in the file yet."""
+        return self._logged.bytes
+
+    def begin_commit(self) -> Commit:
+        """Fix what the commit holds; call it after HDF5 has flushed. Rows may be written on at once.
+
+        Raises
+        ------
+        DurabilityError
+            Something could not be written before: there will be no more commits.
+        """
+        if self.failure is not None:
+            raise self.failure
+        assert self._in_flight is None
+        self._in_flight, self._dirty = self._dirty, ExtentMap()
+        superblock = bytearray(SUPERBLOCK_BYTES)
+        probe = [data for offset, data in self._in_flight if offset < SUPERBLOCK_BYTES]
+        if probe:
+            self._in_flight.lay_over(0, superblock)
+            self._in_flight.put(0, without_flags(bytes(superblock)))
+        self._floor = self._size
+        return Commit(self._size, list(self._in_flight))
+
+    def write_commit(self, commit: Commit) -> None:
+        """Make it stand. May run in another thread; the next one begins after `end_commit`.
+
+        Raises
+        ------
+        DurabilityError
+            It does not stand, and there will be no more commits.
+        """
+        try:
+            with durably("sync", self.path):
+                os.ftruncate(self._fd, max(commit.file_bytes, os.fstat(self._fd).st_size))
+                if self._synced:
+                    os.fdatasync(self._fd)
+            self._log.append(commit.file_bytes, commit.extents)
+        except DurabilityError as error:
+            self.failure = error
+            raise
+
+    def end_commit(self) -> None:
+        """Note that the commit stands."""
+        assert self._in_flight is not None
+        self._logged.update(self._in_flight)
+        self._in_flight = None
+
+    def apply(self) -> None:
+        """Bring what is logged into the file, and forget the log. Not while a commit is written."""
+        assert self._in_flight is None
+        if not self._logged and not self.fresh:
+            return
+        try:
+            with durably("write", self.path):
+                for offset, data in self._logged:
+                    _write_all(self._fd, data, offset)
+                if self._synced:
+                    os.fdatasync(self._fd)
+            self._log.restart(self._floor)
+        except DurabilityError as error:
+            self.failure = error
+            raise
+        self.fresh = False
+        self._logged = ExtentMap()
+
+    def finish(self) -> None:
+        """After HDF5 has closed: one last commit, everything into the file, and no log any more."""
+        self.write_commit(self.begin_commit())
+        self.end_commit()
+        self.apply()
+        with durably("sync", self.path):
+            os.ftruncate(self._fd, self._floor)
+            os.fsync(self._fd)
+        self._log.close(remove=True)
+        os.close(self._fd)
+
+    def abandon(self) -> None:
+        """Let the file go as it is on disk; `recover` brings it to the last commit."""
+        self.failure = self.failure or DurabilityError(f"{self.path!r} was given up", path=self.path)
+        self._log.close(remove=False)
+        os.close(self._fd)
+
+
+def recover(path: str) -> Recovery | None:
+    """Bring a file to its last commit; None if it was closed in good order.
+
+    The caller holds the lock of the file. Doing it twice, or half and then again, is the same.
+
+    Raises
+    ------
+    DurabilityError
+        The file cannot be written.
+    """
+    name = log_path(path)
+    if not os.path.exists(name):
+        return None
+    found = read_log(name)
+    commits = dropped = 0
+    power_cut = False
+    if found is not None:
+        header, records = found
+        power_cut = not header.synced and header.boot != this_process().boot
+        last = -1 if header.fresh else header.file_bytes
+        with durably("recover", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                size = os.fstat(fd).st_size
+                for record in records:
+                    commits += 1
+                    last = record.file_bytes
+                    for offset, data in record.extents:
+                        _write_all(fd, data, offset)
+                if last >= 0:
+                    dropped = max(size - last, 0)
+                    os.ftruncate(fd, last)
+                else:
+                    dropped = size
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            if last < 0:
+                os.unlink(path)
+    with durably("remove", name):
+        os.unlink(name)
+        sync_folder(path)
+    return Recovery(commits, dropped, power_cut)
+
+
+def sync_folder(path: str) -> None:
+    """Make the names in the folder of a file durable."""
+    fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: Any, offset: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done

@@ -1,0 +1,198 @@
+"""Messages between clients and the collector: frames of fixed binary headers, JSON, and rows.
+
+::
+
+    frame 0   "SK" | u8 version | u8 kind | u32 parts | u64 sequence | u64 value
+    frame 1   JSON; or, of a batch, the table of its parts
+    frame 2…  of a batch: the rows of each part that is not in shared memory
+
+    a part    u16 bytes of the name | u8 flags | u8 0 | u32 rows | u64 bytes | u64 offset in the slots | name
+
+Nothing here is ever unpickled. Whatever does not fit raises `BadMessage`, before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "BadMessage",
+    "Kind",
+    "Message",
+    "Part",
+    "pack",
+    "pack_parts",
+    "unpack",
+    "unpack_parts",
+    "unpack_table",
+]
+
+_VERSION = 1
+_HEADER = struct.Struct("<2sBBIQQ")
+_PART = struct.Struct("<HBBIQQ")
+_MAGIC = b"SK"
+_MOST_FRAMES = 4096
+_LONGEST_JSON = 16 << 20
+
+IN_SLOTS = 1
+KEYED = 2
+
+
+class BadMessage(ValueError):
+    """Bytes that are no message of this protocol."""
+
+
+class Kind(enum.IntEnum):
+    """What a message is; `value` and `sequence` of its header in brackets."""
+
+    HELLO = 1  # who I am [sequence: newest batch that was made]
+    DECLARE = 2  # a dataset [value: request]
+    BATCH = 3  # rows [sequence; value: bytes that count against the credit]
+    FLUSH = 4  # make durable [up to sequence]
+    BYE = 5  # I leave [sequence: of my last batch]
+    PING = 6
+    WANT = 7  # more credit [value: bytes that my next batch takes]
+    GIVE_BACK = 8  # I shall not use my credit [value: what I have sent in all]
+    SLOTS = 9  # shared memory, please; and the answer
+    WELCOME = 64
+    DECLARED = 65  # [value: request]
+    REFUSED = 66  # an error [value: request, sequence: batch; both 0: the collector as a whole]
+    STATE = 67  # [sequence: durable up to here; value: bytes that may have been sent in all]
+    UNKNOWN = 68  # say HELLO (again)
+    STOPPING = 69  # send what you have, and leave
+    RECALL = 70  # give your credit back
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; `frames` are what follows the header."""
+
+    kind: Kind
+    sequence: int
+    value: int
+    parts: int
+    frames: Sequence[Any]
+
+    def json(self) -> dict[str, Any]:
+        """Return the JSON of frame 1."""
+        if len(self.frames) != 1 or len(self.frames[0]) > _LONGEST_JSON:
+            raise BadMessage(f"{self.kind.name} without one frame of JSON")
+        try:
+            data = json.loads(bytes(self.frames[0]))
+        except (ValueError, RecursionError) as error:
+            raise BadMessage(f"{self.kind.name} with JSON that is none ({error})") from None
+        if not isinstance(data, dict):
+            raise BadMessage(f"{self.kind.name} with JSON that is no object")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one dataset in a batch.
+
+    Attributes
+    ----------
+    offset : int or None
+        Where they are in the shared memory; None if they are in a frame.
+    keyed : bool
+        Whether the row numbers (int64) stand in front of the rows.
+    """
+
+    name: str
+    rows: int
+    bytes: int
+    offset: int | None = None
+    keyed: bool = False
+
+
+def pack(kind: Kind, *, sequence: int = 0, value: int = 0, parts: int = 0, data: Any = None) -> list[Any]:
+    """Return the frames of a message; `data` goes out as JSON."""
+    header = _HEADER.pack(_MAGIC, _VERSION, kind, parts, sequence, value)
+    return [header] if data is None else [header, json.dumps(data).encode()]
+
+
+def unpack(frames: Sequence[Any]) -> Message:
+    """Read a message.
+
+    Parameters
+    ----------
+    frames : sequence of buffers
+
+    Raises
+    ------
+    BadMessage
+    """
+    if not frames or len(frames) > _MOST_FRAMES or len(frames[0]) != _HEADER.size:
+        raise BadMessage("no header of this protocol")
+    magic, version, kind, parts, sequence, value = _HEADER.unpack(frames[0])
+    if magic != _MAGIC:
+        raise BadMessage("no header of this protocol")
+    if version != _VERSION:
+        raise BadMessage(
+            f"version {version} of the protocol, here it is {_VERSION}: use one Shardkeep everywhere"
+        )
+    try:
+        return Message(Kind(kind), sequence, value, parts, frames[1:])
+    except ValueError:
+        raise BadMessage(f"a message of unknown kind {kind}") from None
+
+
+def pack_parts(parts: Sequence[Part]) -> bytes:
+    """Return the table of the parts of a batch."""
+    pieces = []
+    for part in parts:
+        name = part.name.encode()
+        flags = (IN_SLOTS if part.offset is not None else 0) | (KEYED if part.keyed else 0)
+        pieces.append(_PART.pack(len(name), flags, 0, part.rows, part.bytes, part.offset or 0))
+        pieces.append(name)
+    return b"".join(pieces)
+
+
+def unpack_table(table: bytes, count: int) -> list[Part]:
+    """Return the parts that a table speaks of.
+
+    Raises
+    ------
+    BadMessage
+    """
+    found = []
+    offset = 0
+    try:
+        for _ in range(count):
+            size, flags, _, rows, length, place = _PART.unpack_from(table, offset)
+            offset += _PART.size
+            name = table[offset : offset + size].decode()
+            offset += size
+            found.append(Part(name, rows, length, place if flags & IN_SLOTS else None, bool(flags & KEYED)))
+    except (struct.error, UnicodeDecodeError):
+        raise BadMessage("a batch whose table is cut off") from None
+    if offset != len(table):
+        raise BadMessage("a batch whose table is longer than its parts")
+    return found
+
+
+def unpack_parts(message: Message) -> list[tuple[Part, Any]]:
+    """Return the parts of a batch, each with its frame (None if it is in shared memory).
+
+    Raises
+    ------
+    BadMessage
+        Names, lengths and frames do not add up.
+    """
+    if not message.frames:
+        raise BadMessage("a batch without a table")
+    parts = unpack_table(bytes(message.frames[0]), message.parts)
+    frames = message.frames[1:]
+    if len(frames) != sum(part.offset is None for part in parts):
+        raise BadMessage("a batch whose table does not fit its frames")
+    rest = iter(frames)
+    found = [(part, None if part.offset is not None else next(rest)) for part in parts]
+    for part, frame in found:
+        if frame is not None and len(frame) != part.bytes:
+            raise BadMessage(f"a frame of {len(frame)} bytes that should have {part.bytes}")
+    return found

@@ -1,0 +1,159 @@
+"""`Outbox`: the batches of a client, from their making until they are durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from shardkeep.hdf5.collect.messages import Kind, Part, pack, pack_parts
+from shardkeep.hdf5.collect.pen import Rows
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5.collect.slots import ClientSlots
+    from shardkeep.hdf5.collect.spill import SpillFile
+
+__all__ = ["Batch", "Outbox"]
+
+_OVERHEAD_BYTES = 1024
+
+
+class Batch:
+    """Rows that go out, and are stored, together.
+
+    Attributes
+    ----------
+    rows : list of Rows
+        Empty while they are in the spill file.
+    cost : int
+        Bytes that count against the credit: those that are not in shared memory.
+    size : int
+        Bytes in memory of this process.
+    """
+
+    __slots__ = ("cost", "rows", "sequence", "size")
+
+    def __init__(self, sequence: int, rows: list[Rows]) -> None:
+        self.sequence = sequence
+        self.rows = rows
+        self.size = sum(len(one.data) for one in rows) + _OVERHEAD_BYTES
+        self.cost = sum(len(one.data) for one in rows if one.slot is None) + _OVERHEAD_BYTES
+
+    def frames(self) -> list[Any]:
+        """Return the message."""
+        parts = [Part(one.name, one.rows, len(one.data), one.slot, one.keyed) for one in self.rows]
+        head = pack(Kind.BATCH, sequence=self.sequence, value=self.cost, parts=len(parts))
+        return [*head, pack_parts(parts), *(one.data for one in self.rows if one.slot is None)]
+
+
+class Outbox:
+    """Batches in order: first those that were sent and are not durable, then those to be sent.
+
+    Parameters
+    ----------
+    most_bytes : int
+        What may wait in memory.
+    spill : SpillFile, optional
+        Where batches go that find no room.
+    """
+
+    def __init__(self, most_bytes: int, spill: SpillFile | None = None) -> None:
+        self.most_bytes = most_bytes
+        self.sequence = 0
+        self.durable = 0
+        self.bytes = 0
+        self.spill = spill
+        self.slots: ClientSlots | None = None
+        self._sent: deque[Batch] = deque()
+        self._waiting: deque[Batch] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether one more batch has to wait."""
+        return self.bytes >= self.most_bytes
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not self._waiting
+
+    @property
+    def all_durable(self) -> bool:
+        """Whether everything is durable."""
+        return self.durable >= self.sequence
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that were sent and are not durable."""
+        return len(self._sent)
+
+    def add(self, rows: list[Rows]) -> Batch:
+        """Make a batch."""
+        self.sequence += 1
+        batch = Batch(self.sequence, rows)
+        if self.spill is not None and (self.is_full or self.spill.is_used):
+            self.spill.write(batch)
+            self._free(batch)
+            batch.rows = []
+            batch.size = 0
+        self.bytes += batch.size
+        self._waiting.append(batch)
+        return batch
+
+    def adopt(self, batches: list[Batch]) -> None:
+        """Take over batches that are in the spill file of a client that died."""
+        for batch in batches:
+            self._waiting.append(batch)
+            self.sequence = batch.sequence
+
+    def next_to_send(self) -> Batch | None:
+        """Return the next one, with its rows in memory; None if there is none."""
+        if not self._waiting:
+            return None
+        batch = self._waiting[0]
+        if not batch.rows:
+            assert self.spill is not None
+            batch.rows = self.spill.read(batch.sequence)
+            batch.size = sum(len(one.data) for one in batch.rows) + _OVERHEAD_BYTES
+            batch.cost = batch.size
+            self.bytes += batch.size
+        return batch
+
+    def sent(self) -> None:
+        """Note that the next one was sent."""
+        self._sent.append(self._waiting.popleft())
+
+    def resend_after(self, received: int, durable: int) -> None:
+        """Note what the collector has; everything after it goes out again."""
+        self.note_durable(durable)
+        while self._sent and self._sent[-1].sequence > received:
+            self._waiting.appendleft(self._sent.pop())
+        # What was received before it was sent: by a client of this identity that died.
+        while self._waiting and self._waiting[0].sequence <= received:
+            self._sent.append(self._waiting.popleft())
+
+    def note_durable(self, sequence: int) -> bool:
+        """Forget batches up to `sequence`; return whether there were some."""
+        if sequence <= self.durable:
+            return False
+        self.durable = sequence
+        for queue in (self._sent, self._waiting):
+            while queue and queue[0].sequence <= sequence:
+                self._free(batch := queue.popleft())
+                self.bytes -= batch.size
+        if self.spill is not None:
+            self.spill.forget(sequence)
+        return True
+
+    def leave_slots(self) -> None:
+        """Copy what is in shared memory out of it: the collector that had it is gone."""
+        for batch in (*self._sent, *self._waiting):
+            for one in batch.rows:
+                if one.slot is not None:
+                    one.data, one.slot = one.data.copy(), None
+            batch.cost = batch.size
+        self.slots = None
+
+    def _free(self, batch: Batch) -> None:
+        for one in batch.rows:
+            if one.slot is not None and self.slots is not None:
+                self.slots.give_back(one.slot)

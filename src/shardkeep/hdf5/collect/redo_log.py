@@ -1,0 +1,208 @@
+r"""The redo log of a file that the collector writes: what a commit changes in place.
+
+::
+
+    header    "SKREDO\r\n" | u32 CRC-32C | u32 length | JSON of `LogHeader`
+    record    "SKRC" | u32 CRC-32C of the rest | u64 body bytes | u64 serial | body
+    body      u64 file bytes | u32 extents | u32 0 | extents x (u64 offset, u32 length) | their bytes
+
+A record is a commit. It is whole or it does not exist: the CRC tells. All integers are
+little-endian. Records of one log have serials that follow each other, so a record left over from
+an earlier log of the same file is never taken for a later one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from shardkeep._core import crc32c
+from shardkeep.errors import CorruptDataError, FormatError
+from shardkeep.files.pending import durably
+
+__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "log_path"]
+
+_MAGIC = b"SKREDO\r\n"
+_HEAD = struct.Struct("<8sII")
+_RECORD = struct.Struct("<4sIQQ")
+_BODY = struct.Struct("<QII")
+_EXTENT = struct.Struct("<QI")
+_RECORD_MAGIC = b"SKRC"
+_FORMAT = 1
+
+Extent = tuple[int, bytes]
+"""An offset in the file, and the bytes there."""
+
+
+def log_path(path: str) -> str:
+    """Return the name of the redo log of a file."""
+    return f"{path}.redo"
+
+
+@dataclass(frozen=True)
+class LogHeader:
+    """What a log says about itself.
+
+    Attributes
+    ----------
+    fresh : bool
+        The file was made together with this log: without a record it holds nothing.
+    synced : bool
+        Records are synced after the bytes they speak of (``--durability fsync``).
+    boot : str
+        Of the kernel that ran when the log was begun.
+    file_bytes : int
+        Length of the file before the first record.
+    first_serial : int
+        Of the first record.
+    """
+
+    fresh: bool
+    synced: bool
+    boot: str
+    file_bytes: int
+    first_serial: int = 1
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True)
+class Record:
+    """One commit: the length of the file, and what changes in the part that was there before."""
+
+    serial: int
+    file_bytes: int
+    extents: list[Extent]
+
+
+class RedoLog:
+    """The log while a collector writes it.
+
+    Parameters
+    ----------
+    path : str
+        Of the log itself. It must not exist with records in it.
+    header : LogHeader
+    """
+
+    def __init__(self, path: str, header: LogHeader) -> None:
+        self.path = path
+        self.serial = header.first_serial
+        self._synced = header.synced
+        self._header = header
+        with durably("make the redo log", path):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self.bytes = 0
+        self._begin()
+
+    def append(self, file_bytes: int, extents: Sequence[Extent]) -> None:
+        """Write one record, and sync it if the log is a synced one.
+
+        Raises
+        ------
+        DurabilityError
+            It could not be written; a part of it may be there and does not count.
+        """
+        table = [_EXTENT.pack(offset, len(data)) for offset, data in extents]
+        body = [_BODY.pack(file_bytes, len(extents), 0), *table, *(data for _, data in extents)]
+        size = sum(map(len, body))
+        rest = struct.pack("<QQ", size, self.serial)
+        crc = crc32c(rest)
+        for part in body:
+            crc = crc32c(part, crc)
+        record = b"".join([_RECORD_MAGIC, crc.to_bytes(4, "little"), rest, *body])
+        with durably("write the redo log", self.path):
+            _write_all(self._fd, record, self.bytes)
+            if self._synced:
+                os.fdatasync(self._fd)
+        self.bytes += len(record)
+        self.serial += 1
+
+    def restart(self, file_bytes: int) -> None:
+        """Forget the records: what they say is in the file itself, and synced there."""
+        self._header = LogHeader(False, self._synced, self._header.boot, file_bytes, self.serial)
+        self._begin()
+
+    def close(self, *, remove: bool) -> None:
+        """Let the log go, and remove it once nothing in it is needed."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        if remove:
+            os.unlink(self.path)
+
+    def _begin(self) -> None:
+        text = json.dumps(asdict(self._header)).encode()
+        head = _HEAD.pack(_MAGIC, crc32c(text), len(text)) + text
+        with durably("write the redo log", self.path):
+            os.ftruncate(self._fd, 0)
+            _write_all(self._fd, head, 0)
+            if self._synced:
+                os.fdatasync(self._fd)
+        self.bytes = len(head)
+
+
+def read_log(path: str) -> tuple[LogHeader, Iterator[Record]] | None:
+    """Return header and whole records of a log; None if there is none, or one without a whole header.
+
+    Raises
+    ------
+    FormatError
+        A later Shardkeep wrote it.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = memoryview(file.read())
+    except FileNotFoundError:
+        return None
+    if len(data) < _HEAD.size:
+        return None
+    magic, crc, size = _HEAD.unpack_from(data)
+    text = bytes(data[_HEAD.size : _HEAD.size + size])
+    if magic != _MAGIC or len(text) < size or crc32c(text) != crc:
+        return None
+    values = json.loads(text)
+    if values.get("format") != _FORMAT:
+        message = f"{path!r} has format {values.get('format')}, this Shardkeep reads {_FORMAT}: upgrade it"
+        raise FormatError(message, path=path)
+    header = LogHeader(**values)
+    return header, _records(path, data, _HEAD.size + size, header.first_serial)
+
+
+def _records(path: str, data: memoryview, offset: int, serial: int) -> Iterator[Record]:
+    while len(data) - offset >= _RECORD.size:
+        magic, crc, size, found = _RECORD.unpack_from(data, offset)
+        start = offset + _RECORD.size
+        if magic != _RECORD_MAGIC or found != serial or size > len(data) - start:
+            return
+        if crc32c(bytes(data[offset + 8 : start + size])) != crc:
+            return
+        yield _parse(path, data[start : start + size], serial, offset)
+        offset = start + size
+        serial += 1
+
+
+def _parse(path: str, body: memoryview, serial: int, offset: int) -> Record:
+    try:
+        file_bytes, count, _ = _BODY.unpack_from(body)
+        place = _BODY.size + count * _EXTENT.size
+        extents = []
+        for number in range(count):
+            where, length = _EXTENT.unpack_from(body, _BODY.size + number * _EXTENT.size)
+            extents.append((where, bytes(body[place : place + length])))
+            place += length
+        if place != len(body):
+            raise ValueError("lengths that do not add up")
+    except (struct.error, ValueError) as error:
+        message = f"the redo log {path!r} contradicts itself ({error}): keep it, and report this"
+        raise CorruptDataError(message, path=path, offset_bytes=offset) from None
+    return Record(serial, file_bytes, extents)
+
+
+def _write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while len(view):
+        done = os.pwrite(fd, view, offset)
+        view, offset = view[done:], offset + done

@@ -1,0 +1,142 @@
+"""A collector's process: from its options to its end. The command and `Collector` both run it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.collect.address import Place, remove_note, write_note
+from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.keys import client_key_path
+from shardkeep.hdf5.collect.server import Server
+from shardkeep.hdf5.collect.settings import Settings
+
+__all__ = ["child_main", "run"]
+
+
+def run(
+    settings: Settings,
+    events: Events,
+    *,
+    ready: Callable[[str], None] | None = None,
+    commands: int | None = None,
+) -> dict[str, Any]:
+    """Collect until told to stop; return what there is to report.
+
+    Parameters
+    ----------
+    settings : Settings
+        Without an address it listens on a Unix socket of its own.
+    events : Events
+    ready : callable, optional
+        Told the address once clients may come.
+    commands : int, optional
+        A descriptor: "stop" in a line of it, or its end, ends the collector. So do SIGTERM and SIGINT.
+    """
+    place = None if settings.address else Place()
+    if place is not None:
+        settings = Settings(**{**settings.to_json(), "address": place.address})
+    reasons: list[str] = []
+    signals = _Signals(reasons)
+    try:
+        _raise_descriptor_limit()
+        server = Server(settings, events)
+        try:
+            key = None if settings.key_file is None else os.path.abspath(client_key_path(settings.key_file))
+            write_note(settings.path, server.address, key)
+            server.poller.register(signals.fd, 1)
+            if commands is not None:
+                server.poller.register(commands, 1)
+            events.listening(server.address)
+            if ready is not None:
+                ready(server.address)
+            while not server.is_done:
+                others = server.step(server.wait_s)
+                if commands is not None and commands in others:
+                    line = os.read(commands, 4096)
+                    reasons.append("told to" if line else "the process that started it has ended")
+                    server.poller.unregister(commands)
+                    commands = None
+                if signals.fd in others:
+                    signals.drain()
+                if settings.until_done and server.everybody_has_left:
+                    reasons.append("every rank has left")
+                if reasons:
+                    server.stop(reasons[0])
+        finally:
+            remove_note(settings.path)
+            report = server.close()
+        events.finished(report)
+        return report
+    finally:
+        signals.restore()
+        if place is not None:
+            place.close()
+
+
+class _Signals:
+    """SIGTERM and SIGINT as something to wait for."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        self.fd, self._write = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write, False)
+        self._reasons = reasons
+        self._old = {one: signal.signal(one, self._note) for one in (signal.SIGTERM, signal.SIGINT)}
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._reasons.append(signal.Signals(number).name)
+        os.write(self._write, b".")
+
+    def drain(self) -> None:
+        """Read away what woke the loop."""
+        while select.select([self.fd], [], [], 0)[0]:
+            os.read(self.fd, 100)
+
+    def restore(self) -> None:
+        """Put the handlers back."""
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        os.close(self.fd)
+        os.close(self._write)
+
+
+def child_main() -> None:
+    """Run as the child of a `Collector`: options on stdin, answers on stdout, a JSON line each."""
+    settings = Settings(**json.loads(sys.stdin.buffer.readline()))
+    # The process that started it decides when it ends; its terminal's Ctrl-C is not for the child.
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    try:
+        events = Events(sys.stderr, "none")
+        report = run(settings, events, ready=lambda address: answer(address=address), commands=0)
+        answer(report=report)
+    except BrokenPipeError:
+        pass
+    except ShardkeepError as error:
+        with contextlib.suppress(BrokenPipeError):
+            answer(error=type(error).__name__, text=str(error))
+
+
+def _raise_descriptor_limit() -> None:
+    """A client takes a descriptor or two; the soft limit is often 1,024."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,431 @@
+"""`Server`: the loop of a collector. Receives, stores, commits, answers; one thread and one for the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardkeep.errors import CollectorError, InternalError, PlanError, ShardkeepError
+from shardkeep.hdf5.collect.address import check_address, remove_dead_socket
+from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.hdf5.collect.committer import Committer
+from shardkeep.hdf5.collect.credits import CreditPool
+from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.keys import Gate, read_server_key
+from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, pack, unpack, unpack_parts
+from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.sessions import Session, parse_hello
+from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.hdf5.collect.slots import SLOT_BYTES, ServerSlots
+from shardkeep.hdf5.collect.wire import zmq_module
+
+__all__ = ["Server"]
+
+_TAKEOVER_S = 1.0
+_SLOTS = 32
+# Beside rows: what ZeroMQ and Python keep of a message.
+MESSAGE_OVERHEAD_BYTES = 1024
+_BYTES_A_ROUND = 2 << 20
+_MESSAGES_A_ROUND = 256
+
+
+class Server:
+    """A collector that is listening.
+
+    Parameters
+    ----------
+    settings : Settings
+    events : Events
+        Told everything that a person may want to see.
+
+    Raises
+    ------
+    PlanError, CollectorError, LockTimeoutError, ExistsError
+        It cannot begin; nothing is left behind.
+    """
+
+    def __init__(self, settings: Settings, events: Events) -> None:
+        zmq = self._zmq = zmq_module()
+        self._settings = settings
+        self._events = events
+        address = check_address(settings.address)
+        if address.startswith("tcp://") and settings.key_file is None:
+            message = f"{address!r} can be reached by anybody on the network, so it needs a key"
+            raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
+        self._sessions: dict[bytes, Session] = {}
+        self._by_client: dict[bytes, Session] = {}
+        self._finished: set[int] = set()
+        self.world_size = 0
+        self._credits = CreditPool(settings.memory_bytes // 4)
+        self._slot_bytes_left = settings.memory_bytes // 4
+        self._stop_at: float | None = None
+        self._handlers: dict[Kind, Callable[[Session, Message], None]] = {
+            Kind.DECLARE: self._declare,
+            Kind.BATCH: self._batch,
+            Kind.FLUSH: self._flush,
+            Kind.BYE: self._bye,
+            Kind.PING: self._ping,
+            Kind.WANT: self._want,
+            Kind.GIVE_BACK: self._give_back,
+            Kind.SLOTS: self._give_slots,
+        }
+        self._context = zmq.Context()
+        self._gate: Gate | None = None
+        self._disk = Committer(settings, events)
+        try:
+            self._listen(address)
+        except BaseException:
+            self._disk.close()
+            self._context.destroy(linger=0)
+            raise
+
+    def _listen(self, address: str) -> None:
+        zmq = self._zmq
+        router = self._router = self._context.socket(zmq.ROUTER)
+        router.linger = 1000
+        router.maxmsgsize = self._credits.largest + (1 << 20)
+        router.rcvhwm = router.sndhwm = 1000
+        router.heartbeat_ivl, router.heartbeat_timeout = 2000, 8000
+        router.backlog = 1024
+        if self._settings.key_file is not None:
+            key = read_server_key(self._settings.key_file)
+            self._gate = Gate(self._context, key.clients, self._events.refused)
+            router.curve_server, router.curve_secretkey, router.curve_publickey = True, key.secret, key.public
+        if address.startswith("tcp://["):
+            router.ipv6 = True
+        if address.startswith("ipc://"):
+            remove_dead_socket(address)
+        before = os.umask(0o177)
+        try:
+            router.bind(address)
+        except zmq.ZMQError as error:
+            message = f"cannot listen on {address!r} ({error}): choose another address"
+            raise CollectorError(message) from None
+        finally:
+            os.umask(before)
+        self.address: str = router.last_endpoint.decode().rstrip("\0")
+        failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+        self._monitor = router.get_monitor_socket(failures)
+        self._poller = zmq.Poller()
+        for one in (router, self._monitor, self._disk.wakes, *([self._gate.socket] if self._gate else [])):
+            self._poller.register(one, zmq.POLLIN)
+
+    # -- the loop ------------------------------------------------------------------------------------------
+
+    @property
+    def poller(self) -> Any:
+        """For one more thing to wait for."""
+        return self._poller
+
+    def step(self, timeout_s: float) -> set[Any]:
+        """Wait for something, do it, and return what else was ready."""
+        ready = dict(self._poller.poll(max(timeout_s, 0) * 1000))
+        if self._gate is not None and ready.pop(self._gate.socket, None):
+            self._gate.answer()
+        if ready.pop(self._monitor, None):
+            self._read_monitor()
+        if ready.pop(self._disk.wakes, None):
+            self._disk.wake_up()
+        if ready.pop(self._router, None):
+            self._receive()
+        self._tick()
+        return set(ready)
+
+    @property
+    def wait_s(self) -> float:
+        """How long `step` may wait."""
+        return self._disk.wait_s()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it was told to stop and everybody has left, or had the time to."""
+        if self._stop_at is None:
+            return False
+        everybody = not self._sessions and not self._disk.is_busy
+        return everybody or time.monotonic() >= self._stop_at
+
+    @property
+    def everybody_has_left(self) -> bool:
+        """Whether each rank of the world was there, and said goodbye."""
+        return self.world_size > 0 and len(self._finished) >= self.world_size and not self._sessions
+
+    def stop(self, reason: str) -> None:
+        """Drain: tell the clients to send what they have and to leave."""
+        if self._stop_at is None:
+            self._events.stopping(reason, len(self._sessions))
+            self._stop_at = time.monotonic() + self._settings.drain_s
+            for session in self._sessions.values():
+                self._send(session, Kind.STOPPING, data={"reason": reason})
+
+    def close(self) -> dict[str, Any]:
+        """Store everything that was received, close file and sockets; return what there is to report."""
+        try:
+            return self._disk.close()
+        finally:
+            for session in list(self._sessions.values()):
+                self._state(session)
+                self._forget(session)
+            self._router.disable_monitor()
+            if self._gate is not None:
+                self._gate.close()
+            self._monitor.close(linger=0)
+            self._router.close()
+            self._context.term()
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        zmq = self._zmq
+        most = self._disk.bytes + _BYTES_A_ROUND
+        for _ in range(_MESSAGES_A_ROUND):
+            if self._disk.bytes >= most:
+                break
+            try:
+                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                break
+            route = frames[0].bytes
+            try:
+                message = unpack([frame.buffer for frame in frames[1:]])
+                self._take(route, message)
+            except BadMessage as error:
+                self._events.refused(self._who(route), str(error))
+            except ShardkeepError as error:
+                self._storage_failed(error)
+            except Exception as error:
+                # The state of the file in memory is unknown now; the one on disk is not.
+                text = f"{type(error).__name__}: {error}"
+                self._storage_failed(InternalError(f"the collector met what it does not know ({text})"))
+        for session in self._sessions.values():
+            if session.state_due:
+                self._state(session)
+        for route in self._credits.grant():
+            self._state(self._sessions[route])  # type: ignore[index]
+        for route in self._credits.recall():
+            self._send(self._sessions[route], Kind.RECALL)  # type: ignore[index]
+
+    def _take(self, route: bytes, message: Message) -> None:
+        if self._disk.failure is not None:
+            self._send_to(route, Kind.REFUSED, data=_as_json(self._disk.failure))
+            return
+        if message.kind is Kind.HELLO:
+            self._hello(route, message)
+            return
+        session = self._sessions.get(route)
+        handler = self._handlers.get(message.kind)
+        if handler is None:
+            raise BadMessage(f"{message.kind.name} is sent by collectors, not to them")
+        if session is None:
+            if message.kind is Kind.BATCH:
+                self._events.refused(route.hex(), "rows of somebody who is not connected")
+            self._send_to(route, Kind.UNKNOWN)
+            return
+        session.seen = time.monotonic()
+        handler(session, message)
+
+    def _hello(self, route: bytes, message: Message) -> None:
+        try:
+            identity, rank, size, who, pid = parse_hello(message.json())
+            if self._stop_at is not None:
+                raise CollectorError("the collector is stopping: it takes no more clients")
+            old = self._by_client.get(identity)
+            if old is not None and old.route != route:
+                if time.monotonic() - old.seen < _TAKEOVER_S:
+                    raise CollectorError(f"{old.who} is connected with this identity already")
+                self._forget(old)
+            if self.world_size not in (0, size) and self._sessions:
+                self._events.warn(f"{who} says there are {size} ranks, others said {self.world_size}")
+        except CollectorError as error:
+            self._events.refused(self._who(route), str(error))
+            self._send_to(route, Kind.REFUSED, data=_as_json(error))
+            return
+        store = self._disk.store
+        entry = store.clients.find(identity)
+        if entry is None:
+            entry = ClientEntry(identity, rank, size)
+            durable = 0
+        else:
+            durable = self._disk.durable_of(entry)
+        known = self._sessions.get(route)
+        if known is not None and known.entry.id != identity:
+            self._forget(known)
+        session = self._sessions.get(route)
+        if session is None:
+            session = self._sessions[route] = self._by_client[identity] = Session(
+                route, entry, who, durable, local_pid=pid
+            )
+            self._credits.open(route)
+            self._events.joined(who, len(self._sessions))
+        session.entry, session.durable = entry, max(durable, session.durable)
+        self.world_size = size
+        self._finished.discard(rank)
+        welcome = {
+            "received": entry.sequence,
+            "durable": session.durable,
+            "limit": self._credits.limit(route),
+            "largest": self._credits.largest,
+            "path": os.path.abspath(self._settings.path),
+        }
+        self._send(session, Kind.WELCOME, data=welcome)
+
+    def _declare(self, session: Session, message: Message) -> None:
+        try:
+            schema = self._disk.store.declare(Schema.from_json(message.json()))
+        except (CollectorError, ValueError) as error:
+            self._send(session, Kind.REFUSED, value=message.value, data=_as_json(error))
+            return
+        self._disk.answer_after_commit(
+            lambda: self._send(session, Kind.DECLARED, value=message.value, data=schema.to_json())
+        )
+
+    def _batch(self, session: Session, message: Message) -> None:
+        entry = session.entry
+        parts = unpack_parts(message)
+        inline = sum(part.bytes for part, frame in parts if frame is not None) + MESSAGE_OVERHEAD_BYTES
+        if message.sequence > entry.sequence + 1:
+            # Something before it was lost on the way: begin anew.
+            self._send(session, Kind.UNKNOWN)
+            self._forget(session)
+            return
+        if not self._credits.take(session.route, inline):
+            self._events.refused(session.who, "a batch without credit for it")
+        session.state_due = True
+        if message.sequence <= entry.sequence:
+            self._events.repeated(session.who)
+            return
+        try:
+            for part, frame in parts:
+                data = frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
+                self._store(session, part.name, part.rows, data, keyed=part.keyed)
+        except CollectorError as error:
+            self._send(session, Kind.REFUSED, sequence=message.sequence, data=_as_json(error))
+            self._events.refused(session.who, str(error))
+        entry.sequence = message.sequence
+        self._disk.store.clients.note(entry)
+        self._disk.note(session)
+
+    def _store(self, session: Session, name: str, rows: int, data: memoryview, *, keyed: bool) -> None:
+        store = self._disk.store
+        if keyed:
+            if len(data) < 8 * rows:
+                raise CollectorError("a batch with fewer bytes than keys")
+            keys = np.frombuffer(data[: 8 * rows], "<i8")
+            store.put(name, data[8 * rows :], keys, session.entry.rank)
+        else:
+            store.append(name, data, rows)
+        session.entry.rows += rows
+        self._disk.count(rows, len(data))
+
+    def _in_slots(self, session: Session, offset: int | None, size: int) -> memoryview:
+        if session.slots is None or offset is None:
+            raise CollectorError("a batch in shared memory that there is not")
+        try:
+            return session.slots.read(offset, size)
+        except IndexError as error:
+            raise CollectorError(str(error)) from None
+
+    def _flush(self, session: Session, message: Message) -> None:
+        session.flush = max(session.flush, min(message.sequence, session.entry.sequence))
+        if session.durable >= session.flush:
+            session.state_due = True
+        else:
+            self._disk.hurry()
+
+    def _bye(self, session: Session, message: Message) -> None:
+        session.entry.closed = 1
+        self._disk.store.clients.note(session.entry)
+        self._disk.note(session)
+        session.leaving = True
+        self._finished.add(session.entry.rank)
+        self._forget(session)
+        self._events.left(session.who, len(self._sessions))
+
+    def _ping(self, session: Session, message: Message) -> None:
+        session.state_due = True
+
+    def _want(self, session: Session, message: Message) -> None:
+        self._credits.want(session.route, message.value)
+
+    def _give_back(self, session: Session, message: Message) -> None:
+        self._credits.give_back(session.route, message.value)
+
+    def _give_slots(self, session: Session, message: Message) -> None:
+        address: dict[str, Any] = {}
+        if session.slots is None:
+            fair = self._slot_bytes_left // (2 * SLOT_BYTES)
+            count = min(_SLOTS, fair)
+            if count >= 2 and hasattr(os, "memfd_create"):
+                with contextlib.suppress(OSError):
+                    session.slots = ServerSlots(count)
+                    self._slot_bytes_left -= session.slots.bytes
+        if session.slots is not None:
+            address = session.slots.address
+        self._send(session, Kind.SLOTS, data=address)
+
+    # -- time ----------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        try:
+            for session in self._disk.work(self._credits, hurry=self._stop_at is not None):
+                self._state(session)
+        except ShardkeepError as error:
+            self._storage_failed(error)
+        now = time.monotonic()
+        for session in [one for one in self._sessions.values() if one.is_silent(now)]:
+            self._events.lost(session.who, len(self._sessions) - 1)
+            self._forget(session)
+        self._events.progress(self._disk, len(self._sessions), self._credits.reserved)
+
+    def _storage_failed(self, error: ShardkeepError) -> None:
+        """Tell everybody; the file is at its last commit, and is tried again."""
+        self._events.failed(error)
+        self._disk.fail(error)
+        for session in list(self._sessions.values()):
+            self._send(session, Kind.REFUSED, data=_as_json(error))
+            self._forget(session)
+
+    # -- small things --------------------------------------------------------------------------------------
+
+    def _state(self, session: Session) -> None:
+        session.state_due = False
+        if session.route in self._sessions:
+            limit = self._credits.limit(session.route)
+            self._send(session, Kind.STATE, sequence=session.durable, value=limit)
+
+    def _forget(self, session: Session) -> None:
+        if self._sessions.get(session.route) is session:
+            del self._sessions[session.route]
+            self._credits.close(session.route)
+        if self._by_client.get(session.entry.id) is session:
+            del self._by_client[session.entry.id]
+        if session.slots is not None:
+            self._slot_bytes_left += session.slots.bytes
+            session.slots.close()
+            session.slots = None
+
+    def _who(self, route: bytes) -> str:
+        session = self._sessions.get(route)
+        return f"connection {route.hex()}" if session is None else session.who
+
+    def _send(self, session: Session, kind: Kind, **fields: Any) -> None:
+        self._send_to(session.route, kind, **fields)
+
+    def _send_to(self, route: bytes, kind: Kind, **fields: Any) -> None:
+        # A client that takes nothing loses answers, not others their time: it will ask again.
+        with contextlib.suppress(self._zmq.ZMQError):
+            self._router.send_multipart([route, *pack(kind, **fields)], self._zmq.NOBLOCK)
+
+    def _read_monitor(self) -> None:
+        from zmq.utils.monitor import recv_monitor_message
+
+        event = recv_monitor_message(self._monitor, self._zmq.NOBLOCK)
+        self._events.refused("a stranger", f"no handshake of ZeroMQ with this key ({event['event'].name})")
+
+
+def _as_json(error: Exception) -> dict[str, Any]:
+    return {"error": type(error).__name__, "text": str(error)}

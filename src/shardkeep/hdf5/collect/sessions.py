@@ -1,0 +1,86 @@
+"""Who is connected: clients as the collector sees them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+
+from shardkeep.errors import CollectorError
+from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.hdf5.collect.slots import ServerSlots
+
+__all__ = ["Session", "parse_hello"]
+
+_SILENT_S = 10.0
+_LOOK_AFTER_S = 1.0
+
+
+@dataclass
+class Session:
+    """One client while it is connected.
+
+    Attributes
+    ----------
+    route : bytes
+        Where ZeroMQ sends answers.
+    durable : int
+        Sequence number up to which its batches survive anything.
+    flush : int
+        Up to where it asked for that.
+    leaving : bool
+        It said BYE.
+    """
+
+    route: bytes
+    entry: ClientEntry
+    who: str
+    durable: int
+    flush: int = 0
+    leaving: bool = False
+    slots: ServerSlots | None = None
+    seen: float = field(default_factory=time.monotonic)
+    state_due: bool = False
+    local_pid: int | None = None
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it was not heard of for long; a client that is at rest says something every 2 s."""
+        silent_s = now - self.seen
+        return silent_s > _SILENT_S or (silent_s > _LOOK_AFTER_S and self._has_died())
+
+    def _has_died(self) -> bool:
+        if self.local_pid is None:
+            return False
+        try:
+            os.kill(self.local_pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass
+        return False
+
+
+def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, int | None]:
+    """Return client id, rank, world size, who that is for people, and its process if it is on this host.
+
+    Raises
+    ------
+    CollectorError
+        Values that make no sense.
+    """
+    try:
+        identity = bytes.fromhex(str(data["id"]))
+        rank, size = data["rank"], data["world_size"]
+        if (
+            len(identity) != 16
+            or type(rank) is not int
+            or type(size) is not int
+            or not 0 <= rank < size < 1 << 31
+        ):
+            raise ValueError("numbers out of range")
+        pid, host = int(str(data["pid"])), str(data["host"])[:64]
+        who = f"rank {rank} (pid {pid} on {host!r})"
+    except (KeyError, ValueError) as error:
+        raise CollectorError(f"a client introduced itself in a way that makes no sense ({error})") from None
+    return identity, rank, size, who, pid if host == socket.gethostname() and pid > 0 else None

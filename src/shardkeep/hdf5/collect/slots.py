@@ -1,0 +1,98 @@
+"""Shared memory between a client and the collector on one host: large rows cross without a copy.
+
+The collector makes an anonymous file (``memfd_create``), which has no name that could be left
+behind, and tells the client where to find it: ``/proc/PID/fd/N``. Only the same user can open that;
+where it cannot be opened (another container, no Linux) rows go through the socket.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SLOT_BYTES", "ClientSlots", "ServerSlots"]
+
+SLOT_BYTES = 512 * 1024
+
+
+class ServerSlots:
+    """The collector's side.
+
+    Parameters
+    ----------
+    count : int
+        How many slots of `SLOT_BYTES`.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.bytes = count * SLOT_BYTES
+        self._fd = os.memfd_create("shardkeep-slots", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(self._fd, self.bytes)
+            self._map = mmap.mmap(self._fd, self.bytes, prot=mmap.PROT_READ)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._view = memoryview(self._map)
+        inode = os.fstat(self._fd).st_ino
+        self.address = {"path": f"/proc/{os.getpid()}/fd/{self._fd}", "inode": inode, "count": count}
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Return a part; IndexError if it is not inside."""
+        if offset < 0 or size < 0 or offset + size > self.bytes:
+            raise IndexError(f"bytes {offset} to {offset + size} are not in the shared memory")
+        return self._view[offset : offset + size]
+
+    def close(self) -> None:
+        """Let it go; the memory is free once the client has let it go too."""
+        self._view.release()
+        self._map.close()
+        os.close(self._fd)
+
+
+class ClientSlots:
+    """The client's side: a pool of slots, as arrays of bytes.
+
+    Raises
+    ------
+    OSError
+        It cannot be reached from here.
+    """
+
+    def __init__(self, address: dict[str, Any]) -> None:
+        fd = os.open(str(address["path"]), os.O_RDWR | os.O_CLOEXEC)
+        try:
+            found = os.fstat(fd)
+            size = int(address["count"]) * SLOT_BYTES
+            if found.st_ino != address["inode"] or found.st_size != size:
+                raise OSError(f"{address['path']!r} is something else here")
+            self._map = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        self._bytes = np.frombuffer(self._map, np.uint8)
+        self._count = int(address["count"])
+        self._free = list(range(self._count))
+
+    def take(self) -> tuple[int, np.ndarray[Any, np.dtype[np.uint8]]] | None:
+        """Return a free slot's offset and bytes; None if there is none."""
+        if not self._free:
+            return None
+        offset = self._free.pop() * SLOT_BYTES
+        return offset, self._bytes[offset : offset + SLOT_BYTES]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `take` would give one."""
+        return bool(self._free)
+
+    @property
+    def are_short(self) -> bool:
+        """Whether half of them or more are in use."""
+        return 2 * len(self._free) <= self._count
+
+    def give_back(self, offset: int) -> None:
+        """Make a slot free again."""
+        self._free.append(offset // SLOT_BYTES)

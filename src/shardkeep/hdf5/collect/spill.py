@@ -1,0 +1,177 @@
+"""`SpillFile`: batches of a client on its own disk, while the collector cannot take them.
+
+::
+
+    header    "SKSPILL1" | client id (16 bytes) | u32 rank | u32 0
+    batch     u64 length of what follows but the CRC | u64 sequence | u32 parts | table | rows | u32 CRC-32C
+
+The file survives its process. The next client of that rank that is given the same folder goes on
+with the identity that is in it, so that every batch is stored once. What is in the file is safe
+from the death of processes, not from a power cut.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+
+from shardkeep._core import crc32c
+from shardkeep.errors import CorruptDataError, LockTimeoutError
+from shardkeep.files.lock import FileLock
+from shardkeep.files.pending import durably
+from shardkeep.hdf5.collect.messages import Part, pack_parts, unpack_table
+from shardkeep.hdf5.collect.outbox import Batch
+from shardkeep.hdf5.collect.pen import Rows
+
+__all__ = ["SpillFile"]
+
+_MAGIC = b"SKSPILL1"
+_HEAD = struct.Struct("<8s16sII")
+_BATCH = struct.Struct("<QQI")
+_SUFFIX = ".spill"
+
+
+class SpillFile:
+    """The spill file of one client.
+
+    Parameters
+    ----------
+    folder : str
+    identity : bytes
+        Of the client; the one of a file that was left is used instead (`identity`).
+    rank : int
+
+    Attributes
+    ----------
+    identity : bytes
+    left : list of Batch
+        What was in the file; their rows are read when they are sent.
+    """
+
+    def __init__(self, folder: str, identity: bytes, rank: int) -> None:
+        with durably("make the folder", folder):
+            os.makedirs(folder, exist_ok=True)
+        self.identity = identity
+        self.left: list[Batch] = []
+        self._places: dict[int, tuple[int, int]] = {}
+        self._fd = -1
+        self._lock: FileLock | None = None
+        for name in sorted(os.listdir(folder)):
+            if (
+                name.startswith(f"rank-{rank:05d}-")
+                and name.endswith(_SUFFIX)
+                and self._adopt(os.path.join(folder, name), rank)
+            ):
+                return
+        self.path = os.path.join(folder, f"rank-{rank:05d}-{identity.hex()}{_SUFFIX}")
+        self._lock = FileLock(self.path, timeout_s=0, if_unsafe="warn").acquire()
+        with durably("make", self.path):
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            os.write(self._fd, _HEAD.pack(_MAGIC, identity, rank, 0))
+        self._end = _HEAD.size
+
+    @property
+    def is_used(self) -> bool:
+        """Whether a batch is in it, so that later ones have to follow."""
+        return bool(self._places)
+
+    def write(self, batch: Batch) -> None:
+        """Append a batch.
+
+        Raises
+        ------
+        DurabilityError
+            This disk is full too.
+        """
+        parts = [Part(one.name, one.rows, len(one.data), None, one.keyed) for one in batch.rows]
+        table = pack_parts(parts)
+        body = b"".join([len(table).to_bytes(4, "little"), table, *(bytes(one.data) for one in batch.rows)])
+        record = _BATCH.pack(len(body) + 12, batch.sequence, len(parts)) + body
+        record += crc32c(record).to_bytes(4, "little")
+        with durably("write", self.path):
+            view, offset = memoryview(record), self._end
+            while len(view):
+                done = os.pwrite(self._fd, view, offset)
+                view, offset = view[done:], offset + done
+        self._places[batch.sequence] = (self._end, len(record))
+        self._end += len(record)
+
+    def read(self, sequence: int) -> list[Rows]:
+        """Return the rows of a batch."""
+        offset, size = self._places[sequence]
+        record = os.pread(self._fd, size, offset)
+        found = _parse(record)
+        if found is None or found[0] != sequence:
+            raise CorruptDataError(
+                f"{self.path!r} has changed: batch {sequence} is lost", path=self.path, offset_bytes=offset
+            )
+        return found[1]
+
+    def forget(self, sequence: int) -> None:
+        """Note that batches up to `sequence` are durable elsewhere."""
+        if not self._places:
+            return
+        for one in [one for one in self._places if one <= sequence]:
+            del self._places[one]
+        if not self._places:
+            with durably("shorten", self.path):
+                os.ftruncate(self._fd, _HEAD.size)
+            self._end = _HEAD.size
+
+    def close(self) -> None:
+        """Let it go; it is removed if nothing is in it."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if not self._places:
+            os.unlink(self.path)
+        os.close(fd)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _adopt(self, path: str, rank: int) -> bool:
+        try:
+            lock = FileLock(path, timeout_s=0, if_unsafe="warn").acquire()
+        except LockTimeoutError:
+            return False
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            lock.release()
+            return False
+        head = os.pread(fd, _HEAD.size, 0)
+        if len(head) < _HEAD.size or head[:8] != _MAGIC or _HEAD.unpack(head)[2] != rank:
+            os.close(fd)
+            lock.release()
+            return False
+        self.path, self._fd, self._lock = path, fd, lock
+        self.identity = _HEAD.unpack(head)[1]
+        self._end = _HEAD.size
+        while True:
+            length = os.pread(fd, 8, self._end)
+            size = int.from_bytes(length, "little") + 8 + 4 if len(length) == 8 else 0
+            record = os.pread(fd, size, self._end) if 24 <= size <= os.fstat(fd).st_size else b""
+            found = _parse(record)
+            if found is None:
+                return True
+            batch = Batch(found[0], [])
+            batch.size = 0
+            self.left.append(batch)
+            self._places[found[0]] = (self._end, size)
+            self._end += size
+
+
+def _parse(record: bytes) -> tuple[int, list[Rows]] | None:
+    if len(record) < _BATCH.size + 8 or crc32c(record[:-4]) != int.from_bytes(record[-4:], "little"):
+        return None
+    _, sequence, count = _BATCH.unpack_from(record)
+    size = int.from_bytes(record[_BATCH.size : _BATCH.size + 4], "little")
+    place = _BATCH.size + 4 + size
+    rows = []
+    for part in unpack_table(record[place - size : place], count):
+        data = np.frombuffer(record, np.uint8, part.bytes, place)
+        rows.append(Rows(part.name, part.rows, data, None, part.keyed))
+        place += part.bytes
+    return sequence, rows

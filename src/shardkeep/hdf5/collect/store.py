@@ -1,0 +1,323 @@
+"""`Store`: the HDF5 file of a collector, from declared datasets to commits. It knows no network."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CollectorError, DurabilityError, ExistsError, FormatError, SchemaError
+from shardkeep.files.lock import FileLock
+from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable
+from shardkeep.hdf5.collect.keyed_rows import KeyedRows
+from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
+from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
+from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
+from shardkeep.hdf5.rows import check_name, describe
+from shardkeep.hdf5.segment import H5_VERSIONS
+
+__all__ = ["OWN_GROUP", "Store", "reader_lock"]
+
+OWN_GROUP = "_collector"
+
+
+def reader_lock(path: str, *, shared: bool, timeout_s: float | None) -> FileLock:
+    """Return the lock that readers share, and that the collector holds while it changes the file in place."""
+    return FileLock(f"{path}.readers", shared=shared, timeout_s=timeout_s, if_unsafe="trust")
+
+
+class Store:
+    """One HDF5 file that rows are written to, commit by commit.
+
+    Parameters
+    ----------
+    path : str
+        Made if missing; else it must be a collector's.
+    synced : bool
+        Whether commits survive a power cut (fsync), or only the death of processes.
+
+    Raises
+    ------
+    LockTimeoutError
+        Another process writes this file.
+    ExistsError, FormatError
+        The file is there and no collector wrote it; it is no HDF5 file.
+
+    Attributes
+    ----------
+    recovery : Recovery or None
+        What had to be repaired; None if the file was closed in good order, or is new.
+
+    Notes
+    -----
+    For one thread, but `write_commit`, which may run in another one.
+    """
+
+    def __init__(self, path: str, *, synced: bool, lock: FileLock | None = None) -> None:
+        self.path = path
+        self._lock = lock if lock is not None else FileLock(path, timeout_s=0.0, if_unsafe="warn").acquire()
+        self._datasets: dict[str, StoredRows | KeyedRows] = {}
+        self._dirty: dict[str, StoredRows | KeyedRows] = {}
+        self._live: LiveFile | None = None
+        self._file: h5py.File | None = None
+        try:
+            self.recovery: Recovery | None = recover(path)
+            _check_ours(path)
+            self._open(synced)
+        except BaseException:
+            self._drop()
+            if lock is None:
+                self._lock.release()
+            raise
+
+    # -- datasets ------------------------------------------------------------------------------------------
+
+    def declare(self, wanted: Schema) -> Schema:
+        """Return the schema of a dataset, which is made with the one that is wanted if it is new.
+
+        Raises
+        ------
+        SchemaError
+            The name is of no use, HDF5 has no such type, or the dataset is of the other kind (rows that
+            are appended, rows by number).
+        """
+        known = self._datasets.get(wanted.name)
+        if known is not None:
+            _check_same_kind(known.schema, wanted)
+            return known.schema
+        check_name(wanted.name, self._datasets)
+        if wanted.name.split("/")[0] == OWN_GROUP:
+            raise SchemaError(f"{wanted.name!r} is used by Shardkeep itself: choose another name")
+        if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
+            message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
+            raise SchemaError(f"{message}; append without key=, or without compression")
+        if wanted.dtype.hasobject and wanted.filters:
+            wanted = Schema(**{**wanted.__dict__, "filters": ()})
+        try:
+            dataset = self._create(wanted)
+        except (TypeError, ValueError, RuntimeError, OSError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            what = describe(wanted.dtype, wanted.row_shape)
+            raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
+        self._add(dataset, wanted)
+        return wanted
+
+    def schema(self, name: str) -> Schema | None:
+        """Return the schema of a dataset; None if there is none."""
+        known = self._datasets.get(name)
+        return None if known is None else known.schema
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows of each dataset, in a commit or not."""
+        return {name: one.rows for name, one in self._datasets.items()}
+
+    def append(self, name: str, data: memoryview, rows: int) -> None:
+        """Add rows behind the others; their bytes as `shardkeep.hdf5.collect.payload` makes them."""
+        dataset = self._datasets.get(name)
+        if not isinstance(dataset, StoredRows):
+            raise CollectorError(f"there is no dataset {name!r} that rows are appended to: declare it first")
+        dataset.append(data, rows)
+        self._dirty[name] = dataset
+
+    def put(self, name: str, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
+        """Put rows at their places; see `KeyedRows.put`."""
+        dataset = self._datasets.get(name)
+        if not isinstance(dataset, KeyedRows):
+            raise CollectorError(f"there is no dataset {name!r} whose rows have keys: declare it first")
+        dataset.put(data, keys, rank)
+        self._dirty[name] = dataset
+
+    # -- commits -------------------------------------------------------------------------------------------
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that wait in memory for a commit, or to be brought into the file."""
+        assert self._live is not None
+        return self._live.changed_bytes + self._live.unapplied_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        """Length of the redo log."""
+        assert self._live is not None
+        return self._live.log_bytes
+
+    def begin_commit(self) -> Commit:
+        """Settle everything so far; what comes later belongs to the next commit."""
+        assert self._live is not None
+        assert self._file is not None
+        for dataset in self._dirty.values():
+            dataset.settle()
+        self._dirty.clear()
+        self.clients.settle()
+        h5py.h5f.flush(self._file.id)
+        return self._live.begin_commit()
+
+    def write_commit(self, commit: Commit) -> None:
+        """Make it stand; may run in another thread."""
+        assert self._live is not None
+        self._live.write_commit(commit)
+
+    def end_commit(self) -> None:
+        """Note that it stands."""
+        assert self._live is not None
+        self._live.end_commit()
+
+    def commit(self) -> None:
+        """Do the three steps at once."""
+        self.write_commit(self.begin_commit())
+        self.end_commit()
+
+    def apply(self, *, wait_s: float = 0.0) -> bool:
+        """Show the commits so far in the file; False if a reader holds it and goes on holding it."""
+        assert self._live is not None
+        lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
+        try:
+            lock.acquire()
+        except OSError:
+            return False
+        try:
+            self._live.apply()
+        finally:
+            lock.release()
+        return True
+
+    def close(self, *, wait_s: float = 10.0) -> None:
+        """Commit, bring everything into the file, close it as a plain one, let the lock go."""
+        assert self._live is not None
+        assert self._file is not None
+        live, file = self._live, self._file
+        try:
+            for dataset in self._datasets.values():
+                dataset.finish()
+            self.commit()
+            if TAILS in file:
+                del file[TAILS]
+            lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
+            # A reader that never ends must not keep the last rows out of the file.
+            with contextlib.suppress(OSError):
+                lock.acquire()
+            try:
+                self._close_hdf5()
+                live.finish()
+                self._live = None
+            finally:
+                lock.release()
+        finally:
+            self._drop()
+            self._lock.release()
+
+    def abandon(self) -> FileLock:
+        """Leave the file as it is, for a new `Store` to recover; return the lock, which is still held."""
+        self._drop()
+        return self._lock
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    def _open(self, synced: bool) -> None:
+        self._live = live = LiveFile(self.path, synced=synced)
+        mode, options = ("w", {"fs_strategy": "none"}) if live.fresh else ("r+", {})
+        self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
+        self.clients = ClientTable(live, file)
+        if live.fresh:
+            file.require_group(OWN_GROUP).attrs["format"] = 1
+            self.commit()
+            self.apply()
+            return
+        names: list[str] = []
+        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        for name in names:
+            if name.split("/")[0] != OWN_GROUP:
+                self._add(file[name], _read_schema(file, name))
+
+    def _create(self, wanted: Schema) -> h5py.Dataset:
+        assert self._file is not None
+        code = h5py.h5t.py_create(wanted.dtype, logical=True).encode()
+        if wanted.rows is None and 0 in wanted.row_shape:
+            shape = (0, *wanted.row_shape)
+            limits = (None,) * len(shape)
+            chunks = (1024, *(max(size, 1) for size in wanted.row_shape))
+            dataset = self._file.create_dataset(
+                wanted.name, shape=shape, maxshape=limits, chunks=chunks, dtype=wanted.dtype
+            )
+        else:
+            chunk_rows = (
+                wanted.chunk_rows if wanted.rows is None else max(min(wanted.chunk_rows, wanted.rows), 1)
+            )
+            layout = Layout(
+                code, (chunk_rows, *wanted.row_shape), wanted.filters, b"", not wanted.dtype.hasobject
+            )
+            shape = (wanted.rows or 0, *wanted.row_shape)
+            dataset = create_dataset(self._file, wanted.name, layout, shape, wanted.dtype)
+        for name, value in wanted.attributes.items():
+            dataset.attrs.create(name, value, dtype=value.dtype)
+        return dataset
+
+    def _add(self, dataset: h5py.Dataset, schema: Schema) -> None:
+        assert self._live is not None
+        chunks = dataset.chunks
+        schema = Schema(**{**schema.__dict__, "chunk_rows": chunks[0]})
+        kind: type[StoredRows | KeyedRows]
+        if schema.rows is not None:
+            kind = KeyedRows
+        elif schema.dtype.hasobject:
+            kind = ObjectRows
+        elif schema.filters:
+            kind = FilteredRows
+        else:
+            kind = DirectRows
+        self._datasets[schema.name] = self._dirty[schema.name] = kind(self._live, dataset, schema)
+
+    def _close_hdf5(self) -> None:
+        file, self._file = self._file, None
+        self._datasets, self._dirty = {}, {}
+        if file is not None:
+            file.close()
+
+    def _drop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            # HDF5 still writes what it has; it must not reach the file.
+            live.failure = live.failure or DurabilityError(f"{self.path!r} was given up", path=self.path)
+        with contextlib.suppress(Exception):
+            self._close_hdf5()
+        if live is not None:
+            live.abandon()
+
+
+def _check_ours(path: str) -> None:
+    if not os.path.exists(path):
+        return
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            ours = OWN_GROUP in file and CLIENTS in file
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        raise FormatError(f"{path!r} cannot be opened ({reason}): give another name", path=path) from error
+    if not ours:
+        message = f"{path!r} exists and was not written by a collector: give another name, or move it away"
+        raise ExistsError(message, path=path)
+
+
+def _check_same_kind(known: Schema, wanted: Schema) -> None:
+    if (known.rows is None) != (wanted.rows is None):
+        placed = (
+            "by number (key=)" if known.rows is not None else "in the order of their coming, without key="
+        )
+        raise SchemaError(f"dataset {known.name!r} has rows that are placed {placed}: do the same")
+    if wanted.rows not in (None, 0, known.rows):
+        message = f"dataset {known.name!r} has {known.rows} rows, and is declared with {wanted.rows}"
+        raise SchemaError(f"{message}: declare the same number everywhere")
+
+
+def _read_schema(file: h5py.File, name: str) -> Schema:
+    from shardkeep.hdf5.collect.keyed_rows import WRITERS
+
+    dataset = file[name]
+    layout = read_layout(dataset)
+    rows = dataset.shape[0] if f"{WRITERS}/{name}" in file else None
+    return Schema(name, dataset.dtype, dataset.shape[1:], dataset.chunks[0], layout.filters, rows)

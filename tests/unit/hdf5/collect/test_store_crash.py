@@ -1,0 +1,130 @@
+"""The file of a collector after a kill, or a power cut, at every single operation on the disk."""
+
+import random
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.hdf5.collect.payload import encode_rows
+from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.store import Store
+from shardkeep.hdf5.rows import TEXT
+from tests.unit.hdf5.collect.disk import Disk
+
+IDENTITY = b"0123456789abcdef"
+GZIP = ((1, 1, (1,)),)
+SCHEMAS = [
+    Schema("x", np.dtype("i4"), (8,), 16),
+    Schema("g/loss", np.dtype("f8"), (), 8),
+    Schema("t", TEXT, (), 4),
+    Schema("z", np.dtype("i8"), (2,), 8, GZIP),
+    Schema("k", np.dtype("i4"), (3,), 8, rows=64),
+]
+
+
+def _rows(name: str, start: int, stop: int) -> np.ndarray:
+    numbers = np.arange(start, stop)
+    if name == "t":
+        return np.array([b"row %d" % n for n in numbers], TEXT)
+    schema = next(one for one in SCHEMAS if one.name == name)
+    shape = (len(numbers), *schema.row_shape)
+    return np.broadcast_to(numbers.reshape(-1, *(1 for _ in schema.row_shape)), shape).astype(schema.dtype)
+
+
+def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> None:
+    """Every commit says how many rows of each dataset it has; row i has the value i."""
+    chance = random.Random(seed)
+    store = Store(path, synced=synced)
+    rows = dict.fromkeys((one.name for one in SCHEMAS), 0)
+    keys = list(range(64))
+    chance.shuffle(keys)
+    for round in range(14):
+        for schema in SCHEMAS[: 2 + round]:
+            store.declare(schema)
+            count = chance.choice([0, 1, 3, 20])
+            start = rows[schema.name]
+            if schema.rows is None:
+                data = _rows(schema.name, start, start + count)
+                store.append(schema.name, memoryview(encode_rows(data)), count)
+            else:
+                count = min(count, 4)
+                mine = np.array(keys[start : start + count], "<i8")
+                data = np.repeat(mine, 3).astype("i4") + 1
+                store.put(schema.name, memoryview(encode_rows(data)), mine, round)
+            rows[schema.name] += count
+        store.clients.note(ClientEntry(IDENTITY, 0, 1, round + 1))
+        if chance.random() < 0.7:
+            commit = store.begin_commit()
+            begun = dict(rows), round + 1
+            store.write_commit(commit)
+            disk.say(begun)
+            store.end_commit()
+        if chance.random() < 0.3:
+            store.apply()
+    if close:
+        store.close()
+        disk.say((rows, 14))
+    else:
+        store.abandon().release()
+
+
+def _check(folder, said) -> None:
+    """Everything that was said is there; what was not said is whole, or not there."""
+    path = str(folder / "all.h5")
+    wanted, sequence = said or ({}, 0)
+    store = Store(path, synced=False)
+    entry = store.clients.find(IDENTITY)
+    assert (entry.sequence if entry else 0) >= sequence
+    store.close()
+    with h5py.File(path) as file:
+        for name, least in wanted.items():
+            if name == "k":
+                written = (file["_collector/writers/k"][:] > 0).sum() if "k" in file else 0
+                assert written >= least
+                continue
+            assert (len(file[name]) if name in file else 0) >= least
+        for schema in SCHEMAS:
+            if schema.name not in file:
+                continue
+            found = file[schema.name][:]
+            if schema.name == "k":
+                who = file["_collector/writers/k"][:]
+                for key, row in enumerate(found.tolist()):
+                    assert row == ([key + 1] * 3 if who[key] else [0] * 3)
+            else:
+                assert (found == _rows(schema.name, 0, len(found))).all(), schema.name
+    assert sorted(one.name for one in folder.iterdir()) == ["all.h5"]
+
+
+@pytest.mark.parametrize(("synced", "close"), [(False, True), (True, False)])
+def test_a_kill_at_every_operation(tmp_path, synced, close):
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(patch)
+        (tmp_path / "work").mkdir()
+        _work(str(tmp_path / "work/all.h5"), disk, synced=synced, seed=int(synced), close=close)
+    assert len(disk.operations) > 150
+    for count in range(0, len(disk.operations) + 1, 1 if close else 3):
+        folder = tmp_path / f"crash-{count}"
+        folder.mkdir()
+        said = disk.crash(count, folder)
+        if said is None and not list(folder.iterdir()):
+            continue
+        _check(folder, said)
+
+
+def test_a_power_cut_at_any_operation(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        disk = Disk(patch)
+        (tmp_path / "work").mkdir()
+        _work(str(tmp_path / "work/all.h5"), disk, synced=True, seed=7, close=True)
+    chance = random.Random(0)
+    for number in range(200):
+        count = chance.randrange(len(disk.operations) + 1)
+        folder = tmp_path / f"cut-{number}"
+        folder.mkdir()
+        said = disk.crash(count, folder, power_cut=chance)
+        if said is None and not list(folder.iterdir()):
+            continue
+        _check(folder, said)

@@ -160,6 +160,7 @@ def test_files_are_in_another_order_in_each_epoch_and_with_the_same_ranks() -> N
     "history",
     [
         (Leg(2, 3, 2, 6),),
+        (Leg(3, 3, 2, 100),),
         (Leg(3, 3, 2, 10**17), Leg(2, 3, 2, 1)),
         (Leg(0, 3, 2, 1),),
         (Leg(2, 3, 2**40, 1),),

@@ -107,7 +107,5 @@ COMPARISONS = [
         1024,
         of="latency",
     ),
-    Comparison(
-        "PNG to float32, beside PyTorch's DataLoader, tfrecord and Pillow", "small", _PNG, "torch png", 5, 256
-    ),
+    Comparison("PNG to float32, beside PyTorch's DataLoader and Pillow", "small", _PNG, "torch png", 5, 256),
 ]

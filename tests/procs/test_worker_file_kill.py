@@ -30,7 +30,7 @@ out = WorkerFile(run, World(rank=rank, size=2), durable=seed % 4 == 0)
 step = -1 if out.committed_step is None else out.committed_step
 row = out.committed_rows.get("x", 0)
 out.create("g/z", "i4", (8,), compression=chance.choice(["gzip", "lzf"]), chunk_rows=64)
-out.put("classes", 10)
+out.put("classes", [10, 20])
 z = out.committed_rows["g/z"]
 print("ready", flush=True)
 while True:
@@ -57,7 +57,7 @@ while True:
         out.rollback(step=step - 2)
         step, row = out.committed_step, out.committed_rows.get("x", 0)
         z = out.committed_rows["g/z"]
-        out.put("classes", 10)
+        out.put("classes", [10, 20])
 """
 
 
@@ -93,7 +93,7 @@ def _check(run, acknowledged):
                 assert out.attributes(on).get("row", 0) <= rows[0]
             if said:
                 with pytest.raises(SchemaError, match="another one"):
-                    out.put("classes", 11)
+                    out.put("classes", [10, 21])
         assert not [name for name in os.listdir(run / f"rank-{rank:05d}") if not name.endswith(".h5")]
     merge(run, output, exists="replace", incomplete="allow")
     with h5py.File(output) as file:
@@ -120,7 +120,7 @@ def _check(run, acknowledged):
 
 
 # Two ranks are killed in each run; in pieces, so that each stays below the time limit of a test.
-_SEEDS = [range(13), *(pytest.param(range(i, i + 30), marks=pytest.mark.slow) for i in (100, 200, 300, 400))]
+_SEEDS = [range(8), *(pytest.param(range(i, i + 30), marks=pytest.mark.slow) for i in (100, 200, 300, 400))]
 
 
 @pytest.mark.parametrize("seeds", _SEEDS, ids=str)
@@ -203,7 +203,7 @@ from shardkeep.hdf5 import WorkerFile
 from shardkeep.world import World
 rank = int(sys.argv[2])
 with WorkerFile(sys.argv[1], World(rank=rank, size=8), durable=rank % 4 == 0, compression="lzf") as out:
-    out.put("classes", 10)
+    out.put("classes", [10, 20])
     out.set_attribute("run", "shared")
     for step in range(20):
         for i in range(40):
@@ -223,4 +223,4 @@ def test_eight_processes_in_one_run_folder(tmp_path):
     with h5py.File(tmp_path / "all.h5") as file:
         assert (file["x"][:, 0] == np.arange(6400)).all()
         assert file["t"].asstr()[:].tolist() == [f"{rank} {step}" for rank in range(8) for step in range(20)]
-        assert file["classes"][()] == 10
+        assert file["classes"][:].tolist() == [10, 20]

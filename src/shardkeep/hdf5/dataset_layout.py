@@ -126,3 +126,15 @@ def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:
     if one.subdtype is not None and two.subdtype is not None:
         return same_dtype(one.subdtype[0], two.subdtype[0])
     return True
+
+
+def write_rows(dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any]) -> None:
+    """Write rows of the dataset's dtype at row `start`; they are within its shape.
+
+    Not ``dataset[…] = rows``, which makes a matrix of rows of variable length that happen to be
+    equally long, and fails.
+    """
+    if rows.size:
+        space = dataset.id.get_space()
+        space.select_hyperslab((start, *(0 for _ in rows.shape[1:])), rows.shape)
+        dataset.id.write(h5py.h5s.create_simple(rows.shape), space, np.ascontiguousarray(rows))

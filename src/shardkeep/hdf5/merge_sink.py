@@ -7,7 +7,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
+from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout, write_rows
 from shardkeep.hdf5.merge_plan import DatasetPlan
 from shardkeep.hdf5.rows import as_bytes
 
@@ -79,7 +79,7 @@ class Sink:
     def finish(self) -> None:
         """Write what waits."""
         if self._fill and self._waiting is not None:
-            self.dataset[self.row : self.row + self._fill] = self._waiting[: self._fill]
+            write_rows(self.dataset, self.row, self._waiting[: self._fill])
             self.row += self._fill
         self._waiting = None
 
@@ -87,5 +87,5 @@ class Sink:
         if self._direct:
             self.dataset.id.write_direct_chunk((self.row, *(0 for _ in self.plan.row_shape)), as_bytes(rows))
         else:
-            self.dataset[self.row : self.row + len(rows)] = rows
+            write_rows(self.dataset, self.row, rows)
         self.row += len(rows)

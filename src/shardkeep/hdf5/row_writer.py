@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.compression import FilterSpec, require_filters
-from shardkeep.hdf5.dataset_layout import Layout, create_dataset
+from shardkeep.hdf5.dataset_layout import Layout, create_dataset, write_rows
 from shardkeep.hdf5.rows import as_bytes, chunk_rows_of, content_crc
 
 __all__ = ["RowWriter"]
@@ -174,7 +174,7 @@ class RowWriter:
             self.buffer[self.fill :] = np.zeros((), self.dtype)
             self._write(self.written, self.buffer)
         elif self.fill:
-            self._write_slice(self.written, self.buffer[: self.fill])
+            write_rows(self.dataset, self.written, self.buffer[: self.fill])
         return rows
 
     def finish(self, group: Callable[[], h5py.Group]) -> int:
@@ -233,15 +233,7 @@ class RowWriter:
         if self._direct:
             self.dataset.id.write_direct_chunk((start, *(0 for _ in self.row_shape)), as_bytes(rows))
         else:
-            self._write_slice(start, rows)
-
-    def _write_slice(self, start: int, rows: np.ndarray[Any, Any]) -> None:
-        assert self.dataset is not None
-        if rows.size:
-            # Not dataset[…] = rows, which makes a matrix of rows of variable length that happen to be equal.
-            space = self.dataset.id.get_space()
-            space.select_hyperslab((start, *(0 for _ in self.row_shape)), rows.shape)
-            self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, np.ascontiguousarray(rows))
+            write_rows(self.dataset, start, rows)
 
     def _create(self, group: h5py.Group, rows: int, *, chunked: bool) -> None:
         if self._type_code is None:

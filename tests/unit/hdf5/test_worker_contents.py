@@ -8,8 +8,9 @@ import pytest
 
 from shardkeep.errors import LockError, PlanError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge
-from shardkeep.hdf5.attributes import same_value
+from shardkeep.hdf5.attributes import read_attributes, same_value
 from shardkeep.world import World
+from tests.unit.hdf5.dtypes import DTYPES, values_of
 
 WORLD = World(rank=0, size=1)
 
@@ -182,6 +183,17 @@ def test_large_rows_and_rows_of_nothing(run):
         assert file["large"].chunks == (1, 10_000_000)
         assert (file["large"][:] == large).all()
         assert file["none"].shape == (6, 0)
+
+
+def test_rows_of_any_length_that_are_equally_long(run):
+    with _open(run) as out:
+        out.create("x", h5py.vlen_dtype("i4"))
+        out.append("x", [[1, 2], [3, 4]])
+        out.commit(step=1)
+    for mode in ("copy", "virtual"):
+        merge(run, run / f"{mode}.h5", mode=mode)
+        with h5py.File(run / f"{mode}.h5") as file:
+            assert [row.tolist() for row in file["x"][:]] == [[1, 2], [3, 4]]
 
 
 # -- put --------------------------------------------------------------------------------------------
@@ -373,6 +385,33 @@ def test_attributes_of_a_value_are_written_with_it(run):
 def test_places_without_attributes(run, on):
     with _open(run) as out, pytest.raises(SchemaError):
         out.set_attribute("a", 1, on=on)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_values_and_attributes_through_both_merges(run, dtype):
+    scalar, array = values_of(dtype, (2,))[1:].reshape(()), values_of(dtype, (2, 3))
+    for rank in range(2):
+        with WorkerFile(run, World(rank=rank, size=2), durable=False) as out:
+            for step in (1, 2):
+                out.append("x", [rank, step])
+                out.put("a/scalar", scalar)
+                out.put("array", array)
+                out.set_attribute("kept", array)
+                out.set_attribute("kept", scalar, on="x")
+                out.set_attribute("kept", array, on="array")
+                out.set_attribute("kept", step, on="a")
+                out.set_attribute("kept", "text", on="only/group")
+                out.commit(step=step)
+    for mode in ("copy", "virtual"):
+        merge(run, run / f"{mode}.h5", mode=mode)
+        with h5py.File(run / f"{mode}.h5") as file:
+            for name, value in (("a/scalar", scalar), ("array", array)):
+                assert same_value((file[name][()], file[name].dtype), (value, value.dtype))
+            for name, value in (("/", array), ("x", scalar), ("array", array)):
+                back = read_attributes(file[name])[0].values["kept"]
+                assert same_value(back, (value, value.dtype))
+            assert file["a"].attrs["kept"] == 2
+            assert file["only/group"].attrs["kept"] == "text"
 
 
 # -- all of it ----------------------------------------------------------------------------------------

@@ -250,7 +250,7 @@ class Link:
         if not self.is_ready:
             if now >= self._hello_at + _HELLO_EVERY_S:
                 self._hello_at = now
-                self._send(pack(Kind.HELLO, sequence=self.outbox.sequence, data=self._hello))
+                self._send(pack(Kind.HELLO, sequence=self.outbox.first, data=self._hello))
             return self._hello_at + _HELLO_EVERY_S - now
         while self._orders:
             self._send(self._orders.popleft())

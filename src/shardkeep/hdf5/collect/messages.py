@@ -50,7 +50,7 @@ class BadMessage(ValueError):
 class Kind(enum.IntEnum):
     """What a message is; `value` and `sequence` of its header in brackets."""
 
-    HELLO = 1  # who I am [sequence: newest batch that was made]
+    HELLO = 1  # who I am [sequence: the oldest batch that I still have]
     DECLARE = 2  # a dataset [value: request]
     BATCH = 3  # rows [sequence; value: bytes that count against the credit]
     FLUSH = 4  # make durable [up to sequence]

@@ -82,9 +82,12 @@ class Outbox:
         return self.durable >= self.sequence
 
     @property
-    def in_flight(self) -> int:
-        """Batches that were sent and are not durable."""
-        return len(self._sent)
+    def first(self) -> int:
+        """The number of the oldest batch that is still here; of the next one if there is none."""
+        for queue in (self._sent, self._waiting):
+            if queue:
+                return queue[0].sequence
+        return self.sequence + 1
 
     def add(self, rows: list[Rows]) -> Batch:
         """Make a batch."""

@@ -272,6 +272,9 @@ class Server:
             "path": os.path.abspath(self._settings.path),
         }
         self._send(session, Kind.WELCOME, data=welcome)
+        if message.sequence > entry.sequence + 1:
+            # It goes on from the spill file of a client that died: what was only in its memory is gone.
+            entry.sequence = message.sequence - 1
 
     def _declare(self, session: Session, message: Message) -> None:
         try:

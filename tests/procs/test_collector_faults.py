@@ -1,0 +1,352 @@
+"""What goes wrong around a collector: strangers, full disks, slow clients, forks."""
+
+import errno
+import os
+import pickle
+import random
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zmq
+
+from shardkeep.errors import CollectorError, ExistsError, LockTimeoutError
+from shardkeep.hdf5 import Collector, connect, snapshot
+from shardkeep.hdf5.collect.messages import Kind, pack
+from shardkeep.world import World
+from tests.procs.collector_run import Child, start, start_collector, stop
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder on a file system of 8 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_reaches_the_client_and_passes(small_disk, tmp_path):
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(5 << 20))
+    collector = start_collector(small_disk / "all.h5")
+    with connect(small_disk, World(rank=0, size=1), timeout_s=20) as client:
+        acknowledged = 0
+        with pytest.raises(CollectorError, match="No space left"):
+            for row in range(200):
+                client.append("x", np.full((16, 256), row))
+                client.flush()
+                acknowledged = row + 1
+        assert acknowledged > 5
+        ballast.unlink()
+        deadline = time.monotonic() + 15
+        while True:  # the rows of the call that failed are kept and go out now
+            try:
+                client.flush()
+                break
+            except CollectorError:
+                assert time.monotonic() < deadline
+        client.append("x", np.full((16, 256), acknowledged + 1))
+    stop(collector)
+    with h5py.File(small_disk / "all.h5") as file:
+        assert (file["x"][:, 0] == np.repeat(np.arange(acknowledged + 2), 16)).all()
+
+
+def _limited(write_end, path):
+    import resource
+
+    from shardkeep.hdf5.collect.store import Store
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    store = Store(path, synced=True)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    from shardkeep.errors import DurabilityError
+    from shardkeep.hdf5.collect.schema import Schema
+
+    store.declare(Schema("x", np.dtype("f8"), (), 1 << 16))
+    try:
+        for _ in range(300):
+            store.append("x", memoryview(bytes(8192)), 1024)
+            store.commit()
+            os.write(write_end, b".")
+    except DurabilityError as error:
+        assert error.errno == errno.EFBIG
+    store.abandon().release()
+
+
+def test_a_file_that_must_not_grow(tmp_path):
+    child = start(_limited, str(tmp_path / "all.h5"))
+    assert child.join() == 0
+    commits = len(child.said())
+    assert commits > 20
+    with snapshot(tmp_path / "all.h5") as file:
+        assert len(file["x"]) == commits * 1024
+
+
+def test_a_second_collector_and_a_file_of_somebody_else(tmp_path):
+    with Collector(tmp_path / "all.h5") as collector:
+        with pytest.raises(LockTimeoutError, match="is locked by") as caught:
+            Collector(tmp_path / "all.h5")
+        assert caught.value.path == str(tmp_path / "all.h5")
+        with collector.connect(World()) as client:
+            client.append("x", [1])
+    with h5py.File(tmp_path / "mine.h5", "w") as file:
+        file["y"] = 1
+    with pytest.raises(ExistsError, match="was not written by a collector"):
+        Collector(tmp_path / "mine.h5")
+
+
+def _slow(write_end, place):
+    with connect(place, World(rank=0, size=3), timeout_s=60) as client:
+        for row in range(20):
+            client.append("x", np.full((4, 4096), row))
+            os.kill(os.getpid(), signal.SIGSTOP) if row == 10 else time.sleep(0.01)
+
+
+def _fast(write_end, place, rank):
+    with connect(place, World(rank=rank, size=3)) as client:
+        started = time.monotonic()
+        for row in range(200):
+            client.append("y", np.full((4, 4096), row))
+        client.flush()
+        os.write(write_end, f"{time.monotonic() - started}".encode())
+
+
+def test_a_slow_client_holds_up_nobody(tmp_path):
+    collector = start_collector(tmp_path / "all.h5", memory_bytes=32 << 20)
+    slow = start(_slow, str(tmp_path))
+    fast = [start(_fast, str(tmp_path), rank) for rank in (1, 2)]
+    for one in fast:
+        assert one.join() == 0
+        assert float(one.said()) < 20
+    os.kill(slow.pid, signal.SIGCONT)
+    assert slow.join() == 0
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert (file["x"][:, 0] == np.repeat(np.arange(20), 4)).all()
+        assert len(file["y"]) == 1600
+
+
+def _garbage(chance):
+    kind = chance.choice(list(Kind))
+    frames = pack(
+        kind, sequence=chance.getrandbits(64), value=chance.getrandbits(64), parts=chance.choice([0, 1, 99])
+    )
+    frames += [chance.randbytes(chance.choice([0, 1, 24, 300])) for _ in range(chance.randrange(3))]
+    if chance.random() < 0.5:
+        frames = [bytearray(one) for one in frames]
+        one = chance.choice(frames)
+        for _ in range(chance.randrange(1, 4)):
+            if one:
+                one[chance.randrange(len(one))] = chance.randrange(256)
+    return frames
+
+
+def test_a_fuzzed_socket_disturbs_nobody(tmp_path):
+    collector = start_collector(tmp_path / "all.h5")
+    path = collector.address.removeprefix("ipc://")
+    chance = random.Random(1)
+    context = zmq.Context()
+    with connect(tmp_path, World(rank=0, size=1)) as client:
+        strangers = [context.socket(zmq.DEALER) for _ in range(3)]
+        for one in strangers:
+            one.linger = 0
+            one.connect(collector.address)
+        for row in range(300):
+            client.append("x", [row])
+            strangers[row % 3].send_multipart(_garbage(chance))
+            if row % 30 == 0:
+                with socket.socket(socket.AF_UNIX) as raw:  # no ZeroMQ at all, or a huge length
+                    raw.connect(path)
+                    raw.sendall(chance.choice([b"GET / HTTP/1.0\r\n\r\n", b"\xff" + b"\xff" * 200, b""]))
+            if row % 100 == 0:
+                client.flush()
+        # One that says HELLO as it should, and then sends rubbish and a length beyond all bounds.
+        known = {"id": "00" * 16, "rank": 1, "world_size": 2, "pid": 1, "host": "nowhere"}
+        strangers[0].send_multipart(pack(Kind.HELLO, data=known))
+        for _ in range(100):
+            strangers[0].send_multipart(_garbage(chance))
+        strangers[1].send_multipart([b"SK", bytes(60 << 20)])
+        client.flush()
+    for one in strangers:
+        one.close()
+    context.term()
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == list(range(300))
+    assert "refused" in (tmp_path / "all.h5.log").read_text()
+
+
+class _Twice:
+    """A relay between a client and the collector that sends each message again."""
+
+    def __init__(self, address, mine):
+        self.context = zmq.Context()
+        self.front, self.back = self.context.socket(zmq.ROUTER), self.context.socket(zmq.DEALER)
+        self.front.bind(mine)
+        self.back.connect(address)
+
+    def run(self, seconds):
+        poller = zmq.Poller()
+        poller.register(self.front, zmq.POLLIN)
+        poller.register(self.back, zmq.POLLIN)
+        route, kept = b"", []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            ready = dict(poller.poll(50))
+            if self.front in ready:
+                route, *frames = self.front.recv_multipart()
+                kept = [*kept[-20:], frames]
+                for one in (frames, *kept):
+                    self.back.send_multipart(one)
+            if self.back in ready:
+                self.front.send_multipart([route, *self.back.recv_multipart()])
+
+
+def _relay(write_end, address, mine, seconds):
+    relay = _Twice(address, mine)
+    os.write(write_end, b"ready")
+    relay.run(seconds)
+
+
+def test_replayed_messages_are_stored_once(tmp_path):
+    collector = start_collector(tmp_path / "all.h5")
+    mine = f"ipc://{tmp_path}/relay"
+    relay = start(_relay, collector.address, mine, 4)
+    relay.wait_for_word()
+    client = connect(mine, World(rank=0, size=1))
+    for row in range(300):
+        client.append("x", [row])
+        if row % 50 == 0:
+            client.flush()
+    client.flush()
+    client.close()
+    relay.join()
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == list(range(300))
+
+
+def _in_child(client, row):
+    client.append("x", [row])
+    client.flush()
+    client.close()
+    return client.rank
+
+
+def test_a_client_crosses_into_other_processes(tmp_path):
+    with Collector(tmp_path / "all.h5") as collector:
+        with collector.connect(World(rank=0, size=1)) as client:
+            client.append("x", [1])
+            child = Child(lambda write_end: _in_child(client, 2))
+            assert child.join() == 0
+            client.append("x", [3])
+            client.flush()
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                assert pool.submit(_in_child, client, 4).result() == 0
+        copy = pickle.loads(pickle.dumps(collector))
+        assert (copy.address, copy.pid) == (collector.address, None)
+        copy.close()
+        child = Child(lambda write_end: collector.close())
+        assert child.join() == 0
+        assert collector.pid is not None
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert sorted(file["x"][:].tolist()) == [1, 2, 3, 4]
+
+
+def _owner(write_end, path):
+    collector = Collector(path)
+    client = collector.connect(World(rank=0, size=1))
+    client.append("x", [1])
+    client.flush()
+    os.write(write_end, str(collector.pid).encode())
+    time.sleep(60)
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_drains_when_its_parent_dies(tmp_path):
+    owner = start(_owner, str(tmp_path / "all.h5"))
+    pid = int(owner.wait_for_word())
+    other = connect(tmp_path, World(rank=0, size=1))
+    other.append("x", [2])
+    owner.kill()
+    owner.join()
+    deadline = time.monotonic() + 20
+    while _runs(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    with pytest.raises(CollectorError, match="has stopped"):
+        other.append("x", [3])
+    other.close()
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [1, 2]
+    assert sorted(os.listdir(tmp_path)) == ["all.h5"]
+
+
+def _spiller(write_end, place, folder):
+    client = connect(place, World(rank=0, size=1), on_full="spill", spill_dir=folder, memory_bytes=1 << 16)
+    for row in range(100):
+        client.append("x", np.full((64, 64), row))
+    with client._link.lock:
+        client._link.seal()
+    os.write(write_end, b"all of it")
+    time.sleep(60)
+
+
+def test_rows_wait_on_a_local_disk_for_a_collector(tmp_path):
+    (tmp_path / "run").mkdir()
+    child = start(_spiller, str(tmp_path / "run"), str(tmp_path / "spill"))
+    child.wait_for_word()
+    child.kill()
+    child.join()
+    assert len([name for name in os.listdir(tmp_path / "spill") if name.endswith(".spill")]) == 1
+    collector = start_collector(tmp_path / "run/all.h5")
+    options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "memory_bytes": 1 << 16}
+    with connect(tmp_path / "run", World(rank=0, size=1), **options) as client:
+        client.declare("x", "i8", (64,))
+        client.append("x", np.full((64, 64), 100))
+    stop(collector)
+    assert os.listdir(tmp_path / "spill") == []
+    with h5py.File(tmp_path / "run/all.h5") as file:
+        rows = file["x"][:, 0]
+    # What was in memory only, before the first batch that found no room, died with its process.
+    assert (rows == np.repeat(np.arange(rows[0], 101), 64)[-len(rows) :]).all()
+
+
+def _many(write_end, place, first, count):
+    clients = [connect(place, World(rank=first + i, size=1000), timeout_s=60) for i in range(count)]
+    for client in clients:
+        client.append("loss", float(client.rank))
+    for client in clients:
+        client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_thousand_clients(tmp_path):
+    collector = start_collector(tmp_path / "all.h5", until_done=True)
+    children = [start(_many, str(tmp_path), first, 100) for first in range(0, 1000, 100)]
+    for child in children:
+        assert child.join(200) == 0
+    assert collector.join(60) == 0
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert sorted(file["loss"][:].tolist()) == list(range(1000))
+        assert len(file["_collector/clients"]) == 1000

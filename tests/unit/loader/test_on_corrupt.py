@@ -275,3 +275,43 @@ def test_every_record_is_delivered_once_or_named(
         assert named == damaged
         assert rows == [x for x in range(30) if mode == "repair" or x not in damaged]
         assert epoch.ok is (mode == "repair" or not damaged)
+
+
+def test_whole_files_for_each_rank(shards: Any) -> None:
+    paths = shards([10, 4, 7, 9])
+    flip(paths[2], 3, 20)
+    loaders = [
+        Loader(paths, ALL, 3, World(rank, 2), shard_by="files", on_corrupt="skip", with_ids=True)
+        for rank in range(2)
+    ]
+    assert sorted(x for loader in loaders for x in delivered(loader)) == [x for x in range(30) if x != 17]
+    (one,) = audited(*loaders).epochs[0].skipped
+    assert (one.name.shard, one.name.index) == ("002.tfrecord", 3)
+
+
+@pytest.mark.parametrize("mode", ["skip", "repair"])
+def test_mixtures(shards: Any, mode: Any) -> None:
+    whole, damaged = shards([6, 6]), shards([5, 20])
+    flip(damaged[1], 8, 20)
+    Path(damaged[0]).write_bytes(Path(damaged[0]).read_bytes() + (b"" if mode == "repair" else b"\n"))
+    options: Any = {"batch_size": 4, "world": World(), "on_corrupt": mode, "with_ids": True}
+    mixed = Loader.mix([(Loader(whole, ALL, **options), 1), (Loader(damaged, ALL, **options), 2)])
+    rows = [
+        (int(source), int(x))
+        for batch in mixed
+        for source, x in zip(
+            batch["source"][batch["valid"]], batch["x"][batch["valid"]].tolist(), strict=True
+        )
+    ]
+    gone = {(1, 13)} if mode == "skip" else set()
+    assert set(rows) == {*((0, x) for x in range(12)), *((1, x) for x in range(25))} - gone
+    assert len(rows) == len(set(rows))
+    (epoch,) = audited(mixed).epochs
+    if mode == "skip":
+        assert [str(one.name) for one in epoch.skipped] == [
+            "1:000.tfrecord record 5",
+            "1:001.tfrecord record 8",
+        ]
+    else:
+        assert epoch.ok
+        assert [str(one.name) for one in epoch.repaired] == ["1:001.tfrecord record 8"]

@@ -19,11 +19,10 @@ use super::cells::Purpose;
 use super::parts::{Part, Ragged, join, join_bytes};
 use super::row::{Problem, Rows, Target};
 use super::schema::{DType, Kind, Schema};
+use super::scratch::Scratch;
 use super::store::{Column, Store};
 use super::whole::Whole;
 use crate::error::{self, Error};
-
-pub use super::row::Scratch;
 
 /// The kinds of a [`RowError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

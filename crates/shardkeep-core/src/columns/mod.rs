@@ -8,11 +8,13 @@ mod images;
 mod parts;
 mod row;
 pub mod schema;
+mod scratch;
 mod store;
 pub mod whole;
 
-pub use batch::{BatchColumns, RowError, RowErrorKind, Scratch};
+pub use batch::{BatchColumns, RowError, RowErrorKind};
 pub use block::{Block, Zeroed};
 pub use schema::{DType, DefaultValue, Feature, ImageDType, Kind, Schema, SchemaError};
+pub use scratch::Scratch;
 pub use store::Column;
 pub use whole::Whole;

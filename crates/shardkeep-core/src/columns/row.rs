@@ -2,44 +2,16 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use std::sync::Arc;
-
 use super::batch::RowErrorKind;
 use super::cells::Cells;
 use super::images::ImageStore;
 use super::parts::Ragged;
 use super::schema::{DType, DefaultValue, Feature, Kind, Schema};
+use super::scratch::Scratch;
 use crate::example::layout::one_varint;
 use crate::example::lists::FeatureView;
-use crate::example::parse::{Found, KeyOrder, Known, entries, only_features};
-use crate::image::Decoder;
+use crate::example::parse::{Found, Known, entries, only_features};
 use crate::wire::{Cursor, WireError};
-
-/// What a thread keeps between records: the order of keys, the decoders' buffers.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    order: KeyOrder,
-    decoder: Decoder,
-    /// The number of the row that last had column i.
-    stamps: Vec<u64>,
-    now: u64,
-    /// Images of the row at hand: column, and where in the record the image lies.
-    images: Vec<(usize, std::ops::Range<usize>)>,
-    /// The schema that `order` and `stamps` belong to; held, so that no other schema can take its address.
-    schema: Option<Arc<Schema>>,
-}
-
-impl Scratch {
-    /// Forgets the keys of another schema.
-    pub(super) fn use_for(&mut self, schema: &Arc<Schema>) {
-        if self.schema.as_ref().is_none_or(|held| !Arc::ptr_eq(held, schema)) {
-            self.order = KeyOrder::default();
-            self.stamps = vec![0; schema.features().len()];
-            self.now = 0;
-            self.schema = Some(Arc::clone(schema));
-        }
-    }
-}
 
 /// Why a row cannot be filled, before it is known where it lies.
 #[derive(Debug)]

@@ -1,8 +1,9 @@
 //! Images as they lie in records, to pixels in a batch.
 //!
-//! The format is recognised by content, never by a name. PNG is read by our own reader ([`png`]), JPEG by zune-jpeg
-//! ([`jpeg`]); docs/design/codec-and-images.md holds the measurements behind that choice. Values follow TensorFlow:
-//! `tf.io.decode_png` exactly (dtype uint8), `tf.io.decode_jpeg` within the rounding of another decoder.
+//! The format is recognised by content, never by a name. PNG ([`png`]) and sequential JPEG ([`jpeg`]) are read by code of our
+//! own, other JPEGs by zune-jpeg; docs/design/codec-and-images.md holds the measurements behind that. Values follow
+//! TensorFlow: `tf.io.decode_png` exactly (dtype uint8), `tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")` exactly where
+//! our own decoder reads it, else within the rounding of another decoder.
 //!
 //! Hostile input: sizes come from the header and are held against what the compressed bytes could possibly expand to
 //! before anything is allocated, so a small record never costs much memory. Nothing here panics.

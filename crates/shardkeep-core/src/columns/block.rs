@@ -1,6 +1,6 @@
 //! The memory of one column.
 //!
-//! Batches come and go, so theirs is the allocator's. A whole result is written once: a large column of it is a mapping
+//! Batches come and go, so theirs is the allocator's, up to a size that it never uses again. A whole result is written once: a large column of it is a mapping
 //! of its own, with huge pages where the kernel has some. From the allocator it might get a used block, which must be
 //! zeroed first; and page faults of 4 KiB each were a fifth of all the time that a result of many columns took.
 

@@ -6,6 +6,10 @@ use std::ptr::NonNull;
 
 use super::block::{Block, Zeroed};
 
+/// Blocks of this size the C library's allocator maps anew each time, in small pages: a page fault for every 4 KiB was a
+/// third of the time of a batch of JPEGs. So they get a mapping of huge pages, as a result does.
+const NEVER_REUSED_BYTES: usize = 32 << 20;
+
 /// What rows are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -18,9 +22,10 @@ pub(super) enum Purpose {
 impl Purpose {
     /// `rows` rows of `width` zeros; None if the memory cannot be had.
     pub(super) fn rows<T: Zeroed>(self, rows: usize, width: usize) -> Option<SharedRows<T>> {
+        let bytes = rows.saturating_mul(width).saturating_mul(size_of::<T>());
         let block = match self {
-            Self::Batch => Block::zeroed(rows, width),
-            Self::Result => Block::zeroed_to_stay(rows, width),
+            Self::Batch if bytes < NEVER_REUSED_BYTES => Block::zeroed(rows, width),
+            Self::Batch | Self::Result => Block::zeroed_to_stay(rows, width),
         };
         block.map(|block| SharedRows::new(block, width))
     }

@@ -29,8 +29,11 @@ def failed_checks(
         The same file, from which their bytes are read.
     """
     tables: dict[str, ChunkTable | None] = {}
+    datasets: dict[str, object] = {}
     for check in checks:
-        dataset = file.get(check.dataset)
+        if check.dataset not in datasets:
+            datasets[check.dataset] = file.get(check.dataset)
+        dataset = datasets[check.dataset]
         if not isinstance(dataset, h5py.Dataset) or not dataset.shape:
             yield check, "is not there"
             continue

@@ -91,8 +91,9 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     >>> path = os.path.join(tempfile.mkdtemp(), "a.h5")
     >>> with h5py.File(path, "w") as file:
     ...     file["x"] = [1, 2, 3]
-    >>> verify(path)
-    Verdict(path=..., kind='hdf5', rows=3, findings=())
+    >>> found = verify(path)
+    >>> found.kind, found.rows, found.ok
+    ('hdf5', 3, True)
     """
     name = os.fspath(path)
     with open_source(name) as source:

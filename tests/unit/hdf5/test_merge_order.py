@@ -150,7 +150,7 @@ def test_too_many_pieces_for_a_virtual_file(tmp_path, monkeypatch):
         merge(run, tmp_path / "all.h5", order_by="id", mode="virtual")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     keys=st.permutations(range(40)),
     cuts=st.lists(st.integers(0, 40), max_size=4),

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from shardkeep.hdf5.file_handle import Attributes, Dataset, File, Group
+from shardkeep.hdf5.file_handle import File
+from shardkeep.hdf5.file_members import Attributes, Dataset, Group
 from shardkeep.hdf5.guard_findings import Finding
 from shardkeep.hdf5.guard_watch import Guard, guard
 from shardkeep.hdf5.hdf5_locking import LockingMode, locking_mode

@@ -67,6 +67,7 @@ class Committer:
         self._answering: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
         self._thread_failure: BaseException | None = None
+        self._thread_done = False
         self._is_commit = False
         self._hurry = False
         self._uncommitted_bytes = 0
@@ -148,7 +149,7 @@ class Committer:
             return []
         done: list[Session] = []
         if self._thread is not None:
-            if self._thread.is_alive():
+            if not self._thread_done:
                 return done
             done += self._end()
         now = time.monotonic()
@@ -210,6 +211,7 @@ class Committer:
     def _run(self, job: Callable[[], Any], *, is_commit: bool) -> None:
         self._is_commit = is_commit
         self._thread_failure = None
+        self._thread_done = False
         if not self._synced:
             job()
             return
@@ -219,6 +221,8 @@ class Committer:
                 job()
             except BaseException as error:
                 self._thread_failure = error
+            # Told before the wake-up: the thread itself may still be alive when that is heard.
+            self._thread_done = True
             os.write(self._wake, b".")
 
         self._thread = threading.Thread(target=run, name="shardkeep-commit", daemon=True)

@@ -55,6 +55,7 @@ class CreditPool:
         self.size = size
         self.reserved = 0
         self._accounts: dict[Hashable, _Account] = {}
+        self._waiting: dict[Hashable, None] = {}  # in the order of their asking
 
     @property
     def largest(self) -> int:
@@ -68,11 +69,13 @@ class CreditPool:
         self._renew(account)
         if account.limit == 0:
             account.wanted = account.window
+            self._waiting[client] = None
         return account.limit
 
     def close(self, client: Hashable) -> None:
         """End an account."""
         account = self._accounts.pop(client, None)
+        self._waiting.pop(client, None)
         if account is not None:
             self.reserved -= account.reserved
 
@@ -87,16 +90,21 @@ class CreditPool:
         used = min(count, account.reserved)
         account.taken += used
         self.reserved -= used
-        if not account.recalled and not account.wanted:
+        # While somebody waits, whoever has used its credit has to wait as well.
+        if not account.recalled and not self._waiting:
             self._renew(account)
         return allowed
 
     def want(self, client: Hashable, count: int) -> None:
-        """Note that a client waits to send so many bytes."""
+        """Note that a client waits to send so many bytes; until it may, it sends nothing."""
         account = self._accounts[client]
+        # What is left of its credit is too little for it: others who wait can use it.
+        self.reserved -= account.reserved
+        account.limit = account.taken
         account.window = min(max(account.window * 2, count), max(_LARGEST_WINDOW, count))
         account.wanted = min(count, self.largest)
         account.recalled = False
+        self._waiting.setdefault(client)
 
     def give_back(self, client: Hashable, sent: int) -> None:
         """Note that a client will not use its credit; `sent` is what it has sent in all."""
@@ -107,21 +115,23 @@ class CreditPool:
         account.window = _SMALLEST_WINDOW
 
     def grant(self) -> list[Hashable]:
-        """Give credit to those who wait, in the order of their accounts; return who got some."""
+        """Give credit to those who wait, in the order of their asking; return who got some."""
         happy = []
-        for client, account in self._accounts.items():
-            if account.wanted:
-                free = self.size - self.reserved + account.reserved
-                if account.wanted <= free:
-                    target = max(account.wanted, min(account.window, self._share))
-                    self._reserve(account, min(target, free))
-                    account.wanted = 0
-                    happy.append(client)
+        for client in list(self._waiting):
+            account = self._accounts[client]
+            free = self.size - self.reserved + account.reserved
+            if account.wanted > free:
+                break
+            target = max(account.wanted, min(account.window, self._share))
+            self._reserve(account, min(target, free))
+            account.wanted = 0
+            del self._waiting[client]
+            happy.append(client)
         return happy
 
     def recall(self) -> list[Hashable]:
         """Return who has to give credit back because somebody waits; nobody is asked twice."""
-        if not any(account.wanted for account in self._accounts.values()):
+        if not self._waiting:
             return []
         asked = []
         for client, account in self._accounts.items():

@@ -35,6 +35,7 @@ _HELLO_EVERY_S = 0.5
 _PING_EVERY_S = 2.0
 _DEAD_AFTER_S = 6.0
 _MOVED_AFTER_S = 0.6
+_GOODBYE_S = 1.0
 _SLOTS_EVERY_S = 5.0
 _AGAIN = (1 << 63) - 1
 """The request number of datasets that are declared again after an interruption."""
@@ -214,11 +215,21 @@ class Link:
         with self.lock:
             if self.ended is not None:
                 return True
-            if self._leaving:
-                if self.is_ready:
-                    self._send(pack(Kind.BYE, sequence=self.outbox.sequence))
-                return True
-        return False
+            if not self._leaving:
+                return False
+            leaving = self.is_ready
+        if leaving:
+            self._say_goodbye()
+        return True
+
+    def _say_goodbye(self) -> None:
+        """Leave, and wait a moment until that was heard: the process may end before ZeroMQ has sent it."""
+        self._send(pack(Kind.BYE, sequence=self.outbox.sequence))
+        deadline = time.monotonic() + _GOODBYE_S
+        while (left_s := deadline - time.monotonic()) > 0 and self._socket.poll(left_s * 1000):
+            with contextlib.suppress(BadMessage):
+                if unpack(self._socket.recv_multipart()).kind in (Kind.GOODBYE, Kind.UNKNOWN):
+                    return
 
     def _turn(self) -> None:
         zmq = self._zmq
@@ -262,12 +273,9 @@ class Link:
             self._flush_sent = wanted
             self._send(pack(Kind.FLUSH, sequence=wanted))
         if self._stopping is not None and not self.dirty and self.outbox.all_durable:
-            self._send(pack(Kind.BYE, sequence=self.outbox.sequence))
-            self._end(
-                CollectorError(
-                    f"the collector at {self.address} has stopped ({self._stopping}), all rows are stored"
-                )
-            )
+            self._say_goodbye()
+            message = f"the collector at {self.address} has stopped ({self._stopping}), all rows are stored"
+            self._end(CollectorError(message))
             return 0.0
         every_s = _PING_EVERY_S if self._is_at_rest() else _HELLO_EVERY_S
         if now >= self._spoke + every_s:

@@ -66,6 +66,7 @@ class Kind(enum.IntEnum):
     UNKNOWN = 68  # say HELLO (again)
     STOPPING = 69  # send what you have, and leave
     RECALL = 70  # give your credit back
+    GOODBYE = 71  # heard that you leave
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,6 +345,7 @@ class Server:
         self._disk.note(session)
         session.leaving = True
         self._finished.add(session.entry.rank)
+        self._send(session, Kind.GOODBYE)
         self._forget(session)
         self._events.left(session.who, len(self._sessions))
 

@@ -98,33 +98,51 @@ def _check(folder, said) -> None:
     assert sorted(one.name for one in folder.iterdir()) == ["all.h5"]
 
 
-@pytest.mark.parametrize(("synced", "close"), [(False, True), (True, False)])
-def test_a_kill_at_every_operation(tmp_path, synced, close):
+def _kills(tmp_path, synced, step):
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch)
         (tmp_path / "work").mkdir()
-        _work(str(tmp_path / "work/all.h5"), disk, synced=synced, seed=int(synced), close=close)
+        _work(str(tmp_path / "work/all.h5"), disk, synced=synced, seed=int(synced), close=not synced)
     assert len(disk.operations) > 150
-    for count in range(0, len(disk.operations) + 1, 1 if close else 3):
+    for count in range(0, len(disk.operations) + 1, step):
         folder = tmp_path / f"crash-{count}"
         folder.mkdir()
         said = disk.crash(count, folder)
-        if said is None and not list(folder.iterdir()):
-            continue
-        _check(folder, said)
+        if said is not None or list(folder.iterdir()):
+            _check(folder, said)
 
 
-def test_a_power_cut_at_any_operation(tmp_path):
+def _power_cuts(tmp_path, seed, times):
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(patch)
         (tmp_path / "work").mkdir()
-        _work(str(tmp_path / "work/all.h5"), disk, synced=True, seed=7, close=True)
-    chance = random.Random(0)
-    for number in range(200):
+        _work(str(tmp_path / "work/all.h5"), disk, synced=True, seed=seed, close=True)
+    chance = random.Random(seed)
+    for number in range(times):
         count = chance.randrange(len(disk.operations) + 1)
         folder = tmp_path / f"cut-{number}"
         folder.mkdir()
         said = disk.crash(count, folder, power_cut=chance)
-        if said is None and not list(folder.iterdir()):
-            continue
-        _check(folder, said)
+        if said is not None or list(folder.iterdir()):
+            _check(folder, said)
+
+
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_kill_at_any_operation(tmp_path, synced):
+    _kills(tmp_path, synced, 9)
+
+
+def test_a_power_cut_at_any_operation(tmp_path):
+    _power_cuts(tmp_path, 7, 40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("synced", [False, True])
+def test_a_kill_at_every_operation(tmp_path, synced):
+    _kills(tmp_path, synced, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_many_power_cuts(tmp_path, seed):
+    _power_cuts(tmp_path, seed, 200)

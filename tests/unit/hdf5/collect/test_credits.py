@@ -1,0 +1,73 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.hdf5.collect.credits import CreditPool
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["open", "close", "send", "want", "back", "grant", "recall"]),
+        st.integers(0, 7),
+        st.integers(0, 1 << 20),
+    ),
+    max_size=80,
+)
+
+
+@given(_STEPS, st.integers(1 << 16, 1 << 22))
+def test_all_that_may_be_under_way_fits(steps, size):
+    pool = CreditPool(size)
+    sent: dict[int, int] = {}
+    for what, client, count in steps:
+        if what == "open":
+            pool.open(client)
+            sent[client] = 0
+        elif what == "grant":
+            pool.grant()
+        elif what == "recall":
+            for one in pool.recall():
+                pool.give_back(one, sent[one])
+        elif client not in sent:
+            continue
+        elif what == "close":
+            pool.close(client)
+            del sent[client]
+        elif what == "send":
+            count = min(count, pool.limit(client) - sent[client])
+            sent[client] += count
+            assert pool.take(client, count)
+        elif what == "want":
+            pool.want(client, count)
+        elif what == "back":
+            pool.give_back(client, sent[client])
+        under_way = sum(max(pool.limit(one) - sent[one], 0) for one in sent)
+        assert 0 <= under_way <= size
+        assert under_way == pool.reserved
+
+
+def test_everybody_gets_a_turn():
+    pool = CreditPool(1 << 17)
+    clients = range(50)
+    sent = dict.fromkeys(clients, 0)
+    done = set()
+    for one in clients:
+        pool.open(one)
+    for _ in range(200):
+        for one in clients:
+            free = pool.limit(one) - sent[one]
+            if free >= 10_000:
+                sent[one] += 10_000
+                pool.take(one, 10_000)
+                done.add(one)
+            else:
+                pool.want(one, 10_000)
+        pool.grant()
+        for one in pool.recall():
+            pool.give_back(one, sent[one])
+        pool.grant()
+    assert done == set(clients)
+
+
+def test_without_credit_it_is_told():
+    pool = CreditPool(1 << 20)
+    pool.open("a")
+    assert not pool.take("a", 1 << 19)

@@ -353,6 +353,9 @@ class Link:
             self._stopping = str(message.json().get("reason"))
             self.seal()
         elif kind is Kind.RECALL:
+            # First what may go: a credit that was waited for is used before it is given back.
+            if self.is_ready:
+                self._send_batches()
             self._limit = self._sent_bytes
             self._asked_for = 0
             self._send(pack(Kind.GIVE_BACK, value=self._sent_bytes))

@@ -46,25 +46,30 @@ def test_all_that_may_be_under_way_fits(steps, size):
 
 def test_everybody_gets_a_turn():
     pool = CreditPool(1 << 17)
-    clients = range(50)
-    sent = dict.fromkeys(clients, 0)
-    done = set()
-    for one in clients:
+    sent = dict.fromkeys(range(50), 0)
+    done = dict.fromkeys(sent, 0)
+
+    def send(one):
+        if pool.limit(one) - sent[one] < 10_000:
+            return False
+        sent[one] += 10_000
+        pool.take(one, 10_000)
+        done[one] += 1
+        return True
+
+    for one in sent:
         pool.open(one)
     for _ in range(200):
-        for one in clients:
-            free = pool.limit(one) - sent[one]
-            if free >= 10_000:
-                sent[one] += 10_000
-                pool.take(one, 10_000)
-                done.add(one)
-            else:
+        for one in sent:
+            if not send(one):
                 pool.want(one, 10_000)
         pool.grant()
         for one in pool.recall():
+            send(one)
             pool.give_back(one, sent[one])
         pool.grant()
-    assert done == set(clients)
+    assert min(done.values()) > 20
+    assert max(done.values()) <= 2 * min(done.values())
 
 
 def test_without_credit_it_is_told():

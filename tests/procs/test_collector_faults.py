@@ -108,6 +108,13 @@ def test_a_second_collector_and_a_file_of_somebody_else(tmp_path):
         Collector(tmp_path / "mine.h5")
 
 
+def _state_of(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except FileNotFoundError:
+        return "gone"
+
+
 def _slow(write_end, place):
     with connect(place, World(rank=0, size=3), timeout_s=60) as client:
         for row in range(20):
@@ -131,6 +138,8 @@ def test_a_slow_client_holds_up_nobody(tmp_path):
     for one in fast:
         assert one.join() == 0
         assert float(one.said()) < 20
+    while _state_of(slow.pid) != "T":
+        time.sleep(0.01)
     os.kill(slow.pid, signal.SIGCONT)
     assert slow.join() == 0
     stop(collector)
@@ -275,13 +284,6 @@ def _owner(write_end, path):
     time.sleep(60)
 
 
-def _runs(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_it_drains_when_its_parent_dies(tmp_path):
     owner = start(_owner, str(tmp_path / "all.h5"))
     pid = int(owner.wait_for_word())
@@ -290,7 +292,7 @@ def test_it_drains_when_its_parent_dies(tmp_path):
     owner.kill()
     owner.join()
     deadline = time.monotonic() + 20
-    while _runs(pid):
+    while _state_of(pid) not in ("gone", "Z"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     with pytest.raises(CollectorError, match="has stopped"):

@@ -11,9 +11,7 @@ from typing import Any
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.collect.client_table import ClientEntry
-from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
-from shardkeep.hdf5.collect.sessions import Session
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.store import Store
 
@@ -61,8 +59,8 @@ class Committer:
         self.rows = self.bytes = self.commits = 0
         self.last_commit: float | None = None
         self._durable: dict[bytes, int] = {}
-        self._touched: dict[bytes, Session] = {}
-        self._committing: dict[bytes, tuple[Session, int]] = {}
+        self._touched: dict[bytes, ClientEntry] = {}
+        self._committing: dict[bytes, int] = {}
         self._answers: list[Callable[[], None]] = []
         self._answering: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
@@ -79,9 +77,9 @@ class Committer:
 
     # -- what came -----------------------------------------------------------------------------------------
 
-    def note(self, session: Session) -> None:
+    def note(self, entry: ClientEntry) -> None:
         """A batch of this client was taken."""
-        self._touched[session.entry.id] = session
+        self._touched[entry.id] = entry
         if self._first_at is None:
             self._first_at = time.monotonic()
 
@@ -136,8 +134,8 @@ class Committer:
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakes, 4096)
 
-    def work(self, credits: CreditPool, *, hurry: bool) -> list[Session]:
-        """Begin or end what is due; return whose batches have become durable.
+    def work(self, *, hurry: bool) -> dict[bytes, int]:
+        """Begin or end what is due; return up to which batch of whom everything has become durable.
 
         Raises
         ------
@@ -146,23 +144,23 @@ class Committer:
         """
         if self.failure is not None:
             self._retry()
-            return []
-        done: list[Session] = []
+            return {}
+        done: dict[bytes, int] = {}
         if self._thread is not None:
             if not self._thread_done:
                 return done
-            done += self._end()
+            done |= self._end()
         now = time.monotonic()
         due = self._hurry or self._uncommitted_bytes >= self._commit_bytes
         due = due or (hurry and bool(self._touched or self._answers))
         due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
         due = due or self.store.memory_bytes > self._commit_bytes
         if due:
-            done += self._begin()
+            done |= self._begin()
         if self._thread is None and self._to_apply and self._apply_is_due(now):
             self._applied_at = now
             self._run(self._apply, is_commit=False)
-            done += self._end() if self._thread is None else []
+            done |= self._end() if self._thread is None else {}
         return done
 
     def fail(self, error: ShardkeepError) -> None:
@@ -190,8 +188,6 @@ class Committer:
             if self._thread_failure is None and self._is_commit and self._committing:
                 self.store.end_commit()
             self.store.close()
-            for session in [*self._touched.values(), *(one for one, _ in self._committing.values())]:
-                session.durable = session.entry.sequence
             return report
         finally:
             os.close(self.wakes)
@@ -199,14 +195,14 @@ class Committer:
 
     # -- inside --------------------------------------------------------------------------------------------
 
-    def _begin(self) -> list[Session]:
+    def _begin(self) -> dict[bytes, int]:
         commit = self.store.begin_commit()
-        self._committing = {key: (one, one.entry.sequence) for key, one in self._touched.items()}
+        self._committing = {key: one.sequence for key, one in self._touched.items()}
         self._answering, self._answers = self._answers, []
         self._touched = {}
         self._hurry, self._first_at, self._uncommitted_bytes = False, None, 0
         self._run(lambda: self.store.write_commit(commit), is_commit=True)
-        return self._end() if self._thread is None else []
+        return self._end() if self._thread is None else {}
 
     def _run(self, job: Callable[[], Any], *, is_commit: bool) -> None:
         self._is_commit = is_commit
@@ -228,24 +224,21 @@ class Committer:
         self._thread = threading.Thread(target=run, name="shardkeep-commit", daemon=True)
         self._thread.start()
 
-    def _end(self) -> list[Session]:
+    def _end(self) -> dict[bytes, int]:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         if self._thread_failure is not None:
             raise self._thread_failure
         if not self._is_commit:
-            return []
+            return {}
         self._is_commit = False
         self.store.end_commit()
         self.commits += 1
         self.last_commit = time.monotonic()
         self._to_apply = True
-        done = []
-        for identity, (session, sequence) in self._committing.items():
-            self._durable[identity] = session.durable = sequence
-            done.append(session)
-        self._committing = {}
+        done, self._committing = self._committing, {}
+        self._durable |= done
         for answer in self._answering:
             answer()
         self._answering = []

@@ -261,6 +261,10 @@ class LiveFile(io.RawIOBase):
         if probe:
             self._in_flight.lay_over(0, superblock)
             self._in_flight.put(0, without_flags(bytes(superblock)))
+        # Here and not in `write_commit`: rows that are written meanwhile would be cut off.
+        with durably("extend", self.path):
+            if os.fstat(self._fd).st_size < self._size:
+                os.ftruncate(self._fd, self._size)
         self._floor = self._size
         return Commit(self._size, list(self._in_flight))
 
@@ -274,7 +278,6 @@ class LiveFile(io.RawIOBase):
         """
         try:
             with durably("sync", self.path):
-                os.ftruncate(self._fd, max(commit.file_bytes, os.fstat(self._fd).st_size))
                 if self._synced:
                     os.fdatasync(self._fd)
             self._log.append(commit.file_bytes, commit.extents)

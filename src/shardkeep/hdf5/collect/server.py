@@ -165,10 +165,13 @@ class Server:
     def close(self) -> dict[str, Any]:
         """Store everything that was received, close file and sockets; return what there is to report."""
         try:
-            return self._disk.close()
+            report = self._disk.close()
+            for session in list(self._sessions.values()):
+                session.durable = session.entry.sequence
+                self._state(session)
+            return report
         finally:
             for session in list(self._sessions.values()):
-                self._state(session)
                 self._forget(session)
             self._router.disable_monitor()
             if self._gate is not None:
@@ -236,7 +239,9 @@ class Server:
             old = self._by_client.get(identity)
             if old is not None and old.route != route:
                 if time.monotonic() - old.seen < _TAKEOVER_S:
-                    raise CollectorError(f"{old.who} is connected with this identity already")
+                    # It asks again; a stranger that replays a HELLO does not get in.
+                    self._events.refused(old.who, "its identity on another connection")
+                    return
                 self._forget(old)
             if self.world_size not in (0, size) and self._sessions:
                 self._events.warn(f"{who} says there are {size} ranks, others said {self.world_size}")
@@ -302,15 +307,24 @@ class Server:
             self._events.repeated(session.who)
             return
         try:
-            for part, frame in parts:
-                data = frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
+            data_of = [
+                frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
+                for part, frame in parts
+            ]
+        except IndexError:
+            # Shared memory of an earlier connection: begin anew, the rows come again.
+            self._send(session, Kind.UNKNOWN)
+            self._forget(session)
+            return
+        try:
+            for (part, _), data in zip(parts, data_of, strict=True):
                 self._store(session, part.name, part.rows, data, keyed=part.keyed)
         except CollectorError as error:
             self._send(session, Kind.REFUSED, sequence=message.sequence, data=_as_json(error))
             self._events.refused(session.who, str(error))
         entry.sequence = message.sequence
         self._disk.store.clients.note(entry)
-        self._disk.note(session)
+        self._disk.note(session.entry)
 
     def _store(self, session: Session, name: str, rows: int, data: memoryview, *, keyed: bool) -> None:
         store = self._disk.store
@@ -326,11 +340,8 @@ class Server:
 
     def _in_slots(self, session: Session, offset: int | None, size: int) -> memoryview:
         if session.slots is None or offset is None:
-            raise CollectorError("a batch in shared memory that there is not")
-        try:
-            return session.slots.read(offset, size)
-        except IndexError as error:
-            raise CollectorError(str(error)) from None
+            raise IndexError("there is no shared memory")
+        return session.slots.read(offset, size)
 
     def _flush(self, session: Session, message: Message) -> None:
         session.flush = max(session.flush, min(message.sequence, session.entry.sequence))
@@ -342,7 +353,7 @@ class Server:
     def _bye(self, session: Session, message: Message) -> None:
         session.entry.closed = 1
         self._disk.store.clients.note(session.entry)
-        self._disk.note(session)
+        self._disk.note(session.entry)
         session.leaving = True
         self._finished.add(session.entry.rank)
         self._send(session, Kind.GOODBYE)
@@ -375,8 +386,11 @@ class Server:
 
     def _tick(self) -> None:
         try:
-            for session in self._disk.work(self._credits, hurry=self._stop_at is not None):
-                self._state(session)
+            for identity, sequence in self._disk.work(hurry=self._stop_at is not None).items():
+                session = self._by_client.get(identity)
+                if session is not None:
+                    session.durable = sequence
+                    self._state(session)
         except ShardkeepError as error:
             self._storage_failed(error)
         now = time.monotonic()

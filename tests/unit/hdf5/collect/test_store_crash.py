@@ -1,5 +1,6 @@
 """The file of a collector after a kill, or a power cut, at every single operation on the disk."""
 
+import os
 import random
 
 import h5py
@@ -125,6 +126,30 @@ def _power_cuts(tmp_path, seed, times):
         said = disk.crash(count, folder, power_cut=chance)
         if said is not None or list(folder.iterdir()):
             _check(folder, said)
+
+
+def test_rows_that_come_while_a_commit_is_written(tmp_path, monkeypatch):
+    """Another thread writes a commit; whatever it calls, more rows may have come just before."""
+    store = Store(str(tmp_path / "all.h5"), synced=True)
+    store.declare(Schema("x", np.dtype("i8"), (4,), 8))
+    rows = [0]
+
+    def more():
+        store.append("x", memoryview(encode_rows(np.full((11, 4), rows[0] + 1))), 11)
+        rows[0] += 1
+
+    for _ in range(5):
+        more()
+        commit = store.begin_commit()
+        with monkeypatch.context() as patch:
+            for name in ("fstat", "ftruncate", "fdatasync"):
+                real = getattr(os, name)
+                patch.setattr(os, name, lambda *args, real=real: (more(), real(*args))[1])
+            store.write_commit(commit)
+        store.end_commit()
+    store.close()
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:, 3].tolist() == np.repeat(np.arange(1, rows[0] + 1), 11).tolist()
 
 
 @pytest.mark.parametrize("synced", [False, True])

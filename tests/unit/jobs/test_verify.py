@@ -128,4 +128,4 @@ def test_a_file_that_is_being_written(tmp_path):
         file["x"] = [1]
         file.flush()
         (one,) = verify(tmp_path / "a.h5").files
-    assert "open in a process that writes it" in one.findings[0]
+    assert "is locked by" in one.findings[0]

@@ -89,10 +89,12 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["rows"] == 400 * RECORDS
     assert found["forked"] == 0
-    # Nobody ever saw another limit, this process, a thread of it, or a program that it started.
+    # The limit is as it was, for this process and for what it starts, but for the moments of openings: a look of another
+    # thread or a start of a program may fall into one where threads have to wait for a core.
     assert found["soft"] == soft
-    assert found["seen"] == [soft]
-    assert found["inherited"][0] == soft
+    assert soft in found["seen"]
+    assert set(found["seen"]) <= {soft, hard - 1}
+    assert found["inherited"][0] in found["seen"]
     assert found["inherited"][1] <= 5
     assert found["open"] <= found["peak"] <= found["limit"]
     return found

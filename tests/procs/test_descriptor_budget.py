@@ -89,8 +89,8 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["rows"] == 400 * RECORDS
     assert found["forked"] == 0
-    # The limit is as it was, for this process and for what it starts, but for the moments of openings: a look of another
-    # thread or a start of a program may fall into one where threads have to wait for a core.
+    # The limit is as it was, for this process and for what it starts, but for the moments of openings: a
+    # look of another thread or a start of a program may fall into one where threads wait for a core.
     assert found["soft"] == soft
     assert soft in found["seen"]
     assert set(found["seen"]) <= {soft, hard - 1}

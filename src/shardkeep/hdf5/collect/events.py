@@ -53,6 +53,12 @@ class Events:
         self._refusals: Counter[int] = Counter()
         self.refused_count = self.repeated_count = 0
 
+    def serve_metrics(self, port: int) -> None:
+        """Also give the numbers to Prometheus."""
+        from shardkeep.hdf5.collect.metrics import serve
+
+        self._metrics = serve(port)
+
     def opened(self, store: Store) -> None:
         """The file is open."""
         found = store.recovery

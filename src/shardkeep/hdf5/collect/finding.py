@@ -8,7 +8,7 @@ import socket
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.collect.address import find_note, is_address
 from shardkeep.hdf5.collect.keys import ClientKey, read_client_key
-from shardkeep.hdf5.collect.link import Target
+from shardkeep.hdf5.collect.wire import Target
 
 __all__ = ["Finder"]
 

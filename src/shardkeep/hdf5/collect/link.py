@@ -14,8 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardkeep import errors
 from shardkeep.errors import CollectorError, ShardkeepError
@@ -24,12 +23,9 @@ from shardkeep.hdf5.collect.outbox import Outbox
 from shardkeep.hdf5.collect.pen import Pen
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import ClientSlots
-from shardkeep.hdf5.collect.wire import shared_context, zmq_module
+from shardkeep.hdf5.collect.wire import Target, open_dealer, zmq_module
 
-if TYPE_CHECKING:
-    from shardkeep.hdf5.collect.keys import ClientKey
-
-__all__ = ["Link", "Target"]
+__all__ = ["Link"]
 
 _HELLO_EVERY_S = 0.5
 _PING_EVERY_S = 2.0
@@ -39,14 +35,6 @@ _GOODBYE_S = 1.0
 _SLOTS_EVERY_S = 5.0
 _AGAIN = (1 << 63) - 1
 """The request number of datasets that are declared again after an interruption."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """An address and the key for it."""
-
-    address: str
-    key: ClientKey | None
 
 
 class Link:
@@ -421,7 +409,6 @@ class Link:
     # -- the socket ----------------------------------------------------------------------------------------
 
     def _open_socket(self) -> None:
-        zmq = self._zmq
         try:
             self._target = target = self._find()
         except ShardkeepError as error:
@@ -430,24 +417,12 @@ class Link:
             return
         if target is None:
             return
-        one = shared_context().socket(zmq.DEALER)
-        one.linger = 0
-        one.sndhwm = one.rcvhwm = 1000
-        one.heartbeat_ivl, one.heartbeat_timeout = 2000, 8000
-        one.reconnect_ivl, one.reconnect_ivl_max = 50, 1000
-        if target.key is not None:
-            key = target.key
-            one.curve_serverkey, one.curve_publickey, one.curve_secretkey = key.server, key.public, key.secret
-        if target.address.startswith("tcp://["):
-            one.ipv6 = True
         try:
-            one.connect(target.address)
-        except zmq.ZMQError as error:
-            one.close()
+            self._socket = open_dealer(target)
+        except CollectorError as error:
             with self.lock:
-                self._end(CollectorError(f"{target.address!r} is no address to connect to ({error})"))
+                self._end(error)
             return
-        self._socket = one
         self._opened_at = self._heard = time.monotonic()
         self._hello_at = 0.0
 

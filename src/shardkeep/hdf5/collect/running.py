@@ -11,14 +11,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shardkeep.errors import ShardkeepError
+from shardkeep.errors import NotFoundError, ShardkeepError
 from shardkeep.hdf5.collect.address import Place, remove_note, write_note
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import client_key_path
 from shardkeep.hdf5.collect.server import Server
 from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.hdf5.collect.store import Store
 
-__all__ = ["child_main", "run"]
+__all__ = ["child_main", "recover_file", "run"]
 
 
 def run(
@@ -79,6 +80,17 @@ def run(
         signals.restore()
         if place is not None:
             place.close()
+
+
+def recover_file(path: str, events: Events) -> None:
+    """Bring the file of a collector that was killed to its last commit, and close it in good order."""
+    if not os.path.exists(path):
+        raise NotFoundError(f"there is no file {path!r}: give the one that a collector wrote", path=path)
+    store = Store(path, synced=True)
+    events.opened(store)
+    rows = store.rows
+    store.close()
+    events.finished({"path": path, "rows": rows})
 
 
 class _Signals:

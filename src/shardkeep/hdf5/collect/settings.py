@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -46,6 +47,7 @@ class Settings:
     until_done: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "path", os.path.abspath(self.path))
         if self.durability not in ("fsync", "flush"):
             raise PlanError(f'durability={self.durability!r} means nothing here: use "fsync" or "flush"')
         if self.memory_bytes < SMALLEST_MEMORY_BYTES:

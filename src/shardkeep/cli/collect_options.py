@@ -1,0 +1,63 @@
+"""Options of ``shardkeep collect``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["collector_options"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def _as_bytes(_context: click.Context, _parameter: click.Parameter, value: str) -> int:
+    text = value.strip().upper().removesuffix("IB").removesuffix("B")
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text[-1:] else (text, "")
+    try:
+        return int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r} is no size: write 256MB or 1GB") from None
+
+
+_OPTIONS = [
+    click.option("--listen", metavar="ADDRESS", help="ipc:///path/of/a/socket or tcp://host:port."),
+    click.option(
+        "--key-file", type=click.Path(), help="The collector's key, which its clients have the half of."
+    ),
+    click.option(
+        "--new-key", metavar="FILE", type=click.Path(), help="Make a key in FILE and FILE.client, and end."
+    ),
+    click.option(
+        "--memory",
+        default="256MB",
+        show_default=True,
+        callback=_as_bytes,
+        help="Most memory for rows.",
+    ),
+    click.option(
+        "--durability",
+        type=click.Choice(["fsync", "flush"]),
+        default="fsync",
+        show_default=True,
+        help="Acknowledged rows survive a power cut (fsync), or the death of processes (flush).",
+    ),
+    click.option(
+        "--drain", default=10.0, show_default=True, help="Seconds that clients have to finish at the end."
+    ),
+    click.option("--until-done", is_flag=True, help="End when every rank has left."),
+    click.option("--recover", is_flag=True, help="Bring the file to its last commit, and end."),
+    click.option(
+        "--metrics-port", type=int, help="Serve Prometheus metrics on this port of the loopback interface."
+    ),
+]
+
+
+def collector_options(function: _F) -> _F:
+    """Add where to listen, keys, limits, and how it ends."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function

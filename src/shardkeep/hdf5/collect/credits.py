@@ -84,11 +84,16 @@ class CreditPool:
         return self._accounts[client].limit
 
     def take(self, client: Hashable, count: int) -> bool:
-        """Note that so many bytes came and are done with; False if the client had no credit for them."""
+        """Note that so many bytes came and are done with; False if they are far beyond the client's credit.
+
+        Credit that is called back may be on its way to be used.
+        """
         account = self._accounts[client]
-        allowed = account.taken + count <= account.limit
+        allowed = account.taken + count <= account.limit + _LARGEST_WINDOW
         used = min(count, account.reserved)
-        account.taken += used
+        # All of it, also what came without credit: both sides have to count the same.
+        account.taken += count
+        account.limit = max(account.limit, account.taken)
         self.reserved -= used
         # While somebody waits, whoever has used its credit has to wait as well.
         if not account.recalled and not self._waiting:

@@ -32,6 +32,7 @@ _PING_EVERY_S = 2.0
 _DEAD_AFTER_S = 6.0
 _MOVED_AFTER_S = 0.6
 _GOODBYE_S = 1.0
+_WANT_EVERY_S = 1.0
 _SLOTS_EVERY_S = 5.0
 _AGAIN = (1 << 63) - 1
 """The request number of datasets that are declared again after an interruption."""
@@ -101,7 +102,8 @@ class Link:
         self._leaving = False
         self._stopping: str | None = None
         self._limit = self._sent_bytes = 0
-        self._asked_for: int = 0
+        self._asked_for = self._returns = 0
+        self._asked_at = 0.0
         self._slots_at = 0.0
         self._orders: deque[list[Any]] = deque()
         self._requests = 0
@@ -265,7 +267,7 @@ class Link:
             message = f"the collector at {self.address} has stopped ({self._stopping}), all rows are stored"
             self._end(CollectorError(message))
             return 0.0
-        every_s = _PING_EVERY_S if self._is_at_rest() else _HELLO_EVERY_S
+        every_s = _PING_EVERY_S if self.outbox.all_durable and not self._asked else _HELLO_EVERY_S
         if now >= self._spoke + every_s:
             self._send(pack(Kind.PING))
         due = [self._spoke + every_s - now]
@@ -273,17 +275,15 @@ class Link:
             due.append(self._linger_at - now)
         return min(due)
 
-    def _is_at_rest(self) -> bool:
-        return self.outbox.all_durable and not self._asked
-
     def _slots_are_short(self) -> bool:
         return self.outbox.slots is not None and self.outbox.slots.are_short
 
     def _send_batches(self) -> None:
         while (batch := self.outbox.next_to_send()) is not None:
             if self._sent_bytes + batch.cost > self._limit:
-                if self._asked_for != batch.sequence:
-                    self._asked_for = batch.sequence
+                now = time.monotonic()
+                if self._asked_for != batch.sequence or now >= self._asked_at + _WANT_EVERY_S:
+                    self._asked_for, self._asked_at = batch.sequence, now
                     self._send(
                         pack(Kind.WANT, value=self._sent_bytes + batch.cost - self._limit + batch.cost)
                     )
@@ -326,7 +326,8 @@ class Link:
         kind = message.kind
         if kind is Kind.STATE:
             if self.is_ready:
-                self._limit = max(self._limit, message.value)
+                if message.parts == self._returns:
+                    self._limit = max(self._limit, message.value)
                 self.outbox.note_durable(message.sequence)
         elif kind is Kind.WELCOME:
             self._welcome(message.json())
@@ -346,6 +347,7 @@ class Link:
                 self._send_batches()
             self._limit = self._sent_bytes
             self._asked_for = 0
+            self._returns += 1
             self._send(pack(Kind.GIVE_BACK, value=self._sent_bytes))
         elif kind is Kind.SLOTS:
             address = message.json()
@@ -367,7 +369,8 @@ class Link:
             return
         self.largest = int(data["largest"])
         self.silence = None
-        self._limit, self._sent_bytes, self._asked_for, self._flush_sent = int(data["limit"]), 0, 0, 0
+        self._limit, self._sent_bytes, self._returns = int(data["limit"]), 0, 0
+        self._asked_for = self._flush_sent = 0
         # The slots belonged to the connection, or to the process, that is gone.
         self.outbox.leave_slots()
         for pen in self.pens.values():

@@ -62,7 +62,9 @@ class Kind(enum.IntEnum):
     WELCOME = 64
     DECLARED = 65  # [value: request]
     REFUSED = 66  # an error [value: request, sequence: batch; both 0: the collector as a whole]
-    STATE = 67  # [sequence: durable up to here; value: bytes that may have been sent in all]
+    STATE = (
+        67  # [sequence: durable up to here; value: bytes that may have been sent in all; parts: GIVE_BACKs]
+    )
     UNKNOWN = 68  # say HELLO (again)
     STOPPING = 69  # send what you have, and leave
     RECALL = 70  # give your credit back

@@ -264,8 +264,9 @@ class Server:
             session = self._sessions[route] = self._by_client[identity] = Session(
                 route, entry, who, durable, local_pid=pid
             )
-            self._credits.open(route)
             self._events.joined(who, len(self._sessions))
+        session.returns = 0
+        self._credits.open(route)
         session.entry, session.durable = entry, max(durable, session.durable)
         self.world_size = size
         self._finished.discard(rank)
@@ -367,6 +368,7 @@ class Server:
         self._credits.want(session.route, message.value)
 
     def _give_back(self, session: Session, message: Message) -> None:
+        session.returns += 1
         self._credits.give_back(session.route, message.value)
 
     def _give_slots(self, session: Session, message: Message) -> None:
@@ -413,7 +415,7 @@ class Server:
         session.state_due = False
         if session.route in self._sessions:
             limit = self._credits.limit(session.route)
-            self._send(session, Kind.STATE, sequence=session.durable, value=limit)
+            self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
 
     def _forget(self, session: Session) -> None:
         if self._sessions.get(session.route) is session:

@@ -31,6 +31,8 @@ class Session:
         Up to where it asked for that.
     leaving : bool
         It said BYE.
+    returns : int
+        How often it gave credit back: it believes no limit that was sent before.
     """
 
     route: bytes
@@ -43,6 +45,7 @@ class Session:
     seen: float = field(default_factory=time.monotonic)
     state_due: bool = False
     local_pid: int | None = None
+    returns: int = 0
 
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for long; a client that is at rest says something every 2 s."""

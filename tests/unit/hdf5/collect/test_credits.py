@@ -73,6 +73,10 @@ def test_everybody_gets_a_turn():
 
 
 def test_without_credit_it_is_told():
-    pool = CreditPool(1 << 20)
+    pool = CreditPool(1 << 24)
     pool.open("a")
-    assert not pool.take("a", 1 << 19)
+    assert not pool.take("a", 9 << 20)
+    # Both sides go on from the same count, or the client would wait for ever.
+    pool.want("a", 1000)
+    assert pool.grant() == ["a"]
+    assert pool.limit("a") >= (9 << 20) + 1000

@@ -22,7 +22,7 @@ from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
 
-__all__ = ["Child", "check_rows", "start", "start_client", "start_collector", "stop"]
+__all__ = ["Child", "check_rows", "collecting", "start", "start_client", "start_collector", "stop"]
 
 # A fork takes milliseconds, where a new interpreter takes a second. No thread or socket is open here.
 _FORK = multiprocessing.get_context("fork")
@@ -103,6 +103,17 @@ def start_collector(path, **options) -> Child:
 def stop(collector: Child) -> None:
     os.kill(collector.pid, signal.SIGTERM)
     assert collector.join() == 0
+
+
+@contextlib.contextmanager
+def collecting(path, **options):
+    """A forked collector for the body; it starts ten times as fast as a `Collector`."""
+    collector = start_collector(path, **options)
+    collector.connect = lambda world: connect(collector.address, world)
+    try:
+        yield collector
+    finally:
+        stop(collector)
 
 
 def _append_until_told(write_end, place, rank, incarnation, seed, go_on) -> None:

@@ -233,7 +233,7 @@ def _relay(write_end, address, mine, seconds):
 def test_replayed_messages_are_stored_once(tmp_path):
     collector = start_collector(tmp_path / "all.h5")
     mine = f"ipc://{tmp_path}/relay"
-    relay = start(_relay, collector.address, mine, 4)
+    relay = start(_relay, collector.address, mine, 2)
     relay.wait_for_word()
     client = connect(mine, World(rank=0, size=1))
     for row in range(300):

@@ -20,7 +20,7 @@ from shardkeep.hdf5.collect.metrics import serve
 from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
-from tests.procs.collector_run import start_collector, stop
+from tests.procs.collector_run import collecting, start_collector, stop
 
 WORLD = World(rank=0, size=1)
 
@@ -75,7 +75,7 @@ def test_everything_that_rows_may_be(tmp_path):
 
 def test_rows_by_number_are_written_once(tmp_path):
     with (
-        Collector(tmp_path / "all.h5") as collector,
+        collecting(tmp_path / "all.h5") as collector,
         collector.connect(World(rank=0, size=2)) as one,
         collector.connect(World(rank=1, size=2)) as two,
     ):
@@ -118,7 +118,7 @@ def test_it_may_start_later_and_again(tmp_path):
     with pytest.raises(CollectorError, match="has stopped"):
         client.append("x", [1])
     client.close()
-    with Collector(tmp_path / "all.h5") as collector, collector.connect(WORLD) as client:
+    with collecting(tmp_path / "all.h5") as collector, collector.connect(WORLD) as client:
         client.append("x", [-1])
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["x"][:].tolist() == [*range(100_000), -1]
@@ -135,7 +135,7 @@ def test_nobody_there_says_what_was_waited_for(tmp_path):
 
 def test_readers_see_whole_growing_datasets(tmp_path):
     path = tmp_path / "all.h5"
-    with Collector(path, durability="flush") as collector, collector.connect(WORLD) as client:
+    with collecting(path, durability="flush") as collector, collector.connect(WORLD) as client:
         seen = 0
         deadline = time.monotonic() + 20
         row = 0
@@ -157,7 +157,7 @@ def test_readers_see_whole_growing_datasets(tmp_path):
 
 def test_a_collector_file_can_be_merged(tmp_path):
     for name in ("a", "b"):
-        with Collector(tmp_path / f"{name}.h5") as collector, collector.connect(WORLD) as client:
+        with collecting(tmp_path / f"{name}.h5") as collector, collector.connect(WORLD) as client:
             client.append("x", [1.0, 2.0])
     report = merge([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "all.h5")
     assert report.rows["x"] == 4

@@ -154,11 +154,11 @@ def test_rows_that_come_while_a_commit_is_written(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("synced", [False, True])
 def test_a_kill_at_any_operation(tmp_path, synced):
-    _kills(tmp_path, synced, 9)
+    _kills(tmp_path, synced, 13)
 
 
 def test_a_power_cut_at_any_operation(tmp_path):
-    _power_cuts(tmp_path, 7, 40)
+    _power_cuts(tmp_path, 7, 30)
 
 
 @pytest.mark.slow

@@ -34,10 +34,11 @@ def concat(
     another kind is an error; OUTPUT then does not appear.
     """
     from shardkeep.cli.output import print_json
-    from shardkeep.cli.shard_output import print_split, watched
+    from shardkeep.cli.progress import watched
+    from shardkeep.cli.shard_output import print_split
     from shardkeep.jobs import concat as join
 
     sources, name = sources_and_output(paths, output, "OUTPUT")
-    with watched("concat") as progress:
+    with watched("concat", at_end="sync to disk") as progress:
         report = join(sources, name, compression=compression, exists=exists, verify=verify, progress=progress)
     print_json(report.to_dict()) if as_json else print_split(report)

@@ -30,7 +30,8 @@ def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists
     the file has not changed. --exists says what happens to a text index that is there already.
     """
     from shardkeep.cli.output import print_json
-    from shardkeep.cli.shard_output import print_indexes, watched
+    from shardkeep.cli.progress import watched
+    from shardkeep.cli.shard_output import print_indexes
     from shardkeep.files.paths import expand
     from shardkeep.tfrecord import build_index, write_text_index
 

@@ -39,8 +39,8 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
     SOURCES is the folder of a run, or HDF5 files. A source that is missing, damaged, too short
     or of another type is an error, never fill values, and OUTPUT then does not appear.
     """
-    from shardkeep.cli.merge_output import watched_files
     from shardkeep.cli.output import print_json, print_merge
+    from shardkeep.cli.progress import watched
     from shardkeep.hdf5 import merge as merge_files
 
     if output is None:
@@ -54,7 +54,7 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
         plan = merge_files(source, output, dry_run=True, **options)
         print_json(plan.to_dict()) if as_json else click.echo(plan)
         return
-    with warnings.catch_warnings(), watched_files("merge") as progress:
+    with warnings.catch_warnings(), watched("merge", files=True, at_end="check and sync") as progress:
         warnings.simplefilter("ignore", RuntimeWarning)  # said below, from the report
         report = merge_files(source, output, progress=progress, **options)
     if as_json:

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from shardkeep.cli.output import console, facts, print_parts
+from shardkeep.cli.output import facts, print_parts
 from shardkeep.cli.text import human_bytes, printable
 
 if TYPE_CHECKING:
     from shardkeep.jobs import VerifyReport
 
-__all__ = ["print_verify", "schema_table", "watched_files"]
+__all__ = ["print_verify", "schema_table"]
 
 _SHOWN_FILES = 40
-
-
-@contextlib.contextmanager
-def watched_files(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar of files on a terminal's standard error; give what moves it."""
-    out = console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(compact=True),
-        console=out,
-        transient=True,
-        disable=not out.is_terminal,
-    )
-    with progress:
-        task = progress.add_task(doing, total=None)
-
-        def move(done: int, total: int) -> None:
-            left = "check and sync" if done == total else doing
-            progress.update(task, completed=done, total=total, description=left)
-
-        yield move
 
 
 def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -78,7 +53,9 @@ def print_verify(report: VerifyReport) -> None:
     parts: list[RenderableType] = [table]
     if len(shown) < len(report.files):
         parts.append(f"and {len(report.files) - len(shown):,} more without findings")
-    lines = [f"{printable(one.path)}: {printable(text)}" for one in bad for text in one.findings]
+    found = [(one.path, text) for one in bad for text in one.findings]
+    # Most messages name the file themselves.
+    lines = [printable(text if path in text else f"{path}: {text}") for path, text in found]
     if lines:
         parts.append("\n".join(lines))
     read_bytes = sum(one.file_bytes for one in report.files)

@@ -58,11 +58,12 @@ def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, 
     not at all, and are of at most 128 MiB if nothing else is said.
     """
     from shardkeep.cli.output import print_json
-    from shardkeep.cli.shard_output import print_pack, watched
+    from shardkeep.cli.progress import watched
+    from shardkeep.cli.shard_output import print_pack
     from shardkeep.jobs import pack as pack_records
 
     sources, pattern = sources_and_output(paths, output, "PATTERN")
     options["dtypes"] = options["dtypes"] or None
-    with watched("pack") as progress:
+    with watched("pack", at_end="sync to disk") as progress:
         report = pack_records(sources, pattern, kind=kind, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_pack(report)

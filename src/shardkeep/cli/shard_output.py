@@ -1,23 +1,14 @@
-"""How the commands that write shards show their work: a bar meanwhile, tables at the end."""
+"""How the commands that write shards show what they wrote."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 
-from shardkeep.cli.output import console, facts, print_parts
+from shardkeep.cli.output import facts, print_parts
 from shardkeep.cli.text import human_bytes, printable
 
 if TYPE_CHECKING:
@@ -26,36 +17,11 @@ if TYPE_CHECKING:
     from shardkeep.jobs import PackReport, ShardFile, SplitReport
     from shardkeep.tfrecord import Index
 
-__all__ = ["print_indexes", "print_pack", "print_split", "watched"]
+__all__ = ["print_indexes", "print_pack", "print_split"]
 
 _SHOWN_FILES = 12
 _SHOWN_LABELS = 12
 _SHOWN_BAD = 5
-
-
-@contextlib.contextmanager
-def watched(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the rate and the time left on a terminal's standard error; give what moves it."""
-    out = console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(compact=True),
-        console=out,
-        transient=True,
-        disable=not out.is_terminal,
-    )
-    with progress:
-        task = progress.add_task(doing, total=None)
-
-        def move(done: int, total: int) -> None:
-            progress.update(
-                task, completed=done, total=total, description=doing if done < total else "sync to disk"
-            )
-
-        yield move
 
 
 def print_split(report: SplitReport) -> None:

@@ -48,11 +48,12 @@ def split(
     names: every checksum must hold. Give one of --shards, --shard-bytes and --shard-records.
     """
     from shardkeep.cli.output import print_json
-    from shardkeep.cli.shard_output import print_split, watched
+    from shardkeep.cli.progress import watched
+    from shardkeep.cli.shard_output import print_split
     from shardkeep.jobs import split as divide
 
     sources, pattern = sources_and_output(paths, output, "PATTERN")
-    with watched("split") as progress:
+    with watched("split", at_end="sync to disk") as progress:
         report = divide(
             sources,
             pattern,

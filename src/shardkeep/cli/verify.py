@@ -21,7 +21,7 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     """
     from shardkeep.cli.merge_output import print_verify
     from shardkeep.cli.output import print_json
-    from shardkeep.cli.shard_output import watched
+    from shardkeep.cli.progress import watched
     from shardkeep.jobs import verify as verify_paths
 
     with watched("verify") as progress:

@@ -14,7 +14,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::syscalls::{self, NoFile};
 
@@ -30,9 +30,19 @@ static POOL_LIMIT: AtomicUsize = AtomicUsize::new(0);
 static SOFT: AtomicU64 = AtomicU64::new(0);
 static CEILING: AtomicU64 = AtomicU64::new(0);
 
-/// Threads between raising the limit and putting it back, and what to put back.
-static RAISING: AtomicUsize = AtomicUsize::new(0);
-static PUT_BACK: AtomicU64 = AtomicU64::new(0);
+/// Who has raised the limit, and what it was.
+static RAISED: Raised =
+    Raised { locked: AtomicBool::new(false), threads: AtomicUsize::new(0), before: AtomicU64::new(0) };
+
+struct Raised {
+    /// A spin lock over the other two and the limit itself, held for a system call or two and over a fork: so a child
+    /// finds the three in accord.
+    locked: AtomicBool,
+    /// Threads that are under the raised limit.
+    threads: AtomicUsize,
+    /// What to put back.
+    before: AtomicU64,
+}
 
 /// Look at the limits of the process, once.
 pub(super) fn choose() {
@@ -80,13 +90,14 @@ pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     }
 }
 
-/// Do something under the raised limit. Threads may overlap: the last one to leave puts the limit back, and one
-/// whose limit was put back by another that left too late tries again.
+/// Do something under the raised limit. Threads may overlap: the last one to leave puts the limit back. Where the
+/// program has set a limit of its own meanwhile it is raised once more.
 fn raised<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    RAISING.fetch_add(1, Ordering::SeqCst);
+    let ceiling = CEILING.load(Ordering::Relaxed);
+    RAISED.change(|raised| raised.threads.fetch_add(1, Ordering::Relaxed));
     let mut done = Err(io::Error::from_raw_os_error(libc::EMFILE));
     for _ in 0..8 {
-        if !raise() {
+        if !RAISED.change(|raised| raised.raise(ceiling)) {
             break;
         }
         done = work();
@@ -96,35 +107,75 @@ fn raised<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
             break;
         }
     }
-    if RAISING.fetch_sub(1, Ordering::SeqCst) == 1 {
-        put_back();
-    }
+    RAISED.change(|raised| {
+        if raised.threads.fetch_sub(1, Ordering::Relaxed) == 1 {
+            raised.put_back(ceiling);
+        }
+    });
     done
 }
 
-fn raise() -> bool {
-    let ceiling = CEILING.load(Ordering::Relaxed);
-    let Ok(now) = syscalls::no_file() else { return false };
-    if now.soft == ceiling {
-        return true;
+impl Raised {
+    fn change<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
+        self.acquire();
+        let changed = change(self);
+        self.release();
+        changed
     }
-    // Whatever it is: it may have been changed since the pool looked at it.
-    PUT_BACK.store(now.soft, Ordering::SeqCst);
-    now.soft > ceiling || syscalls::set_soft_no_file(ceiling, now.hard).is_ok()
+
+    fn acquire(&self) {
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn release(&self) {
+        self.locked.store(false, Ordering::Release);
+    }
+
+    fn raise(&self, ceiling: u64) -> bool {
+        let Ok(now) = syscalls::no_file() else { return false };
+        if now.soft >= ceiling {
+            return true;
+        }
+        let Ok(before) = syscalls::swap_soft_no_file(ceiling, now.hard) else { return false };
+        if before.soft != ceiling {
+            // Whatever it is: it may have been changed since the pool looked at it.
+            self.before.store(before.soft, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn put_back(&self, ceiling: u64) {
+        let Ok(now) = syscalls::no_file() else { return };
+        let mut theirs = self.before.load(Ordering::Relaxed);
+        let mut ours = ceiling;
+        if now.soft != ceiling || theirs == 0 {
+            return;
+        }
+        // It can always be lowered. What is found in its place is what we set, or the program has set a limit between the
+        // two calls, and that one goes back.
+        for _ in 0..8 {
+            match syscalls::swap_soft_no_file(theirs, now.hard) {
+                Ok(found) if found.soft != ours => (ours, theirs) = (theirs, found.soft),
+                _ => return,
+            }
+        }
+    }
 }
 
-fn put_back() {
-    if let Ok(now) = syscalls::no_file()
-        && now.soft == CEILING.load(Ordering::Relaxed)
-    {
-        // It can always be lowered.
-        let _ = syscalls::set_soft_no_file(PUT_BACK.load(Ordering::SeqCst), now.hard);
-    }
+pub(super) fn before_fork() {
+    RAISED.acquire();
 }
 
-/// The threads that were raising the limit are not in the child.
+pub(super) fn after_fork_in_parent() {
+    RAISED.release();
+}
+
+/// The threads that were under the raised limit are not in the child.
 pub(super) fn after_fork_in_child() {
-    if RAISING.swap(0, Ordering::SeqCst) > 0 {
-        put_back();
+    if RAISED.threads.swap(0, Ordering::Relaxed) > 0 {
+        RAISED.put_back(CEILING.load(Ordering::Relaxed));
     }
+    RAISED.release();
 }

@@ -299,9 +299,11 @@ fn gone(file: &Inner) -> Error {
 
 extern "C" fn before_fork() {
     POOL.acquire();
+    limit::before_fork();
 }
 
 extern "C" fn after_fork_in_parent() {
+    limit::after_fork_in_parent();
     POOL.locked.store(false, Ordering::Release);
 }
 

@@ -79,11 +79,28 @@ pub(super) fn no_file() -> io::Result<NoFile> {
     }
 }
 
-pub(super) fn set_soft_no_file(soft: u64, hard: u64) -> io::Result<()> {
+/// Set the soft limit; returns what it was, without a gap in which somebody else could set it.
+#[cfg(target_os = "linux")]
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
+pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
+    let limit = libc::rlimit { rlim_cur: soft as libc::rlim_t, rlim_max: hard as libc::rlim_t };
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is readable and `before` writable.
+    if unsafe { libc::prlimit(0, libc::RLIMIT_NOFILE, &raw const limit, &raw mut before) } == 0 {
+        Ok(NoFile { soft: before.rlim_cur as u64, hard: before.rlim_max as u64 })
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Set the soft limit; returns what it was, as nearly as can be told here.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
+    let before = no_file()?;
     let limit = libc::rlimit { rlim_cur: soft as libc::rlim_t, rlim_max: hard as libc::rlim_t };
     // SAFETY: `limit` is readable.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } == 0 {
-        Ok(())
+        Ok(before)
     } else {
         Err(io::Error::last_os_error())
     }

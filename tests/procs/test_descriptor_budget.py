@@ -89,12 +89,11 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["rows"] == 400 * RECORDS
     assert found["forked"] == 0
-    # The limit is as it was, for this process and for what it starts, but for the moments of openings: a
-    # look of another thread or a start of a program may fall into one where threads wait for a core.
     assert found["soft"] == soft
+    # A thread that polls may see the raised limit, in the microseconds of an opening; nobody ever another one.
     assert soft in found["seen"]
     assert set(found["seen"]) <= {soft, hard - 1}
-    assert found["inherited"][0] in found["seen"]
+    assert found["inherited"][0] in (soft, hard - 1)
     assert found["inherited"][1] <= 5
     assert found["open"] <= found["peak"] <= found["limit"]
     return found

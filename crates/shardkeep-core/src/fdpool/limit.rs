@@ -7,9 +7,9 @@
 //!
 //! So the limit is raised for the moment of an opening only. The pool's first descriptors stay among the low numbers; when
 //! these are a quarter full, a descriptor is moved (`F_DUPFD_CLOEXEC`) to a number at or beyond the soft limit, where
-//! nobody else can be, and the limit is put back. A descriptor outlives the limit that allowed it. All that others
-//! ever see is the limit as it was; a program that is started in that very microsecond inherits the raised one, which
-//! does no harm by itself.
+//! nobody else can be, and the limit is put back. A descriptor outlives the limit that allowed it. Others see the
+//! raised limit only if they look in that very microsecond; a program that is started in it inherits it, which does no
+//! harm by itself.
 
 use std::io;
 use std::os::fd::RawFd;

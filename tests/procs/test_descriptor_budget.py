@@ -90,7 +90,7 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
     assert found["rows"] == 400 * RECORDS
     assert found["forked"] == 0
     assert found["soft"] == soft
-    # A thread that polls may see the raised limit, in the microseconds of an opening; nobody ever another one.
+    # A thread that polls may see the raised limit, in the microseconds of an opening; nobody another one.
     assert soft in found["seen"]
     assert set(found["seen"]) <= {soft, hard - 1}
     assert found["inherited"][0] in (soft, hard - 1)

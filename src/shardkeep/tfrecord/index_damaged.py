@@ -118,7 +118,8 @@ def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
         end = at + OVERHEAD_BYTES + length
         if end == size_bytes or (end < size_bytes and _is_frame(fd, at, end)):
             return end, False
-        following = os.pread(fd, HEADER_BYTES, end)
+        # The length may be any number of 64 bits, more than a place in a file can be.
+        following = os.pread(fd, HEADER_BYTES, end) if end < size_bytes else b""
         if len(following) == HEADER_BYTES and checked_length(following) is not None:
             return end, False
     behind = next_frame(fd, at)

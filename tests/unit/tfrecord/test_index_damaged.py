@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkeep._core import masked_crc32c
 from shardkeep.errors import FormatError, NotFoundError
 from shardkeep.tfrecord.index import frame_starts
 from shardkeep.tfrecord.index_damaged import index_around_damage
@@ -62,6 +63,15 @@ def test_neighbours_that_are_both_damaged_are_one_hole(tmp_path: Path) -> None:
     damaged = [flipped(FRAMES[3], 0, 1, 130), flipped(FRAMES[4], 0, 1, 130)]
     data = b"".join([*FRAMES[:3], *damaged, *FRAMES[5:]])
     assert around(tmp_path / "x", data) == ([*STARTS[:4], *STARTS[5:]], (3,))
+
+
+@pytest.mark.parametrize("length", [2**40, 2**63 - 30, 2**63, 2**64 - 20, 2**64 - 1])
+def test_a_length_beyond_any_file_with_a_flipped_bit(length: int, tmp_path: Path) -> None:
+    claimed = length.to_bytes(8, "little")
+    header = claimed + masked_crc32c(claimed).to_bytes(4, "little")
+    found = around(tmp_path / "x", with_frame(2, flipped(header, 3) + b"rest"))
+    assert found[1] == (2,)
+    assert len(found[0]) == len(STARTS)
 
 
 def test_nothing_is_stored_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

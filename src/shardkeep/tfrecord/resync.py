@@ -54,7 +54,8 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
         behind = offset_bytes + OVERHEAD_BYTES + length
         if behind == size:
             return None
-        if _is_whole(fd, behind, size):
+        # The length may be any number of 64 bits, more than a place in a file can be.
+        if behind < size and _is_whole(fd, behind, size):
             return behind
     at = offset_bytes + 1
     while size - at >= OVERHEAD_BYTES:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkeep._core import masked_crc32c
 from shardkeep.tfrecord import resync
 from shardkeep.tfrecord.resync import next_frame
 from tests.unit.tfrecord.test_reader import frame
@@ -69,3 +70,10 @@ def test_wherever_blocks_end(size: int, noise: bytes, fd: int) -> None:
         assert next_frame(fd, 0) == size + 12
     finally:
         resync._BLOCK_BYTES = old
+
+
+@pytest.mark.parametrize("length", [2**63 - 30, 2**63, 2**64 - 1])
+def test_a_length_beyond_any_file(length: int, fd: int) -> None:
+    claimed = length.to_bytes(8, "little")
+    content(fd, claimed + masked_crc32c(claimed).to_bytes(4, "little") + b"rest" + GOOD)
+    assert next_frame(fd, 0) == 16

@@ -113,7 +113,8 @@ def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
 
 def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
     """Return where it goes on behind the damaged header at `at`, and whether what lies between is a hole."""
-    length = mended_length(os.pread(fd, HEADER_BYTES, at))
+    header = os.pread(fd, HEADER_BYTES, at)
+    length = mended_length(header)
     if length is not None:
         end = at + OVERHEAD_BYTES + length
         if end == size_bytes or (end < size_bytes and _is_frame(fd, at, end)):
@@ -124,7 +125,9 @@ def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
             return end, False
     behind = next_frame(fd, at)
     end = size_bytes if behind is None else behind
-    return end, not _is_frame(fd, at, end)
+    # A header that is whole says another length: then this is not its record, whatever the checksum of the rest.
+    of_another = len(header) == HEADER_BYTES and checked_length(header) is not None
+    return end, of_another or not _is_frame(fd, at, end)
 
 
 def _is_frame(fd: int, start: int, end: int) -> bool:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from shardkeep._core import masked_crc32c
 from shardkeep.errors import FormatError, NotFoundError
+from shardkeep.loader import Loader
 from shardkeep.tfrecord.index import frame_starts
 from shardkeep.tfrecord.index_damaged import index_around_damage
+from shardkeep.world import World
 from tests.unit.tfrecord.test_bit_repair import flipped
 from tests.unit.tfrecord.test_reader import frame
 
@@ -72,6 +74,15 @@ def test_a_length_beyond_any_file_with_a_flipped_bit(length: int, tmp_path: Path
     found = around(tmp_path / "x", with_frame(2, flipped(header, 3) + b"rest"))
     assert found[1] == (2,)
     assert len(found[0]) == len(STARTS)
+
+
+@pytest.mark.parametrize("length", [1000, 2**40, 2**63])
+def test_a_whole_header_of_another_length_before_a_whole_payload(length: int, tmp_path: Path) -> None:
+    claimed = length.to_bytes(8, "little")
+    header = claimed + masked_crc32c(claimed).to_bytes(4, "little")
+    assert around(tmp_path / "x", with_frame(2, header + FRAMES[2][12:])) == (STARTS, (2,))
+    records = Loader(tmp_path / "x", batch_size=7, world=World(0, 1), on_corrupt="skip")
+    assert next(iter(records))["valid"].tolist() == [True, True, False, True, True, True, True]
 
 
 def test_nothing_is_stored_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

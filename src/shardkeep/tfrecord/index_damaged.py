@@ -125,7 +125,7 @@ def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
             return end, False
     behind = next_frame(fd, at)
     end = size_bytes if behind is None else behind
-    # A header that is whole says another length: then this is not its record, whatever the checksum of the rest.
+    # A header that is whole says another length: this is not its record, whatever the checksum of the rest.
     of_another = len(header) == HEADER_BYTES and checked_length(header) is not None
     return end, of_another or not _is_frame(fd, at, end)
 

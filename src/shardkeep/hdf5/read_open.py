@@ -18,6 +18,7 @@ from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, warn_if_stale
 from shardkeep.hdf5.open_errors import HELD, flock_errno, open_error
 from shardkeep.hdf5.open_files import open_files
+from shardkeep.hdf5.source import close_degree
 
 __all__ = ["open_for_reading", "pauses"]
 
@@ -95,19 +96,12 @@ def _open(path: str, rdcc_nbytes: int, options: dict[str, Any], *, locked: bool)
 @functools.lru_cache(maxsize=8)
 def _access(rdcc_nbytes: int, locked: bool) -> h5py.h5p.PropFAID:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_fclose_degree(_close_degree())
+    access.set_fclose_degree(close_degree())
     elements, slots, _, preemption = access.get_cache()
     access.set_cache(elements, slots, rdcc_nbytes, preemption)
     if not locked:
         access.set_file_locking(False, True)
     return access
-
-
-@functools.lru_cache(maxsize=1)
-def _close_degree() -> int:
-    # Two handles of one file in one process must agree on it, and the other one may be h5py's.
-    with exempt(), h5py.File("empty", "w", driver="core", backing_store=False) as file:
-        return int(file.id.get_access_plist().get_fclose_degree())
 
 
 def _told(locked: bool, effect: str) -> str:

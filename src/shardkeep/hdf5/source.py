@@ -12,10 +12,11 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
+from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.open_errors import first_line, open_error
 from shardkeep.hdf5.rows import RESERVED_NAMES
 
-__all__ = ["Source", "open_id", "open_source"]
+__all__ = ["Source", "close_degree", "open_id", "open_source"]
 
 
 class Source:
@@ -128,5 +129,12 @@ def open_id(path: str) -> h5py.h5f.FileID:
 def _access() -> h5py.h5p.PropFAID:
     # h5py.File would make these properties anew for every file: half of what opening one costs.
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_fclose_degree(close_degree())
     return access
+
+
+@functools.lru_cache(maxsize=1)
+def close_degree() -> int:
+    """Return h5py's own: two handles of one file in one process must agree on it, or the second fails."""
+    with exempt(), h5py.File("empty", "w", driver="core", backing_store=False) as file:
+        return int(file.id.get_access_plist().get_fclose_degree())

@@ -143,7 +143,7 @@ class Looker:
             message = f"HDF5 cannot read {path!r} ({(str(error).splitlines() or [''])[0]})"
             raise CorruptDataError(f"{message}: restore it from a copy", path=path) from error
         finally:
-            file.close()
+            h5py.File(file).close()  # an error may still hold objects, which would keep the file open
 
     def is_plain(self, one: DatasetLook) -> bool:
         """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""

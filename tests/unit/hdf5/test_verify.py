@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
+import shardkeep.hdf5
 from shardkeep.errors import NotFoundError, TruncatedFileError
 from shardkeep.hdf5 import WorkerFile, merge, verify
 from shardkeep.world import World
@@ -144,3 +145,13 @@ def test_files_that_cannot_be_opened(tmp_path):
     os.truncate(tmp_path / "a.h5", 3000)
     with pytest.raises(TruncatedFileError):
         verify(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("opener", [h5py.File, shardkeep.hdf5.open])
+def test_a_file_that_this_process_also_reads(run, tmp_path, opener):
+    path = run / "rank-00001" / "00000000-step-0.h5"
+    with opener(path, "r") as file:
+        assert file["x"][0] == 10_000.0
+        assert verify(path).ok
+        assert merge(run, tmp_path / "all.h5").rows["x"] == 8000
+        assert file["x"][1] == 10_001.0

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shardkeep._core import crc32c
 
-__all__ = ["ChunkTable", "read_chunk_table", "table_crc"]
+__all__ = ["ChunkTable", "chunks_crc", "read_chunk_table", "table_crc"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -98,6 +98,16 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
     if not inside.all():
         offsets, numbers = offsets[inside], numbers[inside]
     return ChunkTable(offsets, numbers[:, 0].astype(np.uint32), numbers[:, 1], numbers[:, 2])
+
+
+def chunks_crc(dataset: h5py.Dataset) -> int | None:
+    """Return the hash of all chunks of an open dataset, as they are stored; None if it has none."""
+    dataset.flush()  # only then has each chunk its place and size
+    table = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
+    if dataset.chunks is None or table is None or not len(table):
+        return None
+    crcs = [crc32c(dataset.id.read_direct_chunk(tuple(offset))[1]) for offset in table.offsets.tolist()]
+    return table_crc(table, crcs)
 
 
 def table_crc(table: ChunkTable, crcs: list[int]) -> int:

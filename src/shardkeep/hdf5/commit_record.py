@@ -4,13 +4,16 @@
 
     {"format": 1, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
      "incarnation": "9f…", "host": "node7", "pid": 4711, "created": 1764283902.5,
-     "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32c": "5a6b7c8d"}},
+     "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32c": "5a6b7c8d",
+                                 "chunks_crc32c": "0a1b2c3d" or null}},
      "puts": {"labels": {"sequence": 0, "crc32c": "9b8a7f6e"}},
      "receipt": {…} or null,
      "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>}}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
-`shardkeep.hdf5.rows.content_crc` of the segment's rows. ``puts`` has the values without rows that
+`shardkeep.hdf5.rows.content_crc` of the segment's rows, ``chunks_crc32c``
+`shardkeep.hdf5.chunk_table.table_crc` of their compressed chunks, so that a merge can copy these
+as they are and still know that they are whole. ``puts`` has the values without rows that
 stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
 So the newest segment of a rank is enough to find all values and receipts that stand.
 """
@@ -48,6 +51,7 @@ class DatasetRecord:
     first_row: int
     rows: int
     crc32c: str
+    chunks_crc32c: str | None = None
 
 
 @dataclass(frozen=True)

@@ -161,9 +161,10 @@ def merge(
     ------
     NotFoundError, FormatError, CorruptDataError, TruncatedFileError, LockError
         A source is missing, of another kind, unreadable, damaged (its rows do not have the hash
-        of their commit, in every mode), cut off, being written, or was changed meanwhile. Never
-        are fill values put for it. Segments of one rank leave a gap or are out of order, also in a
-        list. A key is there twice.
+        of their commit, in every mode; compressed chunks of a file that is no worker's have none
+        and are not decoded: `shardkeep.hdf5.verify` of the result does that), cut off, being
+        written, or was changed meanwhile. Never are fill values put for it. Segments of one rank
+        leave a gap or are out of order, also in a list. A key is there twice.
     SchemaError
         Dtype (byte order, enum members), row shape, the set of datasets or of attributes differ;
         its ``table`` says who has what. A worker that never appended to a dataset has no rows of

@@ -53,6 +53,8 @@ class Part:
         Whether the bytes in the file are those of a NumPy array.
     crc32c : str or None
         Hash of the rows, where it is known.
+    chunks_crc32c : str or None
+        Hash of the compressed chunks, where it is known.
     stored_bytes : int
     """
 
@@ -65,6 +67,7 @@ class Part:
     plain: bool = False
     crc32c: str | None = None
     stored_bytes: int = 0
+    chunks_crc32c: str | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +286,7 @@ def _plan_dataset(
                     plain,
                     found.crc32c,
                     found.stored_bytes,
+                    found.chunks_crc32c,
                 )
             )
             first_row += found.rows

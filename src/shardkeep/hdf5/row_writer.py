@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from shardkeep.hdf5.chunk_table import chunks_crc
 from shardkeep.hdf5.compression import FilterSpec, require_filters
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, write_rows
 from shardkeep.hdf5.rows import as_bytes, chunk_rows_of, content_crc
@@ -187,6 +188,10 @@ class RowWriter:
         self.crc = content_crc(self.buffer[: self.fill], self.crc)
         self.written, self.fill = rows, 0
         return rows
+
+    def chunks_crc(self) -> int | None:
+        """After `finish`, return the hash of the compressed chunks; None if nothing compresses them."""
+        return chunks_crc(self.dataset) if self.filters and self.dataset is not None else None
 
     def reset(self) -> None:
         """Begin again, with a new dataset; rows that are still in `parts` belong to it."""

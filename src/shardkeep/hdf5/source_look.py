@@ -68,6 +68,8 @@ class DatasetLook:
         Where its bytes lie, if they can be copied from there.
     crc32c : str or None
         Hash of the rows: as their commit has it, or as they were read.
+    chunks_crc32c : str or None
+        Hash of the compressed chunks, as their commit has it.
     """
 
     name: str
@@ -80,6 +82,7 @@ class DatasetLook:
     stored_bytes: int = 0
     chunks: ChunkTable | None = None
     crc32c: str | None = None
+    chunks_crc32c: str | None = None
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
@@ -214,7 +217,17 @@ class Looker:
         if rows and self.addresses and layout.fixed_size:
             table = read_chunk_table(item, shape or (), dtype.itemsize)
         return DatasetLook(
-            name, dtype, shape, layout, attributes, value, put, item.get_storage_size(), table, crc32c
+            name,
+            dtype,
+            shape,
+            layout,
+            attributes,
+            value,
+            put,
+            item.get_storage_size(),
+            table,
+            crc32c,
+            None if promised is None else promised.chunks_crc32c,
         )
 
 

@@ -224,7 +224,10 @@ class Contents:
         """Bring everything into an open segment, and the record, completed by what is here."""
         for name, writer in self.writers.items():
             rows = writer.finish(group)
-            record.datasets[name] = DatasetRecord(self.first_row[name], rows, f"{writer.crc:08x}")
+            chunks = writer.chunks_crc()
+            record.datasets[name] = DatasetRecord(
+                self.first_row[name], rows, f"{writer.crc:08x}", None if chunks is None else f"{chunks:08x}"
+            )
         file = group()
         record.puts.update(self.puts)
         for name, value in self.values.items():

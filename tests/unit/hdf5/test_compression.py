@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import MissingExtraError, PlanError
+from shardkeep.errors import CorruptDataError, MissingExtraError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.hdf5.compression import compression_filters
 from shardkeep.world import World
@@ -211,3 +211,27 @@ def test_an_unknown_filter_is_named(monkeypatch, tmp_path):
         monkeypatch.setattr(compression, "_plugin", lambda name: None)
         with pytest.raises(MissingExtraError, match="'lzf'"):
             compression.require_filters(dataset)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lzf"])
+@pytest.mark.parametrize("rows", [2000, 2500], ids=["whole chunks", "last chunk compressed anew"])
+@pytest.mark.parametrize("chunk", [0, 1, 2])
+def test_a_damaged_chunk_is_not_copied_into_the_result(tmp_path, compression, rows, chunk):
+    # A chunk that is copied as it is was never decoded, so nothing else would tell.
+    for rank in range(2):
+        with WorkerFile(tmp_path / "run", World(rank=rank, size=2), compression=compression) as out:
+            out.create("x", "f8", chunk_rows=1000)
+            out.append("x", np.sin(np.arange(rows) + rank))
+            out.commit(step=1)
+    assert merge(tmp_path / "run", tmp_path / "whole.h5").rows == {"x": 2 * rows}
+    path = tmp_path / "run" / "rank-00000" / "00000000-step-1.h5"
+    with h5py.File(path) as file:
+        if chunk == file["x"].id.get_num_chunks():
+            return
+        info = file["x"].id.get_chunk_info(chunk)
+    data = bytearray(path.read_bytes())
+    data[info.byte_offset + info.size // 2] ^= 0x10
+    path.write_bytes(data)
+    with pytest.raises(CorruptDataError, match=r"rows of 'x' .* (not those of its commit|cannot be read)"):
+        merge(tmp_path / "run", tmp_path / "all.h5")
+    assert not (tmp_path / "all.h5").exists()

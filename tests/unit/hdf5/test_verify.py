@@ -155,3 +155,16 @@ def test_a_file_that_this_process_also_reads(run, tmp_path, opener):
         assert verify(path).ok
         assert merge(run, tmp_path / "all.h5").rows["x"] == 8000
         assert file["x"][1] == 10_001.0
+
+
+def test_chunks_that_were_damaged_before_they_were_merged(tmp_path):
+    # Of a file that is no worker's nobody knows how its chunks should be: only decoding tells.
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.sin(np.arange(2000)), chunks=(1000,), compression="gzip")
+        info = file["x"].id.get_chunk_info(1)
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    data[info.byte_offset + info.size // 2] ^= 0x10
+    (tmp_path / "a.h5").write_bytes(data)
+    merge([tmp_path / "a.h5"], tmp_path / "all.h5")
+    (text,) = verify(tmp_path / "all.h5").findings
+    assert "rows of 'x'" in text and "cannot be read" in text

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from shardkeep._core import crc32c
 
-__all__ = ["ChunkTable", "chunks_crc", "read_chunk_table", "table_crc"]
+__all__ = ["ChunkTable", "chunks_crc", "contiguous_offset", "read_chunk_table", "table_crc"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -79,7 +79,7 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
     layout = item.get_create_plist().get_layout()
     dimensions = len(shape)
     if layout == h5py.h5d.CONTIGUOUS:
-        address = item.get_offset()
+        address = contiguous_offset(item)
         size = item_bytes * int(np.prod(shape, dtype=object))
         if address is None or size == 0:
             return None
@@ -98,6 +98,17 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
     if not inside.all():
         offsets, numbers = offsets[inside], numbers[inside]
     return ChunkTable(offsets, numbers[:, 0].astype(np.uint32), numbers[:, 1], numbers[:, 2])
+
+
+def contiguous_offset(item: Any) -> int | None:
+    """Return where the rows of an open contiguous dataset begin in its file; None if none are there.
+
+    Of rows that were never written HDF5 tells a place all the same if the file has a user block.
+    """
+    if item.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
+        return None
+    offset: int | None = item.get_offset()
+    return offset
 
 
 def chunks_crc(dataset: h5py.Dataset) -> int | None:

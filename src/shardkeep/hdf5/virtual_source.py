@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
+from shardkeep.hdf5.chunk_table import contiguous_offset
 from shardkeep.hdf5.forked_handle import close_identifier
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.read_open import open_for_reading
@@ -280,7 +281,7 @@ class VirtualSource:
         plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
         self.raw_offset_bytes = None
         if plain and equal and self.as_in_memory:
-            self.raw_offset_bytes = dataset.get_offset()
+            self.raw_offset_bytes = contiguous_offset(dataset)
         return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
 
     def _forget(self) -> None:

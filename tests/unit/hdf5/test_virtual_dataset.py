@@ -352,3 +352,19 @@ def test_sources_in_the_same_file_while_it_is_written(tmp_path):
         assert v[:].tolist() == [3, 4, 5]
         with pytest.raises(ShardkeepError, match="is virtual: write to its sources"):
             v[0] = 1
+
+
+@pytest.mark.parametrize("userblock", [0, 512])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_source_whose_rows_were_never_written(tmp_path, userblock, written):
+    # HDF5 gives the fill value that the source's own writer asked for, and so do we.
+    with h5py.File(tmp_path / "s.h5", "w", userblock_size=userblock) as file:
+        source = file.create_dataset("x", (4,), "i4", fillvalue=9)
+        if written:
+            source[:] = 9
+        layout = h5py.VirtualLayout((4,), "i4")
+        layout[:] = h5py.VirtualSource(source)
+    with h5py.File(tmp_path / "all.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    with hopen(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [9, 9, 9, 9]

@@ -57,14 +57,19 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
         if not given:
             raise NotFoundError("the list of files to merge is empty: name at least one")
         paths = expand(given)
-    counts: set[str] = set()
+    seen: dict[tuple[int, int | str], str] = {}
     for path in paths:
-        real = os.path.realpath(path)
-        if real in counts:
-            raise PlanError(
-                f"{path!r} is in the list twice: its rows would be doubled; name it once", path=path
-            )
-        counts.add(real)
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # whoever opens it says why it cannot be read
+        # Not by its name: a hard link is the same file.
+        identity = (status.st_dev, status.st_ino or os.path.realpath(path))  # not every mount has numbers
+        before = seen.get(identity)
+        if before is not None:
+            message = f"{path!r} and {before!r} are one file, which is in the list twice"
+            raise PlanError(f"{message}: its rows would be doubled; name it once", path=path)
+        seen[identity] = path
     folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
     return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
 

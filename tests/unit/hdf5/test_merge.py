@@ -646,3 +646,14 @@ def test_more_files_than_descriptors(tmp_path, mode):
 def test_every_error_is_of_the_tree(tmp_path):
     with pytest.raises(ShardkeepError):
         merge([tmp_path], tmp_path / "all.h5")
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_one_file_under_two_names_is_refused(tmp_path, link):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = [1, 2]
+    link(tmp_path / "a.h5", tmp_path / "b.h5")
+    with pytest.raises(PlanError, match=r"one file.* twice"):
+        merge([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "all.h5")
+    with pytest.raises(PlanError, match="named twice"):
+        merge([str(tmp_path / "a.h5")] * 2, tmp_path / "all.h5")

@@ -135,9 +135,10 @@ def _begins(sample: list[Any]) -> str:
 
 
 def _print_hdf5(found: HDF5Info) -> None:
+    kind = "HDF5, written by a collector" if found.collected else "HDF5"
     rows = {
         "file": printable(found.path),
-        "kind": "HDF5" if found.worker is None else "HDF5, one commit of a worker",
+        "kind": kind if found.worker is None else "HDF5, one commit of a worker",
         "size": _size(found.file_bytes),
     }
     if found.worker is not None:

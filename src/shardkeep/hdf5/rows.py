@@ -32,12 +32,13 @@ __all__ = [
     "chunk_rows_of",
     "content_crc",
     "describe",
+    "is_reserved",
     "is_text",
     "vlen_base",
 ]
 
 TEXT: np.dtype[Any] = h5py.string_dtype("utf-8")
-RESERVED_NAMES = ("_checks", "_commit", "_provenance", "_receipts")
+RESERVED_NAMES = ("_checks", "_collector", "_commit", "_provenance", "_receipts")
 
 _CHUNK_BYTES = 512 * 1024
 _TEXT_CHUNK_ROWS = 4096
@@ -76,9 +77,20 @@ def check_path(name: object, what: str) -> str:
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
         message = f'{name!r} is no name of a {what}: use parts joined by single "/", none of them "." or ".."'
         raise SchemaError(message)
-    if parts[0] in RESERVED_NAMES:
+    if is_reserved(name):
         raise SchemaError(f"{name!r} is used by Shardkeep itself: choose another name")
     return name
+
+
+def is_reserved(name: str) -> bool:
+    """Whether an object of that name, or a group that it is in, is Shardkeep's own.
+
+    Examples
+    --------
+    >>> is_reserved("_collector/clients"), is_reserved("collector/x")
+    (True, False)
+    """
+    return name.split("/", 1)[0] in RESERVED_NAMES
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:

@@ -14,7 +14,7 @@ from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.open_errors import first_line, open_error
-from shardkeep.hdf5.rows import RESERVED_NAMES
+from shardkeep.hdf5.rows import is_reserved
 
 __all__ = ["Source", "close_degree", "open_id", "open_source"]
 
@@ -28,6 +28,8 @@ class Source:
     file : h5py.File
     record : CommitRecord or None
         If it is a sealed segment.
+    collected : bool
+        Whether a collector wrote it.
     """
 
     def __init__(self, path: str, file: h5py.File) -> None:
@@ -35,6 +37,7 @@ class Source:
         self.file = file
         self._datasets: dict[str, h5py.Dataset] = {}
         self.record: CommitRecord | None = read_record(file, path)
+        self.collected = file.get("_collector", getclass=True) is h5py.Group
 
     def dataset_names(self) -> list[str]:
         """Return the names of all datasets that are the user's, in the file's order.
@@ -46,11 +49,22 @@ class Source:
             return [*self.record.datasets, *here]
 
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and name not in RESERVED_NAMES:
+            if isinstance(item, h5py.Dataset) and not is_reserved(name):
                 self._datasets[name] = item
 
         self.file.visititems(visit)
         return list(self._datasets)
+
+    def collector_names(self) -> list[str]:
+        """Return the names of the datasets in which a collector keeps who wrote what."""
+        names: list[str] = []
+        if self.collected:
+            self.file["_collector"].visititems(
+                lambda name, item: (
+                    names.append(f"_collector/{name}") if isinstance(item, h5py.Dataset) else None
+                )
+            )
+        return names
 
     def dataset(self, name: str) -> h5py.Dataset:
         """Return a dataset.

@@ -256,7 +256,7 @@ def _names(file: h5py.h5f.FileID) -> list[bytes]:
     reserved = {name.encode() for name in RESERVED_NAMES}
 
     def visit(name: bytes) -> None:
-        if name not in reserved and name != b".":
+        if name.split(b"/", 1)[0] not in reserved and name != b".":
             names.append(name)
 
     h5py.h5o.visit(file, visit)

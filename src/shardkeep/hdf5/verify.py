@@ -15,13 +15,13 @@ from shardkeep.hdf5.commit_record import CommitRecord
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
 from shardkeep.hdf5.raw_file import RawFile
-from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.rows import content_crc, is_reserved
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.hdf5.source_rows import blocks, check_content, reading
 
 __all__ = ["Verdict", "verify"]
 
-Kind = Literal["segment", "merged", "virtual", "hdf5"]
+Kind = Literal["segment", "merged", "virtual", "collected", "hdf5"]
 _SHOWN = 20
 
 
@@ -32,8 +32,9 @@ class Verdict:
     Attributes
     ----------
     path : str
-    kind : {"segment", "merged", "virtual", "hdf5"}
-        A commit of a worker; a merged copy; a merged file that points to its sources; any other.
+    kind : {"segment", "merged", "virtual", "collected", "hdf5"}
+        A commit of a worker; a merged copy; a merged file that points to its sources; the file of a
+        collector; any other.
     rows : int
         Rows that were read, those of sources included.
     findings : tuple of str
@@ -67,8 +68,8 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         A segment: rows and values have the hash of their commit. A merged copy: rows and chunks
         have the hash that they had when they were merged, and chunks can be decompressed. A merged
         virtual file: every source is there, with as many rows as then and of the same hash. Any
-        other file: all of it can be read, and so can what its virtual and external datasets
-        point to.
+        other file, that of a collector too: all of it can be read, and so can what its virtual and
+        external datasets point to.
     progress : callable, optional
         Called with the number of bytes of each piece that was read.
 
@@ -105,7 +106,8 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         else:
             checks = read_checks(source.file, name)
             virtual = checks is not None and any(check.file for check in checks)
-            kind = "hdf5" if checks is None else "virtual" if virtual else "merged"
+            plain: Kind = "collected" if source.collected else "hdf5"
+            kind = plain if checks is None else "virtual" if virtual else "merged"
             found = work.everything() if checks is None else work.merged(checks)
         findings: list[str] = []
         more = 0
@@ -167,7 +169,7 @@ class _Work:
 
     def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
         """Read all datasets, without hashes; what they point to must be there."""
-        for name in self._source.dataset_names():
+        for name in [*self._source.dataset_names(), *self._source.collector_names()]:
             if name in but:
                 continue
             try:
@@ -178,7 +180,7 @@ class _Work:
                         dataset[()]
                         continue
                     for rows in blocks(dataset, 0, dataset.shape[0]):
-                        self.rows += len(rows)
+                        self.rows += 0 if is_reserved(name) else len(rows)
                         self._progress(rows.nbytes)
             except (ShardkeepError, OSError, RuntimeError, TypeError, ValueError) as error:
                 yield _line(error)

@@ -146,13 +146,17 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class HDF5Info:
-    """What is in one HDF5 file; ``worker`` is None unless it is a commit of a `WorkerFile`."""
+    """What is in one HDF5 file; ``worker`` is None unless it is a commit of a `WorkerFile`.
+
+    ``collected`` tells whether a collector wrote it.
+    """
 
     path: str
     file_bytes: int
     attributes: dict[str, Any]
     datasets: tuple[DatasetInfo, ...]
     worker: WorkerInfo | None
+    collected: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return it JSON-able, with its ``kind``."""
@@ -269,6 +273,7 @@ def _hdf5(path: str | os.PathLike[str]) -> HDF5Info:
             attributes=_attributes(source.file),
             datasets=tuple(_dataset(source.dataset(one)) for one in sorted(source.dataset_names())),
             worker=_worker(name, [source]) if source.record is not None else None,
+            collected=source.collected,
         )
 
 

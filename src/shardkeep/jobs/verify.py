@@ -42,7 +42,7 @@ class VerifiedFile:
     ----------
     path : str
     kind : str
-        "tfrecord"; "segment", "merged", "virtual" or "hdf5", as `shardkeep.hdf5.verify` says;
+        "tfrecord"; "segment", "merged", "virtual", "collected" or "hdf5", as `shardkeep.hdf5.verify` says;
         "run", of a folder: whether the commits in it make up a whole run; "other".
     file_bytes : int
     items : int

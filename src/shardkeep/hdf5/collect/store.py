@@ -17,7 +17,7 @@ from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
-from shardkeep.hdf5.rows import check_name, describe
+from shardkeep.hdf5.rows import check_name, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
 
 __all__ = ["OWN_GROUP", "Store", "reader_lock"]
@@ -90,8 +90,6 @@ class Store:
             _check_same_kind(known.schema, wanted)
             return known.schema
         check_name(wanted.name, self._datasets)
-        if wanted.name.split("/")[0] == OWN_GROUP:
-            raise SchemaError(f"{wanted.name!r} is used by Shardkeep itself: choose another name")
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
             raise SchemaError(f"{message}; append without key=, or without compression")
@@ -231,7 +229,7 @@ class Store:
         names: list[str] = []
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
         for name in names:
-            if name.split("/")[0] != OWN_GROUP:
+            if not is_reserved(name):
                 self._add(file[name], _read_schema(file, name))
 
     def _create(self, wanted: Schema) -> h5py.Dataset:

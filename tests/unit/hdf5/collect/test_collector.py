@@ -13,12 +13,13 @@ from click.testing import CliRunner
 
 from shardkeep.cli.app import app
 from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError, PlanError, SchemaError
-from shardkeep.hdf5 import Collector, connect, merge, snapshot
+from shardkeep.hdf5 import Collector, WorkerFile, connect, merge, snapshot, verify
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import new_key, read_client_key, read_server_key
 from shardkeep.hdf5.collect.metrics import serve
 from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.jobs.info import info
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start_collector, stop
 
@@ -159,8 +160,28 @@ def test_a_collector_file_can_be_merged(tmp_path):
     for name in ("a", "b"):
         with collecting(tmp_path / f"{name}.h5") as collector, collector.connect(WORLD) as client:
             client.append("x", [1.0, 2.0])
+            client.declare("placed", "f4", (), rows=2)
+            client.append("placed", [1.0], key=[1])
     report = merge([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "all.h5")
-    assert report.rows["x"] == 4
+    assert report.rows == {"x": 4, "placed": 4}
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert [name for name in file if not name.startswith("_")] == ["placed", "x"]
+        assert "_collector" not in file
+
+
+def test_its_own_group_is_no_data(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", [1.0, 2.0])
+    found = info(path)
+    assert (found.collected, [one.name for one in found.datasets]) == (True, ["x"])
+    verdict = verify(path)
+    assert (verdict.kind, verdict.rows, verdict.ok) == ("collected", 2, True)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("_collector/gone", (1,), "u1", external=[("nowhere", 0, 1)])
+    assert not verify(path).ok
+    with WorkerFile(tmp_path / "run", WORLD) as worker, pytest.raises(SchemaError, match="used by Shardkeep"):
+        worker.append("_collector/x", [1])
 
 
 def test_on_full(tmp_path):

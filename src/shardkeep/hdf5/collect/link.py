@@ -20,7 +20,7 @@ from shardkeep import errors
 from shardkeep.errors import CollectorError, ShardkeepError
 from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, pack, unpack
 from shardkeep.hdf5.collect.outbox import Outbox
-from shardkeep.hdf5.collect.pen import Pen
+from shardkeep.hdf5.collect.pen import Pen, Rows
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import ClientSlots
 from shardkeep.hdf5.collect.wire import Target, open_dealer, zmq_module
@@ -34,6 +34,9 @@ _MOVED_AFTER_S = 0.6
 _GOODBYE_S = 1.0
 _WANT_EVERY_S = 1.0
 _SLOTS_EVERY_S = 5.0
+# A collector with the least memory takes messages of 2 MB and 4,096 frames.
+_BATCH_BYTES = 1 << 20
+_BATCH_PARTS = 1000
 _AGAIN = (1 << 63) - 1
 """The request number of datasets that are declared again after an interruption."""
 
@@ -132,12 +135,17 @@ class Link:
             self.wake()
 
     def seal(self) -> None:
-        """Make a batch of all rows that are waiting."""
-        rows = []
+        """Make batches of all rows that are waiting, each one a message that any collector takes."""
+        rows: list[Rows] = []
+        size = 0
         for pen in self.dirty.values():
-            taken = pen.take()
-            if taken is not None:
-                rows.append(taken)
+            for one in pen.take():
+                inline = len(one.data) if one.slot is None else 0
+                if rows and (size + inline > _BATCH_BYTES or len(rows) == _BATCH_PARTS):
+                    self.outbox.add(rows)
+                    rows, size = [], 0
+                rows.append(one)
+                size += inline
             if not len(pen.array):
                 pen.renew(self.outbox.slots)
         self.dirty.clear()
@@ -169,8 +177,9 @@ class Link:
             self._orders.append(pack(Kind.SLOTS))
 
     def has_slots(self) -> bool:
-        """Whether there is a free slot, or no shared memory at all."""
-        return self.outbox.slots is None or self.outbox.slots.is_free
+        """Whether there is a free slot, or none that will become free: pens of other datasets keep theirs."""
+        slots = self.outbox.slots
+        return slots is None or slots.is_free or not self.outbox.uses_slots
 
     def leave(self, timeout_s: float) -> None:
         """Say goodbye and end the thread. Without the lock."""

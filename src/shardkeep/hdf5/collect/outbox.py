@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,12 @@ class Outbox:
     def all_durable(self) -> bool:
         """Whether everything is durable."""
         return self.durable >= self.sequence
+
+    @property
+    def uses_slots(self) -> bool:
+        """Whether rows of a batch are in shared memory, which is free again once they are durable."""
+        batches = itertools.chain(self._sent, self._waiting)
+        return any(one.slot is not None for batch in batches for one in batch.rows)
 
     @property
     def first(self) -> int:

@@ -60,9 +60,21 @@ class Pen:
         The very object that was last found to fit: identity is the cheapest test there is.
     scalars : tuple of type
         What may be assigned to one row as it is.
+    text_bytes : int
+        Of the text that waits.
     """
 
-    __slots__ = ("accepted", "array", "capacity", "fill", "row_shape", "scalars", "schema", "slot")
+    __slots__ = (
+        "accepted",
+        "array",
+        "capacity",
+        "fill",
+        "row_shape",
+        "scalars",
+        "schema",
+        "slot",
+        "text_bytes",
+    )
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -75,7 +87,7 @@ class Pen:
         if schema.dtype.hasobject:
             self.capacity = min(self.capacity, 4096)
         self.slot: int | None = None
-        self.fill = 0
+        self.fill = self.text_bytes = 0
         self.array = self._fresh(None)
 
     def renew(self, slots: ClientSlots | None) -> None:
@@ -83,22 +95,22 @@ class Pen:
         self.fill = 0
         self.array = self._fresh(slots)
 
-    def take(self) -> Rows | None:
+    def take(self) -> list[Rows]:
         """Return what is waiting and forget it; the array is kept if little of it was used."""
         fill, schema = self.fill, self.schema
         if not fill:
-            return None
+            return []
         rows = self.array[:fill]
         if schema.dtype.hasobject:
-            self.fill = 0
-            return Rows(schema.name, fill, encode_rows(rows))
+            self.fill = self.text_bytes = 0
+            return _text_rows(schema.name, rows)
         if fill * _SMALL <= self.capacity:
             self.fill = 0
-            return Rows(schema.name, fill, encode_rows(rows.copy()))
+            return [Rows(schema.name, fill, encode_rows(rows.copy()))]
         slot, self.slot = self.slot, None
         self.array = rows[:0]
         self.fill = 0
-        return Rows(schema.name, fill, encode_rows(rows), slot)
+        return [Rows(schema.name, fill, encode_rows(rows), slot)]
 
     def leave_slot(self) -> None:
         """Copy what is waiting out of shared memory."""
@@ -117,3 +129,12 @@ class Pen:
                 self.slot = taken[0]
                 return taken[1][:size].view(schema.dtype).reshape(shape)
         return np.empty(shape, schema.dtype)
+
+
+def _text_rows(name: str, rows: np.ndarray[Any, Any]) -> list[Rows]:
+    """Encode text in pieces of `SLOT_BYTES` at most, unless a single row is longer."""
+    data = encode_rows(rows)
+    if len(data) <= SLOT_BYTES or len(rows) == 1:
+        return [Rows(name, len(rows), data)]
+    middle = len(rows) // 2
+    return _text_rows(name, rows[:middle]) + _text_rows(name, rows[middle:])

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import DurabilityError, ShardkeepError
+from shardkeep.errors import DurabilityError, FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.owner import this_process
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.hdf5.collect.extents import ExtentMap
-from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, RedoLog, log_path, read_log
+from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, log_path, read_log
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
 
 __all__ = ["Commit", "LiveFile", "Recovery", "recover"]
@@ -79,8 +79,11 @@ class LiveFile(io.RawIOBase):
         fresh = not os.path.exists(path)
         boot = this_process().boot
         # The log first: a file without one would be taken for a whole one.
-        size = 0 if fresh else os.path.getsize(path)
-        self._log = RedoLog(log_path(path), LogHeader(fresh, synced, boot, size))
+        size, start = 0, b""
+        if not fresh:
+            with durably("read", path), open(path, "rb") as file:
+                size, start = os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK_BYTES)
+        self._log = RedoLog(log_path(path), LogHeader(fresh, synced, boot, size, superblock=start.hex()))
         with durably("open", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._size = os.fstat(self._fd).st_size
@@ -254,6 +257,7 @@ class LiveFile(io.RawIOBase):
         """
         if self.failure is not None:
             raise self.failure
+        self._check_in_place()
         assert self._in_flight is None
         self._in_flight, self._dirty = self._dirty, ExtentMap()
         superblock = bytearray(SUPERBLOCK_BYTES)
@@ -267,6 +271,18 @@ class LiveFile(io.RawIOBase):
                 os.ftruncate(self._fd, self._size)
         self._floor = self._size
         return Commit(self._size, list(self._in_flight))
+
+    def _check_in_place(self) -> None:
+        """Raise `DurabilityError` if the name of the file means another one, or nothing, by now."""
+        mine = os.fstat(self._fd)
+        try:
+            named = os.stat(self.path)
+        except OSError:
+            named = None
+        if named is None or (named.st_dev, named.st_ino) != (mine.st_dev, mine.st_ino):
+            message = f"{self.path!r} was removed, moved or replaced while the collector wrote it"
+            self.failure = DurabilityError(f"{message}: put it back", path=self.path)
+            raise self.failure
 
     def write_commit(self, commit: Commit) -> None:
         """Make it stand. May run in another thread; the next one begins after `end_commit`.
@@ -302,7 +318,8 @@ class LiveFile(io.RawIOBase):
                     _write_all(self._fd, data, offset)
                 if self._synced:
                     os.fdatasync(self._fd)
-            self._log.restart(self._floor)
+                superblock = os.pread(self._fd, SUPERBLOCK_BYTES, 0)
+            self._log.restart(self._floor, superblock)
         except DurabilityError as error:
             self.failure = error
             raise
@@ -336,6 +353,8 @@ def recover(path: str) -> Recovery | None:
     ------
     DurabilityError
         The file cannot be written.
+    NotFoundError, FormatError
+        There is a log but no file, or the file is another one than the log speaks of. Nothing was changed.
     """
     name = log_path(path)
     if not os.path.exists(name):
@@ -344,7 +363,8 @@ def recover(path: str) -> Recovery | None:
     commits = dropped = 0
     power_cut = False
     if found is not None:
-        header, records = found
+        header, records = found[0], list(found[1])
+        _check_is_its_file(path, header, records)
         power_cut = not header.synced and header.boot != this_process().boot
         last = -1 if header.fresh else header.file_bytes
         with durably("recover", path):
@@ -370,6 +390,32 @@ def recover(path: str) -> Recovery | None:
         os.unlink(name)
         sync_folder(path)
     return Recovery(commits, dropped, power_cut)
+
+
+def _check_is_its_file(path: str, header: LogHeader, records: list[Record]) -> None:
+    what = f"the redo log {log_path(path)!r} holds commits"
+    remedy = "put the file of that log back, or remove the log if its newest rows are not needed"
+    try:
+        with open(path, "rb") as file:
+            start = file.read(SUPERBLOCK_BYTES).ljust(SUPERBLOCK_BYTES, b"\0")
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        if header.fresh and not records:
+            return
+        raise NotFoundError(f"there is no file {path!r}, but {what} of it: {remedy}", path=path) from None
+    base = bytearray.fromhex(header.superblock)
+    if not base and not header.fresh:
+        return
+    # A crash while the log was brought into the file may have left a mixture.
+    base = base.ljust(SUPERBLOCK_BYTES, b"\0")
+    allowed = [{one} for one in base]
+    for record in records:
+        for offset, data in record.extents:
+            for place, one in enumerate(data[: max(SUPERBLOCK_BYTES - offset, 0)], offset):
+                allowed[place].add(one)
+    shortest = min([header.file_bytes, *(one.file_bytes for one in records)])
+    if size < shortest or any(one not in its for one, its in zip(start, allowed, strict=True)):
+        raise FormatError(f"{path!r} is not the file of which {what}: {remedy}", path=path)
 
 
 def sync_folder(path: str) -> None:

@@ -58,6 +58,9 @@ class LogHeader:
         Length of the file before the first record.
     first_serial : int
         Of the first record.
+    superblock : str
+        The first bytes of the file then, in hexadecimal: how the log knows its file. Empty if the file is
+        fresh, or the log is one of an earlier Shardkeep.
     """
 
     fresh: bool
@@ -66,6 +69,7 @@ class LogHeader:
     file_bytes: int
     first_serial: int = 1
     format: int = _FORMAT
+    superblock: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,12 @@ class RedoLog:
         self.bytes += len(record)
         self.serial += 1
 
-    def restart(self, file_bytes: int) -> None:
+    def restart(self, file_bytes: int, superblock: bytes = b"") -> None:
         """Forget the records: what they say is in the file itself, and synced there."""
-        self._header = LogHeader(False, self._synced, self._header.boot, file_bytes, self.serial)
+        boot = self._header.boot
+        self._header = LogHeader(
+            False, self._synced, boot, file_bytes, self.serial, superblock=superblock.hex()
+        )
         self._begin()
 
     def close(self, *, remove: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections import Counter
@@ -162,14 +163,12 @@ class Events:
         if self._how == "json" and (rows or size):
             self._write_json("progress", values)
         elif self._how == "progress":
-            assert self._out is not None
             ago = "–" if age is None else f"{age:.0f} s ago"
             line = (
                 f"{disk.rows:,} rows  {values['rows_per_s']:,.0f} rows/s  {values['mb_per_s']:,.1f} MB/s  "
                 f"{clients} clients  {queued_bytes / 1e6:.1f} MB under way  last commit {ago}"
             )
-            self._out.write(f"\r\033[K{line[:110]}")
-            self._out.flush()
+            self._write(f"\r\033[K{line[:110]}")
             self._is_open_line = True
 
     def _tell(self, event: str, line: str, **values: Any) -> None:
@@ -178,17 +177,20 @@ class Events:
         if self._how == "json":
             self._write_json(event, values)
             return
-        assert self._out is not None
         start = "\r\033[K" if self._is_open_line else ""
         self._is_open_line = False
         text = line if line.isprintable() else line.encode("unicode_escape").decode()
-        self._out.write(f"{start}shardkeep: {text}\n")
-        self._out.flush()
+        self._write(f"{start}shardkeep: {text}\n")
 
     def _write_json(self, event: str, values: dict[str, Any]) -> None:
+        self._write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
+
+    def _write(self, text: str) -> None:
         assert self._out is not None
-        self._out.write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")
-        self._out.flush()
+        # Who reads the log may go away, and its disk may be full: no reason to stop collecting.
+        with contextlib.suppress(OSError):
+            self._out.write(text)
+            self._out.flush()
 
 
 def _rows(rows: dict[str, int]) -> str:

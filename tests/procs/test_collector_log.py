@@ -1,0 +1,42 @@
+"""The lines that ``shardkeep collect`` writes go nowhere: their reader has ended, or its disk is full."""
+
+import os
+import subprocess
+import sys
+
+import h5py
+import pytest
+
+from shardkeep.hdf5 import connect
+from shardkeep.world import World
+
+
+@pytest.mark.parametrize("how", ["--json", ""])
+@pytest.mark.parametrize("lost", ["pipe", "full"])
+def test_nobody_has_to_read_the_log(tmp_path, how, lost):
+    path = str(tmp_path / "all.h5")
+    if lost == "pipe":
+        reads, out = os.pipe()
+        os.close(reads)
+    else:
+        out = os.open("/dev/full", os.O_WRONLY)
+    command = [
+        sys.executable,
+        "-c",
+        "from shardkeep.cli import main; main()",
+        "collect",
+        path,
+        *([how] if how else []),
+    ]
+    process = subprocess.Popen(command, stdout=out, stderr=out)
+    os.close(out)
+    try:
+        with connect(path, World(rank=0, size=1), timeout_s=20) as client:
+            client.append("x", [1.0, 2.0])
+        process.wait(20)
+    finally:
+        process.kill()
+        process.wait()
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1.0, 2.0]
+    assert not os.path.exists(path + ".redo")

@@ -68,7 +68,7 @@ def relative(path: Path) -> str:
 def test_a_room_has_at_most_about_400_lines(path: Path) -> None:
     # The tests at the end of a Rust file do not count.
     code = path.read_text(encoding="utf-8").partition("\n#[cfg(test)]\nmod ")[0]
-    assert len(code.splitlines()) <= (500 if path.suffix == ".rs" else 490)
+    assert len(code.splitlines()) <= (500 if path.suffix == ".rs" else 460)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

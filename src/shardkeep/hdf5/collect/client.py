@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
 import time
 import warnings
@@ -16,6 +15,7 @@ import numpy as np
 
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
 from shardkeep.hdf5.collect.finding import Finder
+from shardkeep.hdf5.collect.lengths import check_length, check_name_length
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.outbox import Outbox
 from shardkeep.hdf5.collect.payload import encode_rows
@@ -30,9 +30,6 @@ __all__ = ["Client", "OnFull"]
 OnFull = Literal["block", "raise", "spill"]
 
 _LINGER_S = 0.05
-# Of a message, beside one row.
-_OVERHEAD_BYTES = 70_000
-_LONGEST_NAME_BYTES = 65_535
 
 
 class Client:
@@ -310,13 +307,13 @@ class Client:
             first = as_first_rows(name, array)
             check_name(name, link.pens)
             shape = first.shape[1:]
-            self._check_length(link, name, first)
+            check_length(name, first, link.largest)
             pen = self._declare(
                 link, Schema(name, first.dtype, shape, chunk_rows_of(first.dtype, shape) % (1 << 40))
             )
         schema = pen.schema
         new = as_more_rows(name, array, schema.dtype, schema.row_shape)
-        text_bytes = self._check_length(link, name, new)
+        text_bytes = check_length(name, new, link.largest)
         if (schema.rows is None) != (key is None):
             placed = "by number: give key=" if key is None else "in the order of their coming: give no key="
             raise SchemaError(f"dataset {name!r} has rows that are placed {placed}")
@@ -340,24 +337,6 @@ class Client:
         if pen.text_bytes >= SLOT_BYTES:
             self._seal(link)
 
-    def _check_length(self, link: Link, name: str, rows: np.ndarray[Any, Any]) -> int:
-        """Raise `SchemaError` for a row that fits into no message; return the bytes of text."""
-        text_bytes = longest = 0
-        if not rows.dtype.hasobject:
-            longest = rows.dtype.itemsize * math.prod(rows.shape[1:])
-        elif len(rows):
-            if rows.dtype.names is None:
-                text_bytes = 4 * rows.size + 4 * sum(map(len, rows.ravel().tolist()))
-            if rows.dtype.names is not None or text_bytes > SLOT_BYTES:
-                sizes = [len(encode_rows(rows[place : place + 1])) for place in range(len(rows))]
-                text_bytes, longest = sum(sizes), max(sizes)
-        if link.largest and longest + _OVERHEAD_BYTES > link.largest:
-            message = f"dataset {name!r}: a row of {longest:,} bytes is too long for this collector"
-            raise SchemaError(
-                f"{message}: give it {(longest + _OVERHEAD_BYTES) * 8 // 10**6 + 1} MB of memory"
-            )
-        return text_bytes
-
     def _append_keyed(self, link: Link, schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> None:
         keys = np.atleast_1d(np.asarray(key))
         if keys.shape != rows.shape[:1] or keys.dtype.kind not in "iu":
@@ -373,11 +352,7 @@ class Client:
         link.wake()
 
     def _declare(self, link: Link, schema: Schema) -> Pen:
-        if len(schema.name.encode(errors="surrogatepass")) > _LONGEST_NAME_BYTES:
-            short = f"{schema.name[:40]!r}…"
-            raise SchemaError(
-                f"{short} is a name of more than {_LONGEST_NAME_BYTES} bytes: choose a shorter one"
-            )
+        check_name_length(schema.name)
         if self._on_full == "spill" and not link.is_ready:
             pen = link.pens[schema.name] = Pen(schema)
             return pen

@@ -34,9 +34,6 @@ _MOVED_AFTER_S = 0.6
 _GOODBYE_S = 1.0
 _WANT_EVERY_S = 1.0
 _SLOTS_EVERY_S = 5.0
-# A collector with the least memory takes messages of 2 MB and 4,096 frames.
-_BATCH_BYTES = 1 << 20
-_BATCH_PARTS = 1000
 _AGAIN = (1 << 63) - 1
 """The request number of datasets that are declared again after an interruption."""
 
@@ -137,21 +134,13 @@ class Link:
     def seal(self) -> None:
         """Make batches of all rows that are waiting, each one a message that any collector takes."""
         rows: list[Rows] = []
-        size = 0
         for pen in self.dirty.values():
-            for one in pen.take():
-                inline = len(one.data) if one.slot is None else 0
-                if rows and (size + inline > _BATCH_BYTES or len(rows) == _BATCH_PARTS):
-                    self.outbox.add(rows)
-                    rows, size = [], 0
-                rows.append(one)
-                size += inline
+            rows += pen.take()
             if not len(pen.array):
                 pen.renew(self.outbox.slots)
         self.dirty.clear()
         self._linger_at = None
-        if rows:
-            self.outbox.add(rows)
+        self.outbox.add_all(rows)
 
     def want_durable(self) -> int:
         """Ask for everything so far to become durable; return up to which batch."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "Outbox"]
 
 _OVERHEAD_BYTES = 1024
+# A collector with the least memory takes messages of 2 MB and 4,096 frames.
+_BATCH_BYTES = 1 << 20
+_BATCH_PARTS = 1000
 
 
 class Batch:
@@ -108,6 +111,20 @@ class Outbox:
         self.bytes += batch.size
         self._waiting.append(batch)
         return batch
+
+    def add_all(self, rows: list[Rows]) -> None:
+        """Make batches of rows, each one a message that any collector takes."""
+        batch: list[Rows] = []
+        size = 0
+        for one in rows:
+            inline = len(one.data) if one.slot is None else 0
+            if batch and (size + inline > _BATCH_BYTES or len(batch) == _BATCH_PARTS):
+                self.add(batch)
+                batch, size = [], 0
+            batch.append(one)
+            size += inline
+        if batch:
+            self.add(batch)
 
     def adopt(self, batches: list[Batch]) -> None:
         """Take over batches that are in the spill file of a client that died."""

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import functools
-import io
 import os
 import stat
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 from shardkeep.errors import DurabilityError, ExistsError, LockError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files import leftovers
+from shardkeep.files.positioned import PositionedFile
 
 __all__ = ["Pending", "TemporaryFile", "durability_error", "durably"]
 
@@ -66,7 +66,7 @@ def durably(action: str, path: str) -> Iterator[None]:
         raise durability_error(action, path, error) from error
 
 
-class TemporaryFile(io.RawIOBase):
+class TemporaryFile(PositionedFile):
     """An unbuffered file under its temporary name, safe to inherit across ``fork``.
 
     Every read and write carries its own offset, so a child cannot move the parent's; a child that
@@ -94,40 +94,15 @@ class TemporaryFile(io.RawIOBase):
         self._final = final
         self._fd = fd
         self._pid = os.getpid()
-        self._position = 0
         self._ignoring = False
-
-    def readable(self) -> bool:
-        """Return True: h5py reads back what it wrote."""
-        return True
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
 
     def fileno(self) -> int:
         """Return the descriptor."""
         self._check_open()
         return self._fd
 
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Move the position; it is kept here, never in the shared descriptor."""
-        if whence == 1:
-            offset += self._position
-        elif whence == 2:
-            offset += os.fstat(self._fd).st_size
-        if offset < 0:
-            raise ValueError(f"a file has no byte {offset}")
-        self._position = offset
-        return offset
+    def _end_bytes(self) -> int:
+        return os.fstat(self._fd).st_size
 
     def readinto(self, buffer: Any) -> int:
         """Read at the position into a writable buffer."""

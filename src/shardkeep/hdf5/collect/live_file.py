@@ -14,7 +14,6 @@ So the state of the file is that of the last whole record of the log, or, withou
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import numpy as np
 from shardkeep.errors import DurabilityError, FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.owner import this_process
 from shardkeep.files.pending import durability_error, durably
+from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.collect.extents import ExtentMap
 from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, log_path, read_log
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
@@ -60,7 +60,7 @@ class Recovery:
     after_power_cut: bool = False
 
 
-class LiveFile(io.RawIOBase):
+class LiveFile(PositionedFile):
     """What HDF5 writes to.
 
     Parameters
@@ -75,7 +75,6 @@ class LiveFile(io.RawIOBase):
         self.path = path
         self.failure: ShardkeepError | None = None
         self._synced = synced
-        self._position = 0
         fresh = not os.path.exists(path)
         boot = this_process().boot
         # The log first: a file without one would be taken for a whole one.
@@ -100,30 +99,8 @@ class LiveFile(io.RawIOBase):
 
     # -- what HDF5 calls ---------------------------------------------------------------------------------
 
-    def readable(self) -> bool:
-        """Return True: HDF5 reads its structures back."""
-        return True
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Move the position."""
-        if whence == 1:
-            offset += self._position
-        elif whence == 2:
-            offset += self._size
-        self._position = offset
-        return offset
+    def _end_bytes(self) -> int:
+        return self._size
 
     def readinto(self, buffer: Any) -> int:
         """Read at the position: the file, and above it what is not in it yet."""

@@ -36,7 +36,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError
-from shardkeep.files.lock_probe import lock_fault_of, locks_are_trusted, second_lock_is_refused
+from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.pending import durability_error
 
@@ -46,7 +46,6 @@ IfUnsafe = Literal["refuse", "warn", "trust"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
-_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 
 
 class FileLock:
@@ -237,7 +236,7 @@ class FileLock:
         try:
             fcntl.flock(fd, operation | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in _HELD:
+            if error.errno in HELD:
                 return False
             code = errno.errorcode.get(error.errno or 0, str(error.errno))
             message = (

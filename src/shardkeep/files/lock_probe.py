@@ -17,7 +17,7 @@ import time
 from shardkeep.errors import PlanError
 from shardkeep.files.mounts import Mount, mount_of
 
-__all__ = ["lock_fault", "lock_fault_of", "locks_are_trusted", "second_lock_is_refused"]
+__all__ = ["HELD", "lock_fault", "lock_fault_of", "locks_are_trusted", "second_lock_is_refused"]
 
 # One kernel sees all of the file system, so its locks are everybody's.
 _LOCAL = """
@@ -61,7 +61,8 @@ _AT_HOME = {
     "pvfs2": "OrangeFS has no locks between machines",
 }
 _FRESH_S = 60.0
-_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+# What flock says while somebody else has the lock.
+HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 def lock_fault(mount: Mount) -> str | None:
@@ -156,7 +157,7 @@ def second_lock_is_refused(fd: int, lock_path: str) -> bool:
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             _excluding[device] = time.monotonic() + _FRESH_S
         return True
     finally:

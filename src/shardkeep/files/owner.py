@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-__all__ = ["Owner", "boot_time_s", "command_line", "this_process"]
+__all__ = ["Owner", "boot_time_s", "command_line", "command_of", "started_s", "this_process"]
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,23 @@ def boot_time_s() -> float:
 
 def command_line() -> str:
     """The command of the calling process, for messages to people (at most 200 characters)."""
+    return command_of("self") or " ".join(sys.argv or [sys.executable])[:200]
+
+
+def command_of(pid: int | str) -> str:
+    """The command of a process of this host (at most 200 characters); empty where it may not be read."""
     try:
-        with open("/proc/self/cmdline", "rb") as file:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = [os.fsdecode(word) for word in file.read(4096).split(b"\0") if word]
     except OSError:
-        words = []
-    return " ".join(words or sys.argv or [sys.executable])[:200]
+        return ""
+    return " ".join(words)[:200]
+
+
+def started_s(pid: int) -> float:
+    """When a process of this host started, in seconds since the epoch; 0.0 where that cannot be read."""
+    start_ticks = _start_ticks(pid)
+    return round(boot_time_s() + start_ticks / os.sysconf("SC_CLK_TCK"), 1) if start_ticks else 0.0
 
 
 @functools.lru_cache(maxsize=4)

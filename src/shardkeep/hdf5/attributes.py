@@ -11,6 +11,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.dataset_layout import same_dtype
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import as_value, vlen_base
 
 __all__ = ["PUT", "Attributes", "as_attribute", "read_attributes", "same_value"]
@@ -65,7 +66,7 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
             file.attrs.create(name, data, dtype=None if plain else data.dtype)
             kept, unkept = read_attributes(file)
         except (TypeError, ValueError, OSError, RuntimeError) as error:
-            reason = (str(error).splitlines() or [""])[0]
+            reason = first_line(error)
             raise SchemaError(f"attribute {name!r} cannot be kept ({reason}): use another type") from None
     if unkept:
         raise SchemaError(f"attribute {name!r} refers to objects of one file: leave it out")

@@ -18,7 +18,7 @@ from typing import Literal
 
 from shardkeep.errors import LockTimeoutError
 from shardkeep.files.lock import read_holder
-from shardkeep.files.owner import boot_time_s
+from shardkeep.files.owner import command_of, started_s
 
 __all__ = ["Holder", "conflict", "holders_of", "openers_of"]
 
@@ -174,12 +174,4 @@ def _kernel_locks(path: str | os.PathLike[str]) -> list[tuple[int, Lock]]:
 
 
 def _describe(pid: int, lock: Lock, writes: bool) -> Holder:
-    command, since = "?", 0.0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = [os.fsdecode(word) for word in file.read(4096).split(b"\0") if word]
-        command = " ".join(words)[:200] or "?"
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        since = round(boot_time_s() + ticks / os.sysconf("SC_CLK_TCK"), 1)
-    return Holder(socket.gethostname(), pid, command, since, lock, writes)
+    return Holder(socket.gethostname(), pid, command_of(pid) or "?", started_s(pid), lock, writes)

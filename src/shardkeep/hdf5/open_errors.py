@@ -17,11 +17,11 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
+from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.holders import conflict
 
-__all__ = ["HELD", "first_line", "flock_errno", "open_error"]
+__all__ = ["first_line", "flock_errno", "open_error"]
 
-HELD = {errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES}
 _LOCK_ERRNO = re.compile(r"unable to lock file, errno = (\d+)")
 _KERNEL_ENOTSUPP = 524  # not in errno: a code of the kernel that some file systems let out
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from shardkeep.errors import DurabilityError, LockError, ShardkeepError
 from shardkeep.files import leftovers
 from shardkeep.files.lock import FileLock
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.run_folder import make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segment import Segment
 
@@ -134,7 +135,7 @@ class RankOwner:
         try:
             yield
         except BaseException as error:
-            self._failure = (str(error).splitlines() or [type(error).__name__])[0]
+            self._failure = first_line(error)
             self._segment.abort()
             self._drop()
             raise

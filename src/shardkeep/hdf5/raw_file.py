@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
 from shardkeep.hdf5.source_look import Stamp, stamp_of
 
 __all__ = ["RawFile"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_HELD = (errno.EAGAIN, errno.EACCES)
 
 
 class RawFile:
@@ -152,7 +151,7 @@ def _lock(fd: int, path: str) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in HELD:
             message = f"{path!r} is open in a process that writes it: wait until it has closed it"
             raise LockError(message, path=path) from error
         # This file system has no locks; whether the file changes is checked in any case.

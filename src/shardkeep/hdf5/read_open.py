@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import time
 import warnings
@@ -13,12 +12,13 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import BudgetError, ShardkeepError
+from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, warn_if_stale
-from shardkeep.hdf5.open_errors import HELD, flock_errno, open_error
+from shardkeep.hdf5.open_errors import flock_errno, open_error
 from shardkeep.hdf5.open_files import open_files
-from shardkeep.hdf5.source import close_degree
+from shardkeep.hdf5.source import read_access
 
 __all__ = ["open_for_reading", "pauses"]
 
@@ -87,21 +87,9 @@ def pauses(timeout_s: float | None) -> Any:
 
 def _open(path: str, rdcc_nbytes: int, options: dict[str, Any], *, locked: bool) -> h5py.h5f.FileID:
     if not options or options.keys() == {"rdcc_nbytes"}:
-        # h5py.File would make these properties anew for every file: half of what opening one costs.
-        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access(rdcc_nbytes, locked))
+        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access(rdcc_nbytes, locked=locked))
     with exempt():
         return h5py.File(path, "r", **options, **({} if locked else {"locking": False})).id
-
-
-@functools.lru_cache(maxsize=8)
-def _access(rdcc_nbytes: int, locked: bool) -> h5py.h5p.PropFAID:
-    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_fclose_degree(close_degree())
-    elements, slots, _, preemption = access.get_cache()
-    access.set_cache(elements, slots, rdcc_nbytes, preemption)
-    if not locked:
-        access.set_file_locking(False, True)
-    return access
 
 
 def _told(locked: bool, effect: str) -> str:

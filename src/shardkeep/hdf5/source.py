@@ -16,7 +16,7 @@ from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.open_errors import first_line, open_error
 from shardkeep.hdf5.rows import is_reserved
 
-__all__ = ["Source", "close_degree", "open_id", "open_source"]
+__all__ = ["Source", "open_id", "open_source", "read_access"]
 
 
 class Source:
@@ -134,21 +134,36 @@ def open_source(path: str) -> Source:
 def open_id(path: str) -> h5py.h5f.FileID:
     """Open an HDF5 file for reading, without the objects of h5py around it; errors as `open_source`."""
     try:
-        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, _access())
+        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())
     except (OSError, RuntimeError) as error:
         raise open_error(path, error) from error
 
 
-@functools.lru_cache(maxsize=1)
-def _access() -> h5py.h5p.PropFAID:
-    # h5py.File would make these properties anew for every file: half of what opening one costs.
+@functools.lru_cache(maxsize=8)
+def read_access(rdcc_nbytes: int | None = None, *, locked: bool = True) -> h5py.h5p.PropFAID:
+    """Return the properties with which a file is opened for reading.
+
+    h5py.File would make them anew for every file: half of what opening one costs.
+
+    Parameters
+    ----------
+    rdcc_nbytes : int, optional
+        Of the chunk cache of each dataset; HDF5's own without it.
+    locked : bool
+        Whether HDF5 takes its lock.
+    """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_fclose_degree(close_degree())
+    access.set_fclose_degree(_close_degree())
+    if rdcc_nbytes is not None:
+        elements, slots, _, preemption = access.get_cache()
+        access.set_cache(elements, slots, rdcc_nbytes, preemption)
+    if not locked:
+        access.set_file_locking(False, True)
     return access
 
 
 @functools.lru_cache(maxsize=1)
-def close_degree() -> int:
+def _close_degree() -> int:
     """Return h5py's own: two handles of one file in one process must agree on it, or the second fails."""
     with exempt(), h5py.File("empty", "w", driver="core", backing_store=False) as file:
         return int(file.id.get_access_plist().get_fclose_degree())

@@ -20,6 +20,7 @@ from shardkeep.hdf5.attributes import PUT, Attributes, read_attributes
 from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.receipts import RECEIPTS
 from shardkeep.hdf5.rows import RESERVED_NAMES, content_crc
 from shardkeep.hdf5.source import open_id
@@ -143,7 +144,7 @@ class Looker:
         except (OSError, RuntimeError) as error:
             if hasattr(error, "exit_code"):
                 raise
-            message = f"HDF5 cannot read {path!r} ({(str(error).splitlines() or [''])[0]})"
+            message = f"HDF5 cannot read {path!r} ({first_line(error)})"
             raise CorruptDataError(f"{message}: restore it from a copy", path=path) from error
         finally:
             h5py.File(file).close()  # an error may still hold objects, which would keep the file open
@@ -172,7 +173,7 @@ class Looker:
             try:
                 item = h5py.h5o.open(file, name)
             except (KeyError, OSError, RuntimeError) as error:
-                reason = (str(error).splitlines() or [""])[0]
+                reason = first_line(error)
                 message = f"dataset {text!r} of {path!r} cannot be opened ({reason})"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
             if isinstance(item, h5py.h5g.GroupID):
@@ -288,7 +289,7 @@ def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
     try:
         dtype = kind.dtype
     except (OSError, RuntimeError, TypeError, AttributeError) as error:
-        reason = (str(error).splitlines() or [""])[0]
+        reason = first_line(error)
         message = f"dataset {name!r} of {path!r} has a type that cannot be read ({reason})"
         raise SchemaError(f"{message}: leave it out", path=path) from error
     if kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):

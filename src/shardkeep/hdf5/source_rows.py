@@ -11,6 +11,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.compression import require_filters
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.source import Source
 
@@ -54,7 +55,7 @@ def reading(path: str, name: str) -> Iterator[None]:
     except (OSError, RuntimeError) as error:
         if hasattr(error, "exit_code"):
             raise
-        reason = (str(error).splitlines() or [""])[0]
+        reason = first_line(error)
         message = f"rows of {name!r} in {path!r} cannot be read ({reason})"
         raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
 

@@ -14,6 +14,7 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.commit_record import CommitRecord
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.raw_file import RawFile
 from shardkeep.hdf5.rows import content_crc, is_reserved
 from shardkeep.hdf5.source import Source, open_source
@@ -132,7 +133,7 @@ class _Work:
             try:
                 check_content(self._source, name, one.crc32c)
             except (ShardkeepError, OSError, RuntimeError) as error:
-                yield _line(error)
+                yield first_line(error)
             self.rows += one.rows
             self._progress(self._stored(name))
         for name, put in record.puts.items():
@@ -154,7 +155,7 @@ class _Work:
                 except StopIteration:
                     break
                 except (ShardkeepError, OSError, RuntimeError) as error:
-                    yield f"cannot be read: {_line(error)}"
+                    yield f"cannot be read: {first_line(error)}"
                     break
                 self.rows += check.rows
                 self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
@@ -183,7 +184,7 @@ class _Work:
                         self.rows += 0 if is_reserved(name) else len(rows)
                         self._progress(rows.nbytes)
             except (ShardkeepError, OSError, RuntimeError, TypeError, ValueError) as error:
-                yield _line(error)
+                yield first_line(error)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -195,7 +196,7 @@ class _Work:
                 for _ in blocks(dataset, check.first_row, check.first_row + check.rows):
                     pass
         except ShardkeepError as error:
-            yield _line(error)
+            yield first_line(error)
 
     def _sources(self, checks: list[Check]) -> Iterator[str]:
         folder = os.path.dirname(os.path.abspath(self._source.path))
@@ -210,7 +211,7 @@ class _Work:
                     for check in wanted:
                         yield from self._source_rows(source, check)
             except (ShardkeepError, OSError) as error:
-                yield f"source {file!r}: {_line(error)}"
+                yield f"source {file!r}: {first_line(error)}"
 
     def _source_rows(self, source: Source, check: Check) -> Iterator[str]:
         try:
@@ -228,7 +229,7 @@ class _Work:
             if crc != check.crc32c:
                 yield f"source {check.file!r} has other rows of {check.dataset!r} than when it was merged"
         except (ShardkeepError, OSError, RuntimeError) as error:
-            yield f"source {check.file!r}: {_line(error)}"
+            yield f"source {check.file!r}: {first_line(error)}"
 
     def _same_pointers(self, name: str, files: set[str]) -> Iterator[str]:
         dataset = self._source.file.get(name)
@@ -251,7 +252,7 @@ class _Work:
                     with open_source(os.path.join(folder, one.file_name.replace("%%", "%"))) as source:
                         source.dataset(one.dset_name.replace("%%", "%").lstrip("/"))
                 except (ShardkeepError, OSError) as error:
-                    yield f"{name!r} points to a source that cannot be read: {_line(error)}"
+                    yield f"{name!r} points to a source that cannot be read: {first_line(error)}"
         for file, *_ in dataset.external or ():
             if not os.path.exists(os.path.join(folder, os.fsdecode(file))):
                 yield f"{name!r} keeps its rows in {os.fsdecode(file)!r}, which is not there"
@@ -269,7 +270,3 @@ class _Work:
     def _count(self, name: str) -> int:
         dataset = self._source.file.get(name)
         return dataset.shape[0] if isinstance(dataset, h5py.Dataset) and dataset.shape else 0
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -23,13 +23,13 @@ import h5py
 
 from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
 from shardkeep.files.lock import FileLock, IfUnsafe
-from shardkeep.files.lock_probe import lock_fault_of, locks_are_trusted
+from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted
 from shardkeep.files.pending import durability_error
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, LockingMode, warn_if_stale
 from shardkeep.hdf5.holders import conflict, openers_of
-from shardkeep.hdf5.open_errors import HELD, flock_errno, open_error
+from shardkeep.hdf5.open_errors import flock_errno, open_error
 from shardkeep.hdf5.read_open import pauses
 
 __all__ = ["WriteLock", "WriteMode", "open_for_writing"]

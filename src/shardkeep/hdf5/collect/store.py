@@ -17,6 +17,7 @@ from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
+from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import check_name, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
 
@@ -98,7 +99,7 @@ class Store:
         try:
             dataset = self._create(wanted)
         except (TypeError, ValueError, RuntimeError, OSError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = first_line(error)
             what = describe(wanted.dtype, wanted.row_shape)
             raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
         self._add(dataset, wanted)

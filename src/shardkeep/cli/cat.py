@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from shardkeep.cli.options import command, json_option
@@ -27,18 +25,8 @@ def cat(path: str, dataset: str | None, limit: int | None, skip: int, raw: bool,
     where an HDF5 file has several. With --json each record or row is one line of JSON; the values
     of bytes features are base64 there, and numbers that JSON does not have are strings ("NaN").
     """
-    from shardkeep.cli.output import print_item, print_json_line
-    from shardkeep.jobs import RecordItem
+    from shardkeep.cli.items import check_form, print_items
     from shardkeep.jobs import cat as read_items
 
-    if raw and as_json:
-        raise click.UsageError("--raw and --json exclude each other")
-    for item in read_items(path, dataset=dataset, skip=skip, limit=limit):
-        if raw:
-            if not isinstance(item, RecordItem):
-                raise click.UsageError("--raw is for the records of TFRecord files")
-            sys.stdout.buffer.write(item.data)
-        elif as_json:
-            print_json_line(item.to_dict())
-        else:
-            print_item(item)
+    check_form(raw=raw, as_json=as_json)
+    print_items(read_items(path, dataset=dataset, skip=skip, limit=limit), raw=raw, as_json=as_json)

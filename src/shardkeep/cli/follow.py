@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -32,13 +31,12 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
     one means "not yet". When another file takes its place that is told on standard error, and the
     new one is followed from its first record. Ctrl-C ends it.
     """
-    from shardkeep.cli.output import print_item, print_json_line
+    from shardkeep.cli.items import check_form, print_items
     from shardkeep.cli.text import printable
     from shardkeep.jobs import show_record
     from shardkeep.tfrecord import follow as records_of
 
-    if raw and as_json:
-        raise click.UsageError("--raw and --json exclude each other")
+    check_form(raw=raw, as_json=as_json)
 
     def tell(change: FileChange) -> None:
         told = f"{change.path} was {change.kind} after record {change.record:,}; going on with the new one"
@@ -47,11 +45,5 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
     records = records_of(
         path, idle_timeout_s=idle_timeout_s, from_start=not new, on_change="raise" if once else tell
     )
-    for number, record in enumerate(records):
-        if raw:
-            sys.stdout.buffer.write(record)
-        elif as_json:
-            print_json_line(show_record(number, record).to_dict())
-        else:
-            print_item(show_record(number, record))
-        sys.stdout.flush()
+    items = (show_record(number, record) for number, record in enumerate(records))
+    print_items(items, raw=raw, as_json=as_json, at_once=True)

@@ -166,7 +166,7 @@ class _Column:
         self._name = name
         self._rows = 0
         self._known_rows = rows
-        self._is_open_image = isinstance(feature, Image) and feature.size is None
+        self._is_open_image = isinstance(feature, Image) and not (feature.size and feature.channels)
         self._shape: tuple[int, ...] = values.shape[1:]
         self._values = _Growing(values.dtype)
         self._offsets = []

@@ -179,6 +179,8 @@ def test_images(tmp_path: Path, compression: str | None) -> None:
     assert found.shape == (100, 2, 3, 3)
     assert found[:, 1, 2, 0].tolist() == list(range(100))
     assert read(path, {"x": Image(1, "float32", size=(5, 5))})["x"].shape == (100, 5, 5, 1)
+    # The size is given and the channels are not: the first image has them.
+    assert read(path, {"x": Image(0, "float32", size=(5, 5))})["x"].shape == (100, 5, 5, 3)
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])

@@ -90,7 +90,8 @@ class Image:
     channels : {3, 1, 4, 0}
         What the image is converted to; 0 leaves it as it is stored.
     dtype : {"float32", "uint8"}
-        float32 is scaled to [0, 1], as ``tf.image.convert_image_dtype`` does; uint8 is left alone.
+        float32 is scaled to [0, 1], as ``tf.image.convert_image_dtype`` does, and keeps all bits of a PNG of
+        16 bits; uint8 is left alone, and takes the high byte of 16 bits.
     size : tuple of int, optional
         (height, width) of every image in a batch; images of another size are resized (bilinear). Without
         it, the images of a batch must have one size.

@@ -28,7 +28,8 @@ impl DType {
 
 /// The element type of decoded images.
 ///
-/// `F32` scales to [0, 1] as `tf.image.convert_image_dtype` does: `v as f32 * (1.0 / 255.0)`, in single precision.
+/// `F32` scales to [0, 1] as `tf.image.convert_image_dtype` does: `v as f32 * (1.0 / 255.0)`, in single precision,
+/// and `v as f32 * (1.0 / 65535.0)` of PNGs with 16 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ImageDType {
     U8,

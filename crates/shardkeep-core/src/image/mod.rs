@@ -2,7 +2,7 @@
 //!
 //! The format is recognised by content, never by a name. PNG ([`png`]) and sequential JPEG ([`jpeg`]) are read by code of our
 //! own, other JPEGs by zune-jpeg; docs/design/codec-and-images.md holds the measurements behind that. Values follow
-//! TensorFlow: `tf.io.decode_png` exactly (dtype uint8), `tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")` exactly where
+//! TensorFlow: `tf.io.decode_png` exactly (dtype uint8, or uint16 for the floats of a 16-bit PNG), `tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")` exactly where
 //! our own decoder reads it, else within the rounding of another decoder.
 //!
 //! Hostile input: sizes come from the header and are held against what the compressed bytes could possibly expand to
@@ -52,6 +52,8 @@ pub struct Header {
     pub height: usize,
     /// Channels that decoding with `channels=0` gives: 1 to 4.
     pub channels: usize,
+    /// Whether samples have 16 bits, which floats take whole.
+    pub deep: bool,
 }
 
 /// Where pixels go: exactly `height * width * channels` values of one row of a batch.
@@ -117,36 +119,58 @@ impl Decoder {
         if source == (height, width) {
             return match out {
                 Pixels::U8(out) => self.native(bytes, header, channels, out),
-                Pixels::F32(out) => {
-                    let mut pixels = std::mem::take(&mut self.pixels);
-                    pixels.resize(out.len(), 0);
-                    let done = self.native(bytes, header, channels, &mut pixels);
-                    if done.is_ok() {
-                        scale(&pixels, out);
-                    }
-                    self.pixels = pixels;
-                    done
-                }
+                Pixels::F32(out) => self.floats(bytes, header, channels, out),
             };
         }
-        let mut pixels = std::mem::take(&mut self.pixels);
-        pixels.resize(header.height * header.width * channels, 0);
-        let done = self.native(bytes, header, channels, &mut pixels);
-        if done.is_ok() {
-            match out {
-                Pixels::U8(out) => resize::bilinear_u8(&pixels, source, channels, (height, width), out),
-                Pixels::F32(out) => {
-                    self.floats.resize(pixels.len(), 0.0);
-                    scale(&pixels, &mut self.floats);
-                    resize::bilinear(&self.floats, source, channels, (height, width), out);
+        let count = header.height * header.width * channels;
+        let done = match out {
+            Pixels::U8(out) => {
+                let mut pixels = std::mem::take(&mut self.pixels);
+                pixels.resize(count, 0);
+                let done = self.native(bytes, header, channels, &mut pixels);
+                if done.is_ok() {
+                    resize::bilinear_u8(&pixels, source, channels, (height, width), out);
                 }
+                self.pixels = pixels;
+                done
             }
-        }
-        self.pixels = pixels;
+            Pixels::F32(out) => {
+                let mut floats = std::mem::take(&mut self.floats);
+                floats.resize(count, 0.0);
+                let done = self.floats(bytes, header, channels, &mut floats);
+                if done.is_ok() {
+                    resize::bilinear(&floats, source, channels, (height, width), out);
+                }
+                self.floats = floats;
+                done
+            }
+        };
         self.shrink();
         done
     }
 
+    /// Decodes in the image's own size to [0, 1].
+    fn floats(
+        &mut self,
+        bytes: &[u8],
+        header: Header,
+        channels: usize,
+        out: &mut [f32],
+    ) -> Result<(), ImageError> {
+        if header.deep {
+            return self.png.decode(bytes, channels, Pixels::F32(out));
+        }
+        let mut pixels = std::mem::take(&mut self.pixels);
+        pixels.resize(out.len(), 0);
+        let done = self.native(bytes, header, channels, &mut pixels);
+        if done.is_ok() {
+            scale(&pixels, out);
+        }
+        self.pixels = pixels;
+        done
+    }
+
+    /// Decodes in the image's own size to bytes.
     fn native(
         &mut self,
         bytes: &[u8],
@@ -155,7 +179,7 @@ impl Decoder {
         out: &mut [u8],
     ) -> Result<(), ImageError> {
         match header.format {
-            Format::Png => self.png.decode(bytes, channels, out),
+            Format::Png => self.png.decode(bytes, channels, Pixels::U8(out)),
             Format::Jpeg => self.jpeg.decode(bytes, channels, out),
         }
     }

@@ -7,9 +7,9 @@
 #![deny(clippy::indexing_slicing)]
 
 use super::inflate::Inflater;
-use super::png_pixels::{Color, Layout};
+use super::png_pixels::{Color, Layout, Sample};
 use super::png_rows::unfilter;
-use super::{Format, Header, ImageError};
+use super::{Format, Header, ImageError, Pixels};
 
 /// The first eight bytes of every PNG.
 pub const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
@@ -168,7 +168,8 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
         }
     }
     let channels = head.channels(transparent);
-    Ok(Header { format: Format::Png, width: head.width, height: head.height, channels })
+    let deep = head.depth == 16;
+    Ok(Header { format: Format::Png, width: head.width, height: head.height, channels, deep })
 }
 
 /// The buffers of the PNG reader.
@@ -181,8 +182,8 @@ pub struct PngDecoder {
 }
 
 impl PngDecoder {
-    /// Decodes a PNG into `out`, which is `height * width * channels` long.
-    pub fn decode(&mut self, bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), ImageError> {
+    /// Decodes a PNG into `out`, which is `height * width * channels` long. Floats are for PNGs of 16 bits.
+    pub fn decode(&mut self, bytes: &[u8], channels: usize, out: Pixels<'_>) -> Result<(), ImageError> {
         let mut rest = bytes.get(8..).unwrap_or_default();
         let head = ihdr(&chunk(&mut rest)?)?;
         let mut layout = Layout { color: head.color, depth: head.depth, palette: &[], transparency: None };
@@ -235,7 +236,7 @@ impl PngDecoder {
         layout: &Layout<'_>,
         data: &[u8],
         channels: usize,
-        out: &mut [u8],
+        out: Pixels<'_>,
     ) -> Result<(), ImageError> {
         let (passes, total) = head.passes(data.len())?;
         // Every byte of `raw` that is read below has been written by the inflater: `inflate` fills it or fails.
@@ -243,58 +244,64 @@ impl PngDecoder {
         self.inflater
             .zlib(data, &mut self.raw)
             .map_err(|error| ImageError(format!("the PNG's image data: {error}")))?;
-        let mut raw = &self.raw[..];
-        let short = || ImageError::new("the PNG's slot has another size than its header says");
-        let bpp = head.pixel_bytes();
+        match out {
+            Pixels::U8(out) if !head.interlaced && layout.is_native(channels) => self.native(head, out),
+            Pixels::U8(out) => self.expanded(head, layout, passes, channels, out),
+            Pixels::F32(_) if head.depth != 16 => {
+                Err(ImageError::new("a PNG of 8 bits was taken for one of 16"))
+            }
+            Pixels::F32(out) => self.expanded(head, layout, passes, channels, out),
+        }
+    }
+
+    /// Rows that already are the pixels: unfiltered where they are to lie.
+    fn native(&mut self, head: &Ihdr, mut out: &mut [u8]) -> Result<(), ImageError> {
+        let (mut raw, bpp, row_bytes) = (&self.raw[..], head.pixel_bytes(), head.row_bytes(head.width));
+        self.rows.clear();
+        self.rows.resize(row_bytes, 0);
+        let mut above = &self.rows[..];
+        for row in 0..head.height {
+            let (filter, src) = take_row(&mut raw, row_bytes)?;
+            let (here, after) = out.split_at_mut_checked(row_bytes).ok_or_else(short)?;
+            if !unfilter(filter, bpp, src, above, here) {
+                return Err(unknown_filter(row, filter));
+            }
+            (above, out) = (here, after);
+        }
+        Ok(())
+    }
+
+    /// Rows that are unfiltered first and then brought into shape.
+    fn expanded<T: Sample>(
+        &mut self,
+        head: &Ihdr,
+        layout: &Layout<'_>,
+        passes: &[Pass],
+        channels: usize,
+        out: &mut [T],
+    ) -> Result<(), ImageError> {
+        let (mut raw, bpp, line) = (&self.raw[..], head.pixel_bytes(), head.width * channels);
         for pass in passes {
             let (columns, rows) = pass.size(head.width, head.height);
-            if rows == 0 {
-                continue;
-            }
             let row_bytes = head.row_bytes(columns);
-            let native = !head.interlaced && layout.is_native(channels);
-            // Row 0 of `rows` is the row of zeros above the first; rows 1 and 2 alternate.
+            // Above the first row lies one of zeros.
             self.rows.clear();
-            self.rows.resize(3 * row_bytes, 0);
-            let (zeros, two) = self.rows.split_at_mut(row_bytes);
-            let (mut above, mut here) = two.split_at_mut(row_bytes);
-            let mut done: &mut [u8] = &mut [];
-            let mut out_rest: &mut [u8] = &mut out[..];
-            let line = head.width * channels;
-            if !native {
-                out_rest = out_rest.get_mut(pass.y * line..).ok_or_else(short)?;
-            }
+            self.rows.resize(2 * row_bytes, 0);
+            let (mut above, mut here) = self.rows.split_at_mut(row_bytes);
             for row in 0..rows {
-                let (&filter, after) = raw.split_first().ok_or_else(short)?;
-                let (src, after) = after.split_at_checked(row_bytes).ok_or_else(short)?;
-                raw = after;
-                let known = if native {
-                    let (dst, after) = out_rest.split_at_mut_checked(row_bytes).ok_or_else(short)?;
-                    let prev = if row == 0 { &*zeros } else { &*done };
-                    let known = unfilter(filter, bpp, src, prev, dst);
-                    done = dst;
-                    out_rest = after;
-                    known
-                } else {
-                    let known = unfilter(filter, bpp, src, if row == 0 { &*zeros } else { &*above }, here);
-                    let dst = out_rest.get_mut(..line).ok_or_else(short)?;
-                    let dst = dst.get_mut(pass.x * channels..).ok_or_else(short)?;
-                    if !layout.expand(here, channels, pass.dx, dst) {
-                        return Err(ImageError::new(
-                            "the PNG uses a palette entry that its palette does not have",
-                        ));
-                    }
-                    std::mem::swap(&mut above, &mut here);
-                    if row + 1 < rows {
-                        out_rest = out_rest.get_mut(pass.dy * line..).ok_or_else(short)?;
-                    }
-                    known
-                };
-                if !known {
-                    return Err(ImageError(format!(
-                        "the PNG's row {row} has filter {filter}, which does not exist"
-                    )));
+                let (filter, src) = take_row(&mut raw, row_bytes)?;
+                if !unfilter(filter, bpp, src, above, here) {
+                    return Err(unknown_filter(row, filter));
                 }
+                let start = (pass.y + row * pass.dy) * line;
+                let dst = out.get_mut(start..start + line).ok_or_else(short)?;
+                let dst = dst.get_mut(pass.x * channels..).ok_or_else(short)?;
+                if !T::expand(layout, here, channels, pass.dx, dst) {
+                    return Err(ImageError::new(
+                        "the PNG uses a palette entry that its palette does not have",
+                    ));
+                }
+                std::mem::swap(&mut above, &mut here);
             }
         }
         Ok(())
@@ -308,4 +315,20 @@ impl PngDecoder {
             }
         }
     }
+}
+
+/// Takes the filter and the bytes of the row at the start of `raw`.
+fn take_row<'a>(raw: &mut &'a [u8], row_bytes: usize) -> Result<(u8, &'a [u8]), ImageError> {
+    let (&filter, after) = raw.split_first().ok_or_else(short)?;
+    let (src, after) = after.split_at_checked(row_bytes).ok_or_else(short)?;
+    *raw = after;
+    Ok((filter, src))
+}
+
+fn short() -> ImageError {
+    ImageError::new("the PNG's slot has another size than its header says")
+}
+
+fn unknown_filter(row: usize, filter: u8) -> ImageError {
+    ImageError(format!("the PNG's row {row} has filter {filter}, which does not exist"))
 }

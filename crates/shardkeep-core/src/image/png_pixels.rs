@@ -1,9 +1,10 @@
-//! From unfiltered PNG rows to the channels that are asked for, exactly as `tf.io.decode_png(dtype=uint8)` does it.
+//! From unfiltered PNG rows to the channels that are asked for, exactly as `tf.io.decode_png` does it: with dtype=uint8
+//! for bytes, with dtype=uint16 and `tf.image.convert_image_dtype` for floats of 16-bit samples ([`Sample`]).
 //!
-//! TensorFlow drives libpng: 16-bit samples lose their low byte after any conversion to grey; grey is
-//! `(9797 r + 19234 g + 3737 b) >> 15` (and just r where the three are equal); 1 and 3 channels drop alpha; 2 and 4
-//! take it from the image, else from tRNS, else fill it with `2^depth - 1` — which is 255 for 8 bits, but 1, 3 or 15
-//! for shallower images, a quirk that is kept because values are to equal TensorFlow's.
+//! TensorFlow drives libpng: as bytes, 16-bit samples lose their low byte after any conversion to grey; grey is
+//! `(9797 r + 19234 g + 3737 b) >> 15`, rounded for 16 bits and not for 8 (and just r where the three are equal); 1 and 3
+//! channels drop alpha; 2 and 4 take it from the image, else from tRNS, else fill it with `2^depth - 1` — which is 255 for
+//! 8 bits, but 1, 3 or 15 for shallower images, a quirk that is kept because values are to equal TensorFlow's.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -40,6 +41,26 @@ impl Color {
     }
 }
 
+/// What rows are expanded to.
+pub trait Sample: Copy {
+    /// Converts one unfiltered row; see [`Layout::expand`].
+    fn expand(layout: &Layout<'_>, row: &[u8], channels: usize, step: usize, out: &mut [Self]) -> bool;
+}
+
+impl Sample for u8 {
+    fn expand(layout: &Layout<'_>, row: &[u8], channels: usize, step: usize, out: &mut [u8]) -> bool {
+        layout.expand(row, channels, step, out)
+    }
+}
+
+/// 16-bit samples over 65,535: all their bits, where bytes would keep eight.
+impl Sample for f32 {
+    fn expand(layout: &Layout<'_>, row: &[u8], channels: usize, step: usize, out: &mut [f32]) -> bool {
+        const SCALE: f32 = 1.0 / 65_535.0;
+        layout.expand_16(row, channels, step, out, |sample| f32::from(sample) * SCALE)
+    }
+}
+
 impl Layout<'_> {
     /// Whether unfiltered rows already are the pixels with `channels` channels.
     pub fn is_native(&self, channels: usize) -> bool {
@@ -52,7 +73,10 @@ impl Layout<'_> {
 
     /// Converts one unfiltered row into pixels of `channels` channels; `out` may be strided (`step` pixels apart).
     /// False when a palette index has no entry.
-    pub fn expand(&self, row: &[u8], channels: usize, step: usize, out: &mut [u8]) -> bool {
+    fn expand(&self, row: &[u8], channels: usize, step: usize, out: &mut [u8]) -> bool {
+        if self.depth == 16 {
+            return self.expand_16(row, channels, step, out, |sample| (sample >> 8) as u8);
+        }
         let out = out.chunks_mut((channels * step).max(1));
         match (self.color, self.depth) {
             (Color::Palette, _) => return self.expand_palette(row, channels, out),
@@ -64,19 +88,6 @@ impl Layout<'_> {
             (Color::Rgba, 8) if channels == 3 => {
                 for (out, pixel) in out.zip(row.chunks_exact(4)) {
                     put(out, pixel.first_chunk::<3>().unwrap_or(&[0; 3]));
-                }
-            }
-            (_, 16) => {
-                let pixels = row.chunks_exact(2 * self.color.samples());
-                for (out, pixel) in out.zip(pixels) {
-                    let mut samples = [0u16; 4];
-                    for (sample, bytes) in samples.iter_mut().zip(pixel.chunks_exact(2)) {
-                        *sample = u16::from_be_bytes(*bytes.first_chunk::<2>().unwrap_or(&[0; 2]));
-                    }
-                    let (rgb, alpha) = self.rgb_alpha(samples, u16::MAX);
-                    let grey = if channels < 3 { grey(rgb, 0) } else { 0 };
-                    let high = |sample: u16| (sample >> 8) as u8;
-                    write(out, channels, rgb.map(high), high(grey), high(alpha));
                 }
             }
             (color, 8) => {
@@ -98,6 +109,27 @@ impl Layout<'_> {
                     write(out, channels, rgb, rgb[0], alpha as u8);
                 }
             }
+        }
+        true
+    }
+
+    fn expand_16<T: Copy>(
+        &self,
+        row: &[u8],
+        channels: usize,
+        step: usize,
+        out: &mut [T],
+        of: impl Fn(u16) -> T,
+    ) -> bool {
+        let pixels = row.chunks_exact(2 * self.color.samples());
+        for (out, pixel) in out.chunks_mut((channels * step).max(1)).zip(pixels) {
+            let mut samples = [0u16; 4];
+            for (sample, bytes) in samples.iter_mut().zip(pixel.chunks_exact(2)) {
+                *sample = u16::from_be_bytes(*bytes.first_chunk::<2>().unwrap_or(&[0; 2]));
+            }
+            let (rgb, alpha) = self.rgb_alpha(samples, u16::MAX);
+            let grey = if channels < 3 { grey(rgb, 1 << 14) } else { 0 };
+            write(out, channels, rgb.map(&of), of(grey), of(alpha));
         }
         true
     }
@@ -172,7 +204,7 @@ fn unpack(row: &[u8], depth: u8) -> impl Iterator<Item = u8> + '_ {
     row.iter().flat_map(move |&byte| (1..=per_byte).map(move |i| (byte >> (8 - i * depth)) & mask))
 }
 
-/// libpng's conversion with the weights that TensorFlow gives it (0.299, 0.587, rest).
+/// libpng's conversion with the weights that TensorFlow gives it (0.299, 0.587, rest); `round` is added before the shift.
 #[inline]
 fn grey(rgb: [u16; 3], round: u32) -> u16 {
     let [r, g, b] = rgb;
@@ -183,14 +215,14 @@ fn grey(rgb: [u16; 3], round: u32) -> u16 {
 }
 
 #[inline]
-fn put<const N: usize>(out: &mut [u8], pixel: &[u8; N]) {
+fn put<T: Copy, const N: usize>(out: &mut [T], pixel: &[T; N]) {
     if let Some(out) = out.first_chunk_mut::<N>() {
         *out = *pixel;
     }
 }
 
 #[inline]
-fn write(out: &mut [u8], channels: usize, rgb: [u8; 3], grey: u8, alpha: u8) {
+fn write<T: Copy>(out: &mut [T], channels: usize, rgb: [T; 3], grey: T, alpha: T) {
     let [r, g, b] = rgb;
     match channels {
         1 => put(out, &[grey]),

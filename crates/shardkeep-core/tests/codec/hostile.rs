@@ -143,12 +143,26 @@ fn repair_checksums(bytes: &mut [u8]) {
 }
 
 fn try_image(bytes: &[u8], decoder: &mut Decoder, limit: usize) -> bool {
-    bounded(limit, || {
-        let Ok(head) = header(bytes) else { return false };
-        assert!(head.width * head.height * 4 <= limit, "{head:?} of {} bytes", bytes.len());
-        let mut out = vec![0; head.width * head.height * 3];
-        decoder.decode(bytes, head, (head.height, head.width, 3), Pixels::U8(&mut out)).is_ok()
-    })
+    let Ok(head) = bounded(limit, || header(bytes)) else { return false };
+    assert!(head.width * head.height * 4 <= limit, "{head:?} of {} bytes", bytes.len());
+    let frame = |channels| (head.height, head.width, channels);
+    let slot = |channels| vec![1; head.width * head.height * channels];
+    let mut out = slot(3);
+    let done = bounded(limit, || decoder.decode(bytes, head, frame(3), Pixels::U8(&mut out))).is_ok();
+    // A fresh decoder, and a slot of other content: neither may be seen in the pixels.
+    let mut again: Vec<u8> = vec![2; out.len()];
+    let fresh = Decoder::default().decode(bytes, head, frame(3), Pixels::U8(&mut again)).is_ok();
+    assert!(fresh == done && (!done || again == out), "{head:?}: what was there before shows");
+    let mut wide = slot(4);
+    let four = bounded(limit, || decoder.decode(bytes, head, frame(4), Pixels::U8(&mut wide))).is_ok();
+    let mut rgb = wide.chunks_exact(4).flat_map(|pixel| &pixel[..3]);
+    assert!(four == done && (!done || rgb.by_ref().eq(&out)), "{head:?}: four channels differ from three");
+    let mut floats = vec![2f32; out.len()];
+    let deep = bounded(limit, || decoder.decode(bytes, head, frame(3), Pixels::F32(&mut floats))).is_ok();
+    let (scale, shift) = if head.deep { (65_535.0, 8) } else { (255.0, 0) };
+    let byte = |value: &f32| ((value * scale).round() as u32 >> shift) as u8;
+    assert!(deep == done && (!done || floats.iter().map(byte).eq(out)), "{head:?}: floats differ from bytes");
+    done
 }
 
 #[test]

@@ -91,6 +91,41 @@ fn floats_are_scaled_as_tensorflow_does() {
 }
 
 #[test]
+fn floats_have_all_bits_of_deep_pngs() {
+    let mut deep = 0;
+    for (name, bytes) in images(".png") {
+        let head = header(&bytes).unwrap();
+        assert_eq!(head.deep, name.contains("16bit"), "{name}");
+        for channels in if head.deep { vec![head.channels, 1, 3, 4] } else { vec![] } {
+            let frame = (head.height, head.width, channels);
+            let high = decode(&bytes, channels).1;
+            let mut floats = vec![0f32; high.len()];
+            Decoder::default().decode(&bytes, head, frame, Pixels::F32(&mut floats)).unwrap();
+            let mut low = 0;
+            for (value, high) in floats.iter().zip(high) {
+                let sample = (f64::from(*value) * 65_535.0).round() as u16;
+                assert_eq!(*value, f32::from(sample) * (1.0 / 65_535.0), "{name} channels={channels}");
+                assert_eq!((sample >> 8) as u8, high, "{name} channels={channels}");
+                low += usize::from(!sample.is_multiple_of(257));
+            }
+            assert!(low * 2 > floats.len(), "{name} channels={channels}: bytes in disguise");
+            // One pixel of the average is a resize that can be checked by hand: TensorFlow takes the middle four.
+            let mut one = vec![0f32; channels];
+            Decoder::default().decode(&bytes, head, (1, 1, channels), Pixels::F32(&mut one)).unwrap();
+            let at = |y: usize, x: usize, c: usize| floats[(y * head.width + x) * channels + c];
+            let (y, x) = ((head.height - 1) / 2, (head.width - 1) / 2);
+            let (y1, x1) = (head.height / 2, head.width / 2);
+            for (c, value) in one.iter().enumerate() {
+                let wanted = (at(y, x, c) + at(y, x1, c) + at(y1, x, c) + at(y1, x1, c)) / 4.0;
+                assert!((value - wanted).abs() < 1e-6, "{name} channels={channels}");
+            }
+            deep += 1;
+        }
+    }
+    assert_eq!(deep, 10 * 4);
+}
+
+#[test]
 fn resizing_equals_tensorflow() {
     let wanted = data("resize.expected");
     let source: Vec<u8> = (0..5 * 7 * 3).map(|i| (i * 37 % 256) as u8).collect();

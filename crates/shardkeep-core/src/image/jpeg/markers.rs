@@ -84,7 +84,8 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
         let (marker, segment) = segments.next()?;
         if let Some(frame) = frame(marker, segment, bytes.len())? {
             let channels = if frame.count == 1 { 1 } else { 3 };
-            return Ok(Header { format: Format::Jpeg, width: frame.width, height: frame.height, channels });
+            let (width, height) = (frame.width, frame.height);
+            return Ok(Header { format: Format::Jpeg, width, height, channels, deep: false });
         }
     }
 }

@@ -78,7 +78,7 @@ fn finished() -> PyErr {
     PyValueError::new_err("these columns are finished")
 }
 
-/// (height, width, channels) as the header of a PNG or JPEG says; None for anything else.
+/// (height, width, channels) as the header of a PNG, JPEG or WebP says; None for anything else.
 #[pyfunction]
 #[pyo3(signature = (data, /))]
 fn image_shape(data: &[u8]) -> Option<(usize, usize, usize)> {

@@ -52,7 +52,7 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
 def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, **options: Any) -> None:
     """Pack images, tables, arrays or tar files into TFRecord shards.
 
-    SOURCES is a folder of PNG and JPEG files (a sub-folder for each label), CSV, Parquet or Arrow
+    SOURCES is a folder of PNG, JPEG and WebP files (a sub-folder for each label), CSV, Parquet or Arrow
     files, a .npy or .npz file, or WebDataset tar files. Images are stored as they are. PATTERN
     names the shards, as in 'train-{shard:05d}-of-{shards:05d}.tfrecord'; they appear together, or
     not at all, and are of at most 128 MiB if nothing else is said.

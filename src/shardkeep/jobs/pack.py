@@ -113,7 +113,7 @@ def pack(
     source : path, pattern, iterable of them, array, or mapping of str to array
         One of these, told from its content:
 
-        - a folder of PNG and JPEG files, those of each label in a sub-folder of its name: features
+        - a folder of PNG, JPEG and WebP files, those of each label in a sub-folder of its name: features
           "image_raw" (the bytes of the file), "height", "width", "depth" (channels), "filename" (relative
           to the folder) and, with sub-folders, "label". Names that begin with a dot are passed over;
         - CSV files with a header: one feature for each column; how types are told: `CsvTable`;

@@ -1,4 +1,4 @@
-"""Images on their way into records: whole PNG and JPEG files, told by their bytes, and never decoded."""
+"""Images on their way into records: whole PNG, JPEG and WebP files, told by their bytes, never decoded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from shardkeep import _core
 from shardkeep.errors import FormatError, NotFoundError, SchemaError, ShardkeepError, TruncatedFileError
 from shardkeep.files.kind import HEAD_BYTES, identify_bytes
 from shardkeep.jobs.pack_source import Item, PackSource
@@ -35,10 +36,11 @@ class ImageFacts(NamedTuple):
 
 
 def image_facts(data: bytes) -> ImageFacts:
-    """Return what a whole PNG or JPEG file is, without decoding it.
+    """Return what a whole PNG, JPEG or WebP file is, without decoding it.
 
     Of a PNG file every chunk must have its checksum, up to the last. Of a JPEG file, which has none, there
-    must be a frame, a scan, and the marker of its end.
+    must be a frame, a scan, and the marker of its end. A WebP file must be as long as it says, and no
+    animation.
 
     Raises
     ------
@@ -53,13 +55,15 @@ def image_facts(data: bytes) -> ImageFacts:
     --------
     >>> image_facts(b"GIF89a")
     Traceback (most recent call last):
-    shardkeep.errors.FormatError: a GIF image, not PNG or JPEG
+    shardkeep.errors.FormatError: a GIF image, not PNG, JPEG or WebP
     """
     if data.startswith(_PNG):
         return _png_facts(data)
     if data.startswith(_JPEG):
         return _jpeg_facts(data)
-    raise FormatError(f"{identify_bytes(data[:HEAD_BYTES]).described}, not PNG or JPEG")
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return _webp_facts(data)
+    raise FormatError(f"{identify_bytes(data[:HEAD_BYTES]).described}, not PNG, JPEG or WebP")
 
 
 def image_features(data: bytes) -> dict[str, Any]:
@@ -112,6 +116,15 @@ def _jpeg_facts(data: bytes) -> ImageFacts:
     if data.rfind(b"\xff\xd9", at) < 0:
         raise TruncatedFileError("a JPEG image without its end", offset_bytes=len(data))
     return facts
+
+
+def _webp_facts(data: bytes) -> ImageFacts:
+    if len(data) < 8 + int.from_bytes(data[4:8], "little"):
+        raise TruncatedFileError("a WebP image that ends before its last chunk", offset_bytes=len(data))
+    shape = _core.image_shape(data)
+    if shape is None:
+        raise FormatError("a WebP image that is an animation, or has a damaged header", offset_bytes=12)
+    return ImageFacts("webp", *shape)
 
 
 # -- folders -------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from shardkeep.jobs.pack_source import Item, PackSource
 
 __all__ = ["WebDataset"]
 
-_IMAGES = ("png", "jpg", "jpeg")
+_IMAGES = ("png", "jpg", "jpeg", "webp")
 _BLOCK_BYTES = 512
 
 
@@ -29,8 +29,8 @@ class WebDataset(PackSource):
     Notes
     -----
     The key ends at the first dot of the last part of the name. It becomes the feature "key"; ``.png``,
-    ``.jpg`` and ``.jpeg`` become "image_raw" with "height", "width" and "depth"; ``.cls`` becomes the int64
-    "label"; every other extension is a bytes feature of that name, as ``.json`` and ``.txt``.
+    ``.jpg``, ``.jpeg`` and ``.webp`` become "image_raw" with "height", "width" and "depth"; ``.cls`` becomes
+    the int64 "label"; every other extension is a bytes feature of that name, as ``.json`` and ``.txt``.
     """
 
     kind = "webdataset"

@@ -83,7 +83,7 @@ class VarLen:
 
 @dataclass(frozen=True)
 class Image:
-    """A feature that holds one PNG or JPEG image.
+    """A feature that holds one PNG, JPEG or WebP image, told by its bytes.
 
     Parameters
     ----------

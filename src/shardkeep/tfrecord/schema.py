@@ -33,7 +33,7 @@ class FeatureFacts:
     lengths : (int, int)
         The smallest and the largest number of values in these.
     images : Counter of (height, width, channels)
-        Of the records whose one value is a PNG or JPEG.
+        Of the records whose one value is a PNG, JPEG or WebP.
     first : str
         The first record that has values: its file and number.
     """
@@ -177,8 +177,8 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
         A dict of names, in their order, to:
 
         - `FixedLen` of shape () or (n,): every sampled record has it, with this number of values;
-        - `Image`, uint8: every one has it as one PNG or JPEG. Its channels are those of the images, 3 if
-          they differ. ``size`` is None where all have one size, so that another one is an error later on;
+        - `Image`, uint8: every one has it as one PNG, JPEG or WebP. Its channels are those of the images, 3
+          if they differ. ``size`` is None where all have one size, so that another one is an error later on;
           where sizes differ, it is the commonest, to which the others will be resized;
         - `VarLen`: everything else: a number of values that differs, or a feature that some records lack.
           The latter is never a `FixedLen` with a default, which could not be told from a value that was

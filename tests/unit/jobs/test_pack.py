@@ -164,18 +164,23 @@ def test_a_bad_image_is_named_or_skipped(kind: str, how: str, pets: Path, tmp_pa
         ("JPEG", "L", 1),
         ("JPEG", "RGB", 3),
         ("JPEG", "CMYK", 4),
+        ("WEBP", "RGB", 3),
+        ("WEBP", "RGBA", 4),
     ],
 )
 def test_what_images_are(kind: str, mode: str, depth: int) -> None:
     base = image("PNG", "RGB", (70, 40))
     buffer = io.BytesIO()
     options = {"progressive": True} if kind == "JPEG" else {}
-    Pillow.open(io.BytesIO(base)).convert(mode).save(buffer, kind, **options)
+    converted = Pillow.open(io.BytesIO(base)).convert(mode)
+    if mode == "RGBA":  # WebP has no alpha where all is opaque
+        converted.putpixel((0, 0), (1, 2, 3, 4))
+    converted.save(buffer, kind, **options)
     assert image_facts(buffer.getvalue()) == (kind.lower(), 40, 70, depth)
 
 
 @settings(max_examples=150)
-@given(at=st.integers(0, 10_000), flip=st.integers(1, 255), kind=st.sampled_from(["PNG", "JPEG"]))
+@given(at=st.integers(0, 10_000), flip=st.integers(1, 255), kind=st.sampled_from(["PNG", "JPEG", "WEBP"]))
 def test_hostile_images_are_errors_of_ours(at: int, flip: int, kind: str) -> None:
     data = bytearray(image(kind, size=(9, 9)))
     data[at % len(data)] ^= flip
@@ -183,16 +188,24 @@ def test_hostile_images_are_errors_of_ours(at: int, flip: int, kind: str) -> Non
         facts = image_facts(bytes(data))
     except (FormatError, CorruptDataError):
         return
-    # The pixels of a JPEG file have no checksum; those of a PNG file have.
-    assert kind == "JPEG" or facts == ("png", 9, 9, 3)
+    # The pixels of a JPEG or WebP file have no checksum; those of a PNG file have.
+    assert kind != "PNG" or facts == ("png", 9, 9, 3)
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_every_cut_of_an_image_is_noticed(kind: str) -> None:
     data = image(kind, size=(9, 9))
     for length in range(len(data)):
         with pytest.raises((FormatError, CorruptDataError)):
             image_facts(data[:length])
+
+
+def test_an_animated_webp_is_no_image() -> None:
+    frames = [Pillow.new("RGB", (9, 9), color) for color in ("red", "blue")]
+    buffer = io.BytesIO()
+    frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
+    with pytest.raises(FormatError, match="a WebP image that is an animation"):
+        image_facts(buffer.getvalue())
 
 
 def test_folders_that_make_no_sense(tmp_path: Path, pets: Path) -> None:

@@ -86,6 +86,7 @@ def test_images(tmp_path: Path) -> None:
                 "sizes": picture(4 + 2 * (i == 0), 6),
                 "not_all": picture(4, 6) if i else b"no image",
                 "two": [picture(4, 6)] * 2,
+                "webp": picture(4, 6, "RGB", "WEBP"),
             }
             for i in range(3)
         ],
@@ -100,6 +101,7 @@ def test_images(tmp_path: Path) -> None:
         "same": Image(3, "uint8"),
         "sizes": Image(3, "uint8", size=(4, 6)),
         "two": FixedLen((2,), "bytes"),
+        "webp": Image(3, "uint8"),
     }
     shapes = {name: column.shape for name, column in read_columns(path, schema).items()}  # type: ignore[union-attr]
     assert shapes["sizes"] == (3, 4, 6, 3)

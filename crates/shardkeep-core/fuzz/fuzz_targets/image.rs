@@ -1,4 +1,5 @@
-//! PNG and JPEG. Checksums of PNG chunks are put right first, so that the fuzzer reaches what lies behind them.
+//! PNG, JPEG and WebP. Checksums of PNG chunks and the length of a WebP are put right first, so that the fuzzer reaches
+//! what lies behind them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,9 +21,10 @@ fn repair(bytes: &mut [u8]) {
 }
 
 fuzz_target!(init: {
-    // zune-jpeg may panic; the fence in `jpeg` turns that into an error. libFuzzer's hook would abort.
+    // zune-jpeg and image-webp may panic; the fence around them turns that into an error. libFuzzer's hook would abort.
     std::panic::set_hook(Box::new(|info| {
-        if !info.location().is_some_and(|place| place.file().contains("zune")) {
+        let fenced = |place: &str| place.contains("zune") || place.contains("image-webp");
+        if !info.location().is_some_and(|place| fenced(place.file())) {
             eprintln!("{info}");
             std::process::abort();
         }
@@ -31,6 +33,9 @@ fuzz_target!(init: {
     let mut bytes = data.to_vec();
     if bytes.starts_with(b"\x89PNG") {
         repair(&mut bytes);
+    } else if bytes.starts_with(b"RIFF") && bytes.len() >= 12 {
+        let length = (bytes.len() as u32 - 8).to_le_bytes();
+        bytes[4..8].copy_from_slice(&length);
     }
     let Ok(head) = header(&bytes) else { return };
     if head.width.saturating_mul(head.height) > MOST_PIXELS {

@@ -76,7 +76,7 @@ pub enum Kind {
     Fixed { dtype: DType, shape: Vec<usize>, default: Option<DefaultValue> },
     /// Any number of values: ragged. A record without the feature is an empty row.
     Var { dtype: DType },
-    /// One PNG or JPEG: an array of (rows, height, width, channels). `channels` 0 keeps what the image has; `size`
+    /// One PNG, JPEG or WebP: an array of (rows, height, width, channels). `channels` 0 keeps what the image has; `size`
     /// (height, width) resizes what differs.
     Image { channels: u8, dtype: ImageDType, size: Option<(usize, usize)> },
 }

@@ -1,7 +1,7 @@
 //! Images as they lie in records, to pixels in a batch.
 //!
 //! The format is recognised by content, never by a name. PNG ([`png`]) and sequential JPEG ([`jpeg`]) are read by code of our
-//! own, other JPEGs by zune-jpeg; docs/design/codec-and-images.md holds the measurements behind that. Values follow
+//! own, other JPEGs by zune-jpeg, WebP ([`webp`]) by image-webp; docs/design/codec-and-images.md holds the measurements behind that. Values follow
 //! TensorFlow: `tf.io.decode_png` exactly (dtype uint8, or uint16 for the floats of a 16-bit PNG), `tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")` exactly where
 //! our own decoder reads it, else within the rounding of another decoder.
 //!
@@ -16,6 +16,9 @@ mod png_pixels;
 mod png_rows;
 pub mod resize;
 mod sniff;
+pub mod webp;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::columns::schema::ImageDType;
 
@@ -42,6 +45,7 @@ impl std::error::Error for ImageError {}
 pub enum Format {
     Png,
     Jpeg,
+    WebP,
 }
 
 /// What the header of an image says, before a pixel is decoded.
@@ -80,12 +84,14 @@ impl Pixels<'_> {
     }
 }
 
-/// Reads the header of `bytes`, or says what they are instead of a PNG or JPEG.
+/// Reads the header of `bytes`, or says what they are instead of a PNG, JPEG or WebP.
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     if bytes.starts_with(&png::SIGNATURE) {
         png::header(bytes)
     } else if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
         jpeg::header(bytes)
+    } else if webp::is_webp(bytes) {
+        webp::header(bytes)
     } else {
         Err(ImageError(sniff::describe(bytes)))
     }
@@ -96,6 +102,7 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
 pub struct Decoder {
     png: png::PngDecoder,
     jpeg: jpeg::JpegDecoder,
+    webp: webp::WebpDecoder,
     pixels: Vec<u8>,
     floats: Vec<f32>,
 }
@@ -181,6 +188,7 @@ impl Decoder {
         match header.format {
             Format::Png => self.png.decode(bytes, channels, Pixels::U8(out)),
             Format::Jpeg => self.jpeg.decode(bytes, channels, out),
+            Format::WebP => self.webp.decode(bytes, channels, out),
         }
     }
 
@@ -193,6 +201,19 @@ impl Decoder {
         if self.floats.capacity() > KEEP {
             self.floats = Vec::new();
         }
+    }
+}
+
+/// Runs a decoder that is not ours. One that panics would take the training run down with it, so a panic becomes an
+/// [`ImageError`] like any other damage; messages become one line.
+fn fenced(format: &str, decode: impl FnOnce() -> Result<(), String>) -> Result<(), ImageError> {
+    match catch_unwind(AssertUnwindSafe(decode)) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(message)) => {
+            let words: Vec<&str> = message.split_whitespace().collect();
+            Err(ImageError(format!("the {format} is damaged: {}", words.join(" "))))
+        }
+        Err(_) => Err(ImageError(format!("the {format} decoder gave up on damaged data"))),
     }
 }
 

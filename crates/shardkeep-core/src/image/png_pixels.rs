@@ -206,7 +206,7 @@ fn unpack(row: &[u8], depth: u8) -> impl Iterator<Item = u8> + '_ {
 
 /// libpng's conversion with the weights that TensorFlow gives it (0.299, 0.587, rest); `round` is added before the shift.
 #[inline]
-fn grey(rgb: [u16; 3], round: u32) -> u16 {
+pub(super) fn grey(rgb: [u16; 3], round: u32) -> u16 {
     let [r, g, b] = rgb;
     if r == g && g == b {
         return r;
@@ -222,7 +222,7 @@ fn put<T: Copy, const N: usize>(out: &mut [T], pixel: &[T; N]) {
 }
 
 #[inline]
-fn write<T: Copy>(out: &mut [T], channels: usize, rgb: [T; 3], grey: T, alpha: T) {
+pub(super) fn write<T: Copy>(out: &mut [T], channels: usize, rgb: [T; 3], grey: T, alpha: T) {
     let [r, g, b] = rgb;
     match channels {
         1 => put(out, &[grey]),

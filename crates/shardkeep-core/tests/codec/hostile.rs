@@ -183,15 +183,50 @@ fn mutated_pngs() {
     assert!(whole > 500 && broken > 5_000, "{whole} whole, {broken} broken");
 }
 
+/// zune-jpeg and image-webp may panic; the fence turns that into an error, and this keeps it quiet.
+fn keep_fenced_panics_quiet() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let fenced = |place: &str| place.contains("zune") || place.contains("image-webp");
+            if !info.location().is_some_and(|place| fenced(place.file())) {
+                hook(info);
+            }
+        }));
+    });
+}
+
+/// Makes the length of a mutated WebP that of its bytes.
+fn repair_length(bytes: &mut [u8]) {
+    let length = (bytes.len() as u32).saturating_sub(8).to_le_bytes();
+    if let Some(slot) = bytes.get_mut(4..8) {
+        slot.copy_from_slice(&length);
+    }
+}
+
+#[test]
+fn mutated_webps() {
+    keep_fenced_panics_quiet();
+    let mut random = Random(4);
+    let mut decoder = Decoder::default();
+    let (mut whole, mut broken) = (0, 0);
+    for (_, seed) in images(".webp") {
+        for _ in 0..1_500 {
+            let mut bytes = seed.clone();
+            random.mutate(&mut bytes);
+            repair_length(&mut bytes);
+            // The pixels that its bytes may stand for, and four times four bytes for each.
+            let limit = 16 * (32_768 * bytes.len()).max(1 << 20);
+            if try_image(&bytes, &mut decoder, limit) { whole += 1 } else { broken += 1 }
+        }
+    }
+    assert!(whole > 100 && broken > 1_000, "{whole} whole, {broken} broken");
+}
+
 #[test]
 fn mutated_jpegs() {
-    // zune-jpeg may panic; the fence turns that into an error, and this keeps it quiet.
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if !info.location().is_some_and(|place| place.file().contains("zune")) {
-            hook(info);
-        }
-    }));
+    keep_fenced_panics_quiet();
     let mut random = Random(3);
     let mut decoder = Decoder::default();
     let (mut whole, mut broken) = (0, 0);

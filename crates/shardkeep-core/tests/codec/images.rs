@@ -78,6 +78,67 @@ fn sequential_jpegs_equal_tensorflow_and_others_are_close() {
 }
 
 #[test]
+fn every_kind_of_webp_equals_tensorflow() {
+    let all = images(".webp");
+    assert_eq!(all.len(), 5);
+    for (name, bytes) in all {
+        let wanted = expected(&name).remove(0);
+        let stored = wanted.shape.2;
+        assert_eq!(stored, if name.contains("alpha") { 4 } else { 3 }, "{name}");
+        let (shape, pixels) = decode(&bytes, 0);
+        assert_eq!((shape, &pixels), (wanted.shape, &wanted.pixels), "{name}");
+        // TensorFlow gives no other number of channels than the stored one.
+        let (grey, rgb, rgba) = (decode(&bytes, 1).1, decode(&bytes, 3).1, decode(&bytes, 4).1);
+        for (pixel, (rgb, rgba)) in pixels.chunks(stored).zip(rgb.chunks(3).zip(rgba.chunks(4))) {
+            assert_eq!(rgb, &pixel[..3], "{name}");
+            assert_eq!(rgba, [rgb, &[pixel.get(3).copied().unwrap_or(255)]].concat(), "{name}");
+        }
+        for (grey, rgb) in grey.iter().zip(rgb.chunks_exact(3)) {
+            let wanted = 0.299 * f64::from(rgb[0]) + 0.587 * f64::from(rgb[1]) + 0.114 * f64::from(rgb[2]);
+            assert!((f64::from(*grey) - wanted).abs() <= 1.0, "{name}: {grey} {wanted}");
+        }
+        // What lies behind the file is none of its business.
+        let behind = [&bytes[..], &[7; 99]].concat();
+        assert_eq!(decode(&behind, 3).1, rgb, "{name}");
+    }
+}
+
+#[test]
+fn webp_damage_is_named() {
+    let message = |bytes: &[u8]| {
+        let decoded = header(bytes).and_then(|head| {
+            let mut out = vec![0; head.height * head.width * 3];
+            let frame = (head.height, head.width, 3);
+            Decoder::default().decode(bytes, head, frame, Pixels::U8(&mut out))
+        });
+        decoded.unwrap_err().0
+    };
+    for (name, bytes) in images(".webp") {
+        for cut in [1, 20, bytes.len() - 12] {
+            let found = message(&bytes[..bytes.len() - cut]);
+            assert!(found.contains("the WebP is cut off"), "{name}: {found}");
+        }
+    }
+    // 16,384 pixels a side.
+    let mut bomb = data("lossless.webp");
+    bomb[21..25].copy_from_slice(&0x0fff_ffff_u32.to_le_bytes());
+    assert!(message(&bomb).contains("promises 16384x16384 pixels, more than its"), "{}", message(&bomb));
+    let mut bomb = data("lossy.webp");
+    bomb[26..30].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
+    assert!(message(&bomb).contains("promises 16383x16383 pixels, more than its"), "{}", message(&bomb));
+    let mut other = data("lossy_alpha.webp");
+    other[24] += 1;
+    assert!(message(&other).contains("another size than its canvas"), "{}", message(&other));
+    let mut animated = data("lossy_alpha.webp");
+    animated[20] |= 2;
+    assert!(message(&animated).contains("an animated WebP"), "{}", message(&animated));
+    let mut broken = data("lossless.webp");
+    let end = broken.len() - 30;
+    broken[40..end].fill(0xa5);
+    assert!(message(&broken).starts_with("the WebP "), "{}", message(&broken));
+}
+
+#[test]
 fn floats_are_scaled_as_tensorflow_does() {
     let wanted = data("scale.expected");
     // A grey ramp of 256 values, as a stored-only PNG would hold it.

@@ -1,18 +1,15 @@
 //! The JPEGs that zune-jpeg reads for us: progressive ones, CMYK and YCCK, and those of several scans.
 //!
-//! Each call makes a decoder, as the crate has no reset. A decoder that panics would take the training run down, so
-//! the call is fenced; a panic becomes an [`ImageError`] like any other damage.
+//! Each call makes a decoder, as the crate has no reset.
 
 #![deny(clippy::indexing_slicing)]
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-use super::ImageError;
+use crate::image::{ImageError, fenced};
 
 /// Progressive files may hold many scans of nothing; more than this is an attack, not a picture.
 const MAX_SCANS: usize = 64;
@@ -34,22 +31,13 @@ pub(super) fn decode(bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<()
         .set_strict_mode(true)
         .set_max_width(65_535)
         .set_max_height(65_535);
-    let run = AssertUnwindSafe(|| {
+    fenced("JPEG", || {
         let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-        decoder.decode_headers().map_err(|error| ImageError(one_line(&error.to_string())))?;
+        decoder.decode_headers().map_err(|error| error.to_string())?;
         let wanted = decoder.output_buffer_size();
         if wanted != Some(out.len()) {
-            return Err(ImageError(format!(
-                "the JPEG gives {wanted:?} bytes where {} are wanted",
-                out.len()
-            )));
+            return Err(format!("it gives {wanted:?} bytes where {} are wanted", out.len()));
         }
-        decoder.decode_into(out).map_err(|error| ImageError(one_line(&error.to_string())))
-    });
-    catch_unwind(run).unwrap_or_else(|_| Err(ImageError::new("the JPEG decoder gave up on damaged data")))
-}
-
-fn one_line(message: &str) -> String {
-    let words: Vec<&str> = message.split_whitespace().collect();
-    format!("the JPEG is damaged: {}", words.join(" "))
+        decoder.decode_into(out).map_err(|error| error.to_string())
+    })
 }

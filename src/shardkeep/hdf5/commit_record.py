@@ -79,6 +79,12 @@ class CommitRecord:
     receipts: dict[str, int] = field(default_factory=dict)
     puts: dict[str, PutRecord] = field(default_factory=dict)
 
+    @property
+    def objects(self) -> list[str]:
+        """The names of what this segment holds: datasets with rows, then what was put with this commit."""
+        here = [name for name, put in self.puts.items() if put.sequence == self.sequence]
+        return [*self.datasets, *here]
+
     def to_json(self) -> str:
         """Return the text that the file holds."""
         return json.dumps({"format": _FORMAT, **asdict(self)}, separators=(",", ":"))

@@ -266,8 +266,7 @@ def _read_back(file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Chec
             raise _differs(plan, f"points to too few files in {one.name!r}")
     for check, wrong in failed_checks(file, raw, [check for check in checks if not check.file]):
         if wrong is not None:
-            end = check.first_row + check.rows
-            raise _differs(plan, f"{wrong} of {check.dataset!r} in rows {check.first_row} to {end - 1}")
+            raise _differs(plan, f"{wrong} ({check.described})")
 
 
 def _differs(plan: MergePlan, what: str) -> CorruptDataError:

@@ -10,7 +10,7 @@ from shardkeep._core import crc32c
 from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table, table_crc
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.raw_file import RawFile
-from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.rows import content_crc, value_crc
 from shardkeep.hdf5.source_rows import blocks
 
 __all__ = ["failed_checks"]
@@ -34,8 +34,12 @@ def failed_checks(
         if check.dataset not in datasets:
             datasets[check.dataset] = file.get(check.dataset)
         dataset = datasets[check.dataset]
-        if not isinstance(dataset, h5py.Dataset) or not dataset.shape:
+        if not isinstance(dataset, h5py.Dataset) or (not dataset.shape and check.way != "value"):
             yield check, "is not there"
+            continue
+        if check.way == "value":
+            same = value_crc(dataset[()], dataset.dtype) == check.crc32c
+            yield check, None if same else "has another value"
             continue
         if check.first_row < 0 or dataset.shape[0] < check.first_row + check.rows:
             yield check, f"has {dataset.shape[0]} rows, {check.first_row + check.rows} were merged"

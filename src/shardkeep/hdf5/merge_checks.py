@@ -9,8 +9,9 @@ file           text     of the source, for a virtual file, relative to the folde
 first_row      int64    in the dataset of the result; -1 in a virtual file in the order of
                         a key, where rows of one source are not together
 rows           int64    how many
-way            text     ``rows`` or ``chunks``: what the hash is of
-crc32c         uint32   of rows: `shardkeep.hdf5.rows.content_crc`; of compressed chunks as
+way            text     ``rows``, ``chunks`` or ``value``: what the hash is of; a value has
+                        no rows: what was written once, or a scalar
+crc32c         uint32   of rows and values: `shardkeep.hdf5.rows.content_crc`; of compressed chunks as
                         they are: `shardkeep.hdf5.chunk_table.table_crc`
 =============  =======  ================================================================
 """
@@ -30,6 +31,9 @@ __all__ = ["CHECKS", "Check", "read_checks", "write_checks"]
 
 CHECKS = "_checks"
 
+Way = Literal["rows", "chunks", "value"]
+_WAYS: dict[bytes, Way] = {b"rows": "rows", b"chunks": "chunks", b"value": "value"}
+
 
 @dataclass(frozen=True)
 class Check:
@@ -38,9 +42,18 @@ class Check:
     dataset: str
     first_row: int
     rows: int
-    way: Literal["rows", "chunks"]
+    way: Way
     crc32c: int
     file: str = ""
+
+    @property
+    def described(self) -> str:
+        """What it is about, as people say it."""
+        if self.way == "value":
+            return f"the value {self.dataset!r}"
+        if not self.rows:
+            return f"no rows of {self.dataset!r}"
+        return f"rows {self.first_row} to {self.first_row + self.rows - 1} of {self.dataset!r}"
 
 
 def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
@@ -79,7 +92,7 @@ def read_checks(file: h5py.File, path: str) -> list[Check] | None:
                 bytes(row["dataset"]).decode("utf-8", "surrogateescape"),
                 int(row["first_row"]),
                 int(row["rows"]),
-                "chunks" if bytes(row["way"]) == b"chunks" else "rows",
+                _WAYS[bytes(row["way"])],
                 int(row["crc32c"]),
                 bytes(row["file"]).decode("utf-8", "surrogateescape"),
             )

@@ -21,7 +21,7 @@ from shardkeep.hdf5.merge_sink import Sink
 from shardkeep.hdf5.merge_virtual import point_to_sources, virtual_checks
 from shardkeep.hdf5.raw_file import RawFile
 from shardkeep.hdf5.rows import content_crc
-from shardkeep.hdf5.schema_values import write_values
+from shardkeep.hdf5.schema_values import crc_of_values, write_values
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
@@ -93,6 +93,7 @@ def fill(
             dataset: h5py.Dataset
             if one.way in ("constant", "ranks"):
                 dataset = write_values(file, one)
+                checks.append(Check(one.name, 0, 0, "value", crc_of_values(one)))
             elif one.way == "virtual":
                 dataset = point_to_sources(file, one, plan)
                 checks += virtual_checks(one, plan)
@@ -103,6 +104,8 @@ def fill(
                 if one.keyed and plan.key is not None:
                     way = stack.enter_context(KeyedRows(sink, plan.key, plan.output, share))
                 sinks.append(way)
+                if not one.parts:
+                    checks.append(Check(one.name, 0, 0, "rows", 0))
                 for part in one.parts:
                     by_source.setdefault(part.source, []).append((way, part))
             one.attributes.write(dataset)

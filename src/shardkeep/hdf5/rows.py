@@ -34,6 +34,7 @@ __all__ = [
     "describe",
     "is_reserved",
     "is_text",
+    "value_crc",
     "vlen_base",
 ]
 
@@ -45,6 +46,7 @@ _TEXT_CHUNK_ROWS = 4096
 # Rows without values, as of shape (0,), take no bytes: HDF5 has no chunks of them.
 _UNBOUNDED_ROWS = 1 << 40
 _LONGEST_CHUNK_BYTES = (1 << 32) - 1
+_X87_FRACTION_BITS, _X87_BYTES = 63, 10
 
 
 def check_name(name: object, others: Any) -> str:
@@ -268,6 +270,43 @@ def content_crc(values: np.ndarray[Any, Any], crc: int = 0) -> int:
         data = value if isinstance(value, bytes) else np.ascontiguousarray(value).tobytes()
         pieces += (len(data).to_bytes(8, "little"), data)
     return crc32c(b"".join(pieces), crc)
+
+
+def value_crc(value: Any, dtype: np.dtype[Any], crc: int = 0) -> int:
+    """Return `content_crc` of what has no rows, as h5py gives it; an empty value has no content.
+
+    The bytes of a long double that mean nothing count as zero: a scalar does not keep them.
+    """
+    if isinstance(value, h5py.Empty):
+        return crc
+    array = np.asarray(value, dtype)
+    if _has_long_double(dtype):
+        if dtype.names is None:
+            array = _cleared(array)
+        else:
+            for row in array.reshape(-1, 1):
+                for name in dtype.names:
+                    crc = value_crc(row[name], row.dtype[name].base, crc)
+            return crc
+    return content_crc(array, crc)
+
+
+def _has_long_double(dtype: np.dtype[Any]) -> bool:
+    if dtype.names is not None:
+        return any(_has_long_double(dtype[name].base) for name in dtype.names)
+    return dtype.char in "gG"
+
+
+def _cleared(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if np.finfo(np.longdouble).nmant != _X87_FRACTION_BITS:
+        return array
+    array = array.copy(order="C")
+    parts = array.reshape(-1).view(np.uint8).reshape(-1, np.dtype(np.longdouble).itemsize)
+    if array.dtype.isnative:
+        parts[:, _X87_BYTES:] = 0
+    else:
+        parts[:, :-_X87_BYTES] = 0
+    return array
 
 
 def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:

@@ -7,8 +7,9 @@ import numpy as np
 
 from shardkeep.hdf5.attributes import PUT
 from shardkeep.hdf5.merge_plan import DatasetPlan
+from shardkeep.hdf5.rows import value_crc
 
-__all__ = ["RANKS", "write_values"]
+__all__ = ["RANKS", "crc_of_values", "write_values"]
 
 RANKS = "_ranks"
 
@@ -32,6 +33,14 @@ def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
         dataset[row] = value
     dataset.attrs[RANKS] = np.array([rank for rank, _ in one.values], "<i4")
     return dataset
+
+
+def crc_of_values(one: DatasetPlan) -> int:
+    """Return the hash that the dataset of `write_values` must have."""
+    crc = 0
+    for _, value in one.values[:1] if one.way == "constant" else one.values:
+        crc = value_crc(value, one.dtype, crc)
+    return crc
 
 
 def _store(dataset: h5py.Dataset, value: object) -> None:

@@ -45,8 +45,7 @@ class Source:
         Of a segment: those with rows, then the values that were put with this commit.
         """
         if self.record is not None:
-            here = [name for name, put in self.record.puts.items() if put.sequence == self.record.sequence]
-            return [*self.record.datasets, *here]
+            return self.record.objects
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset) and not is_reserved(name):

@@ -22,7 +22,7 @@ from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, pa
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.receipts import RECEIPTS
-from shardkeep.hdf5.rows import RESERVED_NAMES, content_crc
+from shardkeep.hdf5.rows import RESERVED_NAMES, content_crc, value_crc
 from shardkeep.hdf5.source import open_id
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
@@ -181,9 +181,15 @@ class Looker:
             elif isinstance(item, h5py.h5d.DatasetID):
                 promised = None if record is None else record.datasets.get(text)
                 datasets[text] = self._dataset(item, text, path, promised)
-        for promise in record.datasets if record is not None else ():
+                put = None if record is None else record.puts.get(text)
+                if (
+                    put is not None
+                    and f"{value_crc(datasets[text].value, datasets[text].dtype):08x}" != put.crc32c
+                ):
+                    raise not_as_committed(path, text, "the value")
+        for promise in record.objects if record is not None else ():
             if promise not in datasets:
-                message = f"dataset {promise!r} of {path!r} cannot be opened (it is a group)"
+                message = f"dataset {promise!r} of {path!r} is not there"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
         has_receipts = record is None and file.links.exists(RECEIPTS.encode())
         return SourceLook(path, stamp_of(os.stat(path)), record, datasets, groups, has_receipts)

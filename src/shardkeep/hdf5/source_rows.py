@@ -77,7 +77,8 @@ def check_content(source: Source, name: str, crc32c: str) -> None:
         raise not_as_committed(source.path, name)
 
 
-def not_as_committed(path: str, name: str) -> CorruptDataError:
-    """Return the error for rows that do not have the hash of their commit."""
-    message = f"rows of {name!r} in {path!r} are not those of its commit"
+def not_as_committed(path: str, name: str, what: str = "rows of") -> CorruptDataError:
+    """Return the error for rows, or the value, that do not have the hash of their commit."""
+    are = "are not those" if what == "rows of" else "is not that"
+    message = f"{what} {name!r} in {path!r} {are} of its commit"
     return CorruptDataError(f"{message}: the file is damaged, restore it from a copy", path=path)

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import h5py
-import numpy as np
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.commit_record import CommitRecord
@@ -16,7 +15,7 @@ from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.raw_file import RawFile
-from shardkeep.hdf5.rows import content_crc, is_reserved
+from shardkeep.hdf5.rows import content_crc, is_reserved, value_crc
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.hdf5.source_rows import blocks, check_content, reading
 
@@ -68,9 +67,10 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     path : str or os.PathLike
         A segment: rows and values have the hash of their commit. A merged copy: rows and chunks
         have the hash that they had when they were merged, and chunks can be decompressed. A merged
-        virtual file: every source is there, with as many rows as then and of the same hash. Any
-        other file, that of a collector too: all of it can be read, and so can what its virtual and
-        external datasets point to.
+        virtual file: every source is there, with as many rows as then and of the same hash. Of both:
+        values have the hash that they had, and no rows came later. Any other file, that of a
+        collector too: all of it can be read, and so can what its virtual and external datasets point
+        to.
     progress : callable, optional
         Called with the number of bytes of each piece that was read.
 
@@ -139,9 +139,11 @@ class _Work:
         for name, put in record.puts.items():
             if put.sequence != record.sequence:
                 continue
-            crc = f"{self._crc_of_value(name):08x}"
-            if crc != put.crc32c:
-                yield f"the value {name!r} is not that of its commit"
+            try:
+                if f"{self._crc_of_value(name):08x}" != put.crc32c:
+                    yield f"the value {name!r} is not that of its commit"
+            except (ShardkeepError, OSError, RuntimeError) as error:
+                yield _line(error)
 
     def merged(self, checks: list[Check]) -> Iterator[str]:
         file, path = self._source.file, self._source.path
@@ -160,11 +162,11 @@ class _Work:
                 self.rows += check.rows
                 self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
                 if wrong is not None:
-                    end = check.first_row + check.rows
-                    yield f"rows {check.first_row} to {end - 1} of {check.dataset!r}: the file {wrong}"
+                    yield f"{check.described}: the file {wrong}"
                 elif check.way == "chunks":
                     yield from self._decodes(check)
         yield from self._sources([check for check in checks if check.file])
+        yield from self._more_rows(checks)
         covered = {check.dataset for check in checks}
         yield from self.everything(but=covered)
 
@@ -187,6 +189,15 @@ class _Work:
                 yield first_line(error)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _more_rows(self, checks: list[Check]) -> Iterator[str]:
+        merged: dict[str, int] = {}
+        for check in checks:
+            if check.way != "value":
+                merged[check.dataset] = merged.get(check.dataset, 0) + check.rows
+        for name, rows in merged.items():
+            if self._count(name) > rows:
+                yield f"{name!r} has {self._count(name)} rows, {rows} were merged"
 
     def _decodes(self, check: Check) -> Iterator[str]:
         """Read chunks that may have been damaged in their source already: no hash tells, but a filter may."""
@@ -261,7 +272,7 @@ class _Work:
         dataset = self._source.dataset(name)
         with reading(self._source.path, name):
             value = dataset[()]
-        return 0 if isinstance(value, h5py.Empty) else content_crc(np.asarray(value, dataset.dtype))
+        return value_crc(value, dataset.dtype)
 
     def _stored(self, name: str) -> int:
         dataset = self._source.file.get(name)

@@ -27,8 +27,8 @@ from shardkeep.hdf5.rows import (
     check_path,
     check_row_size,
     chunk_rows_of,
-    content_crc,
     describe,
+    value_crc,
     vlen_base,
 )
 from shardkeep.hdf5.run_folder import list_segments
@@ -233,7 +233,7 @@ class Contents:
         for name, value in self.values.items():
             dataset = file.create_dataset(name, data=value, dtype=value.dtype)
             dataset.attrs[PUT] = True
-            record.puts[name] = PutRecord(record.sequence, f"{content_crc(value):08x}")
+            record.puts[name] = PutRecord(record.sequence, f"{value_crc(value, value.dtype):08x}")
         for on, attributes in self.attributes.items():
             attributes.write(file if on == ROOT else file[on] if on in file else file.create_group(on))
         write_record(file, record)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import shardkeep.hdf5
-from shardkeep.errors import NotFoundError, TruncatedFileError
+from shardkeep.errors import CorruptDataError, NotFoundError, TruncatedFileError
 from shardkeep.hdf5 import WorkerFile, merge, verify
 from shardkeep.world import World
 
@@ -50,7 +50,7 @@ def test_a_merged_copy(run, tmp_path, order_by):
     merge(run, tmp_path / "all.h5", order_by=order_by)
     done = []
     found = verify(tmp_path / "all.h5", progress=done.append)
-    assert (found.kind, found.rows, found.ok) == ("merged", 8004 + 2, True)
+    assert (found.kind, found.rows, found.ok) == ("merged", 8004, True)
     assert sum(done) >= 8000 * 8
     assert found.to_dict()["ok"]
     _flip(
@@ -168,3 +168,58 @@ def test_chunks_that_were_damaged_before_they_were_merged(tmp_path):
     merge([tmp_path / "a.h5"], tmp_path / "all.h5")
     (text,) = verify(tmp_path / "all.h5").findings
     assert "rows of 'x'" in text and "cannot be read" in text
+
+
+@pytest.mark.parametrize("mode", ["copy", "virtual"])
+@pytest.mark.parametrize("name", ["same", "own", "scalar"])
+def test_a_value_of_a_merged_file(tmp_path, mode, name):
+    for rank in range(2):
+        with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
+            out.put("same", np.arange(5))
+            out.put("own", [f"rank {rank}"])
+            out.put("scalar", 7)
+            out.append("x", [1.0])
+            out.create("none", "f4")
+            out.commit(step=1)
+    merge(tmp_path / "run", tmp_path / "all.h5", mode=mode)
+    assert verify(tmp_path / "all.h5").ok
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        file[name][...] = 3 if name != "own" else "other"
+    (text,) = verify(tmp_path / "all.h5").findings
+    assert text == f"the value {name!r}: the file has another value"
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        del file[name]
+    (text,) = verify(tmp_path / "all.h5").findings
+    assert text == f"the value {name!r}: the file is not there"
+
+
+@pytest.mark.parametrize("name", ["x", "none"])
+def test_rows_that_came_after_the_merge(run, tmp_path, name):
+    with WorkerFile(run, World(rank=0, size=2)) as out:
+        out.create("none", "f4")
+        out.commit(step=2)
+    merge(run, tmp_path / "all.h5", incomplete="allow")
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        rows = file[name][:]
+        del file[name]
+        file[name] = np.append(rows, rows.dtype.type(7))
+    (text,) = verify(tmp_path / "all.h5").findings
+    assert text == f"{name!r} has {len(rows) + 1} rows, {len(rows)} were merged"
+
+
+def test_a_value_that_is_gone(run, tmp_path):
+    path = run / "rank-00001" / "00000000-step-0.h5"
+    with h5py.File(path, "a") as file:
+        del file["labels"]
+    (text,) = verify(path).findings
+    assert "'labels'" in text and "cannot be opened" in text
+    with pytest.raises(CorruptDataError, match=r"'labels' .* is not there"):
+        merge(run, tmp_path / "all.h5")
+
+
+@pytest.mark.parametrize("mode", ["copy", "virtual"])
+def test_a_damaged_value_is_not_merged(run, tmp_path, mode):
+    _flip(run / "rank-00001" / "00000000-step-0.h5", np.arange(1, 4).tobytes())
+    with pytest.raises(CorruptDataError, match=r"the value 'labels' .* not that of its commit"):
+        merge(run, tmp_path / "all.h5", mode=mode)
+    assert not (tmp_path / "all.h5").exists()

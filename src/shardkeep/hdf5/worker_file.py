@@ -391,7 +391,8 @@ class WorkerFile(RankOwner):
             # In a signal handler: the call that it interrupted, or the next one, will do it.
             if self._busy is None:
                 with self._doing("append"), self._all_or_nothing(), self._segment.writing():
-                    writer.settle(self._segment.group)
+                    # `create` of another thread may have handed the rows to a new writer meanwhile.
+                    self._writers.get(writer.name, writer).settle(self._segment.group)
 
     def _load(self) -> None:
         self._contents = self._contents.reload()

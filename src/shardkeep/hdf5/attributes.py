@@ -12,7 +12,7 @@ from numpy.lib.recfunctions import repack_fields
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.open_errors import first_line
-from shardkeep.hdf5.rows import as_value, vlen_base
+from shardkeep.hdf5.rows import as_value, is_unicode, vlen_base
 
 __all__ = ["PUT", "Attributes", "as_attribute", "read_attributes", "same_value"]
 
@@ -52,8 +52,8 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     SchemaError
         The name or the type of the value is none that HDF5 keeps, or is used by HDF5 itself.
     """
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise SchemaError(f"{name!r} is no name of an attribute: use a str that is not empty")
+    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
+        raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
     if name == PUT or name in _SCALES - {"CLASS", "NAME"}:
         raise SchemaError(f"the attribute {name!r} is not free: choose another name")
     plain = isinstance(value, h5py.Empty) or (

@@ -34,6 +34,7 @@ __all__ = [
     "describe",
     "is_reserved",
     "is_text",
+    "is_unicode",
     "value_crc",
     "vlen_base",
 ]
@@ -76,6 +77,8 @@ def check_path(name: object, what: str) -> str:
     if not isinstance(name, str):
         raise SchemaError(f"the name of a {what} is a str, not {type(name).__name__}: give it one")
     parts = name.split("/")
+    if not is_unicode(name):
+        raise SchemaError(f"{name!r} is no Unicode text: choose another name of a {what}")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
         message = f'{name!r} is no name of a {what}: use parts joined by single "/", none of them "." or ".."'
         raise SchemaError(message)
@@ -93,6 +96,15 @@ def is_reserved(name: str) -> bool:
     (True, False)
     """
     return name.split("/", 1)[0] in RESERVED_NAMES
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be kept as UTF-8; a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:
@@ -412,10 +424,11 @@ def _enum(dtype: np.dtype[Any]) -> dict[str, int] | None:
 
 
 def _fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Python numbers carry no width of their own: a float may be rounded, an int must fit."""
+    """Python numbers have no width: a float may be rounded, though not to infinity; an int must fit."""
     kinds = array.dtype.kind + dtype.kind
     if kinds in ("ff", "fc", "cc", "if", "ic", "uf", "uc"):
-        return True
+        with np.errstate(over="ignore"):
+            return bool((np.isfinite(array.astype(dtype)) == np.isfinite(array)).all())
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return bool(int(array.min()) >= limits.min and int(array.max()) <= limits.max)

@@ -428,3 +428,43 @@ def test_nothing_of_it_after_close(run):
     ):
         with pytest.raises(LockError, match="closed"):
             action()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "c8"])
+def test_a_number_that_would_become_infinite_is_refused(run, dtype):
+    with _open(run) as out:
+        out.append("x", np.zeros(1, dtype))
+        for rows in ([1e300], [1e300, 1.0], [-(10**39) * 1.0]):
+            with pytest.raises(SchemaError, match="'x' has"):
+                out.append("x", rows)
+        out.append("x", [float("inf"), 0.1])
+        out.append("x", [float("nan")])
+        out.commit(step=1)
+        assert out.committed_rows == {"x": 4}
+
+
+def test_names_that_are_no_unicode_are_refused_before_the_commit(run):
+    with _open(run) as out:
+        out.append("x", [1])
+        for call in (
+            lambda: out.append("\udc80", [1]),
+            lambda: out.create("a/\udc80", "f4"),
+            lambda: out.put("\udc80", 1),
+            lambda: out.set_attribute("\udc80", 1),
+            lambda: out.set_attribute("a", 1, on="\udc80"),
+        ):
+            with pytest.raises(SchemaError, match="Unicode"):
+                call()
+        out.commit(step=1)
+        assert out.committed_rows == {"x": 1}
+
+
+def test_a_row_of_another_thread_survives_create(run):
+    with _open(run) as out:
+        out.create("x", "f8", chunk_rows=1)
+        before = out._contents.writers["x"]  # what a thread has in its hands, in the middle of append
+        out.create("x", "f8", chunk_rows=2)
+        before.parts.append(np.ones(1).tobytes())
+        out._settle(before)
+        out.commit(step=1)
+        assert out.committed_rows == {"x": 1}

@@ -15,6 +15,7 @@ from shardkeep.errors import LockError, PlanError, ShardkeepError
 from shardkeep.files.pending import durability_error
 from shardkeep.hdf5.file_members import Group, Member
 from shardkeep.hdf5.forked_handle import close_identifier, let_go
+from shardkeep.hdf5.live_view import open_whole
 from shardkeep.hdf5.open_files import open_files
 from shardkeep.hdf5.read_open import open_for_reading
 from shardkeep.hdf5.virtual_dataset import VirtualDataset, find_virtual
@@ -195,9 +196,11 @@ class File(Group, h5py.File):  # type: ignore[misc]
             self._fid, self._fd, self._lock, self.locking = opened
         else:
             open_files.make_room()
-            self._fid, self._fd, self.locking = open_for_reading(
-                self._where, self._given, self._timeout_s, self.rdcc_nbytes, self._options
+            (self._fid, self._fd, self.locking), self._lock = open_whole(
+                self._where, self._timeout_s, self._open_reader, lambda opened: opened[0]
             )
+            if self._lock is not None:
+                self.locking += "; shared with the collector"
             open_files.add(self)
         self._token = object()
         if self.checks_sources and self._mode not in ("w", "x"):
@@ -213,7 +216,20 @@ class File(Group, h5py.File):  # type: ignore[misc]
                 self.close()
                 raise
 
+    def _open_reader(self) -> tuple[h5py.h5f.FileID, int | None, str]:
+        return open_for_reading(self._where, self._given, self._timeout_s, self.rdcc_nbytes, self._options)
+
     def _close_identifier(self) -> None:
+        try:
+            self._close_hdf5()
+        finally:
+            if not self.writes:
+                # Not before: the collector changes the file at once.
+                lock, self._lock = self._lock, None
+                if lock is not None:
+                    lock.release()
+
+    def _close_hdf5(self) -> None:
         fid, self._fid, self._token = self._fid, None, None
         self._open_virtuals = {}
         if not self.writes:

@@ -103,6 +103,10 @@ def open(
     does, so both kinds of program exclude each other. A writer also holds ``path.lock``.
     ``HDF5_USE_FILE_LOCKING`` is honoured, and what it does is told: `File.locking`, a warning for writers.
 
+    **Collectors.** The file of a collector may be read while it is written: a reader sees whole rows of
+    every dataset, as of some moment of the last seconds, and these until it is closed, or reopened by the
+    budget. Meanwhile the collector goes on, but brings nothing newer into the file.
+
     **Virtual datasets.** All sources are checked when the file is opened, and looked at again when read.
 
     Examples

@@ -143,7 +143,7 @@ class _Work:
                 if f"{self._crc_of_value(name):08x}" != put.crc32c:
                     yield f"the value {name!r} is not that of its commit"
             except (ShardkeepError, OSError, RuntimeError) as error:
-                yield _line(error)
+                yield first_line(error)
 
     def merged(self, checks: list[Check]) -> Iterator[str]:
         file, path = self._source.file, self._source.path

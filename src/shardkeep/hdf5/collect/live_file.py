@@ -26,8 +26,9 @@ from shardkeep.files.owner import this_process
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.collect.extents import ExtentMap
-from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, log_path, read_log
+from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, read_log
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
+from shardkeep.hdf5.live_view import log_path
 
 __all__ = ["Commit", "LiveFile", "Recovery", "recover"]
 

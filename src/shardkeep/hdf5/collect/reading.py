@@ -8,11 +8,8 @@ from collections.abc import Iterator
 
 import h5py
 
-from shardkeep.errors import LockTimeoutError, NotFoundError
-from shardkeep.files.lock import FileLock
-from shardkeep.hdf5.collect.live_file import recover
-from shardkeep.hdf5.collect.redo_log import log_path
-from shardkeep.hdf5.collect.store import reader_lock
+from shardkeep.errors import NotFoundError
+from shardkeep.hdf5.live_view import log_path, open_whole
 
 __all__ = ["snapshot"]
 
@@ -59,16 +56,17 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     path = os.fspath(path)
     if not os.path.exists(path) and not os.path.exists(log_path(path)):
         raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path)
-    if os.path.exists(log_path(path)):
-        # Nobody writes it, and yet there is a log: its collector was killed.
-        with contextlib.suppress(LockTimeoutError), FileLock(path, timeout_s=0.0, if_unsafe="warn"):
-            recover(path)
-    with reader_lock(path, shared=True, timeout_s=timeout_s):
-        try:
-            file = h5py.File(path, "r", locking=False)
-        except FileNotFoundError:
-            raise NotFoundError(
-                f"there is no file {path!r}: no collector has made it yet", path=path
-            ) from None
+    try:
+        file, lock = open_whole(path, timeout_s, lambda: h5py.File(path, "r", locking=False), _id_of)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path) from None
+    try:
         with file:
             yield file
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _id_of(file: h5py.File) -> h5py.h5f.FileID:
+    return file.id

@@ -23,7 +23,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.pending import durably
 
-__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "log_path"]
+__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log"]
 
 _MAGIC = b"SKREDO\r\n"
 _HEAD = struct.Struct("<8sII")
@@ -35,11 +35,6 @@ _FORMAT = 1
 
 Extent = tuple[int, bytes]
 """An offset in the file, and the bytes there."""
-
-
-def log_path(path: str) -> str:
-    """Return the name of the redo log of a file."""
-    return f"{path}.redo"
 
 
 @dataclass(frozen=True)

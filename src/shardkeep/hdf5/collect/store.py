@@ -17,18 +17,14 @@ from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
+from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import check_name, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
 
-__all__ = ["OWN_GROUP", "Store", "reader_lock"]
+__all__ = ["Store"]
 
-OWN_GROUP = "_collector"
-
-
-def reader_lock(path: str, *, shared: bool, timeout_s: float | None) -> FileLock:
-    """Return the lock that readers share, and that the collector holds while it changes the file in place."""
-    return FileLock(f"{path}.readers", shared=shared, timeout_s=timeout_s, if_unsafe="trust")
+_READER_WAIT_S = 2.0
 
 
 class Store:
@@ -60,6 +56,18 @@ class Store:
 
     def __init__(self, path: str, *, synced: bool, lock: FileLock | None = None) -> None:
         self.path = path
+        # A reader of before must not see half of a recovery; one that never ends must not keep us out.
+        readers = reader_lock(path, shared=False, timeout_s=_READER_WAIT_S)
+        if os.path.exists(log_path(path)):
+            with contextlib.suppress(OSError):
+                readers.acquire()
+        try:
+            self._take(lock, synced)
+        finally:
+            readers.release()
+
+    def _take(self, lock: FileLock | None, synced: bool) -> None:
+        path = self.path
         self._lock = lock if lock is not None else FileLock(path, timeout_s=0.0, if_unsafe="warn").acquire()
         self._datasets: dict[str, StoredRows | KeyedRows] = {}
         self._dirty: dict[str, StoredRows | KeyedRows] = {}

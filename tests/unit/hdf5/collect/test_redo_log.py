@@ -3,7 +3,8 @@ import os
 import pytest
 
 from shardkeep.errors import FormatError
-from shardkeep.hdf5.collect.redo_log import LogHeader, RedoLog, log_path, read_log
+from shardkeep.hdf5.collect.redo_log import LogHeader, RedoLog, read_log
+from shardkeep.hdf5.live_view import log_path
 
 
 def _log(tmp_path, records):

@@ -1,0 +1,130 @@
+"""`hdf5.open` of a file that a collector writes: a whole view, without knowing that there is a collector."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+import shardkeep as sk
+from shardkeep.errors import LockTimeoutError
+from shardkeep.hdf5.live_view import reader_lock
+from tests.descriptors import open_descriptors
+from tests.procs.collector_run import collecting, flag, start_client, start_collector, stop
+
+WORLD = sk.World(rank=0, size=1)
+
+
+def wait_for(found, timeout_s: float = 20):
+    deadline = time.monotonic() + timeout_s
+    while not found():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def rows_in(path) -> int:
+    with sk.hdf5.open(path) as file:
+        return len(file["x"]) if "x" in file else 0
+
+
+def test_what_is_open_stays_as_it_is(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", np.zeros((10, 4)))
+        client.flush()
+        wait_for(lambda: rows_in(path) == 10)
+        with sk.hdf5.open(path) as file:
+            assert "collector" in file.locking
+            with pytest.raises(LockTimeoutError):
+                reader_lock(str(path), shared=False, timeout_s=0).acquire()
+            client.append("x", np.ones((10, 4)))
+            client.append("y", [1])
+            client.flush()
+            time.sleep(1.5)  # longer than the collector waits between two of its turns
+            assert (file["x"].shape, sorted(file)) == ((10, 4), ["_collector", "x"])
+            with pickle.loads(pickle.dumps(file)) as other:
+                assert other["x"].shape == (10, 4)
+            file.suspend()
+            wait_for(lambda: rows_in(path) == 20)
+            assert file["x"][:].sum() == 40  # opened again by itself
+        reader_lock(str(path), shared=False, timeout_s=5).acquire().release()
+
+
+def test_each_of_many_views_is_whole(tmp_path):
+    path, go_on = tmp_path / "all.h5", flag()
+    go_on.value = 1
+    collector = start_collector(path)
+    client = start_client(path, 0, 0, 0, go_on)
+    before = open_descriptors()
+    seen, deadline = set(), time.monotonic() + 30
+    while len(seen) < 3:
+        assert time.monotonic() < deadline
+        with sk.hdf5.open(path) as file:
+            rows = file["x"][:] if "x" in file else np.empty((0, 16), "i8")
+        assert (rows[:, 2:] == np.arange(len(rows))[:, None]).all()
+        seen.add(len(rows))
+    assert open_descriptors() == before
+    go_on.value = 0
+    assert client.join() == 0
+    stop(collector)
+    assert sorted(os.listdir(tmp_path)) == ["all.h5", "all.h5.log"]
+
+
+def test_a_collector_that_was_killed(tmp_path):
+    path = tmp_path / "all.h5"
+    collector = start_collector(path)
+    client = sk.hdf5.connect(path, WORLD)
+    client.append("x", np.arange(1000.0))
+    client.flush()
+    collector.kill()
+    collector.join()
+    assert rows_in(path) == 1000
+    assert not os.path.exists(f"{path}.redo")
+    again = start_collector(path)
+    client.close()
+    stop(again)
+
+
+def test_a_collector_that_starts_while_its_file_is_read(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", np.zeros((10, 4)))
+    with sk.hdf5.open(path) as file, collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", np.ones((10, 4)))
+        client.flush()
+        time.sleep(1.5)
+        assert file["x"].shape == (10, 4)
+        file.close()
+    assert rows_in(path) == 20
+
+
+def test_no_pyzmq_is_needed(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path) as collector:
+        with collector.connect(WORLD) as client:
+            client.append("x", [1.0])
+            client.flush()
+        body = (
+            "import sys; sys.modules['zmq'] = None\n"
+            "import shardkeep as sk\n"
+            "with sk.hdf5.open(sys.argv[1]) as file: print('_collector' in file, file.locking)"
+        )
+        done = subprocess.run([sys.executable, "-c", body, path], capture_output=True, text=True, timeout=60)
+        assert done.stdout == "True flock, shared; shared with the collector\n", done.stderr
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1.0]
+
+
+def test_a_finished_file_in_a_folder_that_nobody_may_write(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path):
+        pass
+    os.mkdir(f"{path}.readers.lock")  # root may write anywhere, but not this
+    with sk.hdf5.open(path) as file:
+        assert file.locking == "flock, shared"

@@ -34,16 +34,11 @@ def _virtual(folder: Path) -> list[str]:
     virtual, plain = folder / "open-virtual.h5", folder / "open-plain.h5"
     if not plain.exists():
         run.mkdir(parents=True, exist_ok=True)
-        layout = h5py.VirtualLayout((_SOURCES * _SOURCE_ROWS, 128), "f4")
         rows = np.zeros((_SOURCE_ROWS, 128), "f4")
         for number in range(_SOURCES):
-            with h5py.File(run / f"{number}.h5", "w", libver="latest") as file:
+            with h5py.File(run / f"{number:04}.h5", "w", libver="latest") as file:
                 file["x"] = rows + number
-                start = number * _SOURCE_ROWS
-                source = h5py.VirtualSource(f"open-sources/{number}.h5", "x", rows.shape)
-                layout[start : start + _SOURCE_ROWS] = source
-        with h5py.File(virtual, "w", libver="latest") as file:
-            file.create_virtual_dataset("x", layout)
+        sk.hdf5.merge(str(run / "*.h5"), virtual, mode="virtual", exists="replace")
         with h5py.File(plain, "w") as file:
             file["x"] = np.repeat(np.arange(_SOURCES, dtype="f4"), _SOURCE_ROWS)[:, None] + np.zeros(
                 128, "f4"

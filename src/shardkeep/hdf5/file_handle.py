@@ -13,6 +13,7 @@ from h5py._objects import phil
 
 from shardkeep.errors import LockError, PlanError, ShardkeepError
 from shardkeep.files.pending import durability_error
+from shardkeep.hdf5.checked_sources import read_table
 from shardkeep.hdf5.file_members import Group, Member
 from shardkeep.hdf5.forked_handle import close_identifier, let_go
 from shardkeep.hdf5.live_view import open_whole
@@ -72,6 +73,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._prune_at = 64
         self._without_virtuals: Signature | None = None
         self._open_virtuals: dict[str, Any] = {}
+        self._checked: tuple[Any] | None = None
         self._lock: WriteLock | None = None
         self._fid: Any = None
         self._fd: int | None = None
@@ -177,7 +179,9 @@ class File(Group, h5py.File):  # type: ignore[misc]
             key = self._where, path, signature_of(os.stat(self._where))
             found = None if self.writes else _known.pop(key, None)
             if found is None:
-                found = VirtualDataset(self._where, path, oid)
+                if self._checked is None:
+                    self._checked = (read_table(self._fid),)
+                found = VirtualDataset(self._where, path, oid, *self._checked)
             with self.pinned():
                 found.check()
             self._virtuals[path] = found
@@ -215,6 +219,8 @@ class File(Group, h5py.File):  # type: ignore[misc]
             except BaseException:
                 self.close()
                 raise
+            finally:
+                self._checked = None
 
     def _open_reader(self) -> tuple[h5py.h5f.FileID, int | None, str]:
         return open_for_reading(self._where, self._given, self._timeout_s, self.rdcc_nbytes, self._options)
@@ -231,7 +237,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
 
     def _close_hdf5(self) -> None:
         fid, self._fid, self._token = self._fid, None, None
-        self._open_virtuals = {}
+        self._open_virtuals, self._checked = {}, None
         if not self.writes:
             open_files.remove(self)
             self.cache_bytes = 0

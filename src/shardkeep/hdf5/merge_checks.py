@@ -13,7 +13,13 @@ way            text     ``rows``, ``chunks`` or ``value``: what the hash is of; 
                         no rows: what was written once, or a scalar
 crc32c         uint32   of rows and values: `shardkeep.hdf5.rows.content_crc`; of compressed chunks as
                         they are: `shardkeep.hdf5.chunk_table.table_crc`
+size_bytes     int64    these four only in a virtual file: in which state the source was
+mtime_ns       int64    (`shardkeep.hdf5.checked_sources`); -1 where that is not known
+offset_bytes   int64
+layout         text
 =============  =======  ================================================================
+
+The attribute ``crc32c`` of a table with these is the CRC32C of the table as it is in memory.
 """
 
 from __future__ import annotations
@@ -26,10 +32,9 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.checked_sources import CHECKS, CheckedSource, write_table_crc
 
 __all__ = ["CHECKS", "Check", "read_checks", "write_checks"]
-
-CHECKS = "_checks"
 
 Way = Literal["rows", "chunks", "value"]
 _WAYS: dict[bytes, Way] = {b"rows": "rows", b"chunks": "chunks", b"value": "value"}
@@ -45,6 +50,7 @@ class Check:
     way: Way
     crc32c: int
     file: str = ""
+    state: CheckedSource | None = None
 
     @property
     def described(self) -> str:
@@ -60,20 +66,34 @@ def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
     """Put the table into a merged file."""
     names = [one.dataset.encode("utf-8", "surrogateescape") for one in checks]
     files = [one.file.encode("utf-8", "surrogateescape") for one in checks]
-    table = np.zeros(
-        len(checks),
-        dtype=[
-            ("dataset", text_dtype(names)),
-            ("file", text_dtype(files)),
-            ("first_row", "<i8"),
-            ("rows", "<i8"),
-            ("way", h5py.string_dtype("utf-8", 6)),
-            ("crc32c", "<u4"),
-        ],
-    )
-    for row, (one, name, path) in enumerate(zip(checks, names, files, strict=True)):
-        table[row] = (name, path, one.first_row, one.rows, one.way, one.crc32c)
-    create_table(file, CHECKS, table)
+    dtype: list[tuple[str, Any]] = [
+        ("dataset", text_dtype(names)),
+        ("file", text_dtype(files)),
+        ("first_row", "<i8"),
+        ("rows", "<i8"),
+        ("way", h5py.string_dtype("utf-8", 6)),
+        ("crc32c", "<u4"),
+    ]
+    rows: list[Any] = [
+        (name, path, one.first_row, one.rows, one.way, one.crc32c)
+        for one, name, path in zip(checks, names, files, strict=True)
+    ]
+    virtual = any(files)
+    if virtual:
+        dtype += [(name, "<i8") for name in ("size_bytes", "mtime_ns", "offset_bytes")]
+        dtype += [("layout", h5py.string_dtype("utf-8", 32))]
+        states = (one.state or _UNKNOWN for one in checks)
+        rows = [
+            (*row, state.size_bytes, state.mtime_ns, state.offset_bytes, state.layout)
+            for row, state in zip(rows, states, strict=True)
+        ]
+    table = np.array(rows, dtype)
+    dataset = create_table(file, CHECKS, table)
+    if virtual:
+        write_table_crc(dataset, table)
+
+
+_UNKNOWN = CheckedSource(-1, -1, -1, -1, "")
 
 
 def read_checks(file: h5py.File, path: str) -> list[Check] | None:

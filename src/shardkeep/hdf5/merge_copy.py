@@ -96,7 +96,7 @@ def fill(
                 checks.append(Check(one.name, 0, 0, "value", crc_of_values(one)))
             elif one.way == "virtual":
                 dataset = point_to_sources(file, one, plan)
-                checks += virtual_checks(one, plan)
+                checks += virtual_checks(dataset, one, plan)
             else:
                 sink = Sink(file, one)
                 dataset = sink.dataset

@@ -7,6 +7,7 @@ here: it is missing, unreadable, short, or its datasets do not fit those of the 
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -56,6 +57,8 @@ class Part:
     chunks_crc32c : str or None
         Hash of the compressed chunks, where it is known.
     stored_bytes : int
+    offset_bytes : int or None
+        Where they begin in the source, if they lie there one after another.
     """
 
     source: int
@@ -68,6 +71,7 @@ class Part:
     crc32c: str | None = None
     stored_bytes: int = 0
     chunks_crc32c: str | None = None
+    offset_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class MergePlan:
         Attributes of each group that are kept; ``""`` is the root.
     dropped_attributes : dict
         Names of attributes that differ between the sources, of datasets and groups.
+    begun_ns : int
+        When the first source was looked at, since the epoch.
     """
 
     output: str
@@ -145,6 +151,7 @@ class MergePlan:
     dropped_attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     stamps: tuple[Stamp, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
+    begun_ns: int = field(default=0, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -176,6 +183,7 @@ def plan_merge(
         raise PlanError(f'mode={mode!r} means nothing here: use "auto", "copy" or "virtual"')
     if on_mismatch not in ("refuse", "promote"):
         raise PlanError(f'on_mismatch={on_mismatch!r} means nothing here: use "refuse" or "promote"')
+    begun_ns = time.time_ns()
     target = os.fspath(output)
     root, expected = find_sources(sources)
     _refuse_output_as_source(target, expected)
@@ -222,6 +230,7 @@ def plan_merge(
         dropped_attributes=dropped,
         stamps=tuple(look.stamp for look in looks),
         key=key,
+        begun_ns=begun_ns,
     )
 
 
@@ -287,6 +296,7 @@ def _plan_dataset(
                     found.crc32c,
                     found.stored_bytes,
                     found.chunks_crc32c,
+                    found.offset_bytes,
                 )
             )
             first_row += found.rows

@@ -7,8 +7,11 @@ import os
 import h5py
 import numpy as np
 
+from shardkeep.hdf5.checked_sources import CheckedSource, is_settled, layout_digest
+from shardkeep.hdf5.dataset_layout import same_file_type
 from shardkeep.hdf5.merge_checks import Check
-from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan
+from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
+from shardkeep.hdf5.virtual_source import fits
 
 __all__ = ["point_to_sources", "relative_source", "virtual_checks"]
 
@@ -52,8 +55,10 @@ def point_to_sources(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py
     return h5py.Dataset(h5py.h5d.create(file.id, name, kind, whole, properties, links))
 
 
-def virtual_checks(one: DatasetPlan, plan: MergePlan) -> list[Check]:
-    """Return the hashes of the sources' rows."""
+def virtual_checks(dataset: h5py.Dataset, one: DatasetPlan, plan: MergePlan) -> list[Check]:
+    """Return the hashes of the sources' rows, and in which state the sources were when they were read."""
+    # As whoever opens the result will see it.
+    digest = layout_digest(dataset.id)
     return [
         Check(
             one.name,
@@ -62,6 +67,16 @@ def virtual_checks(one: DatasetPlan, plan: MergePlan) -> list[Check]:
             "rows",
             int(part.crc32c or "0", 16),
             relative_source(plan, part.source),
+            _state(part, one, plan, digest),
         )
         for part in one.parts
     ]
+
+
+def _state(part: Part, one: DatasetPlan, plan: MergePlan, digest: str) -> CheckedSource | None:
+    stamp = plan.stamps[part.source]
+    equal = same_file_type(part.layout.type_code, one.layout.type_code)
+    if not is_settled(stamp.mtime_ns, plan.begun_ns) or not (equal or fits(part.dtype, one.dtype)):
+        return None
+    offset = part.offset_bytes if equal and part.offset_bytes is not None else -1
+    return CheckedSource(stamp.size_bytes, stamp.mtime_ns, part.rows, offset, digest)

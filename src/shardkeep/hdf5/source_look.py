@@ -17,7 +17,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.attributes import PUT, Attributes, read_attributes
-from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table
+from shardkeep.hdf5.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
 from shardkeep.hdf5.open_errors import first_line
@@ -71,6 +71,8 @@ class DatasetLook:
         Hash of the rows: as their commit has it, or as they were read.
     chunks_crc32c : str or None
         Hash of the compressed chunks, as their commit has it.
+    offset_bytes : int or None
+        Where the rows begin in the file, if they lie there one after another.
     """
 
     name: str
@@ -84,6 +86,7 @@ class DatasetLook:
     chunks: ChunkTable | None = None
     crc32c: str | None = None
     chunks_crc32c: str | None = None
+    offset_bytes: int | None = None
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
@@ -164,6 +167,8 @@ class Looker:
         return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
 
     def _look(self, file: h5py.h5f.FileID, path: str) -> SourceLook:
+        # Of what is open, not of what the path names meanwhile.
+        stamp = stamp_of(os.fstat(file.get_vfd_handle()))
         record = _read_record(file, path)
         names = _names(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
@@ -192,7 +197,7 @@ class Looker:
                 message = f"dataset {promise!r} of {path!r} is not there"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
         has_receipts = record is None and file.links.exists(RECEIPTS.encode())
-        return SourceLook(path, stamp_of(os.stat(path)), record, datasets, groups, has_receipts)
+        return SourceLook(path, stamp, record, datasets, groups, has_receipts)
 
     def _dataset(self, item: Any, name: str, path: str, promised: DatasetRecord | None) -> DatasetLook:
         kind = item.get_type()
@@ -223,18 +228,20 @@ class Looker:
         table = None
         if rows and self.addresses and layout.fixed_size:
             table = read_chunk_table(item, shape or (), dtype.itemsize)
+        offset = contiguous_offset(item) if rows and properties.get_layout() == h5py.h5d.CONTIGUOUS else None
         return DatasetLook(
-            name,
-            dtype,
-            shape,
-            layout,
-            attributes,
-            value,
-            put,
-            item.get_storage_size(),
-            table,
-            crc32c,
-            None if promised is None else promised.chunks_crc32c,
+            name=name,
+            dtype=dtype,
+            shape=shape,
+            layout=layout,
+            attributes=attributes,
+            value=value,
+            put=put,
+            stored_bytes=item.get_storage_size(),
+            chunks=table,
+            crc32c=crc32c,
+            chunks_crc32c=None if promised is None else promised.chunks_crc32c,
+            offset_bytes=offset,
         )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from shardkeep.errors import BudgetError, SchemaError
 from shardkeep.hdf5.box_reading import Box, Pick, axis_picks, finish, gather, intersecting, is_run
+from shardkeep.hdf5.checked_sources import layout_digest, sources_in
 from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.open_files import file_budget
 from shardkeep.hdf5.virtual_source import VirtualSource, source_path
@@ -66,9 +67,17 @@ class VirtualDataset:
         Absolute path of the file that it is in.
     name : str
     oid : h5py.h5d.DatasetID
+    table : ndarray, optional
+        What a merge found out about the sources (`shardkeep.hdf5.checked_sources`).
     """
 
-    def __init__(self, file_path: str, name: str, oid: h5py.h5d.DatasetID) -> None:
+    def __init__(
+        self,
+        file_path: str,
+        name: str,
+        oid: h5py.h5d.DatasetID,
+        table: np.ndarray[Any, Any] | None = None,
+    ) -> None:
         self.file_path = file_path
         self.name = name
         self.shape = tuple(oid.shape)
@@ -80,6 +89,8 @@ class VirtualDataset:
             and bool(h5py.h5t.py_create(self.dtype, logical=True) == self._stored)
         )
         self.sources: dict[tuple[str, str], VirtualSource] = {}
+        own_name = name.lstrip("/")
+        self._merged = {} if table is None else sources_in(table, own_name, layout_digest(oid))
         self._mappings: list[tuple[VirtualSource, Any, Any]] = []
         self._boxes: list[Box] | None = None
         self._is_boxes = True
@@ -188,6 +199,8 @@ class VirtualDataset:
                 self.dtype,
                 self._stored,
                 as_in_memory=self._as_in_memory,
+                merged=self._merged.get(file_name) if set_name == self.name.lstrip("/") else None,
+                row_shape=self.shape[1:],
             )
             self.sources[file_name, set_name] = source
         space = properties.get_virtual_srcspace(index)

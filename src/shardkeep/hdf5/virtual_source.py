@@ -13,15 +13,17 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
+from shardkeep.hdf5.checked_sources import CheckedSource
 from shardkeep.hdf5.chunk_table import contiguous_offset
 from shardkeep.hdf5.forked_handle import close_identifier
+from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.read_open import open_for_reading
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.file_handle import File
 
-__all__ = ["Signature", "VirtualSource", "signature_of", "source_path"]
+__all__ = ["Signature", "VirtualSource", "fits", "signature_of", "source_path"]
 
 # What tells that a file is the one that was looked at: device, inode, size, time of the last change in ns.
 Signature = tuple[int, int, int, int]
@@ -80,6 +82,10 @@ class VirtualSource:
         The same as HDF5 has it in the file.
     as_in_memory : bool
         Whether values lie in a file of that type as they do in an array of that dtype.
+    merged : CheckedSource, optional
+        What was known of it when it was merged.
+    row_shape : tuple of int
+        Which it had then.
 
     Attributes
     ----------
@@ -96,10 +102,12 @@ class VirtualSource:
         "_nested",
         "as_in_memory",
         "dtype",
+        "merged",
         "name",
         "owner_path",
         "path",
         "raw_offset_bytes",
+        "row_shape",
         "shape",
         "signature",
         "stored",
@@ -116,6 +124,8 @@ class VirtualSource:
         stored: h5py.h5t.TypeID,
         *,
         as_in_memory: bool,
+        merged: CheckedSource | None = None,
+        row_shape: tuple[int, ...] = (),
     ) -> None:
         self.owner_path = owner_path
         self.path = path
@@ -124,6 +134,8 @@ class VirtualSource:
         self.dtype = dtype
         self.stored = stored
         self.as_in_memory = as_in_memory
+        self.merged = merged
+        self.row_shape = row_shape
         self.signature: Signature | None = None
         self.shape: tuple[int, ...] = ()
         self.raw_offset_bytes: int | None = None
@@ -248,6 +260,8 @@ class VirtualSource:
             raise self._denied(error) from None
 
     def _examine(self, status: Signature) -> None:
+        if self._is_as_merged(status):
+            return
         with self._context():
             file_id, _, _ = open_for_reading(self.path, self.path, 0.0, _CACHE_BYTES, {})
             try:
@@ -260,6 +274,33 @@ class VirtualSource:
         if nested:
             self._check_nested()
         self.signature = status
+
+    def _is_as_merged(self, status: Signature) -> bool:
+        """Whether the file is the one that was merged and may be read; then it is known what is in it."""
+        merged = self.merged
+        if merged is None or status[2:] != (merged.size_bytes, merged.mtime_ns):
+            return False
+        try:
+            # A FIFO in its place must not stop us.
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return False
+        try:
+            if signature_of(os.fstat(fd)) != status:
+                return False
+            if locking_mode().effect != "off":
+                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        self.shape = (merged.rows, *self.row_shape)
+        self.raw_offset_bytes = None
+        if self.as_in_memory and merged.offset_bytes >= 0:
+            self.raw_offset_bytes = merged.offset_bytes
+        self._nested = False
+        self.signature = status
+        return True
 
     def _check_nested(self) -> None:
         with self._context():
@@ -274,7 +315,7 @@ class VirtualSource:
         self.shape = tuple(dataset.shape)
         stored = dataset.get_type()
         equal = stored == self.stored
-        if not (equal or _fits(dataset.dtype, self.dtype)):
+        if not (equal or fits(dataset.dtype, self.dtype)):
             message = f"{self._told()} has type {dataset.dtype}, which does not fit into {self.dtype}"
             raise SchemaError(f"{message}: HDF5 would change its values; merge again", path=self.path)
         layout = dataset.get_create_plist()
@@ -312,7 +353,7 @@ class VirtualSource:
             raise told from error
 
 
-def _fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
+def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
     """Whether every value of the one type is a value of the other."""
     ours, theirs = h5py.check_enum_dtype(virtual), h5py.check_enum_dtype(source)
     if ours is not None or theirs is not None:
@@ -326,7 +367,7 @@ def _fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
         )
     if virtual.names is not None or source.names is not None:
         return virtual.names == source.names and all(
-            _fits(source[name], virtual[name]) for name in virtual.names or ()
+            fits(source[name], virtual[name]) for name in virtual.names or ()
         )
     if virtual.hasobject or source.hasobject:
         return bool(source == virtual)

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import math
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import h5py
@@ -49,20 +50,24 @@ def source_path(file_path: str, name: str) -> str:
     if name == ".":
         return file_path
     folder = os.path.dirname(file_path)
-    tried = [name] if os.path.isabs(name) else []
-    rest = os.path.basename(name) if os.path.isabs(name) else name
+    for path in _candidates(file_path, folder, name):
+        if os.path.exists(path):
+            return path
+    return os.path.join(folder, name)
+
+
+def _candidates(file_path: str, folder: str, name: str) -> Iterator[str]:
+    rest = name
+    if os.path.isabs(name):
+        yield name
+        rest = os.path.basename(name)
     for prefix in os.environ.get("HDF5_VDS_PREFIX", "").split(":"):
         if prefix:
-            tried.append(os.path.join(prefix.replace("${ORIGIN}", folder), rest))
-    tried.append(os.path.join(folder, rest))
-    if not os.path.isabs(name):
-        tried.append(os.path.abspath(rest))
-    tried.append(os.path.join(os.path.dirname(os.path.realpath(file_path)), rest))
-    if len(tried) > 1:
-        for path in tried:
-            if os.path.exists(path):
-                return path
-    return os.path.join(folder, name)
+            yield os.path.join(prefix.replace("${ORIGIN}", folder), rest)
+    yield os.path.join(folder, rest)
+    if rest is name:
+        yield os.path.abspath(rest)
+    yield os.path.join(os.path.dirname(os.path.realpath(file_path)), rest)
 
 
 class VirtualSource:

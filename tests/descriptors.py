@@ -1,9 +1,12 @@
-"""What this process has open, for tests that count it."""
+"""What this process has open, for tests that count it or leave it little."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import resource
+from collections.abc import Iterator
 
 
 def open_descriptors() -> set[str]:
@@ -14,3 +17,19 @@ def open_descriptors() -> set[str]:
     """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
+
+
+@contextlib.contextmanager
+def few_descriptors(left: int) -> Iterator[None]:
+    """Lower the soft limit so that `left` more can be opened, however many earlier tests have open."""
+    taken = {int(number) for number in open_descriptors()}
+    limit = 0
+    while left:
+        left -= limit not in taken
+        limit += 1
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

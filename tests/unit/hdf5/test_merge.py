@@ -1,6 +1,5 @@
 import errno
 import os
-import resource
 import subprocess
 import sys
 
@@ -24,6 +23,7 @@ from shardkeep.errors import (
 )
 from shardkeep.hdf5 import WorkerFile, merge, plan_merge, receipts, rollback
 from shardkeep.world import World
+from tests.descriptors import few_descriptors
 
 GZIP = {"compression": "gzip", "shuffle": True}
 
@@ -632,13 +632,9 @@ def test_nan_scalars_and_attributes_equal_themselves(tmp_path):
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 def test_more_files_than_descriptors(tmp_path, mode):
     files = [_plain(tmp_path / f"{i}.h5", x=[i, i + 0.5], y=["t"]) for i in range(150)]
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
     done = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
+    with few_descriptors(50):
         merge(files, tmp_path / "all.h5", mode=mode, progress=lambda one, all: done.append((one, all)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert done == [(i + 1, 150) for i in range(150)]
     assert _read(tmp_path / "all.h5").tolist() == [value for i in range(150) for value in (i, i + 0.5)]
 

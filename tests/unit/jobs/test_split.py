@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import resource
 import time
 import zlib
 from collections import Counter
@@ -32,7 +31,7 @@ from shardkeep.errors import (
 )
 from shardkeep.jobs import SplitReport, concat, division, frames, packed_frames, split
 from shardkeep.tfrecord import Reader, ShardWriter, Writer
-from tests.descriptors import open_descriptors
+from tests.descriptors import few_descriptors, open_descriptors
 from tests.unit.tfrecord.test_reader import frame
 
 MODES = ["contiguous", "round-robin", "balanced"]
@@ -305,13 +304,9 @@ def test_two_runs_do_not_mix(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_few_descriptors_for_many_shards(mode: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "in", [bytes([i % 256]) * 40 for i in range(2000)])
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     here = len(open_descriptors())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 20, hard))
-    try:
+    with few_descriptors(20):
         report = split(path, tmp_path / "{shard}", shards=300, mode=mode)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert sum(map(len, contents(report))) == 2000
     assert len(open_descriptors()) <= here + 2
 

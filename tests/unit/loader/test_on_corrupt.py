@@ -219,6 +219,28 @@ def test_images_of_which_all_are_damaged_have_the_shape_of_the_others(tmp_path: 
         assert batch["i"].shape == (1, 7, 5, 3)
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_first_image_that_cannot_be_decoded_is_not_the_measure_of_the_others(
+    tmp_path: Path, threads: int
+) -> None:
+    def png(side: int) -> bytes:
+        out = io.BytesIO()
+        PillowImage.fromarray(np.full((side, side, 3), side, np.uint8)).save(out, "PNG")
+        return out.getvalue()
+
+    path = tmp_path / "x"
+    with Writer(path) as w:
+        for _ in range(20):
+            w.write_example({"i": png(90)[:60]})
+        for _ in range(20):
+            w.write_example({"i": png(7)})
+    features = {"i": Image(3, "uint8")}
+    (batch,) = Loader(path, features, 40, World(), on_corrupt="skip", threads=threads)
+    assert batch["valid"].tolist() == [False] * 20 + [True] * 20
+    assert batch["i"].shape == (40, 7, 7, 3)
+    assert (batch["i"][20:] == 7).all()
+
+
 def test_the_same_for_any_number_of_threads_and_after_a_resume(shards: Any) -> None:
     paths = shards([40, 40])
     for record in range(0, 40, 7):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from shardkeep.errors import (
 from shardkeep.files.budget import Budget
 from shardkeep.tfrecord import Reader, ShardWriter, Writer, decode_example, shard_sinks, shards
 from shardkeep.tfrecord.shards import shard_of_key
-from tests.descriptors import open_descriptors
+from tests.descriptors import few_descriptors, open_descriptors
 
 
 def written(w: ShardWriter) -> list[list[bytes]]:
@@ -241,20 +240,14 @@ def reserve(monkeypatch: pytest.MonkeyPatch, descriptors: int) -> None:
 
 
 def test_more_shards_than_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.setattr(shard_sinks, "_MOST_HELD_BYTES", 5000)
     monkeypatch.setattr(shards, "Held", lambda: shard_sinks.Held(5000))
     reserve(monkeypatch, 10)
-    here = len(open_descriptors())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (here + 12, hard))
-    try:
-        with ShardWriter(tmp_path / "{shard:03d}", shards=100) as w:
-            for i in range(1000):
-                w.write(b"%d" % i)
-            # What does not fit into memory is in the files already.
-            assert sum(os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path)) > 10_000
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with few_descriptors(12), ShardWriter(tmp_path / "{shard:03d}", shards=100) as w:
+        for i in range(1000):
+            w.write(b"%d" % i)
+        # What does not fit into memory is in the files already.
+        assert sum(os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path)) > 10_000
     assert written(w) == [[b"%d" % i for i in range(shard, 1000, 100)] for shard in range(100)]
     assert w.records == [10] * 100
 

@@ -6,8 +6,8 @@
 //! caller may then leave the row out (call again with the row behind it) or put another record there. Rows that are never
 //! filled are zeros, empty lists, empty strings.
 //!
-//! The frame of an image column without `size` comes from the first image that reaches the batch, whichever thread
-//! brings it; every other image must equal it.
+//! The frame of an image column without `size` comes from the first image that is decoded; every other image must equal
+//! it. Who fills from several threads and wants that to be the same one each time looks at [`BatchColumns::lacks_frame`].
 
 #![deny(clippy::indexing_slicing)]
 
@@ -128,6 +128,11 @@ impl BatchColumns {
     /// How many rows the batch has.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Whether the next image says how large all images of a column are.
+    pub fn lacks_frame(&self) -> bool {
+        self.stores.iter().any(|store| matches!(store, Store::Image(images) if images.lacks_frame()))
     }
 
     /// Parses `records` into rows `first_row ..`; see the head of this file for what holds after an error.

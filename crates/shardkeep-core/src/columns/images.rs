@@ -75,7 +75,12 @@ impl ImageStore {
         let head = header(bytes).map_err(unreadable)?;
         let channels = if self.channels == 0 { head.channels } else { self.channels };
         let (height, width) = self.size.unwrap_or((head.height, head.width));
-        let frame = self.frame.get_or_init(|| self.make_frame(height, width, channels));
+        // A first image that cannot be decoded is not the measure of the others.
+        let mut first = None;
+        let frame = match self.frame.get() {
+            Some(frame) => frame,
+            None => first.insert(self.make_frame(height, width, channels)),
+        };
         if (frame.height, frame.width, frame.channels) != (height, width, channels) {
             let message = format!(
                 "wanted {}x{}x{} (height, width, channels) as the batch's first image has, found {height}x{width}x{channels}; \
@@ -96,7 +101,18 @@ impl ImageStore {
                 return Err((RowErrorKind::Memory, message));
             }
         };
-        decoder.decode(bytes, head, shape, pixels).map_err(unreadable)
+        decoder.decode(bytes, head, shape, pixels).map_err(unreadable)?;
+        match first.map(|frame| self.frame.set(frame)) {
+            // Another thread was faster: into its frame, then.
+            // SAFETY: as the caller promises.
+            Some(Err(_)) => unsafe { self.decode(row, bytes, decoder) },
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the next image that is decoded says how large all must be.
+    pub(super) fn lacks_frame(&self) -> bool {
+        (self.size.is_none() || self.channels == 0) && self.frame.get().is_none()
     }
 
     /// Puts zeros into `row`.

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::corrupt::{Fault, OnCorrupt, Rules};
 use super::dataset::{Dataset, Place};
 use super::frames;
+use super::lead::Lead;
 use super::output::Output;
 use crate::columns::Scratch;
 use crate::error::{Error, Result};
@@ -29,6 +30,8 @@ pub(super) struct Job {
     faults: Mutex<Vec<Fault>>,
     /// The error of the lowest row.
     error: Mutex<Option<(usize, Error)>>,
+    /// Only while rows must agree with the first.
+    lead: Option<Lead>,
 }
 
 /// What a thread keeps from one chunk to the next.
@@ -43,6 +46,7 @@ impl Job {
         // Small batches are shared among the threads, large ones cut finely enough to end together.
         let chunk_rows = places.len().div_ceil(threads.max(1)).clamp(8, 256);
         let chunks = places.len().div_ceil(chunk_rows);
+        let lead = output.lacks_frame().then(Lead::default);
         Self {
             places,
             output,
@@ -52,6 +56,7 @@ impl Job {
             on_corrupt,
             faults: Mutex::default(),
             error: Mutex::new(None),
+            lead,
         }
     }
 
@@ -78,13 +83,14 @@ impl Job {
         rows: Range<usize>,
         space: &mut Workspace,
     ) -> bool {
+        let first = rows.start;
         if let Err((row, e)) = self.fill(data, verify, rows, space)
             && let Ok(mut error) = self.error.lock()
             && error.as_ref().is_none_or(|(first, _)| row < *first)
         {
             *error = Some((row, e));
         }
-        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+        self.end_chunk(first)
     }
 
     /// Give up a claimed chunk whose thread panicked, so that nobody waits for it.
@@ -92,7 +98,18 @@ impl Job {
         if let Ok(mut error) = self.error.lock() {
             *error = Some((row, Error::internal("a reading thread died; please report this")));
         }
+        self.end_chunk(row)
+    }
+
+    fn end_chunk(&self, first_row: usize) -> bool {
+        if let Some(lead) = &self.lead {
+            lead.finish(self.chunk_of(first_row));
+        }
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    fn chunk_of(&self, row: usize) -> usize {
+        row.checked_div(self.chunk_rows).unwrap_or_default()
     }
 
     /// The batch, and what was wrong with its records and did not end it, in the order of the rows.
@@ -132,7 +149,7 @@ impl Job {
             let mut at = 0;
             for stop in found.left_out.into_iter().chain([found.payloads.len()]) {
                 let payloads = found.payloads.get(at..stop).unwrap_or_default();
-                self.fill_rows(&rules, from + at, payloads, &mut space.scratch)?;
+                self.fill_in_turn(&rules, from + at, payloads, &mut space.scratch)?;
                 at = stop + 1;
             }
             if space.frames.capacity() > KEEP_BYTES {
@@ -141,6 +158,30 @@ impl Job {
             from = group.end;
         }
         Ok(())
+    }
+
+    /// Fill the rows from `first` on; those whose images are to agree with the first one wait until it is decoded.
+    fn fill_in_turn(
+        &self,
+        rules: &Rules<'_>,
+        mut first: usize,
+        mut payloads: &[&[u8]],
+        scratch: &mut Scratch,
+    ) -> std::result::Result<(), (usize, Error)> {
+        if let Some(lead) = &self.lead
+            && lead.wait(self.chunk_of(first))
+        {
+            while let Some((one, rest)) = payloads.split_at_checked(1)
+                && self.output.lacks_frame()
+            {
+                self.fill_rows(rules, first, one, scratch)?;
+                (first, payloads) = (first + 1, rest);
+            }
+            if !self.output.lacks_frame() {
+                lead.settle();
+            }
+        }
+        self.fill_rows(rules, first, payloads, scratch)
     }
 
     /// Fill the rows from `first` on; a row that cannot be parsed is left out if the rules say so.

@@ -15,6 +15,7 @@ mod corrupt;
 mod dataset;
 mod frames;
 mod job;
+mod lead;
 mod output;
 mod recycle;
 

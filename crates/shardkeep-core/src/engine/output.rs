@@ -61,6 +61,14 @@ impl Output {
         }
     }
 
+    /// Whether the first image is still to say how large all of them are.
+    pub(super) fn lacks_frame(&self) -> bool {
+        match self {
+            Self::Records(_) => false,
+            Self::Columns(columns) => columns.lacks_frame(),
+        }
+    }
+
     /// `left_out` are rows that were not filled, ascending: they are empty, or zero.
     pub(super) fn finish(self, left_out: &[usize]) -> Result<Batch> {
         match self {

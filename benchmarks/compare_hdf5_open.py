@@ -32,7 +32,7 @@ def _virtual(folder: Path) -> list[str]:
     """A virtual file, and a plain one with the same rows."""
     run = folder / "open-sources"
     virtual, plain = folder / "open-virtual.h5", folder / "open-plain.h5"
-    if not plain.exists():
+    if not (plain.exists() and virtual.exists()):
         run.mkdir(parents=True, exist_ok=True)
         rows = np.zeros((_SOURCE_ROWS, 128), "f4")
         for number in range(_SOURCES):

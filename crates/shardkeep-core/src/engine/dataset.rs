@@ -95,6 +95,7 @@ impl Dataset {
 
     /// Find a record by its global number. `near` is the shard to try first.
     #[must_use]
+    #[inline]
     pub fn locate(&self, record: u64, near: usize) -> Option<Place> {
         let holds = |shard: usize| {
             let (first, next) = (self.firsts.get(shard)?, self.firsts.get(shard + 1)?);

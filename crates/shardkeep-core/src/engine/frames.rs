@@ -37,7 +37,7 @@ pub(super) fn read<'a>(
     let mut room = out.as_mut_slice();
     for (row, run) in runs(places) {
         let (buf, rest) =
-            std::mem::take(&mut room).split_at_mut_checked(run_bytes(run)).ok_or((row, lost()))?;
+            std::mem::take(&mut room).split_at_mut_checked(run_bytes(run)).ok_or_else(|| (row, lost()))?;
         room = rest;
         read_run(rules.data, run, &mut [IoSliceMut::new(buf)]).map_err(|(i, e)| (row + i, e))?;
     }
@@ -46,14 +46,14 @@ pub(super) fn read<'a>(
     for (row, place) in places.iter().enumerate() {
         let (frame, behind) = std::mem::take(&mut rest)
             .split_at_mut_checked(place.frame_bytes() as usize)
-            .ok_or((row, lost()))?;
+            .ok_or_else(|| (row, lost()))?;
         rest = behind;
         let (admitted, payload): (bool, &[u8]) = if place.hole {
             rules.skip(first + row, place, Rules::hole(place)).map_err(|e| (row, e))?;
             (false, &[])
         } else {
-            let (header, body) = frame.split_first_chunk_mut().ok_or((row, lost()))?;
-            let (payload, footer) = body.split_last_chunk_mut().ok_or((row, lost()))?;
+            let (header, body) = frame.split_first_chunk_mut().ok_or_else(|| (row, lost()))?;
+            let (payload, footer) = body.split_last_chunk_mut().ok_or_else(|| (row, lost()))?;
             let frame = Frame { header, payload, footer };
             (rules.admits(first + row, place, frame).map_err(|e| (row, e))?, payload)
         };
@@ -83,7 +83,7 @@ pub(super) fn read_payloads(
         for (i, place) in run.iter().enumerate() {
             let (slot, rest) = std::mem::take(&mut room)
                 .split_at_mut_checked(place.payload_bytes() as usize)
-                .ok_or((row + i, lost()))?;
+                .ok_or_else(|| (row + i, lost()))?;
             room = rest;
             payloads.push(slot);
         }
@@ -92,7 +92,7 @@ pub(super) fn read_payloads(
         between.clear();
         between.resize(run.len() + 1, [0; BETWEEN_BYTES]);
         let mut bufs = Vec::with_capacity(run.len() * 2 + 1);
-        let (last, before) = between.split_last_mut().ok_or((row, lost()))?;
+        let (last, before) = between.split_last_mut().ok_or_else(|| (row, lost()))?;
         for (i, (gap, payload)) in before.iter_mut().zip(&mut payloads).enumerate() {
             let skip = if i == 0 { FOOTER_BYTES } else { 0 };
             bufs.push(IoSliceMut::new(gap.get_mut(skip..).unwrap_or_default()));
@@ -103,7 +103,7 @@ pub(super) fn read_payloads(
         let gaps = between.iter().zip(between.iter().skip(1));
         for (i, ((payload, place), (gap, next))) in payloads.into_iter().zip(run).zip(gaps).enumerate() {
             let (mut header, mut footer) =
-                (*gap.last_chunk().ok_or((row + i, lost()))?, *next.first_chunk().ok_or((row + i, lost()))?);
+                (*gap.last_chunk().ok_or_else(|| (row + i, lost()))?, *next.first_chunk().ok_or_else(|| (row + i, lost()))?);
             let frame = Frame { header: &mut header, payload, footer: &mut footer };
             rules.admits(first + row + i, place, frame).map_err(|e| (row + i, e))?;
         }
@@ -128,7 +128,7 @@ fn run_bytes(run: &[Place]) -> usize {
 
 fn read_run(data: &Dataset, run: &[Place], bufs: &mut [IoSliceMut<'_>]) -> AtRow<()> {
     let Some(first) = run.first() else { return Ok(()) };
-    let shard = data.shard(first.shard).ok_or((0, lost()))?;
+    let shard = data.shard(first.shard).ok_or_else(|| (0, lost()))?;
     let got = shard.file.read_whole_at(bufs, first.start).map_err(|e| (0, e))?;
     if got == run_bytes(run) {
         return Ok(());

@@ -195,7 +195,7 @@ impl Job {
         while let Err(e) = self.output.fill(first, payloads, scratch) {
             let row = e.row;
             let error = Error::from(e);
-            let place = self.places.get(row).ok_or((row, error.clone()))?;
+            let place = self.places.get(row).ok_or_else(|| (row, error.clone()))?;
             rules.skip(row, place, error).map_err(|e| (row, e))?;
             payloads = payloads.get(row + 1 - first..).unwrap_or_default();
             first = row + 1;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::{Element, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::ndarray::ArrayD;
+use numpy::{Element, IntoPyArray, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -199,11 +200,13 @@ fn shaped<'py, T: Element + Zeroed + 'static>(
     data: Block<T>,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let flat = match data.into_vec() {
-        Ok(data) => PyArray1::from_vec(py, data),
-        Err(data) => lent(py, data)?,
+    // In one piece: an array that is given its shape afterwards is two objects, forty times a batch.
+    let array = match data.into_vec() {
+        Ok(data) => ArrayD::from_shape_vec(IxDyn(shape), data).ok().map(|data| data.into_pyarray(py)),
+        Err(data) => lent(py, data, IxDyn(shape))?,
     };
-    Ok(flat.reshape(IxDyn(shape))?.into_any())
+    let lost = || raise(Error::internal("a column has another number of values than its shape says"));
+    Ok(array.ok_or_else(lost)?.into_any())
 }
 
 fn pair<'py>(py: Python<'py>, values: Bound<'py, PyAny>, offsets: Vec<i64>) -> PyResult<Bound<'py, PyAny>> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{Ix1, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -119,7 +119,8 @@ fn batch(py: Python<'_>, batch: Batch, bytes_as: columns::BytesAs) -> PyResult<B
     let out = PyDict::new(py);
     match batch {
         Batch::Records { values, offsets } => {
-            out.set_item("record", (lent(py, values)?, PyArray1::from_vec(py, offsets)))?;
+            let bytes = Ix1(values.len());
+            out.set_item("record", (lent(py, values, bytes)?, PyArray1::from_vec(py, offsets)))?;
         }
         Batch::Columns(columns) => {
             for (name, column) in columns {

@@ -30,9 +30,12 @@ def check_names(features: Mapping[str, Feature] | None, *, masked: bool, with_id
             raise SchemaError(f"feature {name!r}: a batch has a key of this name of its own; {way_out}")
 
 
-def wrapped(raw: Mapping[str, Any]) -> Batch:
+def wrapped(raw: Batch) -> Batch:
     """Make `Ragged` of the pairs (values, offsets) that the engine gives for rows of different lengths."""
-    return {name: Ragged(*one) if isinstance(one, tuple) else one for name, one in raw.items()}
+    pairs = [name for name, one in raw.items() if type(one) is tuple]
+    for name in pairs:
+        raw[name] = Ragged(*raw[name])
+    return raw
 
 
 def blank_like(batch: Batch, rows: int) -> Batch:

@@ -110,7 +110,7 @@ class BatchIterator(Iterator[Batch]):
             elif not len(records):
                 # A batch of padding only: one record tells the shapes, and is not delivered.
                 records, rows = np.array([step.some_record]), 1
-            engine.submit(records.astype(np.uint64), rows)
+            engine.submit(records.view(np.uint64), rows)
             self._ahead.append(following)
 
     def _finished(self, batch: Batch, step: Step, skipped: list[int]) -> Batch:
@@ -124,8 +124,10 @@ class BatchIterator(Iterator[Batch]):
             if shapes is not batch:
                 batch = blank_like(shapes, loader.batch_size if masked else rows)
         if masked:
-            valid = np.arange(loader.batch_size) < rows
-            valid[skipped] = False
+            valid = np.ones(loader.batch_size, bool)
+            valid[rows:] = False
+            if skipped:
+                valid[skipped] = False
             batch["valid"] = valid
             rows = loader.batch_size
         if loader.with_ids:

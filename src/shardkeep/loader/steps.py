@@ -50,9 +50,8 @@ def steps_of(plan: EpochPlan, order: EpochOrder | MixedOrder, rank: int, *, made
         records = order.records_at(positions)
         for step, stop in enumerate(ends.tolist(), start=first):
             mine = records[stop - int(lengths[step - first]) : stop]
-            begin, position = plan.span(step)
-            some = int(mine[0]) if len(mine) else int(order.records_at([begin])[0])
-            yield Step(mine, some, position)
+            some = int(mine[0]) if len(mine) else int(order.records_at([plan.position_after(step)])[0])
+            yield Step(mine, some, plan.position_after(step + 1))
 
 
 def file_steps_of(plan: FilePlan, rank: int, *, made: int = 0) -> Iterator[Step]:

@@ -2,11 +2,14 @@
 //!
 //! Batches come and go, so theirs is the allocator's, up to a size that it never uses again. A whole result is written once: a large column of it is a mapping
 //! of its own, with huge pages where the kernel has some. From the allocator it might get a used block, which must be
-//! zeroed first; and page faults of 4 KiB each were a fifth of all the time that a result of many columns took.
+//! zeroed first; and page faults of 4 KiB each were a fifth of all the time that a result of many columns took. The
+//! columns of a result are filled a row at a time, so they must not all begin at the same place of a page: the caches
+//! choose a line's place by its address in the page, and forty columns would share the twelve places of one set.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Element types whose all-zero bit pattern is the value zero.
 ///
@@ -22,12 +25,16 @@ unsafe impl Zeroed for f32 {}
 
 /// From here on a mapping of its own is worth two system calls.
 const LARGE_BYTES: usize = 1 << 20;
+const LINE_BYTES: usize = 64;
+const PAGE_BYTES: usize = 4096;
+/// How many mappings there were, which says where in its first page the next one begins.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// An array whose length is fixed.
 pub struct Block<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
-    /// Of the mapping; 0 if the memory is the allocator's, as a `Vec` of this length and capacity has it.
+    /// Of the mapping, which begins where the page of `start` does; 0 if the memory is the allocator's, as a `Vec` of this length and capacity has it.
     mapped_bytes: usize,
 }
 
@@ -54,8 +61,11 @@ impl<T: Zeroed> Block<T> {
         if layout.size() < LARGE_BYTES {
             return Self::zeroed(rows, width);
         }
-        let start = map(layout.size())?.cast::<T>();
-        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes: layout.size() })
+        let before = MAPPINGS.fetch_add(1, Ordering::Relaxed) * LINE_BYTES % PAGE_BYTES;
+        let mapped_bytes = before.checked_add(layout.size())?;
+        // SAFETY: what is passed over is in the mapping, and a line of a cache is aligned enough for every element.
+        let start = unsafe { map(mapped_bytes)?.byte_add(before) }.cast::<T>();
+        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes })
     }
 
     /// As a `Vec`, without a copy; the block itself if it is no memory of the allocator.
@@ -79,7 +89,9 @@ impl<T: Zeroed> From<Vec<T>> for Block<T> {
 impl<T: Zeroed> Drop for Block<T> {
     fn drop(&mut self) {
         if self.mapped_bytes > 0 {
-            unmap(self.start.cast(), self.mapped_bytes);
+            let before = self.start.addr().get() % PAGE_BYTES;
+            // SAFETY: the mapping was made with so many bytes before the first element.
+            unmap(unsafe { self.start.cast::<u8>().byte_sub(before) }, self.mapped_bytes);
         } else {
             // SAFETY: as in `into_vec`; nobody uses the block any more.
             drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, self.length) });

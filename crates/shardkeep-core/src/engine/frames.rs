@@ -102,8 +102,10 @@ pub(super) fn read_payloads(
         read_run(rules.data, run, &mut bufs).map_err(|(i, e)| (row + i, e))?;
         let gaps = between.iter().zip(between.iter().skip(1));
         for (i, ((payload, place), (gap, next))) in payloads.into_iter().zip(run).zip(gaps).enumerate() {
-            let (mut header, mut footer) =
-                (*gap.last_chunk().ok_or_else(|| (row + i, lost()))?, *next.first_chunk().ok_or_else(|| (row + i, lost()))?);
+            let (mut header, mut footer) = (
+                *gap.last_chunk().ok_or_else(|| (row + i, lost()))?,
+                *next.first_chunk().ok_or_else(|| (row + i, lost()))?,
+            );
             let frame = Frame { header: &mut header, payload, footer: &mut footer };
             rules.admits(first + row + i, place, frame).map_err(|e| (row + i, e))?;
         }

@@ -37,6 +37,7 @@ class BatchIterator(Iterator[Batch]):
         self._ahead: deque[tuple[Segment, Step]] = deque()
         self._steps: Iterator[tuple[Segment, Step]] = iter(())
         self._shapes: Batch | None = None
+        self._all_valid = np.ones(loader.batch_size, bool)
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -72,10 +73,14 @@ class BatchIterator(Iterator[Batch]):
         self._supply(engine)
         skipped = [row for row, repaired, *_ in faults if not repaired]
         batch = self._finished(wrapped(raw), step, skipped)
-        damage = tuple(
-            Damage(stretch.epoch, int(step.records[row]), start_bytes, stop_bytes, repaired)
-            for row, repaired, start_bytes, stop_bytes, _ in faults
-            if row < len(step.records)  # not of a record that only told the shapes
+        damage = (
+            ()
+            if not faults
+            else tuple(
+                Damage(stretch.epoch, int(step.records[row]), start_bytes, stop_bytes, repaired)
+                for row, repaired, start_bytes, stop_bytes, _ in faults
+                if row < len(step.records)  # not of a record that only told the shapes
+            )
         )
         loader.delivered(stretch, step.position, damage)
         return batch
@@ -124,7 +129,7 @@ class BatchIterator(Iterator[Batch]):
             if shapes is not batch:
                 batch = blank_like(shapes, loader.batch_size if masked else rows)
         if masked:
-            valid = np.ones(loader.batch_size, bool)
+            valid = self._all_valid.copy()
             valid[rows:] = False
             if skipped:
                 valid[skipped] = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from shardkeep.plan.damage import Damage
 from shardkeep.plan.division import Leg
@@ -11,8 +12,7 @@ from shardkeep.plan.receipt import Segment
 __all__ = ["Place"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The place of a loader in its run.
 
     A signal handler may raise between any two instructions, so a place is never changed: each step makes the
@@ -61,13 +61,13 @@ class Place:
             place = place._begun(stretch)
             here = place.current
             assert here is not None
-        # Written out: `replace` takes several times as long, and this is done for each batch.
+        # Written out, since this is done for each batch.
         current = Segment(here.epoch, here.start, here.steps + 1, here.history)
         return Place(stretch.epoch, position, (), place.finished, current, place.damage + damage)
 
     def after_epochs(self, epoch: int) -> Place:
         """Return the place at the beginning of `epoch`, all before it being delivered."""
-        return replace(self._through(epoch), epoch=epoch, position=0, history=())
+        return self._through(epoch)._replace(epoch=epoch, position=0, history=())
 
     def afresh(self, history: tuple[Leg, ...]) -> Place:
         """Return the same place as a new receipt begins with it, `history` being how the epoch came there."""
@@ -83,4 +83,4 @@ class Place:
         return place
 
     def _begun(self, stretch: Segment) -> Place:
-        return replace(self, finished=self.segments, current=replace(stretch, steps=0))
+        return self._replace(finished=self.segments, current=replace(stretch, steps=0))

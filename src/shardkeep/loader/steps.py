@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,7 @@ __all__ = ["Step", "file_steps_of", "steps_of"]
 _ROWS_AT_ONCE = 16_384
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One batch of one rank.
 
     Attributes
@@ -28,7 +27,7 @@ class Step:
     records : ndarray of int64
         Global record numbers, in the order of the rows; fewer than the batch size in the last step.
     some_record : int
-        Any record of the step: what an empty batch takes its shapes from.
+        Any record: what an empty batch takes its shapes from.
     position : int
         The global position of the epoch once all ranks have made this step.
     """
@@ -48,10 +47,13 @@ def steps_of(plan: EpochPlan, order: EpochOrder | MixedOrder, rank: int, *, made
         ends = np.cumsum(lengths)
         positions = np.arange(ends[-1], dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
         records = order.records_at(positions)
-        for step, stop in enumerate(ends.tolist(), start=first):
-            mine = records[stop - int(lengths[step - first]) : stop]
-            some = int(mine[0]) if len(mine) else int(order.records_at([plan.position_after(step)])[0])
-            yield Step(mine, some, plan.position_after(step + 1))
+        some = int(records[0]) if len(records) else int(order.records_at([plan.position_after(first)])[0])
+        position = plan.position_after(first)
+        stop = 0
+        for end in ends.tolist():
+            position = min(position + plan.global_batch, plan.records)
+            start, stop = stop, end
+            yield Step(records[start:stop], some, position)
 
 
 def file_steps_of(plan: FilePlan, rank: int, *, made: int = 0) -> Iterator[Step]:

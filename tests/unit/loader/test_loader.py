@@ -48,6 +48,35 @@ def test_raw_records(shards: Any) -> None:
     assert batch["record"].values.dtype == np.uint8
 
 
+@pytest.mark.parametrize("size_bytes", [0, 60, 4080, 4081, 30_000])
+@pytest.mark.parametrize("shuffle", [False, "global"])
+def test_raw_records_of_any_size(size_bytes: int, shuffle: Any, tmp_path: Path) -> None:
+    # Small ones are read with their frames and copied, large ones are read to their places.
+    written = [bytes([i]) * (size_bytes + i % 3) for i in range(100)]
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, records in zip(paths, (written[:37], written[37:]), strict=True):
+        with Writer(path) as w:
+            for record in records:
+                w.write(record)
+    for remainder in ("mask", "short"):
+        loader = Loader(
+            paths, batch_size=16, world=World(), shuffle=shuffle, remainder=remainder, with_ids=True
+        )
+        found = {}
+        for batch in loader:
+            for shard, index, record in zip(batch["shard"], batch["index"], batch["record"], strict=True):
+                if shard >= 0:
+                    found[int(shard) * 37 + int(index)] = record
+        assert found == dict(enumerate(written))
+    # A damaged one is left out, and its neighbours are not moved.
+    data = bytearray(paths[0].read_bytes())
+    data[16 + len(written[0]) + 12] ^= 1
+    paths[0].write_bytes(data)
+    loader = Loader(paths, batch_size=100, world=World(), on_corrupt="skip", remainder="short")
+    (batch,) = loader
+    assert list(batch["record"]) == [written[0], *written[2:]]
+
+
 def test_arrays_are_the_callers(shards: Any) -> None:
     batches = list(Loader(shards([40]), {"x": FixedLen()}, 4, World(), prefetch=1))
     for i, batch in enumerate(batches):

@@ -56,7 +56,10 @@ impl Output {
         scratch: &mut Scratch,
     ) -> std::result::Result<(), RowError> {
         match self {
-            Self::Records(_) => Ok(()), // read to their place, see `Records::read`
+            Self::Records(records) => {
+                records.copy(first, payloads);
+                Ok(())
+            }
             Self::Columns(columns) => columns.fill(first, payloads, scratch),
         }
     }
@@ -79,6 +82,10 @@ impl Output {
             Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(Error::from),
         }
     }
+}
+
+fn beyond() -> Error {
+    Error::internal("rows beyond the batch")
 }
 
 /// The payloads of a batch in one buffer, whose lengths are known from the index.
@@ -120,14 +127,33 @@ impl Records {
     ///
     /// The caller has claimed these rows: no other thread reads them.
     pub(super) fn read(&self, rules: &Rules<'_>, places: &[Place], first: usize) -> AtRow<()> {
+        // SAFETY: as the caller promises.
+        let slots = unsafe { self.slots(first, places.len()) };
+        frames::read_payloads(rules, places, first, slots.ok_or_else(|| (0, beyond()))?)
+    }
+
+    /// Put payloads that have been read elsewhere into the rows from `first` on, which the caller has claimed.
+    fn copy(&self, first: usize, payloads: &[&[u8]]) {
+        // SAFETY: as the caller promises.
+        let mut slots = unsafe { self.slots(first, payloads.len()) }.unwrap_or_default();
+        for payload in payloads {
+            let Some((slot, rest)) = std::mem::take(&mut slots).split_at_mut_checked(payload.len()) else {
+                return; // a frame is as long as the index says, or was refused before
+            };
+            slot.copy_from_slice(payload);
+            slots = rest;
+        }
+    }
+
+    /// # Safety
+    /// The caller has claimed these rows and holds no other slice of them.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn slots(&self, first: usize, rows: usize) -> Option<&mut [u8]> {
         let offset = |row: usize| self.offsets.get(row).and_then(|at| usize::try_from(*at).ok());
-        let (Some(from), Some(to)) = (offset(first), offset(first + places.len())) else {
-            return Err((0, Error::internal("rows beyond the batch")));
-        };
+        let (from, to) = (offset(first)?, offset(first.checked_add(rows)?)?);
         // SAFETY: offsets ascend up to the length of the buffer, so the range lies inside it; the rows of
         // different claims are disjoint, so no two slices overlap.
-        let slots = unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) };
-        frames::read_payloads(rules, places, first, slots)
+        Some(unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) })
     }
 
     /// Take the content of rows out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Collector"]
 
 _START_S = 60.0
+_LEAVE_S = 10.0
 
 
 class Collector:
@@ -116,7 +118,11 @@ class Collector:
             self._process.stdin.flush()
             self.address: str = self._answer(_START_S, "start")["address"]
         except BaseException:
+            process = self._process
             self._kill()
+            if process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LEAVE_S)  # it has said why it cannot start, and has nothing to drain
             raise
         _alive.add(self)
 
@@ -210,8 +216,7 @@ class Collector:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
-        if process.poll() is None:
-            _orphans.append(process)
+        _orphans[:] = [one for one in (*_orphans, process) if one.poll() is None]
 
 
 def _remote(name: str, text: str, path: str) -> ShardkeepError:
@@ -238,3 +243,11 @@ def _after_fork() -> None:
 _orphans: list[subprocess.Popen[bytes]] = []
 _alive: weakref.WeakSet[Collector] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _leave_orphans() -> None:
+    # They drain beyond the end of this process, as promised; Popen need not warn of that.
+    for process in (*_orphans, *(one._process for one in _alive)):
+        if process is not None and process.poll() is None:
+            process.returncode = 0

@@ -196,6 +196,8 @@ class Link:
             with self.lock:
                 self.is_ready = False
                 self.changed.notify_all()
+                os.close(self._wake_end)
+                self._wake_end = -1  # a later `wake` finds nobody
             self._close_socket(linger_ms=1000)
             os.close(self._wakes)
 

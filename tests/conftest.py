@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from shardkeep.files import leftovers
+from tests.processes import children, end, said
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,10 +40,55 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+_PID = os.getpid()
+_FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the children of a test that fails have said: the log alone must explain it."""
+    report = yield
+    if os.getpid() != _PID:  # a forked child that its test did not end must not run the rest of the tests
+        sys.__stderr__.write(f"a forked child came back from {item.nodeid}:\n{report.longreprtext}\n")
+        sys.__stderr__.flush()
+        os._exit(70)
+    if report.failed and call.excinfo is not None:
+        item.stash[_FAILED] = True
+        report.sections += said(call.excinfo.value, call.excinfo.tb)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _no_child_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that does not wait for each process that it started; end those of any test."""
+    before = children()
+    yield
+    left = {pid: command for pid, command in children().items() if pid not in before}
+    if left:
+        end(list(left))
+        if not request.node.stash.get(_FAILED, False):
+            pytest.fail(f"children that were not waited for: {left}")
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the indexes that readers store out of the user's own cache; child processes inherit it."""
+def _folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what readers and programs store out of the user's folders; child processes inherit it.
+
+    The temporary folder is one of this run, so that nothing stays of a test that kills its children. Its
+    path is short: the path of a socket has room for a hundred characters.
+    """
     os.environ["SHARDKEEP_INDEX_DIR"] = str(tmp_path_factory.mktemp("index-cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tempfile.mkdtemp(prefix="shardkeep-tests-")
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        # After `multiprocessing` has removed its own folder in there.
+        Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200)
+        # How soon a folder is swept again depends on how long that took: a test may not depend on it.
+        patch.setattr(leftovers, "_SWEEP_SHARE", 0.0)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +114,6 @@ def _has_tensorflow(python: str) -> bool:
     # Looked up without importing it, which takes seconds.
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('tensorflow') is None)"
     try:
-        return subprocess.run([python, "-c", probe], timeout=60, check=False).returncode == 0
+        return subprocess.run([python, "-c", probe], timeout=200, check=False).returncode == 0
     except OSError:
         return False

@@ -22,11 +22,12 @@ from shardkeep.tfrecord import (
     read_arrow,
     read_columns,
 )
+from tests.waiting import PATIENCE_S
 
 
 def by_tensorflow(python: str, script: str, *arguments: str) -> str:
     done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=110, check=False
+        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

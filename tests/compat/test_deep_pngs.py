@@ -10,6 +10,7 @@ import pytest
 
 from shardkeep.tfrecord import Image, Writer, read_columns
 from tests.png_files import deep_png
+from tests.waiting import PATIENCE_S
 
 DECODE = """
 import sys
@@ -51,7 +52,10 @@ def test_every_kind_of_deep_png_equals_tensorflow(tensorflow_python: str, tmp_pa
         with Writer(tmp_path / f"{name}.tfrecord") as writer:
             writer.write_example({"x": png})
     done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)], capture_output=True, text=True, timeout=110
+        [tensorflow_python, "-c", DECODE, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     for path in paths:

@@ -16,6 +16,7 @@ from PIL import Image as PillowImage
 
 from shardkeep.tfrecord import Image, Writer, read_columns
 from tests.jpeg_files import sequential_jpeg
+from tests.waiting import PATIENCE_S
 
 SIZES = st.one_of(st.integers(1, 70), st.sampled_from([8, 16, 32, 64, 150]))
 
@@ -145,7 +146,10 @@ def test_sequential_jpegs_equal_tensorflow(tensorflow_python: str, tmp_path: Pat
         (image.convert("L") if kind == "L" else image).save(path, "JPEG", quality=quality, **options)
         paths.append(path)
     done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)], capture_output=True, text=True, timeout=110
+        [tensorflow_python, "-c", DECODE, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     largest, means = 0, []

@@ -13,13 +13,14 @@ import pytest
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Image, Reader, VarLen, Writer, decode_example, encode_example
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).parent
 
 
 def by_tensorflow(python: str, script: str, *arguments: str) -> str:
     done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=110, check=False
+        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

@@ -15,6 +15,7 @@ from PIL import features
 
 from shardkeep.errors import CorruptRecordError
 from tests.compat.test_images import SIZES, by_pillow, decoded, photograph
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not features.check("webp"), reason="this Pillow has no WebP")
 
@@ -86,7 +87,10 @@ def test_every_pixel_equals_tensorflow(tensorflow_python: str, tmp_path: Path) -
         )
         paths.append(path)
     done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)], capture_output=True, text=True, timeout=110
+        [tensorflow_python, "-c", DECODE, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     for path in paths:

@@ -15,6 +15,7 @@ import pytest
 from shardkeep import jobs
 from shardkeep.cli import ExitCode
 from shardkeep.cli.app import app, run
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +24,7 @@ COMMANDS = sorted(app.commands)
 
 def python(code: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     return done.stdout
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from shardkeep.cli.app import app
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -80,7 +81,7 @@ def test_python_runs(block: Block, tmp_path: Path) -> None:
         env={name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import pytest
 from shardkeep import errors
 from shardkeep.cli import ExitCode
 from shardkeep.errors import LockTimeoutError, ShardkeepError
+from tests.waiting import PATIENCE_S
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 BUILTIN = re.compile(r"\((\w+)\)")
@@ -64,7 +65,7 @@ def test_pickle_keeps_errno() -> None:
 def test_every_error_crosses_a_process_pool() -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         for cls in CLASSES:
-            error = pool.submit(raise_it, cls).exception(timeout=60)
+            error = pool.submit(raise_it, cls).exception(timeout=PATIENCE_S)
             assert type(error) is cls
             assert error.path == "a.tfrecord"
 

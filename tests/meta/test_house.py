@@ -17,6 +17,7 @@ import pytest
 
 import shardkeep
 from shardkeep import errors
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -144,7 +145,7 @@ for name in {MODULES!r}:
 print(json.dumps(sorted(set({optional!r}) & set(sys.modules))))
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert json.loads(done.stdout) == []
 
@@ -159,7 +160,7 @@ assert threading.active_count() == 1, threading.enumerate()
 assert set(os.listdir("/proc/self/fd")) == before
 """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -176,7 +177,7 @@ def test_make_help_lists_every_target() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     assert phony
     done = subprocess.run(
-        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     listed = [line.split()[:2] for line in done.stdout.splitlines()]
     assert listed == [["make", target] for target in phony[1].split()]

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import random
+import select
 import signal
 import struct
 import sys
@@ -21,6 +22,7 @@ from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 __all__ = ["Child", "check_rows", "collecting", "start", "start_client", "start_collector", "stop"]
 
@@ -34,6 +36,7 @@ class Child:
 
     def __init__(self, target, *args) -> None:
         self.read_end, write_end = os.pipe()
+        self._said, self._is_over = b"", False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # fork beside pytest's own threads
             self.process = _FORK.Process(target=_guarded, args=(target, write_end, *args), daemon=True)
@@ -41,10 +44,8 @@ class Child:
         os.close(write_end)
         self.pid = self.process.pid
 
-    def wait_for_word(self, timeout_s: float = 30) -> bytes:
+    def wait_for_word(self, timeout_s: float = PATIENCE_S) -> bytes:
         """Return the first thing it writes."""
-        import select
-
         assert select.select([self.read_end], [], [], timeout_s)[0], "nothing came"
         return os.read(self.read_end, 1 << 16)
 
@@ -52,20 +53,27 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def join(self, timeout_s: float = 60) -> int | None:
-        self.process.join(timeout_s)
-        code = self.process.exitcode
-        if code is None:
-            self.kill()
-        return code
+    def join(self, timeout_s: float = PATIENCE_S) -> int:
+        """Wait for its end and return its exit code; what it says meanwhile is read, so that it can go on."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_over:
+            left_s = deadline - time.monotonic()
+            if not select.select([self.read_end], [], [], max(left_s, 0))[0]:
+                self.kill()
+                self.process.join()
+                raise AssertionError(f"{self.process.name} did not end within {timeout_s} s")
+            piece = os.read(self.read_end, 1 << 16)
+            self._said += piece
+            if not piece:
+                self._is_over = True
+                os.close(self.read_end)
+        self.process.join()
+        return self.process.exitcode
 
     def said(self) -> bytes:
-        """Everything it wrote; it must have ended."""
-        data = b""
-        while piece := os.read(self.read_end, 1 << 16):
-            data += piece
-        os.close(self.read_end)
-        return data
+        """Everything it wrote; it must have been joined."""
+        assert self._is_over
+        return self._said
 
 
 def _guarded(target, write_end, *args) -> None:
@@ -119,7 +127,7 @@ def collecting(path, **options):
 def _append_until_told(write_end, place, rank, incarnation, seed, go_on) -> None:
     chance = random.Random(seed)
     row = texts = 0
-    with connect(place, World(rank=rank, size=4), timeout_s=30) as client:
+    with connect(place, World(rank=rank, size=4), timeout_s=PATIENCE_S) as client:
         os.write(write_end, ACK.pack(0, 0))
         while go_on.value:
             count = chance.choice([1, 1, 7, 300, 3000])

@@ -9,6 +9,7 @@ import pytest
 
 from shardkeep.hdf5 import connect
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("how", ["--json", ""])
@@ -31,9 +32,9 @@ def test_nobody_has_to_read_the_log(tmp_path, how, lost):
     process = subprocess.Popen(command, stdout=out, stderr=out)
     os.close(out)
     try:
-        with connect(path, World(rank=0, size=1), timeout_s=20) as client:
+        with connect(path, World(rank=0, size=1), timeout_s=PATIENCE_S) as client:
             client.append("x", [1.0, 2.0])
-        process.wait(20)
+        process.wait(PATIENCE_S)
     finally:
         process.kill()
         process.wait()

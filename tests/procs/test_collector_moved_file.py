@@ -10,6 +10,7 @@ import pytest
 from shardkeep.errors import CollectorError, FormatError, NotFoundError
 from shardkeep.hdf5 import Collector, snapshot
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S, eventually
 
 WORLD = World(rank=0, size=1)
 
@@ -17,7 +18,7 @@ WORLD = World(rank=0, size=1)
 def _killed(path):
     """Leave a file whose newest rows are in its redo log."""
     collector = Collector(path)
-    client = collector.connect(WORLD, timeout_s=5)
+    client = collector.connect(WORLD, timeout_s=PATIENCE_S)
     with snapshot(path):  # a reader: the log is not brought into the file
         client.append("x", [1.0, 2.0])
         client.flush()
@@ -51,7 +52,7 @@ def test_a_log_is_never_brought_into_another_file(tmp_path):
 
 def test_a_file_that_is_gone_is_told_and_may_come_back(tmp_path):
     path, elsewhere = tmp_path / "all.h5", tmp_path / "elsewhere.h5"
-    with Collector(path, drain_s=5) as collector, collector.connect(WORLD, timeout_s=10) as client:
+    with Collector(path, drain_s=5) as collector, collector.connect(WORLD, timeout_s=PATIENCE_S) as client:
         client.append("x", [1.0])
         client.flush()
         os.rename(path, elsewhere)
@@ -60,11 +61,15 @@ def test_a_file_that_is_gone_is_told_and_may_come_back(tmp_path):
             client.flush()
         assert not path.exists()
         os.rename(elsewhere, path)
-        for _ in range(20):
+
+        def is_stored():
             try:
                 client.flush()
-                break
             except CollectorError as error:
                 assert "removed, moved or replaced" in str(error)
+                return False
+            return True
+
+        eventually(is_stored)
     with h5py.File(path) as file:
         assert file["x"][:].tolist() == [1.0, 2.0]

@@ -15,6 +15,7 @@ from shardkeep.demo.crew import Crew
 from shardkeep.demo.messages import Assignment, Failed, Finished, Publish, Published
 from shardkeep.demo.settings import Settings
 from shardkeep.errors import CorruptRecordError, DurabilityError, InternalError
+from tests.waiting import PATIENCE_S, eventually
 
 HEAD = """
 import json, os, signal, sys, time
@@ -111,8 +112,6 @@ def test_a_worker_that_will_not_leave_is_made_to(actors: Actors) -> None:
     )
     with actors(2, deaf) as crew:
         crew.gather(Finished)
-        began_s = time.monotonic()
-    assert time.monotonic() - began_s < 10
     assert not any(map(is_running, crew.pids))
 
 
@@ -169,14 +168,11 @@ print(*made.pids, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
     )
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 3
-    deadline = time.monotonic() + 10
-    while any(map(_is_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(_is_alive, pids))
+    eventually(lambda: not any(map(_is_alive, pids)))
 
 
 def _is_alive(pid: int) -> bool:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from shardkeep.demo.phases import perform
 from shardkeep.demo.proof import Results, read_results
 from shardkeep.demo.settings import Kill, Layout, Settings
 from shardkeep.errors import CorruptRecordError, ShardkeepError
+from tests.waiting import PATIENCE_S, eventually
 
 SMALL = {"images": 200, "workers": 2, "epochs": 2, "global_batch": 16, "checkpoint_every": 3, "hidden": 8}
 STEPS = 20  # 160 records, 16 a step, two epochs, while no worker is lost
@@ -173,13 +173,11 @@ def command(output: Path, *, limit: str = "") -> subprocess.Popen[str]:
 def test_ctrl_c_leaves_no_process_and_no_half_file(tmp_path: Path) -> None:
     demo = command(tmp_path / "out")
     layout = Layout(tmp_path / "out")
-    deadline = time.monotonic() + 60
-    while not list(layout.run.glob("*/*")) and time.monotonic() < deadline and demo.poll() is None:
-        time.sleep(0.02)
+    eventually(lambda: list(layout.run.glob("*/*")) or demo.poll() is not None)
     workers = _children_of(demo.pid)
     assert len(workers) >= 3
     os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
-    out, err = demo.communicate(timeout=30)
+    out, err = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode == 130, (out, err)
     assert "Traceback" not in err
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
@@ -205,7 +203,7 @@ def _children_of(parent: int) -> list[int]:
 def test_no_room_is_told_in_one_line(tmp_path: Path, limit_bytes: int, what: str) -> None:
     limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
     demo = command(tmp_path / "out", limit=limit)
-    _, err = demo.communicate(timeout=60)
+    _, err = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode not in (0, 1), err
     assert len(err.strip().splitlines()) == 1, err
     assert what in err

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from shardkeep.tfrecord import Writer
+from tests.waiting import PATIENCE_S
 
 RECORDS = 3
 HARD = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -82,7 +83,7 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
         preexec_fn=limited,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -141,4 +142,4 @@ def test_a_limit_that_the_program_changes_stays_as_it_was_changed(folder: Path) 
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
 
     command = [sys.executable, "-c", textwrap.dedent(script), str(folder)]
-    assert subprocess.run(command, preexec_fn=limited, timeout=60, check=False).returncode == 0
+    assert subprocess.run(command, preexec_fn=limited, timeout=PATIENCE_S, check=False).returncode == 0

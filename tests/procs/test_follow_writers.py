@@ -16,6 +16,7 @@ import pytest
 
 from shardkeep.errors import TruncatedFileError
 from shardkeep.tfrecord import Writer, follow
+from tests.waiting import PATIENCE_S
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def test_three_followers_of_our_writer(tmp_path: Path) -> None:
 
     def read(poll_s: float | None) -> None:
         records = []
-        it = follow(path, idle_timeout_s=20, poll_s=poll_s)
+        it = follow(path, idle_timeout_s=PATIENCE_S, poll_s=poll_s)
         for _ in range(300):
             records.append(next(it))
         it.close()
@@ -58,9 +59,9 @@ def test_three_followers_of_our_writer(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     with running(OURS, path) as child:
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE_S) == 0
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert got == [[b"%d " % i * (i % 7 * 1000) for i in range(300)]] * 3
 
 
@@ -81,7 +82,7 @@ for i in range(20):
 
 def test_a_writer_that_writes_byte_by_byte(tmp_path: Path) -> None:
     with running(BYTE_BY_BYTE, tmp_path / "x"):
-        records = follow(tmp_path / "x", idle_timeout_s=10, grace_s=0)
+        records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S, grace_s=0)
         assert [next(records) for _ in range(20)] == [b"%d" % i * i for i in range(20)]
         records.close()
 
@@ -105,7 +106,7 @@ for at in sorted(pages, key=lambda at: (at // 4096 // 6, -at)):  # six at a time
 def test_pages_that_come_out_of_order(tmp_path: Path) -> None:
     """As a network file system writes them back: behind every hole stand later bytes."""
     with running(OUT_OF_ORDER, tmp_path / "x"):
-        records = follow(tmp_path / "x", idle_timeout_s=5)
+        records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S, grace_s=PATIENCE_S)
         assert [next(records) for _ in range(40)] == [bytes([i + 1]) * 3000 for i in range(40)]
         records.close()
 
@@ -134,7 +135,7 @@ def test_a_killed_writer_and_its_successor(tmp_path: Path) -> None:
     with pytest.raises(TruncatedFileError, match="8 bytes into a record") as caught:
         next(records)
     assert (caught.value.record, caught.value.offset_bytes) == (1, 21)
-    records = follow(path, idle_timeout_s=5)
+    records = follow(path, idle_timeout_s=PATIENCE_S)
     assert next(records) == b"whole"
     with Writer(path, exists="append") as w:
         w.write(b"next")
@@ -147,34 +148,31 @@ def test_a_follower_carried_across_fork_goes_on_in_both(tmp_path: Path) -> None:
     with Writer(path, exists="append") as w:
         for i in range(1000):
             w.write(b"%d" % i)
-    records = follow(path, idle_timeout_s=1)
+    records = follow(path, idle_timeout_s=PATIENCE_S)
     seen = [next(records) for _ in range(10)]
-    waiting = follow(path, idle_timeout_s=1, from_start=False)
+    waiting = follow(path, idle_timeout_s=PATIENCE_S, from_start=False)
     thread = threading.Timer(0.1, lambda: append(path, b"woken"))
     thread.start()
     assert next(waiting) == b"woken"  # its inotify descriptor is open now
     thread.join()
-    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            got = list(records)
+            got = [next(records) for _ in range(993)]
             new = [next(waiting) for _ in range(2)]
-            if len(got) == 993 and new == [b"both", b"end"]:
-                code = 0
+            code = 0 if got[-2:] == new == [b"both", b"end"] else 2
         finally:
             os._exit(code)
-    os.close(read_end)
-    os.close(write_end)
     append(path, b"both")
     assert next(waiting) == b"both"
     append(path, b"end")
     assert next(waiting) == b"end"
-    seen += list(records)
+    seen += [next(records) for _ in range(993)]
     assert os.waitpid(child, 0)[1] == 0
     assert seen == [b"%d" % i for i in range(1000)] + [b"woken", b"both", b"end"]
     waiting.close()
+    records.close()
 
 
 def append(path: Path, record: bytes) -> None:
@@ -190,7 +188,7 @@ for record in follow(sys.argv[1], idle_timeout_s=None, poll_s=float(sys.argv[2])
 """
 
 
-@pytest.mark.parametrize("poll_s", [0, 30])
+@pytest.mark.parametrize("poll_s", [0, 3600])
 def test_ctrl_c_ends_a_wait_at_once(tmp_path: Path, poll_s: float) -> None:
     path = tmp_path / "x"
     append(path, b"a")
@@ -205,9 +203,7 @@ def test_ctrl_c_ends_a_wait_at_once(tmp_path: Path, poll_s: float) -> None:
         assert child.stdout.readline() == "a\n"
         time.sleep(0.2)
         child.send_signal(signal.SIGINT)
-        start = time.monotonic()
-        _, complaint = child.communicate(timeout=20)
-        assert time.monotonic() - start < 3
+        _, complaint = child.communicate(timeout=PATIENCE_S)
     assert complaint.rstrip().endswith("KeyboardInterrupt")
 
 
@@ -225,8 +221,8 @@ with tf.io.TFRecordWriter(sys.argv[1]) as w:
 
 @pytest.mark.tensorflow
 def test_a_file_that_tensorflow_writes(tensorflow_python: str, tmp_path: Path) -> None:
-    records = follow(tmp_path / "x", idle_timeout_s=60)
+    records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S)
     with running(TENSORFLOW, tmp_path / "x", python=tensorflow_python) as child:
         assert [next(records) for _ in range(100)] == [b"%d" % i * 100 for i in range(100)]
-        assert child.wait(60) == 0
+        assert child.wait(PATIENCE_S) == 0
     records.close()

@@ -15,6 +15,7 @@ import pytest
 
 from shardkeep.errors import LockError
 from shardkeep.hdf5 import guard
+from tests.waiting import PATIENCE_S, eventually
 
 
 def run(folder: Path, body: str, *arguments: str, guarded: bool = False, **variables: str):
@@ -23,7 +24,12 @@ def run(folder: Path, body: str, *arguments: str, guarded: bool = False, **varia
     script.write_text(textwrap.dedent(body))
     command = [sys.executable, *(["-m", "shardkeep.guard"] if guarded else []), str(script), *arguments]
     return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, env={**os.environ, **variables}
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, **variables},
     )
 
 
@@ -37,7 +43,7 @@ def hold(path: Path, mode: str) -> subprocess.Popen[bytes]:
 
 
 def let_go(child: subprocess.Popen[bytes]) -> None:
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE_S)
 
 
 def made(folder: Path) -> Path:
@@ -94,9 +100,9 @@ def forked(folder: Path, how: str, *, guarded: bool) -> tuple[int, str]:
     script.write_text(textwrap.dedent(FORKS))
     command = [sys.executable, *(["-m", "shardkeep.guard"] if guarded else []), str(script), how]
     child = subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    while not (folder / "closed").exists():
-        assert child.poll() is None or (folder / "closed").exists()
-    said = child.communicate(b"12", timeout=30)[1].decode()
+    eventually(lambda: (folder / "closed").exists() or child.poll() is not None)
+    assert (folder / "closed").exists()
+    said = child.communicate(b"12", timeout=PATIENCE_S)[1].decode()
     try:
         with h5py.File(folder / "a.h5") as file:
             return len(file["x"]), said
@@ -194,7 +200,7 @@ def test_two_unlocked_writers(tmp_path, guarded):
     two = started(tmp_path, 2, guarded=guarded)
     assert two.stdout is not None
     second_is_in = two.stdout.readline() == "1\n"
-    said = [child.communicate("go\n", timeout=30)[1] for child in (one, two)]
+    said = [child.communicate("go\n", timeout=PATIENCE_S)[1] for child in (one, two)]
     kept = whole(path, 1) + whole(path, 2)
     if guarded:
         assert not second_is_in

@@ -22,6 +22,7 @@ import pytest
 import shardkeep as sk
 from shardkeep.tfrecord import Reader, Writer, build_index, encode_example
 from tests.odd_files import frame, header
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS and /proc/self/status")
 
@@ -84,7 +85,7 @@ def limited(folder: Path, allowance_mib: int, calls: list[tuple[str, Path]]) -> 
         input=json.dumps([str(warm), allowance_mib, named]),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         # One heap: each further one reserves 64 MiB of addresses that are never used.
         env={**os.environ, "MALLOC_ARENA_MAX": "1"},
     )

@@ -11,6 +11,7 @@ import pytest
 
 from shardkeep.errors import LockTimeoutError
 from shardkeep.files import lock
+from tests.waiting import PATIENCE_S
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -19,7 +20,7 @@ import sys, time
 from shardkeep.files import lock
 with lock(sys.argv[1], shared=sys.argv[2] == "shared"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -61,7 +62,7 @@ def test_the_living_one_of_two_shared_holders_is_named(tmp_path):
 
 def _count(path, rounds):
     for _ in range(rounds):
-        with lock(path, timeout_s=60):
+        with lock(path, timeout_s=PATIENCE_S):
             number = int(path.read_text())
             path.write_text(str(number + 1))
 
@@ -74,7 +75,7 @@ def test_excludes_under_contention(tmp_path):
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(PATIENCE_S)
         assert child.exitcode == 0
     assert path.read_text() == "450"
     assert os.listdir(tmp_path) == ["a"]
@@ -110,7 +111,7 @@ lock(sys.argv[1]).acquire()
 child = os.fork()
 if child:
     print(child, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a")], stdout=subprocess.PIPE)
     assert parent.stdout is not None

@@ -15,6 +15,7 @@ from shardkeep.errors import ExistsError, LockError
 from shardkeep.files import lock
 from shardkeep.files.mounts import mount_of
 from shardkeep.tfrecord import Reader, Writer
+from tests.waiting import PATIENCE_S
 
 SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 
@@ -37,9 +38,9 @@ def mounts(tmp_path):
             point = tmp_path / name
             point.mkdir()
             command = ["sshfs", "-o", f"ssh_command={ssh}", f"here:{store}", str(point)]
-            if subprocess.run(command, capture_output=True, timeout=20, check=False).returncode:
+            if subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode:
                 pytest.skip("FUSE mounts are not allowed here")
-            stack.callback(subprocess.run, ["umount", "-l", str(point)], check=False, timeout=20)
+            stack.callback(subprocess.run, ["umount", "-l", str(point)], check=False, timeout=PATIENCE_S)
             points.append(point)
         yield points
 

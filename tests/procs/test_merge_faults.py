@@ -13,6 +13,7 @@ import pytest
 
 from shardkeep.errors import DurabilityError
 from shardkeep.hdf5 import merge, merge_keyed, verify
+from tests.waiting import PATIENCE_S
 
 # For each function: let its first call fail, then its second, … until a merge needs no more of them.
 _WORK = """
@@ -93,7 +94,7 @@ def test_one_call_fails(tmp_path, sources, shim):
         env={**os.environ, "LD_PRELOAD": str(shim)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     for count, case in zip(json.loads(done.stdout), _CASES, strict=True):

@@ -17,15 +17,9 @@ from shardkeep.errors import LockTimeoutError
 from shardkeep.hdf5.live_view import reader_lock
 from tests.descriptors import open_descriptors
 from tests.procs.collector_run import collecting, flag, start_client, start_collector, stop
+from tests.waiting import PATIENCE_S, eventually
 
 WORLD = sk.World(rank=0, size=1)
-
-
-def wait_for(found, timeout_s: float = 20):
-    deadline = time.monotonic() + timeout_s
-    while not found():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def rows_in(path) -> int:
@@ -38,7 +32,7 @@ def test_what_is_open_stays_as_it_is(tmp_path):
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", np.zeros((10, 4)))
         client.flush()
-        wait_for(lambda: rows_in(path) == 10)
+        eventually(lambda: rows_in(path) == 10)
         with sk.hdf5.open(path) as file:
             assert "collector" in file.locking
             with pytest.raises(LockTimeoutError):
@@ -51,9 +45,9 @@ def test_what_is_open_stays_as_it_is(tmp_path):
             with pickle.loads(pickle.dumps(file)) as other:
                 assert other["x"].shape == (10, 4)
             file.suspend()
-            wait_for(lambda: rows_in(path) == 20)
+            eventually(lambda: rows_in(path) == 20)
             assert file["x"][:].sum() == 40  # opened again by itself
-        reader_lock(str(path), shared=False, timeout_s=5).acquire().release()
+        reader_lock(str(path), shared=False, timeout_s=PATIENCE_S).acquire().release()
 
 
 def test_each_of_many_views_is_whole(tmp_path):
@@ -115,7 +109,9 @@ def test_no_pyzmq_is_needed(tmp_path):
             "import shardkeep as sk\n"
             "with sk.hdf5.open(sys.argv[1]) as file: print('_collector' in file, file.locking)"
         )
-        done = subprocess.run([sys.executable, "-c", body, path], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", body, path], capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert done.stdout == "True flock, shared; shared with the collector\n", done.stderr
     with h5py.File(path) as file:
         assert file["x"][:].tolist() == [1.0]

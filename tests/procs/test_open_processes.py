@@ -18,6 +18,7 @@ import pytest
 import shardkeep as sk
 from shardkeep.errors import LockError, LockTimeoutError
 from tests.flock_shim import flock_environment
+from tests.waiting import PATIENCE_S
 
 
 def run(folder: Path, body: str, *arguments: str, limit: int = 0, **variables: str):
@@ -28,7 +29,7 @@ def run(folder: Path, body: str, *arguments: str, limit: int = 0, **variables: s
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         env={**os.environ, **variables},
     )
 
@@ -154,7 +155,7 @@ def test_a_forked_child_never_touches_the_writer(tmp_path, how):
     )
     assert child.stdout is not None
     assert child.stdout.read(6) == b"closed"
-    said = child.communicate(b"1", timeout=30)[1]
+    said = child.communicate(b"1", timeout=PATIENCE_S)[1]
     assert (child.returncode, said) == (0, b"")
     assert not (tmp_path / "b.h5.lock").exists()
 
@@ -182,8 +183,8 @@ def test_a_conflict_names_the_holder_before_a_byte_is_touched(path, other, mode)
         with pytest.raises(LockTimeoutError):
             sk.hdf5.open(path, mode, timeout_s=0.05)
     finally:
-        child.communicate(timeout=30)
-    with sk.hdf5.open(path, mode, timeout_s=5):
+        child.communicate(timeout=PATIENCE_S)
+    with sk.hdf5.open(path, mode, timeout_s=PATIENCE_S):
         pass
 
 
@@ -198,7 +199,7 @@ def test_a_reader_keeps_writers_out(path, mode):
         with sk.hdf5.open(path) as file:
             assert len(file["g/x"]) == 500
     finally:
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE_S)
 
 
 def test_a_killed_writer_leaves_no_lock(path):
@@ -214,14 +215,14 @@ def test_appending_processes_wait_for_each_other(tmp_path):
     body = """
         rank = sys.argv[1]
         for i in range(15):
-            with sk.hdf5.open("a.h5", "a", timeout_s=60) as f:
+            with sk.hdf5.open("a.h5", "a", timeout_s=200) as f:
                 f[f"{rank}/{i}"] = np.full(100, int(rank))
     """
     script = "import sys, numpy as np, shardkeep as sk\n" + textwrap.dedent(body)
     children = [
         subprocess.Popen([sys.executable, "-c", script, str(rank)], cwd=tmp_path) for rank in range(3)
     ]
-    assert [child.wait(60) for child in children] == [0, 0, 0]
+    assert [child.wait(PATIENCE_S) for child in children] == [0, 0, 0]
     with sk.hdf5.open(tmp_path / "a.h5") as file:
         for rank in range(3):
             assert len(file[str(rank)]) == 15
@@ -377,7 +378,7 @@ def test_w_without_locks_still_sees_who_has_the_file_open(path):
         assert f"pid {child.pid}" in done.stdout
         assert path.stat().st_size == size
     finally:
-        child.communicate(timeout=30)
+        child.communicate(timeout=PATIENCE_S)
 
 
 def test_a_variable_that_came_too_late(path):

@@ -14,6 +14,8 @@ import pytest
 
 from shardkeep.errors import DurabilityError, ExistsError, LockError
 from shardkeep.files import publish, publish_set
+from tests.small_disk import mounted
+from tests.waiting import PATIENCE_S
 
 SPAWN = multiprocessing.get_context("spawn")
 SIZE = 300_000
@@ -21,7 +23,7 @@ SIZE = 300_000
 
 def _publish_rounds(folder, letter, barrier, results):
     for number in range(10):
-        barrier.wait(60)
+        barrier.wait(PATIENCE_S)
         try:
             with publish(folder / str(number)) as file:
                 file.write(letter * SIZE)
@@ -41,9 +43,10 @@ def test_of_racing_processes_one_wins(tmp_path):
         child.start()
     winners = []
     while winners.count(None) < len(children):
-        winners.append(results.get(timeout=60))
+        winners.append(results.get(timeout=PATIENCE_S))
     for child in children:
-        child.join(30)
+        child.join(PATIENCE_S)
+        assert child.exitcode == 0
     assert sorted(number for number, _ in filter(None, winners)) == list(range(10))
     for number, letter in filter(None, winners):
         assert (tmp_path / str(number)).read_bytes() == letter * SIZE
@@ -150,16 +153,8 @@ def test_a_forked_child_neither_publishes_nor_removes(tmp_path, how):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Return a folder on a file system of 1 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "small", "1m") as folder:
+        yield folder
 
 
 def test_a_full_disk(small_disk):
@@ -191,18 +186,22 @@ def test_a_file_size_limit(tmp_path):
 
 
 def test_a_folder_that_only_others_may_write(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir(0o555)
     if os.geteuid() == 0:
         child = os.fork()
         if child == 0:
             code = 1
             try:
+                os.setgroups([])
+                os.setgid(65534)
                 os.setuid(65534)
-                code = _denied("/")
+                code = _denied(folder)
             finally:
                 os._exit(code)
-        assert os.waitpid(child, 0)[1] == 0
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     else:
-        assert _denied("/") == 0
+        assert _denied(folder) == 0
 
 
 def _denied(folder):

@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from shardkeep.errors import LockError, LockTimeoutError
 from shardkeep.tfrecord import Reader, Writer
+from tests.waiting import PATIENCE_S
 
 RECORDS = [b"%d" % number * 50 for number in range(20)]
 
@@ -77,7 +77,7 @@ def test_a_reader_keeps_the_writer_out_until_its_last_record(path):
         assert path.read_bytes() == before
         reader.says()
         assert reader.hears() == "20"
-        with Writer(path, exists="append", lock_timeout_s=10) as writer:
+        with Writer(path, exists="append", lock_timeout_s=PATIENCE_S) as writer:
             writer.write(b"appended")
     assert list(Reader(path)) == [*RECORDS, b"appended"]
 
@@ -89,7 +89,7 @@ def test_a_writer_keeps_the_reader_out_until_it_is_closed(path):
         assert caught.value.holder["pid"] == writer.process.pid
         assert "Writer" in caught.value.holder["command"]
         threading.Timer(0.3, writer.says).start()
-        assert list(Reader(path, lock=True)) == [*RECORDS, b"appended"]
+        assert list(Reader(path, lock=True, lock_timeout_s=PATIENCE_S)) == [*RECORDS, b"appended"]
         assert writer.hears() == "done"
 
 
@@ -138,26 +138,25 @@ def test_an_iteration_carried_across_fork_stops_there(path):
 
 
 _REWRITE = """
-import sys, time
+import select, sys, time
 from shardkeep.tfrecord import Writer
-end = time.monotonic() + 1.5
-while time.monotonic() < end:
-    with Writer(sys.argv[1], exists="append", lock_timeout_s=10) as writer:
+while not select.select([sys.stdin], [], [], 0)[0]:
+    with Writer(sys.argv[1], exists="append", lock_timeout_s=200) as writer:
         for _ in range(20):
             writer.write(b"x" * 3000)
             writer.flush()
+    time.sleep(0.002)  # a lock is not fair
 """
 
 
 def test_readers_and_a_writer_that_does_not_stop(path):
     """Whole appends or none of them, in every pass."""
-    with subprocess.Popen([sys.executable, "-c", _REWRITE, str(path)]) as writer:
-        passes = 0
-        while writer.poll() is None:
-            count = sum(1 for _ in Reader(path, lock=True))
-            assert count % 20 == 0
-            passes += 1
-            time.sleep(0.01)
-        assert writer.returncode == 0
-    assert passes >= 3
-    assert count > 20
+    command = [sys.executable, "-c", _REWRITE, str(path)]
+    counts = set()
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as writer:
+        while len(counts) < 5:
+            assert writer.poll() is None
+            counts.add(sum(1 for _ in Reader(path, lock=True, lock_timeout_s=PATIENCE_S)))
+        writer.stdin.close()
+        assert writer.wait(PATIENCE_S) == 0
+    assert all(count % 20 == 0 for count in counts)

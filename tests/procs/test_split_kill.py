@@ -20,6 +20,8 @@ from shardkeep.jobs import concat, pack, split
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Reader, ShardWriter, Writer
 from shardkeep.world import World
+from tests.small_disk import mounted
+from tests.waiting import PATIENCE_S
 
 RECORDS = 3000
 
@@ -96,7 +98,7 @@ def test_two_runs_at_once(source: Path, tmp_path: Path) -> None:
         )
         for _ in range(3)
     ]
-    ends = [child.communicate(timeout=100)[1] for child in children]
+    ends = [child.communicate(timeout=PATIENCE_S)[1] for child in children]
     assert sum(child.returncode == 0 for child in children) == 1
     for text, child in zip(ends, children, strict=True):
         assert child.returncode == 0 or "LockTimeoutError" in text or "ExistsError" in text
@@ -111,16 +113,8 @@ def test_the_holder_is_named(source: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a file system of 4 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "small", "4m") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("mode", ["contiguous", "round-robin", "balanced"])
@@ -182,7 +176,7 @@ for record in tf.data.TFRecordDataset(sys.argv[1:]):
 
 def by_tensorflow(python: str, script: str, *arguments: str) -> list[str]:
     done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=110, check=False
+        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.waiting import PATIENCE_S
+
 # Each case: two commits on a sound disk, then rows and a commit while calls `first` to `last` of one
 # function fail, then the disk is sound again.
 _WORK = """
@@ -128,7 +130,7 @@ def test_one_call_fails(tmp_path, shim, how):
         env={**os.environ, "LD_PRELOAD": str(shim)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

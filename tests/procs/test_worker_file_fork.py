@@ -12,6 +12,7 @@ import pytest
 from shardkeep.errors import LockError
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 # FACTS: with plain h5py, a child that ends like this rolls its parent's rows back.
 _PARENT = """
@@ -80,7 +81,10 @@ out.close()
 @pytest.mark.parametrize("how", ["exit", "use", "close", "with", "del", "_exit", "other rank", "left open"])
 def test_the_parent_goes_on(tmp_path, how):
     done = subprocess.run(
-        [sys.executable, "-c", _PARENT, str(tmp_path), how], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", _PARENT, str(tmp_path), how],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     if how == "other rank":
@@ -107,7 +111,7 @@ def test_children_of_multiprocessing(tmp_path):
         out.append("x", np.zeros(200_000))
         child = multiprocessing.get_context("fork").Process(target=_append, args=(out,))
         child.start()
-        child.join(30)
+        child.join(PATIENCE_S)
         assert child.exitcode == 7
         with pytest.raises(LockError, match="pickled"):
             multiprocessing.get_context("spawn").Process(target=_append, args=(out,)).start()

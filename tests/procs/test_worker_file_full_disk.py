@@ -12,22 +12,16 @@ import pytest
 from shardkeep.errors import DurabilityError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.world import World
+from tests.small_disk import mounted
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Return a folder on a file system of 4 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with mounted(tmp_path / "small", "4m") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("rows", [7, 100, 2000])
@@ -82,7 +76,10 @@ except DurabilityError:
     print("full")
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(small_disk / "run")], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, str(small_disk / "run")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "full\n", "")
     assert os.listdir(small_disk / "run/rank-00000") == []

@@ -14,6 +14,7 @@ from shardkeep.errors import LockTimeoutError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 RANKS = 2
 
@@ -217,7 +218,7 @@ def test_eight_processes_in_one_run_folder(tmp_path):
     run = tmp_path / "new" / "run"  # all of them make it at once
     command = [sys.executable, "-c", _SHARE, str(run)]
     children = [subprocess.Popen([*command, str(rank)]) for rank in range(8)]
-    assert [child.wait(60) for child in children] == [0] * 8
+    assert [child.wait(PATIENCE_S) for child in children] == [0] * 8
     report = merge(run, tmp_path / "all.h5")
     assert report.rows == {"x": 6400, "t": 160}
     with h5py.File(tmp_path / "all.h5") as file:

@@ -14,6 +14,7 @@ import pytest
 
 from shardkeep.errors import WorldError
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 TORCHRUN = {
     "RANK": "9",
@@ -439,7 +440,7 @@ World.detect()
 assert not {"torch", "jax", "horovod", "tensorflow"} & set(sys.modules)
 """
     env = {k: v for k, v in os.environ.items() if k in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")}
-    subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, env=env, timeout=PATIENCE_S)
 
 
 # -- the value --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.tfrecord import Writer
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -80,4 +81,4 @@ def test_a_reader_that_leaves_is_no_error(path: Path) -> None:
         assert process.stdout.readline().startswith(b"record 0")
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.tfrecord import Writer
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_it_prints_what_comes_and_tells_of_changes(path: Path, once: bool) -> No
             told = process.stderr.readline()
             assert b"replaced" in told
             if once:
-                assert process.wait(timeout=30) == 3
+                assert process.wait(timeout=PATIENCE_S) == 3
             else:
                 assert os.read(process.stdout.fileno(), 100) == b"other"
         finally:

@@ -10,6 +10,7 @@ from shardkeep.errors import CorruptDataError, MissingExtraError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.hdf5.compression import compression_filters
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 F4 = np.dtype("f4")
@@ -197,7 +198,7 @@ def test_without_the_plugin_it_says_what_to_install(tmp_path):
         [sys.executable, "-c", _WITHOUT_PLUGIN, str(tmp_path / "new"), str(tmp_path / "old")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -13,6 +13,7 @@ from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.hdf5.row_writer import RowWriter
 from shardkeep.hdf5.segment import Segment
 from shardkeep.world import World
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 
@@ -176,7 +177,7 @@ def test_a_full_buffer_waits_for_the_commit_of_another_thread(tmp_path, monkeypa
 
         def slow(*arguments):
             inside.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE_S)
             original(*arguments)
 
         monkeypatch.setattr(Segment, "seal", slow)
@@ -187,14 +188,14 @@ def test_a_full_buffer_waits_for_the_commit_of_another_thread(tmp_path, monkeypa
 
         threads = [threading.Thread(target=out.commit, kwargs={"step": 1}), threading.Thread(target=push)]
         threads[0].start()
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE_S)
         threads[1].start()
         threads[1].join(0.2)
         assert threads[1].is_alive()
         assert len(out._writers["x"].parts) == 1024
         go_on.set()
         for one in threads:
-            one.join(30)
+            one.join(PATIENCE_S)
         monkeypatch.undo()
         out.commit(step=2)
     assert _merged(tmp_path) == list(range(5001))

@@ -16,6 +16,7 @@ import shardkeep as sk
 from shardkeep.errors import CorruptDataError, LockTimeoutError, NotFoundError, SchemaError, ShardkeepError
 from shardkeep.hdf5 import open as hopen
 from tests.descriptors import open_descriptors
+from tests.waiting import PATIENCE_S
 
 
 def rows_of(n: int, dtype="i4") -> np.ndarray:
@@ -312,7 +313,7 @@ def test_three_hundred_sources_under_a_limit_of_128(tmp_path):
         print(lost > 0, ours, len(os.listdir("/proc/self/fd")) < 10)
     """
     command = ["bash", "-c", 'ulimit -n 128; exec "$@"', "bash", sys.executable, "-c", body]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout == "True 0 True\n", done.stderr
 
 

@@ -22,6 +22,7 @@ from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.hdf5.segment import Segment
 from shardkeep.world import World
 from tests.unit.hdf5.dtypes import DTYPES, check_rows, values_of
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 ONE_CHUNK = 1024  # rows of 128 float32
@@ -306,20 +307,20 @@ def test_threads_may_share_it(run, monkeypatch):
 
         def slow(writer, start, rows):
             writing.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE_S)
             original(writer, start, rows)
 
         monkeypatch.setattr(RowWriter, "_write", slow)
         many = threading.Thread(target=out.append, args=("x", np.arange(1, 100_000)))
         many.start()
-        assert writing.wait(30)
+        assert writing.wait(PATIENCE_S)
         one = threading.Thread(target=out.append, args=("x", np.array([100_000, 100_001])))
         one.start()
         one.join(0.2)
         assert one.is_alive()
         go_on.set()
-        many.join(30)
-        one.join(30)
+        many.join(PATIENCE_S)
+        one.join(PATIENCE_S)
         out.commit(step=1)
     assert _merged(run).tolist() == list(range(100_002))
 

@@ -13,6 +13,7 @@ from PIL import Image as PillowImage
 from shardkeep.errors import MissingExtraError, SchemaError
 from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer, columns, read_arrow, read_columns
 from shardkeep.tfrecord.features import Feature
+from tests.waiting import PATIENCE_S
 
 pa = pytest.importorskip("pyarrow")
 
@@ -129,7 +130,11 @@ table = read_arrow(sys.argv[1], {"w": VarLen("bytes")})
 print(table.nbytes, peak_bytes() - before)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=100, check=True
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     size, needed = map(int, done.stdout.split())
     assert size == pytest.approx(20_000 * (50 * (10 + 8) + 8), rel=0.01)

@@ -36,6 +36,7 @@ from shardkeep.tfrecord import (
     read_columns,
 )
 from shardkeep.tfrecord.features import Feature, describe
+from tests.waiting import PATIENCE_S
 
 
 def write(path: Path, examples: list[Any], compression: str | None = None) -> Path:
@@ -354,7 +355,7 @@ def test_memory_is_that_of_the_result(tmp_path: Path, kind: str, compression: st
         [sys.executable, "-c", MEMORY, str(small), str(tmp_path / "large"), kind],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=True,
     )
     result, needed = map(int, done.stdout.split())

@@ -20,6 +20,7 @@ from shardkeep.errors import CorruptDataError, FormatError, NotFoundError, Shard
 from shardkeep.files.kind import identify
 from shardkeep.tfrecord import Reader, build_index
 from tests.odd_files import FRAME_BYTES, RECORDS, OddFile, frame, odd_files
+from tests.waiting import PATIENCE_S
 
 CASES = odd_files()
 MAKER = Path(__file__).resolve().parents[4] / "shared/tools/make_odd_records.py"
@@ -236,7 +237,9 @@ def test_a_pipe_is_not_waited_for_by_the_scan(call: str, tmp_path: Path) -> None
         "import sys, shardkeep as sk\nfrom shardkeep.errors import FormatError\npath = sys.argv[1]\n"
         f"try:\n    {call}\nexcept FormatError:\n    print('ok')"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.stdout == "ok\n", done.stderr
 
 

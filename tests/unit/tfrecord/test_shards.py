@@ -27,6 +27,7 @@ from shardkeep.files.budget import Budget
 from shardkeep.tfrecord import Reader, ShardWriter, Writer, decode_example, shard_sinks, shards
 from shardkeep.tfrecord.shards import shard_of_key
 from tests.descriptors import few_descriptors, open_descriptors
+from tests.waiting import PATIENCE_S
 
 
 def written(w: ShardWriter) -> list[list[bytes]]:
@@ -121,7 +122,7 @@ def test_the_shard_of_a_key_never_changes() -> None:
         text=True,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": "7"},
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert int(done.stdout) == KEYS[1]
 

@@ -15,8 +15,8 @@ LEAST_MEMORY = 16 << 20
 def test_rows_that_wait_together_may_be_more_than_one_message(tmp_path):
     path = tmp_path / "all.h5"
     with (
-        Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=1) as collector,
-        collector.connect(WORLD, timeout_s=10) as client,
+        Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=60) as collector,
+        collector.connect(WORLD, timeout_s=100) as client,
     ):
         for _ in range(2):
             for number in range(8):
@@ -39,8 +39,8 @@ def test_rows_that_wait_together_may_be_more_than_one_message(tmp_path):
 def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path):
     path = tmp_path / "all.h5"
     with (
-        Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=1) as collector,
-        collector.connect(WORLD, timeout_s=10) as client,
+        Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=60) as collector,
+        collector.connect(WORLD, timeout_s=100) as client,
     ):
         with pytest.raises(SchemaError, match="too long for this collector"):
             client.append("numbers", np.zeros((1, 1_000_000)))

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from shardkeep.tfrecord.index_work import Work
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -33,6 +34,7 @@ def test_results_in_order_and_progress_in_the_calling_thread(threads: int) -> No
 @pytest.mark.parametrize("threads", [1, 4])
 def test_the_first_error_wins_and_the_rest_is_not_done(threads: int) -> None:
     begun = []
+    work = Work(None, 0)
 
     def task(item: int) -> None:
         begun.append(item)
@@ -41,16 +43,16 @@ def test_the_first_error_wins_and_the_rest_is_not_done(threads: int) -> None:
             raise ValueError("one")
         if item == 2:
             raise ValueError("two")
-        time.sleep(0.01)
+        while item > 2:  # until nobody waits for it any more
+            work.tick(1)
+            time.sleep(0.01)
 
     with pytest.raises(ValueError, match="one"):
-        Work(None, 0).run(task, range(1000), threads)
-    assert len(begun) < 100
+        work.run(task, range(1000), threads)
+    assert len(begun) <= 3 + threads
 
 
 def test_an_error_of_progress_ends_running_tasks() -> None:
-    ended = threading.Event()
-
     def progress(done: int, total: int) -> None:
         if done:
             raise KeyboardInterrupt
@@ -58,24 +60,28 @@ def test_an_error_of_progress_ends_running_tasks() -> None:
     work = Work(progress, 1000)
 
     def task(item: int) -> None:
-        for _ in range(1000):
+        while True:
             time.sleep(0.01)
             work.tick(1)
-        ended.set()
 
     with pytest.raises(KeyboardInterrupt):
         work.run(task, range(2), 2)
-    assert not ended.is_set()
 
 
 def test_quick_tasks_stay_in_the_calling_thread_and_slow_ones_do_not() -> None:
+    together = threading.Barrier(8, timeout=PATIENCE_S)
+    here = threading.get_ident()
+
     def where(item: float) -> int:
         time.sleep(item)
+        if threading.get_ident() != here:
+            together.wait()  # eight of them are under way at the same time
         return threading.get_ident()
 
-    here = threading.get_ident()
-    assert set(Work(None, 0).run(where, [0.0] * 100, 16, quick_s=1.0)) == {here}
-    assert len(set(Work(None, 0).run(where, [0.01] * 40, 16, quick_s=0.005))) > 8
+    assert set(Work(None, 0).run(where, [0.0] * 100, 16, quick_s=PATIENCE_S)) == {here}
+    found = Work(None, 0).run(where, [0.01] * 36, 16, quick_s=0.005)
+    assert (found[:4], here in found[4:]) == ([here] * 4, False)
+    assert len(set(found)) > 8
     assert set(Work(None, 0).run(where, [0.01] * 8, 1, quick_s=0.005)) == {here}
 
 

@@ -63,7 +63,7 @@ def test_each_of_many_views_is_whole(tmp_path):
             rows = file["x"][:] if "x" in file else np.empty((0, 16), "i8")
         assert (rows[:, 2:] == np.arange(len(rows))[:, None]).all()
         seen.add(len(rows))
-    assert open_descriptors() == before
+    assert not open_descriptors() - before
     go_on.value = 0
     assert client.join() == 0
     stop(collector)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from shardkeep._core import masked_crc32c
 from shardkeep.errors import FormatError, NotFoundError
 from shardkeep.files.kind import identify, identify_bytes, require_kind
+from tests.descriptors import open_descriptors
 
 
 def frame(data: bytes) -> bytes:
@@ -167,8 +168,8 @@ def test_require_kind(tmp_path: Path) -> None:
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     identify(tmp_path)
     with pytest.raises(NotFoundError):
         identify(tmp_path / "a")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not open_descriptors() - before

@@ -1,5 +1,6 @@
 import fcntl
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -161,7 +162,7 @@ def test_a_shared_lock_is_tried_too(tmp_path):
 
 def test_the_answer_is_kept_and_asked_again_after_a_minute(tmp_path, sshfs, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(lock_probe.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lock_probe, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for later_s, asked in [(0, 1), (59, 1), (2, 2)]:
         now[0] += later_s
         assert lock_fault_of(str(tmp_path)) is not None

@@ -21,6 +21,7 @@ from shardkeep.hdf5.row_writer import RowWriter
 from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.hdf5.segment import Segment
 from shardkeep.world import World
+from tests.descriptors import open_descriptors
 from tests.unit.hdf5.dtypes import DTYPES, check_rows, values_of
 from tests.waiting import PATIENCE_S
 
@@ -327,14 +328,14 @@ def test_threads_may_share_it(run, monkeypatch):
 
 def test_no_descriptor_is_lost(run):
     WorkerFile(run, WORLD).close()
-    before = sorted(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with WorkerFile(run, WORLD) as out:
         for step in range(3):
             out.append("x", _rows(0, 3000))
             out.commit(step=step)
         out.append("x", _rows(0, 3000))
         out.rollback(step=1)
-    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert not open_descriptors() - before
 
 
 # -- rollback ---------------------------------------------------------------------------------------
@@ -541,7 +542,7 @@ def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
 
     def slow(*arguments):
         inside.set()
-        go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return original(*arguments)
 
     def commit():
@@ -553,13 +554,13 @@ def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
     monkeypatch.setattr(Segment, "seal", slow)
     threads = [threading.Thread(target=commit), threading.Thread(target=out.close)]
     threads[0].start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_S)
     threads[1].start()
     threads[1].join(0.1)
     assert threads[1].is_alive()
     go_on.set()
     for one in threads:
-        one.join(10)
+        one.join(PATIENCE_S)
     assert errors == []
     assert (_merged(run) == _rows(0, 2)).all()
     with pytest.raises(LockError, match="closed"):

@@ -296,7 +296,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(options: An
             child = os.fork()
             if child == 0:
                 status = 1
-                signal.alarm(20)
+                signal.alarm(200)
                 try:
                     for call in (lambda: w.write(b"yours"), w.close, lambda: w.add_file(tmp_path / "x", b"")):
                         with pytest.raises(LockError):
@@ -404,7 +404,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
                 w.write(b"a")
         with pytest.raises(ExistsError):
             ShardWriter(tmp_path / f"a{i}-{{shard}}", shards=4)
-    assert open_descriptors() == before
+    assert not open_descriptors() - before
 
 
 def test_a_writer_beside_a_set(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ __all__ = [
     "ColumnBuilder",
     "Engine",
     "FrameWriter",
+    "KnownFiles",
     "RecordFile",
     "RecordIterator",
     "crc32c",
@@ -43,6 +44,26 @@ def mend_frame(frame: bytes, /) -> tuple[bytes, str] | None: ...
 
 def descriptor_usage() -> dict[str, int]: ...
 def set_descriptor_limit(limit: int, /) -> None: ...
+
+# -- known_files.rs
+
+@final
+class KnownFiles:
+    def __new__(
+        cls, paths: Sequence[_Path], states: Sequence[tuple[int, int, int, int]], /
+    ) -> KnownFiles: ...
+    def changed(self) -> int | None: ...
+    def read_into(
+        self,
+        buffer: npt.NDArray[np.uint8],
+        files: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        starts: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        /,
+        *,
+        lock: bool,
+    ) -> npt.NDArray[np.int64]: ...
 
 # -- records.rs
 

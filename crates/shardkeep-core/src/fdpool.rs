@@ -20,6 +20,7 @@
 
 mod identity;
 mod limit;
+mod passing;
 mod pool;
 mod syscalls;
 #[cfg(test)]
@@ -33,6 +34,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use identity::Identity;
+pub use passing::Passing;
 use pool::POOL;
 
 /// A slot holds `(fd + 1) << 32 | pins`; 0 means closed.

@@ -24,6 +24,7 @@ pub mod fdpool;
 pub mod frame_repair;
 pub mod framing;
 pub mod image;
+pub mod known_files;
 pub mod scan;
 pub mod stream;
 pub mod wire;

@@ -5,6 +5,7 @@
 mod checksum;
 mod descriptors;
 mod errors;
+mod known_files;
 mod lending;
 mod records;
 mod writing;
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     checksum::register(m)?;
     descriptors::register(m)?;
+    known_files::register(m)?;
     records::register(m)?;
     writing::register(m)?;
     columns::register(m)?;

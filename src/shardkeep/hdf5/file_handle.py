@@ -16,6 +16,7 @@ from shardkeep.files.pending import durability_error
 from shardkeep.hdf5.checked_sources import read_table
 from shardkeep.hdf5.file_members import Group, Member
 from shardkeep.hdf5.forked_handle import close_identifier, let_go
+from shardkeep.hdf5.known_virtuals import known_virtuals
 from shardkeep.hdf5.live_view import open_whole
 from shardkeep.hdf5.open_files import open_files
 from shardkeep.hdf5.read_open import open_for_reading
@@ -176,8 +177,9 @@ class File(Group, h5py.File):  # type: ignore[misc]
         """Return what is known of a virtual dataset, its sources checked."""
         found = self._virtuals.get(path)
         if found is None:
-            key = self._where, path, signature_of(os.stat(self._where))
-            found = None if self.writes else _known.pop(key, None)
+            state = self._state()
+            known = None if self.writes else known_virtuals.get(self._where, state)
+            found = None if known is None else known.datasets.get(path)
             if found is None:
                 if self._checked is None:
                     self._checked = (read_table(self._fid),)
@@ -186,9 +188,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
                 found.check()
             self._virtuals[path] = found
             if not self.writes:
-                _known[key] = found
-                if len(_known) > _MOST_KNOWN:
-                    del _known[next(iter(_known))]
+                known_virtuals.add(self._where, state).datasets[path] = found
         return found
 
     def _open(self) -> None:
@@ -208,19 +208,34 @@ class File(Group, h5py.File):  # type: ignore[misc]
             open_files.add(self)
         self._token = object()
         if self.checks_sources and self._mode not in ("w", "x"):
-            state = signature_of(os.stat(self._where))
+            state = self._state()
             if state == self._without_virtuals:
                 return
             try:
-                self._open_virtuals = find_virtual(self._fid)
-                for path, oid in self._open_virtuals.items():
-                    self.virtual(path, oid)
-                self._without_virtuals = None if self._open_virtuals else state
+                self._check_virtuals(state)
             except BaseException:
                 self.close()
                 raise
             finally:
                 self._checked = None
+
+    def _check_virtuals(self, state: Signature) -> None:
+        """Look at the sources of the virtual datasets that are seen when a file is opened."""
+        known = None if self.writes else known_virtuals.get(self._where, state)
+        if known is not None and known.seen is not None:
+            for path in known.seen:
+                self.virtual(path, None)
+            return
+        found = find_virtual(self._fid)
+        for path, oid in found.items():
+            self.virtual(path, oid)
+        self._open_virtuals = found
+        self._without_virtuals = None if found else state
+        if found and not self.writes:
+            known_virtuals.add(self._where, state).seen = tuple(found)
+
+    def _state(self) -> Signature:
+        return signature_of(os.stat(self._where) if self._fd is None else os.fstat(self._fd))
 
     def _open_reader(self) -> tuple[h5py.h5f.FileID, int | None, str]:
         return open_for_reading(self._where, self._given, self._timeout_s, self.rdcc_nbytes, self._options)
@@ -316,9 +331,6 @@ def _unpickled(path: str, settings: dict[str, Any]) -> File:
 
 # By identity: two handles of one file are equal.
 _alive: weakref.WeakValueDictionary[int, File] = weakref.WeakValueDictionary()
-# Virtual datasets that were used last, so that opening one again costs a `stat` per source.
-_known: dict[tuple[str, str, Signature], VirtualDataset] = {}
-_MOST_KNOWN = 8
 
 
 def _forget_in_child() -> None:

@@ -109,12 +109,15 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
 
     def __getitem__(self, name: Any) -> Any:
         with phil:
+            owner = self._owner
             # Thousands of mappings take HDF5 a tenth of a second to open.
-            if isinstance(name, str) and self._id and self._owner._open_virtuals:
+            if isinstance(name, str) and self._id and owner._virtuals and not owner.writes:
                 path = _joined(self._path, name)
-                oid = self._owner._open_virtuals.get(path)
+                oid = owner._open_virtuals.get(path)
                 if oid is not None:
-                    return Dataset._of(self._owner, path, oid)
+                    return Dataset._of(owner, path, oid)
+                if path in owner._virtuals:
+                    return Dataset._unopened(owner, path, owner._virtuals[path])
             return self._wrap(super().__getitem__(name), name)
 
     def get(self, name: Any, default: Any = None, getclass: bool = False, getlink: bool = False) -> Any:
@@ -205,6 +208,8 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
     """A dataset of a `File`."""
 
     _virtual: VirtualDataset | None
+    # While the file has this token, its virtual rows are read without an identifier.
+    _known_by: object = _DROPPED
 
     @classmethod
     def _of(cls, owner: File, path: str, oid: Any) -> Dataset:
@@ -215,9 +220,19 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
         made._opened()
         return made
 
+    @classmethod
+    def _unopened(cls, owner: File, path: str, virtual: VirtualDataset) -> Dataset:
+        """Return a virtual dataset that HDF5 has not opened: reading its rows does not need that."""
+        made = cls.__new__(cls)
+        made._owner, made._path = owner, path
+        h5py.Dataset.__init__(made, h5py.h5d.DatasetID(0), readonly=True)
+        made._token, made._virtual, made._known_by = _DROPPED, virtual, owner._token
+        return made
+
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
         with phil:
-            if self._token is not self._owner._token or self._owner._pid != _getpid():
+            token = self._owner._token
+            if token not in (self._token, self._known_by) or self._owner._pid != _getpid():
                 self._resolve()
             if self._virtual is None:
                 self._owner.used = True

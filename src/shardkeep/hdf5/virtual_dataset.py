@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
+from shardkeep._core import KnownFiles
 from shardkeep.errors import BudgetError, SchemaError
-from shardkeep.hdf5.box_reading import Box, Pick, axis_picks, finish, gather, intersecting, is_run
+from shardkeep.hdf5.box_reading import Box, axis_picks, finish, gather, intersecting, is_run
 from shardkeep.hdf5.checked_sources import layout_digest, sources_in
-from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.open_files import file_budget
+from shardkeep.hdf5.plain_rows import PlainRows, known_files
 from shardkeep.hdf5.virtual_source import VirtualSource, source_path
 
 __all__ = ["VirtualDataset", "find_virtual", "is_virtual"]
@@ -93,6 +95,7 @@ class VirtualDataset:
         self._merged = {} if table is None else sources_in(table, own_name, layout_digest(oid))
         self._mappings: list[tuple[VirtualSource, Any, Any]] = []
         self._boxes: list[Box] | None = None
+        self._known: KnownFiles | None = None
         self._is_boxes = True
         properties = oid.get_create_plist()
         for index in range(properties.get_virtual_count()):
@@ -109,8 +112,9 @@ class VirtualDataset:
         ShardkeepError, PermissionError
             One is missing, may not be read, is too short or of another type; the message names it.
         """
-        if self._boxes is not None and all(source.is_as_checked() for source in self.sources.values()):
+        if self._boxes is not None and self._is_as_checked():
             return
+        self._known = None
         boxes = []
         for source, there, here in self._mappings:
             if here is not None:
@@ -124,14 +128,8 @@ class VirtualDataset:
                 self._is_boxes = False
             else:
                 boxes.append(box)
-        axes = len(self.shape)
-        self._low = np.array([box.low for box in boxes], np.int64).reshape(len(boxes), axes)
-        self._high = np.array([box.high for box in boxes], np.int64).reshape(len(boxes), axes)
-        self._boxes = boxes
-        self._whole_rows = self._is_boxes and axes > 0 and all(box.is_rows(self.shape) for box in boxes)
-        # Nothing to fill in where the boxes are all rows, one after another.
-        self._tiles = self._whole_rows and self._low[:, 0].tolist() == [0, *self._high[:-1, 0].tolist()]
-        self._tiles = self._tiles and bool(len(boxes)) and boxes[-1].high[0] == self.shape[0]
+        self._known = known_files(self.sources.values())
+        self._arrange(boxes)
 
     def close_sources(self) -> None:
         """Close what is open of the sources, so that their locks are free."""
@@ -150,32 +148,56 @@ class VirtualDataset:
             mask = args[0]
             return finish(self.read(dataset, ())[np.asarray(mask)], names, new_dtype)
         out_shape = tuple(pick.count for pick in picks)
-        hits = intersecting(picks, self._low, self._high)
         out = np.empty(out_shape, self.dtype)
         if not self._tiles:
             out[...] = b"" if self.dtype.hasobject else self._fill
-        if self._whole_rows and self._as_in_memory and is_run(picks, self.shape):
-            self._read_rows(picks, hits, out)
+        if self._rises and is_run(picks, self.shape):
+            rows = self._rows_between(picks[0].first, picks[0].last + 1)
+            plain = self._as_in_memory and out.size > 0
+            hits: Sequence[int] = self._read_plain(picks[0].first, rows, out) if plain else rows
         else:
-            for index in hits:
-                gather(self._boxes[index], picks, out)
+            hits = intersecting(picks, self._low, self._high).tolist()
+        for index in hits:
+            gather(self._boxes[index], picks, out)
         keep = tuple(0 if pick.single else slice(None) for pick in picks)
         return finish(out[keep] if any(pick.single for pick in picks) else out, names, new_dtype)
 
-    def _read_rows(self, picks: list[Pick], hits: Any, out: np.ndarray[Any, Any]) -> None:
+    def _is_as_checked(self) -> bool:
+        if self._known is None or self._known.changed() is not None:
+            return False
+        return all(source.is_as_checked() for source in self.sources.values() if source.nested)
+
+    def _arrange(self, boxes: list[Box]) -> None:
+        axes = len(self.shape)
+        whole = self._is_boxes and axes > 0 and all(box.is_rows(self.shape) for box in boxes)
+        if whole:
+            boxes = sorted(boxes, key=lambda box: box.low[0])
+        self._low = np.array([box.low for box in boxes], np.int64).reshape(len(boxes), axes)
+        self._high = np.array([box.high for box in boxes], np.int64).reshape(len(boxes), axes)
+        self._boxes = boxes
+        self._plain: PlainRows | None = None
+        # Where boxes overlap, the order in which they are read counts.
+        self._rises = whole and bool((self._low[1:, 0] >= self._high[:-1, 0]).all())
+        # Nothing to fill in where they are all rows.
+        covered = int((self._high[:, 0] - self._low[:, 0]).sum()) if self._rises else -1
+        self._tiles = self._rises and covered == self.shape[0]
+
+    def _rows_between(self, first: int, stop: int) -> range:
+        """The boxes that have rows of ``[first, stop)``."""
+        begin = np.searchsorted(self._high[:, 0], first, side="right")
+        end = np.searchsorted(self._low[:, 0], stop)
+        return range(int(begin), max(int(begin), int(end)))
+
+    def _read_plain(self, first: int, hits: range, out: np.ndarray[Any, Any]) -> list[int]:
+        """Read what lies in the sources as it does in memory; return the boxes that are left."""
         assert self._boxes is not None
-        first = picks[0].first
-        stop = first + picks[0].count
-        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
-        view = memoryview(out.reshape(-1).view(np.uint8).data) if out.size else memoryview(b"")
-        lock = locking_mode().effect != "off"
-        for index in hits:
-            box = self._boxes[index]
-            low, high = max(first, box.low[0]), min(stop, box.high[0])
-            target = view[(low - first) * row_bytes : (high - first) * row_bytes]
-            offset_bytes = (box.source_low[0] + low - box.low[0]) * row_bytes
-            if not box.source.read_rows_raw(target, offset_bytes, lock=lock):
-                gather(box, picks, out)
+        if self._plain is None:
+            row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+            self._plain = PlainRows(self._boxes, self._low[:, 0], self._high[:, 0], row_bytes)
+        left, doubtful = self._plain.read(out, first, hits)
+        if doubtful:
+            self._plain = None  # their sources are looked at again now
+        return left
 
     def _add(self, properties: Any, index: int) -> None:
         names = [

@@ -100,15 +100,17 @@ class VirtualSource:
         Of the dataset then.
     raw_offset_bytes : int or None
         Where its rows are in the file, if they lie there one after another just as they are in memory.
+    nested : bool
+        Whether it is virtual itself.
     """
 
     __slots__ = (
         "_file",
-        "_nested",
         "as_in_memory",
         "dtype",
         "merged",
         "name",
+        "nested",
         "owner_path",
         "path",
         "raw_offset_bytes",
@@ -144,14 +146,14 @@ class VirtualSource:
         self.signature: Signature | None = None
         self.shape: tuple[int, ...] = ()
         self.raw_offset_bytes: int | None = None
-        self._nested = False
+        self.nested = False
         self._file: File | None = None
 
     def is_as_checked(self) -> bool:
         """Whether the file is still the one that was checked."""
         if self._status() != self.signature:
             return False
-        if self._nested:
+        if self.nested:
             self._check_nested()
         return True
 
@@ -210,46 +212,6 @@ class VirtualSource:
         """Raise because the file was changed while it was read."""
         raise CorruptDataError(f"{self._told()} was changed while it was read: read it again", path=self.path)
 
-    def read_rows_raw(self, target: memoryview, offset_bytes: int, *, lock: bool) -> bool:
-        """Read bytes of the rows without HDF5, which takes fifty times as long to open a file.
-
-        Parameters
-        ----------
-        target : memoryview of bytes
-        offset_bytes : int
-            From the first row on.
-        lock : bool
-            Whether to take the shared lock that HDF5 would take.
-
-        Returns
-        -------
-        bool
-            False if that cannot be done: whoever opens the file properly has the error for it.
-        """
-        if self.raw_offset_bytes is None:
-            return False
-        try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            if signature_of(os.fstat(fd)) != self.signature:
-                return False
-            if lock:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            offset_bytes += self.raw_offset_bytes
-            done = os.preadv(fd, [target], offset_bytes)
-            while done < len(target):
-                count = os.preadv(fd, [target[done:]], offset_bytes + done)
-                if count <= 0:
-                    return False
-                done += count
-            return True
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
-
     def _look(self) -> None:
         status = self._status()
         if self.signature != status:
@@ -275,7 +237,7 @@ class VirtualSource:
                 close_identifier(file_id)
                 raise
             file_id.close()
-        self._nested = nested
+        self.nested = nested
         if nested:
             self._check_nested()
         self.signature = status
@@ -303,7 +265,7 @@ class VirtualSource:
         self.raw_offset_bytes = None
         if self.as_in_memory and merged.offset_bytes >= 0:
             self.raw_offset_bytes = merged.offset_bytes
-        self._nested = False
+        self.nested = False
         self.signature = status
         return True
 

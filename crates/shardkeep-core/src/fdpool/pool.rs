@@ -1,7 +1,9 @@
 //! The pool itself: which files have a descriptor.
 
 use std::cell::UnsafeCell;
+use std::io;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
@@ -25,7 +27,7 @@ struct State {
     /// Descriptors promised to openings under way.
     opening: usize,
     open: Vec<Arc<Inner>>,
-    /// Descriptors out of service that are still pinned, and how often.
+    /// Descriptors that are pinned although no file of the list has them, and how often: out of service, or passing.
     retired: Vec<(RawFd, u64)>,
     hand: usize,
     peak: usize,
@@ -88,22 +90,7 @@ impl Pool {
     /// Open the file, or find it opened by another thread meanwhile; the descriptor is pinned.
     pub(super) fn open(&self, file: &Arc<Inner>) -> Result<RawFd> {
         self.reserve();
-        let mut tries = 0;
-        let opened = loop {
-            match limit::open(&file.path) {
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) && tries < 3 => {
-                    // Somebody else in the process took the descriptors: give one of ours back.
-                    tries += 1;
-                    let Some(fd) = self.lock().evict() else {
-                        break Err(e);
-                    };
-                    syscalls::close(fd);
-                }
-                // The folder on the way was stale: the second look goes to the server.
-                Err(e) if e.raw_os_error() == Some(libc::ESTALE) && tries == 0 => tries += 1,
-                other => break other,
-            }
-        };
+        let opened = self.open_path(&file.path);
         let checked = opened
             .map_err(|e| match file.identity.get() {
                 Some(_) if e.raw_os_error() == Some(libc::ENOENT) => gone(file),
@@ -125,6 +112,38 @@ impl Pool {
         state.opened += 1;
         state.peak = state.peak.max(state.held() + state.opening);
         Ok(fd)
+    }
+
+    /// Open a file that is closed after one piece of work; the descriptor is counted until `unpin_retired`.
+    pub(super) fn open_passing(&self, path: &Path) -> io::Result<RawFd> {
+        self.reserve();
+        let opened = self.open_path(path);
+        let mut state = self.lock();
+        state.opening = state.opening.saturating_sub(1);
+        let fd = opened?;
+        state.retired.push((fd, 1));
+        state.opened += 1;
+        state.peak = state.peak.max(state.held() + state.opening);
+        Ok(fd)
+    }
+
+    fn open_path(&self, path: &Path) -> io::Result<RawFd> {
+        let mut tries = 0;
+        loop {
+            match limit::open(path) {
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) && tries < 3 => {
+                    // Somebody else in the process took the descriptors: give one of ours back.
+                    tries += 1;
+                    let Some(fd) = self.lock().evict() else {
+                        return Err(e);
+                    };
+                    syscalls::close(fd);
+                }
+                // The folder on the way was stale: the second look goes to the server.
+                Err(e) if e.raw_os_error() == Some(libc::ESTALE) && tries == 0 => tries += 1,
+                other => return other,
+            }
+        }
     }
 
     pub(super) fn close(&self, file: &Arc<Inner>) {

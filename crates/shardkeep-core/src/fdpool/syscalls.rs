@@ -48,6 +48,12 @@ pub(super) fn read(fd: RawFd, bufs: &mut [IoSliceMut<'_>], at: libc::off_t) -> i
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+pub(super) fn lock_shared(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the call touches no memory.
+    let done = unsafe { libc::flock(fd, libc::LOCK_SH | libc::LOCK_NB) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// A copy of the descriptor under the lowest free number from `least` on.
 pub(super) fn move_up(fd: RawFd, least: u64) -> io::Result<RawFd> {
     let least = libc::c_int::try_from(least).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;

@@ -125,3 +125,30 @@ fn other_errors_are_not_tried_again() {
     drop(lease);
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_passing_descriptor_is_counted_and_ends_with_its_work() {
+    let (folder, file) = file("passing", b"whole");
+    let passing = Passing::open(file.path()).unwrap();
+    passing.lock_shared().unwrap();
+    let fd = passing.fd();
+    assert!(POOL.usage().open > 0);
+    let mut buf = [0; 3];
+    passing.read_exact_at(&mut buf, 2).unwrap();
+    assert_eq!(&buf, b"ole");
+    assert_eq!(passing.read_exact_at(&mut buf, 3).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    // SAFETY: the child calls what is safe after a fork, and ends.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(i32::from(libc::fcntl(fd, libc::F_GETFD) >= 0));
+        }
+        let mut status = -1;
+        libc::waitpid(child, &raw mut status, 0);
+        assert_eq!(status, 0, "the child has it too, and with it the lock");
+    }
+    drop(passing);
+    let writer = std::fs::File::options().write(true).open(file.path()).unwrap();
+    writer.try_lock().unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+}

@@ -244,6 +244,8 @@ def _row(value: Any) -> str:
 
 def print_merge(report: MergeReport) -> None:
     """Print what `shardkeep.hdf5.merge` did."""
+    from shardkeep.hdf5.plan_text import left_out_lines
+
     table = _listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():
         table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
@@ -257,9 +259,7 @@ def print_merge(report: MergeReport) -> None:
         ),
         table,
     ]
-    for name, attributes in report.dropped_attributes.items():
-        listed = ", ".join(map(printable, attributes))
-        parts.append(f"{printable(name)}: attributes that differ between the files were left out: {listed}")
+    parts += map(printable, left_out_lines(report))
     print_parts(*parts)
 
 

@@ -21,7 +21,7 @@ class _Owner:
     kept: Attributes | None = None
     names: dict[str, list[int]] = field(default_factory=dict)
     differing: set[str] = field(default_factory=set)
-    unkept: set[str] = field(default_factory=set)
+    unkept: dict[str, str] = field(default_factory=dict)
     files: list[int] = field(default_factory=list)
     ranks: dict[Holder, tuple[int, Found]] = field(default_factory=dict)
 
@@ -66,14 +66,18 @@ class AttributeSurvey:
             _include(one, number, found)
         one.ranks.clear()
         lacking = {name for name, have in one.names.items() if not set(one.files) <= set(have)}
-        left_out = one.differing | one.unkept | lacking
+        left_out = one.differing | set(one.unkept) | lacking
         values = {} if one.kept is None else one.kept.values
         kept = Attributes({name: value for name, value in values.items() if name not in left_out})
         return kept, tuple(sorted(left_out))
 
+    def unkept(self, owner: str) -> dict[str, str]:
+        """Return the attributes that cannot be in another file, and why; to be called after `settle`."""
+        return dict(sorted(self._owners[owner].unkept.items()))
+
 
 def _include(one: _Owner, number: int, found: Found) -> None:
-    one.unkept |= found.unkept
+    one.unkept.update(found.unkept)
     if one.kept is None:
         one.kept = Attributes({})
     if not found.kept.values:

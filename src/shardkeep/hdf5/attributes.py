@@ -14,7 +14,7 @@ from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import as_value, is_unicode, vlen_base
 
-__all__ = ["PUT", "Attributes", "as_attribute", "read_attributes", "same_value"]
+__all__ = ["PUT", "Attributes", "as_attribute", "has_references", "read_attributes", "same_value"]
 
 PUT = "_put"
 """Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
@@ -73,19 +73,38 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     return kept.values[name]
 
 
-def read_attributes(item: h5py.Dataset | h5py.Group) -> tuple[Attributes, set[str]]:
-    """Return the attributes of an object, and the names of those that cannot be kept."""
+def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
+    """Return the attributes of an object of h5py, and why each of the others cannot be kept."""
     values: dict[str, tuple[Any, np.dtype[Any]]] = {}
-    unkept = set()
+    unkept: dict[str, str] = {}
     is_scale = "CLASS" in item.attrs and item.attrs["CLASS"] == b"DIMENSION_SCALE"
     for name in item.attrs:
-        dtype = item.attrs.get_id(name).dtype
-        scale = name == "DIMENSION_LIST" or (is_scale and name in _SCALES)
-        if scale or h5py.check_ref_dtype(dtype) is not None:
-            unkept.add(name)
+        kind = item.attrs.get_id(name).get_type()
+        try:
+            dtype = kind.dtype
+        except (TypeError, OSError, RuntimeError) as error:
+            unkept[name] = f"has a type that h5py cannot read ({first_line(error)})"
+            continue
+        if name == "DIMENSION_LIST" or (is_scale and name in _SCALES):
+            unkept[name] = "ties a dataset to its dimension scale, whose length changes"
+        elif has_references(dtype):
+            unkept[name] = "refers to an object of its own file"
+        elif kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):
+            unkept[name] = "is opaque with a tag, which h5py cannot write"
         else:
             values[name] = (item.attrs[name], dtype)
     return Attributes(values), unkept
+
+
+def has_references(dtype: np.dtype[Any]) -> bool:
+    """Whether values refer to objects or regions of their file, in whatever part of the type."""
+    dtype = dtype.base
+    if dtype.names is not None:
+        return any(has_references(dtype[field]) for field in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    if isinstance(base, np.dtype):
+        return has_references(base)
+    return h5py.check_ref_dtype(dtype) is not None
 
 
 def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -> bool:

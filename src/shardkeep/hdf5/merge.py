@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
 
 import h5py
@@ -19,6 +19,7 @@ from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, write_checks
 from shardkeep.hdf5.merge_copy import fill
+from shardkeep.hdf5.merge_links import write_links
 from shardkeep.hdf5.merge_plan import MergePlan, Mode, plan_merge
 from shardkeep.hdf5.merge_sources import Sources
 from shardkeep.hdf5.provenance import write_provenance
@@ -47,7 +48,8 @@ class MergeReport:
     ways : dict
         How each dataset was merged, and why so.
     dropped_attributes : dict
-        Attributes of each dataset and group that differ between the sources, or refer to objects.
+        Attributes of each dataset and group that are left out, since they differ between the sources or
+        cannot be in another file.
     bytes : int
         Size of the result.
     seconds : float
@@ -58,6 +60,8 @@ class MergeReport:
         Empty if all is there.
     order_by : str
         "rank", "step" or the dataset of the keys.
+    left_out : dict
+        Why each ``object@attribute``, link or named type cannot be in the result.
     """
 
     output: str
@@ -70,6 +74,7 @@ class MergeReport:
     seconds: float
     findings: tuple[str, ...] = ()
     order_by: str = "rank"
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -141,7 +146,8 @@ def merge(
         between 0 and the greatest are a finding.
     on_mismatch : {"refuse", "promote"}
         What to do if dtypes differ. "promote" widens where no value changes
-        (`shardkeep.hdf5.promotion`), and leaves attributes out that some files lack.
+        (`shardkeep.hdf5.promotion`), and leaves attributes, links and named types out that some files
+        lack, that differ, or that lead to another file.
     exists : {"fail", "replace"}
         What to do if there is such an output.
     incomplete : {"warn", "refuse", "allow"}
@@ -166,7 +172,8 @@ def merge(
         written, or was changed meanwhile. Never are fill values put for it. Segments of one rank
         leave a gap or are out of order, also in a list. A key is there twice.
     SchemaError
-        Dtype (byte order, enum members), row shape, the set of datasets or of attributes differ;
+        Dtype (byte order, enum members), row shape, the set of datasets, links or attributes differ, or
+        there are rows that a merge would lose: virtual and external datasets, links to other files;
         its ``table`` says who has what. A worker that never appended to a dataset has no rows of
         it, which is no mismatch; so with attributes that it never set.
     ExistsError, DurabilityError
@@ -181,6 +188,10 @@ def merge(
     counts. What ranks wrote once (`put`) is kept as it is if equal; otherwise it becomes one row
     for each rank, and the attribute ``_ranks`` has their numbers. Of variable-length numbers and
     text, as of all other types but references, rows are kept.
+
+    Of files that are no worker's, further names are kept: a hard link to a dataset or group stays one, a
+    soft link, named types. What cannot be in another file is left out, told in ``left_out`` and by a
+    `RuntimeWarning`: attributes that refer to objects, ties to dimension scales, user blocks.
 
     One source is open at a time, so ``ulimit -n`` does not matter. Workers may go on writing: what
     they committed before the call is merged. In the order of a key, memory is 32 bytes for each
@@ -227,11 +238,15 @@ def merge(
         if incomplete == "refuse":
             raise CorruptDataError(f'{message}: bring it in order, or allow incomplete="warn"')
         warnings.warn(f"what is merged is not a whole run: {message}", RuntimeWarning, stacklevel=2)
+    if plan.left_out:
+        message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
+        warnings.warn(f"left out of {target!r}: {message}", RuntimeWarning, stacklevel=2)
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with _hdf5_errors(temporary), Writeback(temporary, target) as writeback:
             with h5py.File(temporary, "w", libver=H5_VERSIONS) as file:
                 checks = fill(file, plan, temporary, writeback, progress)
+                write_links(file, plan.links, plan.groups)
                 write_provenance(file, plan)
                 write_receipts(file, plan.receipts)
                 write_checks(file, checks)
@@ -252,6 +267,7 @@ def merge(
         seconds=time.monotonic() - start,
         findings=plan.findings,
         order_by=plan.order_by,
+        left_out=plan.left_out,
     )
 
 

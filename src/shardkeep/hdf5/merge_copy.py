@@ -110,7 +110,8 @@ def fill(
                     by_source.setdefault(part.source, []).append((way, part))
             one.attributes.write(dataset)
         for name, attributes in plan.groups.items():
-            attributes.write(file.require_group(name) if name else file)
+            if name not in plan.links:
+                attributes.write(file.require_group(name) if name else file)
         before: RawFile | None = None
         for number in range(len(plan.sources)):
             if number in by_source:

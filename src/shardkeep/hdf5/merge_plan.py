@@ -25,6 +25,7 @@ from shardkeep.hdf5.receipts import receipts_in
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.schema_survey import OnMismatch, SchemaSurvey, Settled
 from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.source_links import LinkLook
 from shardkeep.hdf5.source_look import Looker, SourceLook, Stamp
 
 __all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "SourcePlan", "plan_merge"]
@@ -134,7 +135,11 @@ class MergePlan:
     groups : dict
         Attributes of each group that are kept; ``""`` is the root.
     dropped_attributes : dict
-        Names of attributes that differ between the sources, of datasets and groups.
+        Names of attributes that are left out, of datasets and groups.
+    links : dict
+        Names beside those of datasets and groups: hard and soft links, named types.
+    left_out : dict
+        Why each ``object@attribute``, link or named type cannot be in the result.
     begun_ns : int
         When the first source was looked at, since the epoch.
     """
@@ -149,6 +154,8 @@ class MergePlan:
     findings: tuple[str, ...] = ()
     groups: dict[str, Attributes] = field(default_factory=dict)
     dropped_attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    links: dict[str, LinkLook] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     stamps: tuple[Stamp, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
@@ -205,7 +212,8 @@ def plan_merge(
             with open_source(one.path) as source:
                 receipts.update(receipts_in(source))
         survey.add(look, plans[-1])
-    settled, groups, dropped = survey.settle(on_mismatch)
+    agreed = survey.settle(on_mismatch)
+    settled = agreed.datasets
     if order_by == "step":
         order = by_step(plans)
         plans, looks = [plans[i] for i in order], [looks[i] for i in order]
@@ -216,7 +224,7 @@ def plan_merge(
         if runs > _MOST_VIRTUAL_RUNS:
             message = f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"
             raise PlanError(f'{message} for a virtual file (at most {_MOST_VIRTUAL_RUNS:,}): use mode="copy"')
-    dropped = {**{one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}, **dropped}
+    dropped = {one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}
     return MergePlan(
         output=target,
         mode=mode,
@@ -226,8 +234,10 @@ def plan_merge(
         datasets=datasets,
         receipts=tuple(receipts.values()),
         findings=run.findings() + findings,
-        groups=groups,
-        dropped_attributes=dropped,
+        groups=agreed.groups,
+        dropped_attributes={**dropped, **agreed.dropped_attributes},
+        links=agreed.links,
+        left_out=agreed.left_out,
         stamps=tuple(look.stamp for look in looks),
         key=key,
         begun_ns=begun_ns,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from shardkeep.hdf5.rows import describe
 
 if TYPE_CHECKING:
+    from shardkeep.hdf5.merge import MergeReport
     from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan
 
-__all__ = ["plan_dict", "plan_text"]
+__all__ = ["left_out_lines", "plan_dict", "plan_text"]
 
 _WIDTH = 80
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -42,6 +43,8 @@ def plan_dict(plan: MergePlan) -> dict[str, Any]:
         ],
         "findings": list(plan.findings),
         "dropped_attributes": {name: list(names) for name, names in plan.dropped_attributes.items()},
+        "links": {name: one.described for name, one in plan.links.items()},
+        "left_out": dict(plan.left_out),
     }
 
 
@@ -65,13 +68,24 @@ def _lines(plan: MergePlan) -> Iterator[str]:
             yield f"{one.name:{width}}  {one.rows:>14,} rows  {size:>10}  by {_order(one, plan)}"
             yield from _wrapped(_type(one))
         yield from _wrapped(f"{one.way}: {one.reason}")
-    for name, attributes in plan.dropped_attributes.items():
+    if plan.links:
         yield ""
-        listed = ", ".join(attributes)
-        yield from _wrapped(f"{name}: attributes that differ between the files are left out: {listed}", "")
+    for name, link in plan.links.items():
+        yield from _wrapped(f"{name}: {link.described}", "")
+    yield from (line for one in left_out_lines(plan) for line in ("", *_wrapped(one, "")))
     for finding in plan.findings:
         yield ""
         yield from _wrapped(f"finding: {finding}", "")
+
+
+def left_out_lines(about: MergePlan | MergeReport) -> Iterator[str]:
+    """Give what a merge leaves out, one clause for each object."""
+    for name, attributes in about.dropped_attributes.items():
+        differ = [one for one in attributes if f"{name}@{one}" not in about.left_out]
+        if differ:
+            yield f"{name}: attributes that differ between the files are left out: {', '.join(differ)}"
+    for name, reason in about.left_out.items():
+        yield f"{name} is left out: {reason}"
 
 
 def _order(one: DatasetPlan, plan: MergePlan) -> str:

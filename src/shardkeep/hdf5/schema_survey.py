@@ -13,12 +13,14 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.attribute_survey import AttributeSurvey, Holder
 from shardkeep.hdf5.attributes import Attributes, same_value
 from shardkeep.hdf5.dataset_layout import Layout, same_dtype
+from shardkeep.hdf5.link_survey import LinkSurvey
 from shardkeep.hdf5.merge_sources import SourcePlan
 from shardkeep.hdf5.promotion import promoted
 from shardkeep.hdf5.rows import describe
+from shardkeep.hdf5.source_links import LinkLook
 from shardkeep.hdf5.source_look import DatasetLook, SourceLook
 
-__all__ = ["OnMismatch", "SchemaSurvey", "Settled"]
+__all__ = ["Agreed", "OnMismatch", "SchemaSurvey", "Settled"]
 
 OnMismatch = Literal["refuse", "promote"]
 
@@ -83,6 +85,30 @@ class Settled:
     values: tuple[tuple[int, Any], ...] = ()
 
 
+@dataclass(frozen=True)
+class Agreed:
+    """What the result has, by its sources' schemas.
+
+    Attributes
+    ----------
+    datasets : list of Settled
+    groups : dict
+        Attributes of each group and named type; ``""`` is the root.
+    links : dict
+        Names beside those of datasets and groups, named types among them.
+    dropped_attributes : dict
+        Names of the attributes of groups that are left out.
+    left_out : dict
+        Why each ``object@attribute``, link or named type cannot be in the result.
+    """
+
+    datasets: list[Settled]
+    groups: dict[str, Attributes]
+    links: dict[str, LinkLook]
+    dropped_attributes: dict[str, tuple[str, ...]]
+    left_out: dict[str, str]
+
+
 class SchemaSurvey:
     """Takes the sources one by one; `settle` decides about all of them."""
 
@@ -90,6 +116,7 @@ class SchemaSurvey:
         self._seen: dict[str, _Seen] = {}
         self._plans: list[SourcePlan] = []
         self._attributes = AttributeSurvey()
+        self._links = LinkSurvey()
 
     def add(self, look: SourceLook, plan: SourcePlan) -> None:
         """Take one source.
@@ -111,9 +138,10 @@ class SchemaSurvey:
             self._attributes.add(name, holder, one.attributes, number)
         for name, found in look.groups.items():
             self._attributes.add(f"{name}/", holder, found, number)
+        self._links.add(look, number)
 
-    def settle(self, on_mismatch: OnMismatch) -> tuple[list[Settled], dict[str, Attributes], dict[str, Any]]:
-        """Return datasets, the attributes of groups, and the names of attributes that are left out.
+    def settle(self, on_mismatch: OnMismatch) -> Agreed:
+        """Return what the result has.
 
         Raises
         ------
@@ -122,6 +150,8 @@ class SchemaSurvey:
         """
         table: list[dict[str, Any]] = []
         messages: list[str] = []
+        groups = {owner[:-1] for owner in self._attributes.owners() if owner.endswith("/")}
+        refused = self._require_links(groups, on_mismatch, table, messages)
         self._require_everywhere(table, messages)
         settled = []
         for seen in self._seen.values():
@@ -137,13 +167,22 @@ class SchemaSurvey:
             error = SchemaError(f"{messages[0]}{more}", path=path)
             error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in table)
             raise error
-        groups, dropped = {}, {}
+        kept, left_out = self._links.settle(self._seen, groups, refused)
+        attributes, dropped = {}, {}
         for owner in self._attributes.owners():
-            if owner.endswith("/"):
-                groups[owner[:-1]], left_out = self._attributes.settle(owner)
-                if left_out:
-                    dropped[owner[:-1] or "/"] = left_out
-        return settled, groups, dropped
+            name = owner.rstrip("/")
+            if not owner.endswith("/"):
+                whose = name
+            elif name in self._links and name not in kept:
+                continue
+            else:
+                whose = name or "/"
+                attributes[name], names = self._attributes.settle(owner)
+                if names:
+                    dropped[whose] = names
+            for attribute, reason in self._attributes.unkept(owner).items():
+                left_out[f"{whose}@{attribute}"] = reason
+        return Agreed(settled, attributes, kept, dropped, left_out)
 
     # -- one source ------------------------------------------------------------------------------
 
@@ -185,7 +224,7 @@ class SchemaSurvey:
         for seen in self._seen.values():
             have = seen.sources
             missing = sorted(strict - set(have))
-            if missing:
+            if missing and seen.name not in self._links:
                 messages.append(
                     f"dataset {seen.name!r} is in {self._plans[have[0]].path!r} "
                     f"({len(have)} of {len(self._plans)} files), but not in {self._some(missing)}: "
@@ -193,6 +232,25 @@ class SchemaSurvey:
                 )
                 table.append(self._row(seen.name, "the dataset", have))
                 table.append(self._row(seen.name, "nothing", missing))
+
+    def _require_links(
+        self, groups: set[str], on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
+    ) -> list[str]:
+        """Return the names that are left out; what may not be is told."""
+        datasets = {seen.name: seen.sources for seen in self._seen.values()}
+        left_out = []
+        for one in self._links.problems(datasets, groups):
+            if one.may_be_left_out and on_mismatch == "promote":
+                left_out.append(one.name)
+                continue
+            described, numbers = one.groups[0]
+            advice = ', or allow on_mismatch="promote" to leave it out' if one.may_be_left_out else ""
+            messages.append(
+                f"{one.name!r} is {described} in {self._some(numbers)}, {one.what}: "
+                f"make the files alike, with a dataset of its own{advice}"
+            )
+            table.extend(self._row(one.name, has, numbers) for has, numbers in one.groups)
+        return left_out
 
     def _agree(
         self, seen: _Seen, on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError, SchemaError
-from shardkeep.hdf5.attributes import PUT, Attributes, read_attributes
+from shardkeep.hdf5.attributes import PUT, Attributes, has_references, read_attributes
 from shardkeep.hdf5.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.receipts import RECEIPTS
-from shardkeep.hdf5.rows import RESERVED_NAMES, content_crc, value_crc
+from shardkeep.hdf5.rows import content_crc, describe, value_crc
 from shardkeep.hdf5.source import open_id
+from shardkeep.hdf5.source_links import LinkLook, Names, walk_links
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
 __all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "stamp_of"]
@@ -42,13 +43,13 @@ class Stamp(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The attributes of one object, and the names of those that cannot be kept."""
+    """The attributes of one object, and why each of the others cannot be kept."""
 
     kept: Attributes
-    unkept: frozenset[str]
+    unkept: dict[str, str]
 
 
-_NOTHING = Found(_NO_ATTRIBUTES, frozenset())
+_NOTHING = Found(_NO_ATTRIBUTES, {})
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class DatasetLook:
 class SourceLook:
     """One source: a sealed segment of a rank if it has a `record`, otherwise any HDF5 file.
 
-    `groups` holds the attributes of every group, by its name; that of the root is ``""``.
+    `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
+    `links` are names beside those of datasets and groups; a segment has none.
     """
 
     path: str
@@ -111,7 +113,9 @@ class SourceLook:
     record: CommitRecord | None
     datasets: dict[str, DatasetLook]
     groups: dict[str, Found]
+    links: dict[str, LinkLook] = field(default_factory=dict)
     has_receipts: bool = False
+    user_block_bytes: int = 0
 
 
 @dataclass
@@ -170,10 +174,10 @@ class Looker:
         # Of what is open, not of what the path names meanwhile.
         stamp = stamp_of(os.fstat(file.get_vfd_handle()))
         record = _read_record(file, path)
-        names = _names(file) if record is None else _names_of(file, record)
+        found = walk_links(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
         groups = {"": _attributes_of(file, h5py.File)}
-        for name in names:
+        for name in found.objects:
             text = name.decode("utf-8", "surrogateescape")
             try:
                 item = h5py.h5o.open(file, name)
@@ -192,12 +196,16 @@ class Looker:
                     and f"{value_crc(datasets[text].value, datasets[text].dtype):08x}" != put.crc32c
                 ):
                     raise not_as_committed(path, text, "the value")
+            elif isinstance(item, h5py.h5t.TypeID):
+                groups[text] = _attributes_of(item, h5py.Datatype)
+                found.links[text] = LinkLook("type", _type_described(item), item.encode())
         for promise in record.objects if record is not None else ():
             if promise not in datasets:
                 message = f"dataset {promise!r} of {path!r} is not there"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
         has_receipts = record is None and file.links.exists(RECEIPTS.encode())
-        return SourceLook(path, stamp, record, datasets, groups, has_receipts)
+        user_block = 0 if record is not None else file.get_create_plist().get_userblock()
+        return SourceLook(path, stamp, record, datasets, groups, found.links, has_receipts, user_block)
 
     def _dataset(self, item: Any, name: str, path: str, promised: DatasetRecord | None) -> DatasetLook:
         kind = item.get_type()
@@ -264,31 +272,18 @@ def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:
     return parse_record(text.tobytes().rstrip(b"\0"), path)
 
 
-def _names(file: h5py.h5f.FileID) -> list[bytes]:
-    """Return the names of all objects that are the user's, in the file's order."""
-    names: list[bytes] = []
-    reserved = {name.encode() for name in RESERVED_NAMES}
-
-    def visit(name: bytes) -> None:
-        if name.split(b"/", 1)[0] not in reserved and name != b".":
-            names.append(name)
-
-    h5py.h5o.visit(file, visit)
-    return names
-
-
-def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> list[bytes]:
+def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
     names = list(record.datasets)
     if any("/" in name for name in names) or file.get_num_objs() != len(names) + 1:
-        return _names(file)  # groups, or what was written once
-    return [name.encode("utf-8", "surrogateescape") for name in names]
+        return walk_links(file)  # groups, or what was written once
+    return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
 
 
 def _attributes_of(item: Any, wrapper: Callable[[Any], Any]) -> Found:
     if h5py.h5a.get_num_attrs(item) == 0:
         return _NOTHING
     kept, unkept = read_attributes(wrapper(item))
-    return Found(kept, frozenset(unkept))
+    return Found(kept, unkept)
 
 
 def _split_put(found: Found) -> tuple[Found, bool]:
@@ -296,6 +291,13 @@ def _split_put(found: Found) -> tuple[Found, bool]:
         return found, False
     values = {name: value for name, value in found.kept.values.items() if name != PUT}
     return Found(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
+
+
+def _type_described(kind: Any) -> str:
+    try:
+        return describe(kind.dtype, ()).removesuffix(" rows of shape ()")
+    except (OSError, RuntimeError, TypeError, AttributeError):
+        return "that h5py cannot read"
 
 
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
@@ -334,16 +336,7 @@ def _refuse_what_cannot_be_merged(properties: Any, dtype: np.dtype[Any], name: s
         what = "is virtual, so rows may be missing without a sign: merge its sources"
     elif properties.get_external_count():
         what = "keeps its rows in other files: copy it into an ordinary dataset first"
-    elif _has_references(dtype):
+    elif has_references(dtype):
         what = "holds references, which point nowhere in another file: leave it out"
     if what is not None:
         raise SchemaError(f"dataset {name!r} of {path!r} {what}", path=path)
-
-
-def _has_references(dtype: np.dtype[Any]) -> bool:
-    if dtype.names is not None:
-        return any(_has_references(dtype[field]) for field in dtype.names)
-    base = h5py.check_vlen_dtype(dtype)
-    if base is not None and isinstance(base, np.dtype):
-        return _has_references(base)
-    return h5py.check_ref_dtype(dtype) is not None

@@ -1,0 +1,43 @@
+"""Links and named types of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import h5py
+
+from shardkeep.hdf5.attributes import Attributes
+from shardkeep.hdf5.source_links import LinkLook
+
+__all__ = ["write_links"]
+
+
+def write_links(file: h5py.File, links: Mapping[str, LinkLook], attributes: Mapping[str, Attributes]) -> None:
+    """Put the names of a plan into a file that has all its datasets and groups.
+
+    Parameters
+    ----------
+    file : h5py.File
+    links : dict
+        Of the plan.
+    attributes : dict
+        Of named types, by their names; others are passed over.
+    """
+    creation = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    creation.set_create_intermediate_group(True)
+    creation.set_char_encoding(h5py.h5t.CSET_UTF8)
+    # Types first: a hard link may be another name of one.
+    for name, link in links.items():
+        if link.kind == "type":
+            h5py.h5t.decode(link.code).commit(file.id, _encoded(name), lcpl=creation)
+            if name in attributes:
+                attributes[name].write(file[name])
+    for name, link in links.items():
+        if link.kind == "hard":
+            file.id.links.create_hard(_encoded(name), file.id, _encoded(link.target), lcpl=creation)
+        elif link.kind == "soft":
+            file.id.links.create_soft(_encoded(name), _encoded(link.target), lcpl=creation)
+
+
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")

@@ -14,6 +14,7 @@
     ├── ExistsError               (FileExistsError)
     ├── LockError                 (OSError) a lock cannot be had, or would not exclude
     │   └── LockTimeoutError          (TimeoutError) somebody else holds it: says who
+    │       └── LockHeldError             (BlockingIOError) told by HDF5 under the guard
     ├── CollectorError            connection, protocol, authentication, the remote error
     ├── DurabilityError           (OSError) bytes could not be made durable
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
@@ -43,6 +44,7 @@ __all__ = [
     "FormatError",
     "InternalError",
     "LockError",
+    "LockHeldError",
     "LockTimeoutError",
     "MissingExtraError",
     "NotFoundError",
@@ -217,6 +219,10 @@ class LockTimeoutError(LockError, TimeoutError):
     """
 
     holder: dict[str, Any] | None = None
+
+
+class LockHeldError(LockTimeoutError, BlockingIOError):
+    """HDF5 could not get its lock; also caught by programs that wait for h5py's own error."""
 
 
 class DurabilityError(ShardkeepError, OSError):

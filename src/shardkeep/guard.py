@@ -4,62 +4,172 @@
 
     python -m shardkeep.guard [--warn | --raise] script.py [ARGS…]
     python -m shardkeep.guard [--warn | --raise] -m package.module [ARGS…]
+    python -m shardkeep.guard [--warn | --raise] -c "code" [ARGS…]
 
-The program needs no change. Findings that destroy data raise, the others warn; ``--warn`` only warns,
-``--raise`` raises for each.
+The program needs no change: ``sys.argv``, ``sys.path[0]``, ``__main__``, traceback and exit code are those
+that it has without the guard. Findings that destroy data raise, the others warn; ``--warn`` only warns,
+``--raise`` raises for each. Where no program can be run the exit codes are those of ``shardkeep``.
 """
 
 from __future__ import annotations
 
+import builtins
+import importlib.util
 import os
-import runpy
 import sys
 import types
+import zipfile
+from importlib.machinery import BuiltinImporter, ModuleSpec, PathFinder, SourceFileLoader
+from typing import TYPE_CHECKING, Any
+
+from shardkeep.errors import FormatError, NotFoundError, PlanError, ShardkeepError
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5.guard_findings import OnFinding
 
 __all__ = ["main"]
 
-_USAGE = "usage: python -m shardkeep.guard [--warn | --raise] (script.py | -m module) [ARGS…]"
+Program = types.CodeType | ShardkeepError
+
+_USAGE = "usage: python -m shardkeep.guard [--warn | --raise] (script.py | -m module | -c code) [ARGS…]"
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program that `arguments` name.
+    """Run the program that `arguments` name, guarded to the end of the process.
 
     Returns
     -------
     int
-        2 if they name none. Otherwise the program ends as it would alone.
+        2 if they name none, 10 if there is no such file or module. Otherwise the program ends as it would
+        alone.
     """
-    from shardkeep.hdf5 import guard
-    from shardkeep.hdf5.guard_findings import OnFinding
-
     choices: dict[str, OnFinding] = {"--warn": "warn", "--raise": "raise"}
     on_finding = choices.get(arguments[0]) if arguments else None
     rest = arguments[1:] if on_finding else arguments
-    as_module = rest[:1] == ["-m"]
-    rest = rest[1:] if as_module else rest
-    if not rest or rest[0].startswith("-"):
+    if rest[:1] in (["-h"], ["--help"]):
+        print(_USAGE)  # noqa: T201
+        return 0
+    kind, rest = _kind(rest)
+    if not rest or (kind == "script" and rest[0].startswith("-")):
         print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
-    with guard(on_finding=on_finding):
-        sys.argv = rest
-        if as_module:
-            sys.path.insert(0, os.getcwd())
-            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-        else:
-            _run_script(rest[0])
-    return 0
+    from shardkeep.hdf5.guard_watch import guard_child
 
-
-def _run_script(path: str) -> None:
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    # What the script pickles is looked up in __main__, here and, by this file, in spawned children.
+    # Before anything of the program is imported.
+    guard_child(on_finding)
     module = types.ModuleType("__main__")
-    module.__file__ = path
-    module.__builtins__ = __builtins__  # type: ignore[attr-defined]
-    with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+    vars(module).update(__builtins__=builtins, __annotations__={})
+    find = {"script": _script, "module": _module, "code": _code}[kind]
+    # What the program pickles is looked up in __main__, here and, by its file, in spawned children.
     sys.modules["__main__"] = module
-    exec(code, module.__dict__)
+    try:
+        code = find(rest[0], rest[1:], vars(module))
+        if not isinstance(code, ShardkeepError):
+            exec(code, vars(module))
+            return 0
+    except BaseException:
+        _hide_our_frames()
+        raise
+    print(f"shardkeep.guard: error: {code}", file=sys.stderr)  # noqa: T201
+    return code.exit_code
+
+
+def _kind(arguments: list[str]) -> tuple[str, list[str]]:
+    for option, kind in (("-m", "module"), ("-c", "code")):
+        if arguments and arguments[0].startswith(option):
+            attached = arguments[0].removeprefix(option)
+            return kind, [attached, *arguments[1:]] if attached else arguments[1:]
+    return "script", arguments
+
+
+def _script(path: str, arguments: list[str], names: dict[str, Any]) -> Program:
+    sys.argv = [path, *arguments]
+    if os.path.isdir(path) or zipfile.is_zipfile(path):
+        whole = os.path.abspath(path)
+        _first_in_path(whole)
+        spec = PathFinder.find_spec("__main__", [whole])
+        if spec is None:
+            return FormatError(f"{path!r} has no __main__ module: name one of its files", path=path)
+        return _code_of(spec, "__main__", names)
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except FileNotFoundError:
+        return NotFoundError(f"there is no file {path!r}: give the path of the program", path=path)
+    except OSError as error:
+        message = f"{path!r} cannot be read ({error.strerror}): get the right to read it"
+        return PlanError(message, path=path)
+    whole = os.path.abspath(path)
+    _first_in_path(os.path.dirname(os.path.realpath(path)))
+    names.update(__file__=whole, __cached__=None, __loader__=SourceFileLoader("__main__", whole))
+    return compile(source, whole, "exec", dont_inherit=True)
+
+
+def _module(name: str, arguments: list[str], names: dict[str, Any]) -> Program:
+    sys.argv = ["-m", *arguments]
+    spec = _spec(name)
+    if spec is None:
+        return NotFoundError(f"there is no module {name!r}: give its full name, or install it")
+    if spec.submodule_search_locations is not None:
+        spec = _spec(f"{name}.__main__")
+        if spec is None:
+            return FormatError(f"{name!r} is a package without a __main__: name one of its modules")
+    sys.argv[0] = spec.origin or name
+    return _code_of(spec, spec.name, names)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # Of a package that is there, but imports what is not, the program's own traceback tells.
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            return None
+        raise
+    except ValueError:
+        return None  # what is in sys.modules without a spec, or no name at all
+
+
+def _code(code: str, arguments: list[str], names: dict[str, Any]) -> Program:
+    sys.argv = ["-c", *arguments]
+    _first_in_path("")
+    names["__loader__"] = BuiltinImporter
+    return compile(code, "<string>", "exec", dont_inherit=True)
+
+
+def _code_of(spec: ModuleSpec, name: str, names: dict[str, Any]) -> Program:
+    get_code = getattr(spec.loader, "get_code", None)
+    code: types.CodeType | None = None if get_code is None else get_code(name)
+    if code is None:
+        return FormatError(f"module {name!r} has no Python code: give one that has")
+    names.update(
+        __file__=spec.origin,
+        __cached__=spec.cached,
+        __loader__=spec.loader,
+        __package__=spec.parent,
+        __spec__=spec,
+    )
+    return code
+
+
+def _first_in_path(folder: str) -> None:
+    # Python put the current folder there for ``-m shardkeep.guard``, unless it was told not to.
+    if not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated:
+        sys.path[:1] = [folder]
+
+
+def _hide_our_frames() -> None:
+    """Let an uncaught error show as if the program had been started by Python itself."""
+    hook = sys.excepthook
+
+    def shown(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+        while trace is not None and trace.tb_frame.f_code is not main.__code__:
+            trace = trace.tb_next  # of runpy, which runs this module
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        hook(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = shown
 
 
 if __name__ == "__main__":

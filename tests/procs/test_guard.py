@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -13,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import LockError
+from shardkeep.errors import LockError, LockTimeoutError
 from shardkeep.hdf5 import guard
 from tests.waiting import PATIENCE_S, eventually
 
@@ -291,9 +293,21 @@ def test_a_dropped_handle_lets_the_sidecar_go(tmp_path):
         h5py.File(tmp_path / "a.h5", "w").close()
 
 
-def test_usage(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "shardkeep.guard"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.startswith("usage: ")) == (2, True)
-    body = "import sys; print(sys.argv[1:], __name__, __file__)"
-    done = run(tmp_path, body, "a", "-b", guarded=True)
-    assert done.stdout == f"['a', '-b'] __main__ {tmp_path}/script.py\n", done.stderr
+@pytest.mark.parametrize(("theirs", "ours"), [("r", "a"), ("r", "r+"), ("r+", "r")])
+def test_a_lock_that_is_held_names_its_holder(tmp_path, theirs, ours):
+    path = made(tmp_path)
+    child = hold(path, theirs)
+    try:
+        with guard():
+            with pytest.raises(LockTimeoutError, match=f"pid {child.pid}") as error:
+                h5py.File(path, ours)
+            with pytest.raises(BlockingIOError):  # what a program of h5py waits for
+                h5py.File(path, ours)
+            with pytest.raises(FileNotFoundError):
+                h5py.File(tmp_path / "none.h5", "r")
+    finally:
+        let_go(child)
+    assert "\n" not in str(error.value)
+    assert error.value.holder["pid"] == child.pid
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (type(again), again.errno, again.path) == (type(error.value), errno.EAGAIN, str(path))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from shardkeep.errors import LockError
-from shardkeep.hdf5.holders import Holder
+from shardkeep.errors import LockError, LockHeldError
+from shardkeep.files.lock_probe import HELD
+from shardkeep.hdf5.holders import Holder, conflict
+from shardkeep.hdf5.open_errors import flock_errno
 
-__all__ = ["Finding", "FindingKind", "OnFinding", "report"]
+__all__ = ["Finding", "FindingKind", "OnFinding", "held", "is_held", "report"]
 
 FindingKind = Literal[
     "second writer", "truncated while open", "two writers here", "forked writer", "locking off"
@@ -71,3 +74,16 @@ def report(finding: Finding, on_finding: OnFinding | None, *, stacklevel: int = 
     if on_finding == "raise" or (on_finding is None and finding.destroys):
         raise finding.error()
     warnings.warn(str(finding), RuntimeWarning, stacklevel=stacklevel)
+
+
+def is_held(error: BaseException) -> bool:
+    """Whether h5py could not open a file because another process has locked it."""
+    return isinstance(error, OSError) and flock_errno(error) in HELD
+
+
+def held(path: str, *, writing: bool) -> LockHeldError:
+    """Return the error that names the holder, in place of h5py's."""
+    found = conflict(path, writing=writing)
+    error = LockHeldError(str(found), path=path)
+    error.errno, error.holder = errno.EAGAIN, found.holder
+    return error

@@ -25,7 +25,7 @@ from shardkeep.errors import LockTimeoutError, PlanError, ShardkeepError
 from shardkeep.files.lock import FileLock
 from shardkeep.hdf5.forked_handle import descriptor_of, divert
 from shardkeep.hdf5.guard_exemption import is_exempt
-from shardkeep.hdf5.guard_findings import Finding, FindingKind, OnFinding, report
+from shardkeep.hdf5.guard_findings import Finding, FindingKind, OnFinding, held, is_held, report
 from shardkeep.hdf5.hdf5_locking import VARIABLE, locking_mode
 from shardkeep.hdf5.holders import Holder, openers_of
 
@@ -120,9 +120,11 @@ class Guard:
                     writer = _Writer(path, file, lock)
                     self._writers[id(file)] = writer
                     weakref.finalize(file, self._gone, id(file)).atexit = False
-            except BaseException:
+            except BaseException as error:
                 if lock is not None:
                     lock.release()
+                if path is not None and is_held(error):
+                    raise held(path, writing=mode in _WRITING) from error
                 raise
 
         return __init__
@@ -269,6 +271,9 @@ def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
         At the call that would do it, before a byte is touched: a second writer, here or in another
         process (named where it can be found); ``"w"`` over a file that is open anywhere; a writer that was
         opened before ``fork`` used, closed or left open in the child. Each says what to do instead.
+    LockHeldError
+        HDF5 could not get its lock: a `LockTimeoutError` that names the holder, and the `BlockingIOError`
+        that h5py raises, so that a program which waits for it still does.
 
     Notes
     -----
@@ -306,8 +311,12 @@ def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
 
 
 def guard_child(on_finding: OnFinding | None) -> None:
-    """Guard this process to its end; the first thing that a spawned child does."""
+    """Guard this process to its end; the first thing that a spawned child does.
+
+    Threads that outlive the main one are guarded too: they end before what is registered here runs.
+    """
     _for_ever.enter_context(guard(on_finding=on_finding))
+    atexit.register(_for_ever.close)
 
 
 def _path_of(name: Any) -> str | None:

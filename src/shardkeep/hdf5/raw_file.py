@@ -13,6 +13,7 @@ import numpy as np
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
+from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.source_look import Stamp, stamp_of
 
 __all__ = ["RawFile"]
@@ -146,7 +147,7 @@ class RawFile:
 
 def _lock(fd: int, path: str) -> None:
     """Take the lock that HDF5 takes for reading, so that no writer begins meanwhile."""
-    if os.environ.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0", "NO", "OFF"):
+    if locking_mode().effect == "off":
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import click
@@ -125,3 +127,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert run(["--version"]) == 0
     assert capsys.readouterr().out == f"shardkeep {version('shardkeep')}\n"
+
+
+def test_python_m_is_the_command(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "shardkeep", "verify", str(tmp_path / "none")], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (10, "")
+    assert done.stderr.startswith("shardkeep: error: ")

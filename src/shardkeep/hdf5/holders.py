@@ -19,6 +19,7 @@ from typing import Literal
 from shardkeep.errors import LockTimeoutError
 from shardkeep.files.lock import read_holder
 from shardkeep.files.owner import command_of, started_s
+from shardkeep.hdf5.live_view import real_name
 
 __all__ = ["Holder", "conflict", "holders_of", "openers_of"]
 
@@ -88,7 +89,7 @@ def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
     found = {one.pid: one for one in openers_of(path) if one.lock != "none"}
     for pid, lock in _kernel_locks(path):
         found.setdefault(pid, _describe(pid, lock, lock == "exclusive"))
-    signed = read_holder(os.fspath(path) + ".lock")
+    signed = read_holder(real_name(os.fspath(path)) + ".lock")
     if signed is not None:
         known = found.get(signed["pid"])
         if signed["host"] != socket.gethostname() or known is None:

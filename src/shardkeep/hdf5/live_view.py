@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import h5py
@@ -17,21 +17,34 @@ import h5py
 from shardkeep.errors import DurabilityError, LockError, LockTimeoutError
 from shardkeep.files.lock import FileLock
 
-__all__ = ["OWN_GROUP", "log_path", "open_whole", "reader_lock"]
+__all__ = [
+    "OWN_GROUP",
+    "hold_views",
+    "log_path",
+    "open_whole",
+    "reader_lock",
+    "real_name",
+    "settle_before_writing",
+]
 
 OWN_GROUP = "_collector"
 _TURN_S = 5.0
 _Opened = TypeVar("_Opened")
 
 
+def real_name(path: str) -> str:
+    """Return the name that lock, log and note of a file go by: of a symbolic link, the file's own."""
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
 def log_path(path: str) -> str:
     """Return the name of the redo log of a file; it is there while a collector writes, or was killed."""
-    return f"{path}.redo"
+    return f"{real_name(path)}.redo"
 
 
 def reader_lock(path: str, *, shared: bool, timeout_s: float | None) -> FileLock:
     """Return the lock that readers share, and that the collector holds while it changes the file in place."""
-    return FileLock(f"{path}.readers", shared=shared, timeout_s=timeout_s, if_unsafe="trust")
+    return FileLock(f"{real_name(path)}.readers", shared=shared, timeout_s=timeout_s, if_unsafe="trust")
 
 
 def open_whole(
@@ -72,7 +85,7 @@ def open_whole(
             opened = open_it()
             file_id = id_of(opened)
             # A collector may start on its old file at any time, so the file of one is never read without.
-            if collected or not file_id.links.exists(OWN_GROUP.encode()):
+            if collected or not _is_collected(file_id):
                 return opened, lock
             file_id.close()
         except BaseException:
@@ -80,6 +93,94 @@ def open_whole(
                 lock.release()
             raise
         collected = True
+
+
+def hold_views(paths: Iterable[str], views: contextlib.ExitStack) -> set[str]:
+    """Keep those files as they are that a collector writes, until `views` is closed; return which.
+
+    Of the others nothing is held: of a file that a collector may start on later, who reads it twice has to
+    look whether it changed.
+
+    Raises
+    ------
+    LockTimeoutError, DurabilityError
+        As `open_whole`.
+    """
+    held = set()
+    for path in paths:
+        if os.path.exists(log_path(path)):
+            lock = _share(path, _TURN_S)
+            if lock is not None:
+                views.callback(lock.release)
+                if _watch_log(path, views):
+                    held.add(path)
+    return held
+
+
+def _watch_log(path: str, views: contextlib.ExitStack) -> bool:
+    """Have the end of `views` raise if a collector had waited too long and went on; False if it has ended.
+
+    It goes on at its end and at its start, and then the log is another one or none. The log that was there is
+    kept open, so its number is not used again.
+    """
+    try:
+        fd = os.open(log_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+
+    def check(_kind: object, error: BaseException | None, _traceback: object) -> None:
+        try:
+            same = os.path.samestat(os.fstat(fd), os.stat(log_path(path)))
+        except OSError:
+            same = False
+        finally:
+            os.close(fd)
+        if error is None and not same:
+            message = (
+                f"the collector of {path!r} ended or began while the file was read, and waited no longer"
+            )
+            raise LockError(f"{message}: read it again", path=path)
+
+    views.push(check)
+    return True
+
+
+def settle_before_writing(path: str, timeout_s: float | None, *, emptied: bool) -> None:
+    """Bring a killed collector's commits into its file before somebody else writes it.
+
+    Parameters
+    ----------
+    path : str
+        Locked by the caller, by its `real_name`: no collector is at work.
+    timeout_s : float or None
+        How long to wait for readers; at least 5.
+    emptied : bool
+        Whether the caller throws the file away: then the commits go with it.
+
+    Raises
+    ------
+    LockTimeoutError
+        Somebody reads the file, and does not end.
+    NotFoundError, FormatError, DurabilityError
+        The commits are not of this file; it cannot be written. Nothing was changed.
+    """
+    from shardkeep.hdf5.collect.live_file import recover
+
+    if not os.path.exists(log_path(path)):
+        return
+    wait_s = None if timeout_s is None else max(timeout_s, _TURN_S)
+    with reader_lock(path, shared=False, timeout_s=wait_s):
+        if emptied:
+            os.unlink(log_path(path))
+        else:
+            recover(real_name(path))
+
+
+def _is_collected(file_id: h5py.h5f.FileID) -> bool:
+    try:
+        return bool(file_id.links.exists(OWN_GROUP.encode()))
+    except (OSError, RuntimeError, KeyError):
+        return False  # damaged: whoever reads on says how
 
 
 def _share(path: str, timeout_s: float | None) -> FileLock | None:
@@ -100,6 +201,7 @@ def _share(path: str, timeout_s: float | None) -> FileLock | None:
 def _recover_if_dead(path: str) -> None:
     from shardkeep.hdf5.collect.live_file import recover
 
+    path = real_name(path)
     with contextlib.suppress(LockTimeoutError):
         FileLock(path, timeout_s=0.0, if_unsafe="warn").acquire().release()
         # Nobody writes it, and yet there is a log: its collector was killed. The readers' lock comes first:

@@ -194,7 +194,8 @@ def merge(
     `RuntimeWarning`: attributes that refer to objects, ties to dimension scales, user blocks.
 
     One source is open at a time, so ``ulimit -n`` does not matter. Workers may go on writing: what
-    they committed before the call is merged. In the order of a key, memory is 32 bytes for each
+    they committed before the call is merged; so may a collector, whose file is merged as it was durable
+    a moment before, and gets nothing newer meanwhile. In the order of a key, memory is 32 bytes for each
     row, and rows that do not fit into 256 MiB go through a scratch file beside the output, which
     needs the room of the rows once more.
 
@@ -222,25 +223,45 @@ def merge(
         raise ExistsError(message, path=target)
     if incomplete not in ("warn", "refuse", "allow"):
         raise PlanError(f'incomplete={incomplete!r} means nothing here: use "warn", "refuse" or "allow"')
-    # A virtual result is made without reading rows, so they are read while the plan has them open.
-    plan = plan_merge(
-        sources,
-        target,
-        mode=mode,
-        order_by=order_by,
-        on_mismatch=on_mismatch,
-        check_rows=mode == "virtual" and not dry_run,
+    with contextlib.ExitStack() as views:
+        # A virtual result is made without reading rows, so they are read while the plan has them open.
+        plan = plan_merge(
+            sources,
+            target,
+            mode=mode,
+            order_by=order_by,
+            on_mismatch=on_mismatch,
+            check_rows=mode == "virtual" and not dry_run,
+            views=views,
+        )
+        if dry_run:
+            return plan
+        if plan.findings and incomplete != "allow":
+            message = "; ".join(plan.findings)
+            if incomplete == "refuse":
+                raise CorruptDataError(f'{message}: bring it in order, or allow incomplete="warn"')
+            warnings.warn(f"what is merged is not a whole run: {message}", RuntimeWarning, stacklevel=2)
+        if plan.left_out:
+            message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
+            warnings.warn(f"left out of {target!r}: {message}", RuntimeWarning, stacklevel=2)
+        _write(plan, exists, progress)
+    return MergeReport(
+        output=target,
+        mode=plan.mode,
+        rows={one.name: one.rows for one in plan.datasets if one.way not in ("constant", "ranks")},
+        sources=tuple(source.path for source in plan.sources),
+        ways={one.name: f"{one.way}: {one.reason}" for one in plan.datasets},
+        dropped_attributes=plan.dropped_attributes,
+        bytes=os.path.getsize(target),
+        seconds=time.monotonic() - start,
+        findings=plan.findings,
+        order_by=plan.order_by,
+        left_out=plan.left_out,
     )
-    if dry_run:
-        return plan
-    if plan.findings and incomplete != "allow":
-        message = "; ".join(plan.findings)
-        if incomplete == "refuse":
-            raise CorruptDataError(f'{message}: bring it in order, or allow incomplete="warn"')
-        warnings.warn(f"what is merged is not a whole run: {message}", RuntimeWarning, stacklevel=2)
-    if plan.left_out:
-        message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
-        warnings.warn(f"left out of {target!r}: {message}", RuntimeWarning, stacklevel=2)
+
+
+def _write(plan: MergePlan, exists: Exists, progress: Callable[[int, int], None] | None) -> None:
+    target = plan.output
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with _hdf5_errors(temporary), Writeback(temporary, target) as writeback:
@@ -256,19 +277,6 @@ def merge(
             with h5py.File(temporary, "r") as file:
                 _read_back(file, RawFile(temporary.fileno(), target, temporary.size_bytes), plan, checks)
             writeback.wait()
-    return MergeReport(
-        output=target,
-        mode=plan.mode,
-        rows={one.name: one.rows for one in plan.datasets if one.way not in ("constant", "ranks")},
-        sources=tuple(source.path for source in plan.sources),
-        ways={one.name: f"{one.way}: {one.reason}" for one in plan.datasets},
-        dropped_attributes=plan.dropped_attributes,
-        bytes=os.path.getsize(target),
-        seconds=time.monotonic() - start,
-        findings=plan.findings,
-        order_by=plan.order_by,
-        left_out=plan.left_out,
-    )
 
 
 def _read_back(file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Check]) -> None:

@@ -6,6 +6,7 @@ here: it is missing, unreadable, short, or its datasets do not fit those of the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5.attributes import Attributes
 from shardkeep.hdf5.chunk_table import ChunkTable
 from shardkeep.hdf5.dataset_layout import Layout
+from shardkeep.hdf5.live_view import hold_views
 from shardkeep.hdf5.merge_order import KeyOrder, by_step, check_key, read_key_order
 from shardkeep.hdf5.merge_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge_way import Way, layout_of_result, way_of
@@ -180,12 +182,25 @@ def plan_merge(
     order_by: str = "rank",
     on_mismatch: OnMismatch = "refuse",
     check_rows: bool = False,
+    views: contextlib.ExitStack | None = None,
 ) -> MergePlan:
     """Look at every source and decide how it is merged; nothing is written.
 
     Parameters and errors are those of `shardkeep.hdf5.merge`. `check_rows` also reads all rows:
-    they must be readable, and those of segments have the hash of their commit.
+    they must be readable, and those of segments have the hash of their commit. Files that a
+    collector writes stay as they were looked at until `views` is closed, or this returns.
     """
+    if views is None:
+        with contextlib.ExitStack() as views:
+            return plan_merge(
+                sources,
+                output,
+                mode=mode,
+                order_by=order_by,
+                on_mismatch=on_mismatch,
+                check_rows=check_rows,
+                views=views,
+            )
     if mode not in ("auto", "copy", "virtual"):
         raise PlanError(f'mode={mode!r} means nothing here: use "auto", "copy" or "virtual"')
     if on_mismatch not in ("refuse", "promote"):
@@ -194,13 +209,14 @@ def plan_merge(
     target = os.fspath(output)
     root, expected = find_sources(sources)
     _refuse_output_as_source(target, expected)
+    held = hold_views((one.path for one in expected if one.rank is None), views)
     looker = Looker(addresses=mode != "virtual", rows=check_rows)
     survey, run = SchemaSurvey(), RunCheck()
     looks: list[SourceLook] = []
     plans: list[SourcePlan] = []
     receipts: dict[str, dict[str, Any]] = {}
     for one in expected:
-        look = looker.look(one.path)
+        look = looker.look(one.path, held=one.path in held)
         plans.append(_checked(one, look))
         looks.append(look)
         if look.record is not None:

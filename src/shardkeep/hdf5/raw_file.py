@@ -14,7 +14,7 @@ from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
 from shardkeep.hdf5.hdf5_locking import locking_mode
-from shardkeep.hdf5.source_look import Stamp, stamp_of
+from shardkeep.hdf5.source_look import Stamp, is_same
 
 __all__ = ["RawFile"]
 
@@ -71,7 +71,7 @@ class RawFile:
 
     def check_unchanged(self) -> None:
         """Raise `CorruptDataError` if the file is not the one that was looked at."""
-        if self._stamp is not None and stamp_of(os.fstat(self._fd)) != self._stamp:
+        if self._stamp is not None and not is_same(os.fstat(self._fd), self._stamp):
             message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
             raise CorruptDataError(message, path=self._path)
 

@@ -11,8 +11,10 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.files.lock import FileLock
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.guard_exemption import exempt
+from shardkeep.hdf5.live_view import OWN_GROUP, open_whole
 from shardkeep.hdf5.open_errors import first_line, open_error
 from shardkeep.hdf5.rows import is_reserved
 
@@ -32,12 +34,13 @@ class Source:
         Whether a collector wrote it.
     """
 
-    def __init__(self, path: str, file: h5py.File) -> None:
+    def __init__(self, path: str, file: h5py.File, view: FileLock | None = None) -> None:
         self.path = path
         self.file = file
+        self._view = view
         self._datasets: dict[str, h5py.Dataset] = {}
         self.record: CommitRecord | None = read_record(file, path)
-        self.collected = file.get("_collector", getclass=True) is h5py.Group
+        self.collected = file.get(OWN_GROUP, getclass=True) is h5py.Group
 
     def dataset_names(self) -> list[str]:
         """Return the names of all datasets that are the user's, in the file's order.
@@ -108,11 +111,15 @@ class Source:
         traceback: TracebackType | None,
     ) -> None:
         self._datasets.clear()
-        self.file.close()
+        try:
+            self.file.close()
+        finally:
+            if self._view is not None:
+                self._view.release()
 
 
 def open_source(path: str) -> Source:
-    """Open an HDF5 file for reading.
+    """Open an HDF5 file for reading; that of a collector stays as it is until it is closed.
 
     Raises
     ------
@@ -122,16 +129,22 @@ def open_source(path: str) -> Source:
     PermissionError
         This user may not read it.
     """
-    file = h5py.File(open_id(path))
+    file_id, view = open_whole(path, 0.0, lambda: open_id(path), lambda opened: opened)
+    file = h5py.File(file_id)
     try:
-        return Source(path, file)
+        return Source(path, file, view)
     except BaseException:
         file.close()
+        if view is not None:
+            view.release()
         raise
 
 
 def open_id(path: str) -> h5py.h5f.FileID:
-    """Open an HDF5 file for reading, without the objects of h5py around it; errors as `open_source`."""
+    """Open an HDF5 file for reading, without the objects of h5py around it; errors as `open_source`.
+
+    Of a collector's file the caller holds the view (`shardkeep.hdf5.live_view`).
+    """
     try:
         return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())
     except (OSError, RuntimeError) as error:

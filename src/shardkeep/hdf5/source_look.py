@@ -27,19 +27,20 @@ from shardkeep.hdf5.source import open_id
 from shardkeep.hdf5.source_links import LinkLook, Names, walk_links
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
-__all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "stamp_of"]
+__all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
 
 _NO_ATTRIBUTES = Attributes()
 _READ_AT_ONCE_BYTES = 4 * 1024 * 1024
 
 
 class Stamp(NamedTuple):
-    """What changes if a file does."""
+    """What changes if a file does; of one that is `held` nothing does, and more may come behind it."""
 
     device: int
     inode: int
     size_bytes: int
     mtime_ns: int
+    held: bool = False
 
 
 class Found(NamedTuple):
@@ -135,8 +136,8 @@ class Looker:
     _dtypes: dict[bytes, tuple[np.dtype[Any], bool]] = field(default_factory=dict)
     _layouts: dict[Layout, Layout] = field(default_factory=dict)
 
-    def look(self, path: str) -> SourceLook:
-        """Open one source, and close it again.
+    def look(self, path: str, *, held: bool = False) -> SourceLook:
+        """Open one source, and close it again; `held`: no collector changes what is in it meanwhile.
 
         Raises
         ------
@@ -147,7 +148,7 @@ class Looker:
         """
         file = open_id(path)
         try:
-            return self._look(file, path)
+            return self._look(file, path, held)
         except (OSError, RuntimeError) as error:
             if hasattr(error, "exit_code"):
                 raise
@@ -170,9 +171,9 @@ class Looker:
             return len(one.chunks) == 1
         return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
 
-    def _look(self, file: h5py.h5f.FileID, path: str) -> SourceLook:
+    def _look(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceLook:
         # Of what is open, not of what the path names meanwhile.
-        stamp = stamp_of(os.fstat(file.get_vfd_handle()))
+        stamp = stamp_of(os.fstat(file.get_vfd_handle()))._replace(held=held)
         record = _read_record(file, path)
         found = walk_links(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
@@ -251,6 +252,13 @@ class Looker:
             chunks_crc32c=None if promised is None else promised.chunks_crc32c,
             offset_bytes=offset,
         )
+
+
+def is_same(status: os.stat_result, stamp: Stamp) -> bool:
+    """Whether a file is as it was when it was stamped."""
+    now = stamp_of(status)
+    # What is held keeps the bytes that it had, and a collector writes others behind them.
+    return now[:2] == stamp[:2] and now.size_bytes >= stamp.size_bytes if stamp.held else now == stamp
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -29,6 +29,7 @@ from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, LockingMode, warn_if_stale
 from shardkeep.hdf5.holders import conflict, openers_of
+from shardkeep.hdf5.live_view import log_path, real_name, settle_before_writing
 from shardkeep.hdf5.open_errors import flock_errno, open_error
 from shardkeep.hdf5.read_open import pauses
 
@@ -81,6 +82,7 @@ def open_for_writing(
     lock = _sidecar(path, timeout_s, if_unsafe)
     made = False
     try:
+        _settle(path, mode, timeout_s, lock)
         if mode in ("w", "x") or not there:
             made = _make_empty(path, mode, timeout_s, options, locking)
         file_id = _open(path, timeout_s, options)
@@ -120,7 +122,16 @@ def _check_file_system(path: str, if_unsafe: str) -> str | None:
     return fault
 
 
+def _settle(path: str, mode: str, timeout_s: float | None, lock: FileLock | None) -> None:
+    if lock is not None:
+        settle_before_writing(path, timeout_s, emptied=mode == "w")
+    elif os.path.exists(log_path(path)):
+        message = f"{path!r} lacks commits that its collector left in {log_path(path)!r}"
+        raise LockError(f"{message}: run shardkeep collect {path} --recover as somebody who may", path=path)
+
+
 def _sidecar(path: str, timeout_s: float | None, if_unsafe: str) -> FileLock | None:
+    path = real_name(path)
     folder = os.path.dirname(path) or "."
     if not os.access(folder, os.W_OK):
         return None  # the file may be written, its folder not: HDF5's lock alone must do

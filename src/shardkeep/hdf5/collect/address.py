@@ -1,47 +1,21 @@
-"""Where a collector is: addresses, and the note that it leaves beside its file.
-
-::
-
-    run/all.h5                    the file
-    run/all.h5.collector.json     {"address": "ipc:///tmp/…/collector", "host": …, "pid": …, "path": …}
-
-So whoever knows the run folder, or the file, finds the collector. The note is removed at the end.
-"""
+"""Addresses that a collector can listen on, and the place of a Unix socket."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import socket
 import stat
 import tempfile
-from dataclasses import dataclass
-from typing import Any
 
 from shardkeep.errors import CollectorError, PlanError
-from shardkeep.files.owner import command_line
-from shardkeep.files.publish import publish
 
-__all__ = ["Note", "Place", "check_address", "find_note", "is_address", "remove_note", "write_note"]
+__all__ = ["Place", "check_address", "is_address", "remove_dead_socket"]
 
-_NOTE = ".collector.json"
 _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[^:/\[\]]+):(\*|\d{1,5})$")
 # sun_path has 108 bytes on Linux, 104 elsewhere.
 _LONGEST_PATH_BYTES = 103
-
-
-@dataclass(frozen=True)
-class Note:
-    """What the note says."""
-
-    address: str
-    host: str
-    pid: int
-    path: str
-    command: str
-    client_key: str | None = None
 
 
 class Place:
@@ -83,70 +57,6 @@ def check_address(address: str) -> str:
     if _TCP.match(address):
         return address
     raise PlanError(f"{address!r} is no address: use ipc:///path/of/a/socket or tcp://host:port")
-
-
-def note_path(path: str) -> str:
-    """Return the name of the note of a file."""
-    return path + _NOTE
-
-
-def write_note(path: str, address: str, client_key: str | None) -> None:
-    """Say where the collector of a file is."""
-    values = {
-        "address": address,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "path": os.path.abspath(path),
-        "command": command_line(),
-        "client_key": client_key,
-    }
-    with publish(note_path(path), exists="replace", durable=False) as file:
-        file.write(json.dumps(values).encode() + b"\n")
-
-
-def remove_note(path: str) -> None:
-    """Take the note away, if it is this process's."""
-    try:
-        note = _read(note_path(path))
-        if note is not None and (note.pid, note.host) == (os.getpid(), socket.gethostname()):
-            os.unlink(note_path(path))
-    except OSError:
-        pass
-
-
-def find_note(place: str) -> Note | None:
-    """Return the note of a run folder or a file; None while there is none.
-
-    Raises
-    ------
-    CollectorError
-        There are several in the folder.
-    """
-    if not os.path.isdir(place):
-        return _read(note_path(place))
-    names = sorted(name for name in os.listdir(place) if name.endswith(_NOTE))
-    if len(names) > 1:
-        files = ", ".join(repr(name[: -len(_NOTE)]) for name in names)
-        message = f"several collectors write in {place!r} ({files}): connect to one of these files"
-        raise CollectorError(message, path=place)
-    return _read(os.path.join(place, names[0])) if names else None
-
-
-def _read(path: str) -> Note | None:
-    try:
-        with open(path, "rb") as file:
-            values: dict[str, Any] = json.loads(file.read(1 << 16))
-        key = values["client_key"]
-        return Note(
-            address=str(values["address"]),
-            host=str(values["host"]),
-            pid=int(values["pid"]),
-            path=str(values["path"]),
-            command=str(values["command"]),
-            client_key=None if key is None else str(key),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def remove_dead_socket(address: str) -> None:

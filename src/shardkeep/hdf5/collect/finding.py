@@ -6,8 +6,9 @@ import os
 import socket
 
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.collect.address import find_note, is_address
+from shardkeep.hdf5.collect.address import is_address
 from shardkeep.hdf5.collect.keys import ClientKey, read_client_key
+from shardkeep.hdf5.collect.notes import find_note
 from shardkeep.hdf5.collect.wire import Target
 
 __all__ = ["Finder"]

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkeep.errors import NotFoundError, ShardkeepError
-from shardkeep.hdf5.collect.address import Place, remove_note, write_note
+from shardkeep.hdf5.collect.address import Place
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import client_key_path
+from shardkeep.hdf5.collect.notes import remove_note, write_note
 from shardkeep.hdf5.collect.server import Server
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.store import Store

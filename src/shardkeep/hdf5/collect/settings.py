@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from shardkeep.errors import PlanError
+from shardkeep.hdf5.live_view import real_name
 
 __all__ = ["DEFAULT_MEMORY_BYTES", "Durability", "Settings"]
 
@@ -47,7 +48,7 @@ class Settings:
     until_done: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", os.path.abspath(self.path))
+        object.__setattr__(self, "path", real_name(os.path.abspath(self.path)))
         if self.durability not in ("fsync", "flush"):
             raise PlanError(f'durability={self.durability!r} means nothing here: use "fsync" or "flush"')
         if self.memory_bytes < SMALLEST_MEMORY_BYTES:

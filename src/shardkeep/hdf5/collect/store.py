@@ -17,7 +17,7 @@ from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
-from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock
+from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock, real_name
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import check_name, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
@@ -25,6 +25,8 @@ from shardkeep.hdf5.segment import H5_VERSIONS
 __all__ = ["Store"]
 
 _READER_WAIT_S = 2.0
+# Who looks whether a collector was killed holds the lock for a moment.
+_LOCK_WAIT_S = 0.5
 
 
 class Store:
@@ -55,7 +57,7 @@ class Store:
     """
 
     def __init__(self, path: str, *, synced: bool, lock: FileLock | None = None) -> None:
-        self.path = path
+        self.path = path = real_name(path)
         # A reader of before must not see half of a recovery; one that never ends must not keep us out.
         readers = reader_lock(path, shared=False, timeout_s=_READER_WAIT_S)
         if os.path.exists(log_path(path)):
@@ -68,7 +70,9 @@ class Store:
 
     def _take(self, lock: FileLock | None, synced: bool) -> None:
         path = self.path
-        self._lock = lock if lock is not None else FileLock(path, timeout_s=0.0, if_unsafe="warn").acquire()
+        self._lock = (
+            lock if lock is not None else FileLock(path, timeout_s=_LOCK_WAIT_S, if_unsafe="warn").acquire()
+        )
         self._datasets: dict[str, StoredRows | KeyedRows] = {}
         self._dirty: dict[str, StoredRows | KeyedRows] = {}
         self._live: LiveFile | None = None

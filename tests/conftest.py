@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,13 +74,16 @@ def _no_child_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _surroundings_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep what readers and programs store out of the user's folders; child processes inherit it.
 
     The temporary folder is one of this run, so that nothing stays of a test that kills its children. Its
     path is short: the path of a socket has room for a hundred characters.
     """
     os.environ["SHARDKEEP_INDEX_DIR"] = str(tmp_path_factory.mktemp("index-cache"))
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it puts in the background so, and every child would be deaf to Ctrl-C too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         folder = tempfile.mkdtemp(prefix="shardkeep-tests-")
         patch.setenv("TMPDIR", folder)

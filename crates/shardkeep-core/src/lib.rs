@@ -29,3 +29,7 @@ pub mod scan;
 pub mod stream;
 pub mod wire;
 pub mod writer;
+
+#[cfg(test)]
+#[path = "../tests/scratch/mod.rs"]
+mod scratch;

@@ -149,15 +149,15 @@ impl Window<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     fn scan(bytes: &[u8], verify: bool) -> Result<Vec<u64>> {
         static SERIAL: AtomicUsize = AtomicUsize::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("shardkeep-scan-{}-{serial}", std::process::id()));
+        let folder = Scratch::new(&format!("scan-{serial}"));
+        let path = folder.join("x");
         std::fs::write(&path, bytes).unwrap();
-        let result = frame_starts(&VirtualFile::new(&path), verify);
-        std::fs::remove_file(path).unwrap();
-        result
+        frame_starts(&VirtualFile::new(&path), verify)
     }
 
     fn file(lengths: &[usize]) -> (Vec<u8>, Vec<u64>) {
@@ -189,7 +189,8 @@ mod tests {
     #[test]
     fn parts_join_to_the_whole() {
         let (bytes, starts) = file(&[5, 0, 300_000, 7, 20_000, 1]);
-        let path = std::env::temp_dir().join(format!("shardkeep-scan-parts-{}", std::process::id()));
+        let folder = Scratch::new("scan-parts");
+        let path = folder.join("x");
         std::fs::write(&path, &bytes).unwrap();
         let shard = VirtualFile::new(&path);
         for step in [1, 17, 100_000, u64::MAX] {
@@ -208,7 +209,6 @@ mod tests {
         assert_eq!((error.kind, error.record, error.offset_bytes), (Kind::Truncated, Some(6), Some(end - 1)));
         let error = frame_starts_of_part(&shard, end + 1, 6, u64::MAX, true).unwrap_err();
         assert_eq!((error.kind, error.offset_bytes), (Kind::Changed, Some(end)));
-        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

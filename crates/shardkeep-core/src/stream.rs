@@ -248,13 +248,15 @@ mod tests {
     use super::*;
     use crate::error::{Error, Kind};
     use crate::fdpool::VirtualFile;
+    use crate::scratch::Scratch;
     use std::io::Write;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, Option<Error>) {
         static SERIAL: AtomicUsize = AtomicUsize::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("shardkeep-stream-{}-{serial}", std::process::id()));
+        let folder = Scratch::new(&format!("stream-{serial}"));
+        let path = folder.join("x");
         std::fs::write(&path, bytes).unwrap();
         let mut stream = RecordStream::open(Input::file(VirtualFile::new(&path)), None, true).unwrap();
         let mut records = Vec::new();
@@ -266,7 +268,6 @@ mod tests {
             }
         };
         assert!(matches!(stream.next_record(), Ok(None)), "nothing comes after the end");
-        std::fs::remove_file(path).unwrap();
         (records, error)
     }
 

@@ -146,13 +146,15 @@ fn failed(error: &io::Error, path: &std::path::Path) -> Error {
 mod tests {
     use super::*;
     use crate::fdpool::VirtualFile;
+    use crate::scratch::Scratch;
     use crate::stream::{Input, RecordStream};
     use std::os::fd::AsRawFd;
 
     #[test]
     fn what_is_written_is_read_back() {
         for compression in [Compression::None, Compression::Gzip, Compression::Zlib] {
-            let path = std::env::temp_dir().join(format!("shardkeep-writer-{}", std::process::id()));
+            let folder = Scratch::new("writer");
+            let path = folder.join("x");
             let file = std::fs::File::create(&path).unwrap();
             let mut writer = FrameWriter::new(file.as_raw_fd(), &path, compression, 6).unwrap();
             let records: Vec<Vec<u8>> = (0..300).map(|i| vec![i as u8; i * 40]).collect();
@@ -167,7 +169,6 @@ mod tests {
                 assert_eq!(stream.next_record().unwrap().unwrap(), record);
             }
             assert!(stream.next_record().unwrap().is_none());
-            std::fs::remove_file(path).unwrap();
         }
     }
 

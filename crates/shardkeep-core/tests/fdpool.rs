@@ -1,18 +1,19 @@
 //! The descriptor pool is one per process: its tests have a process of their own.
 #![allow(clippy::unwrap_used)]
 
-use std::path::PathBuf;
+mod scratch;
+
 use std::sync::Mutex;
 
+use scratch::Scratch;
 use shardkeep_core::error::Kind;
 use shardkeep_core::fdpool::{VirtualFile, set_limit, usage};
 
 /// The pool is one per process, so the tests that set its limit take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn files(name: &str, count: usize) -> (PathBuf, Vec<VirtualFile>) {
-    let dir = std::env::temp_dir().join(format!("shardkeep-fdpool-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+fn files(name: &str, count: usize) -> (Scratch, Vec<VirtualFile>) {
+    let dir = Scratch::new(&format!("fdpool-{name}"));
     let files = (0..count)
         .map(|i| {
             let path = dir.join(i.to_string());
@@ -26,7 +27,7 @@ fn files(name: &str, count: usize) -> (PathBuf, Vec<VirtualFile>) {
 #[test]
 fn many_files_are_read_by_several_threads_over_two_descriptors() {
     let _turn = TURN.lock().unwrap();
-    let (dir, files) = files("many", 50);
+    let (_dir, files) = files("many", 50);
     set_limit(2);
     std::thread::scope(|scope| {
         for t in 0..4 {
@@ -45,7 +46,6 @@ fn many_files_are_read_by_several_threads_over_two_descriptors() {
     assert!(usage().evicted > 0);
     drop(files);
     set_limit(1000);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -64,13 +64,12 @@ fn a_replaced_file_is_noticed_when_it_is_opened_again() {
     assert_eq!(error.kind, Kind::Changed, "{error}");
     drop(files);
     set_limit(1000);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
 fn a_dropped_file_gives_its_descriptor_back() {
     let _turn = TURN.lock().unwrap();
-    let (dir, files) = files("dropped", 3);
+    let (_dir, files) = files("dropped", 3);
     let before = usage().open;
     for file in &files {
         file.size().unwrap();
@@ -78,7 +77,6 @@ fn a_dropped_file_gives_its_descriptor_back() {
     assert_eq!(usage().open, before + 3);
     drop(files);
     assert_eq!(usage().open, before);
-    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

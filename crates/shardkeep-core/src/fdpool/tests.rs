@@ -1,14 +1,12 @@
 //! Files that go stale, shrink, or go away while they are read.
 
-use std::path::PathBuf;
-
 use super::*;
+use crate::scratch::Scratch;
 use syscalls::faults::{Fault, Of};
 
 /// A file of its own in a folder of its own.
-fn file(name: &str, content: &[u8]) -> (PathBuf, VirtualFile) {
-    let folder = std::env::temp_dir().join(format!("shardkeep-stale-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+fn file(name: &str, content: &[u8]) -> (Scratch, VirtualFile) {
+    let folder = Scratch::new(&format!("stale-{name}"));
     let path = folder.join("x");
     std::fs::write(&path, content).unwrap();
     (folder, VirtualFile::new(path))
@@ -26,7 +24,7 @@ fn is_open(fd: RawFd) -> bool {
 
 #[test]
 fn a_stale_descriptor_is_opened_again_although_other_threads_have_it_pinned() {
-    let (folder, file) = file("pinned", b"whole");
+    let (_folder, file) = file("pinned", b"whole");
     let pinned: Vec<Lease<'_>> = (0..3).map(|_| file.lease().unwrap()).collect();
     let stale = pinned[0].fd;
     let fault = Fault::new(Of::Descriptor(stale), libc::ESTALE);
@@ -47,12 +45,11 @@ fn a_stale_descriptor_is_opened_again_although_other_threads_have_it_pinned() {
     // No look at the number any more: another test may have got it.
     assert!(POOL.usage().open >= 1);
     drop(fault);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn what_is_stale_again_is_an_error_that_says_so() {
-    let (folder, file) = file("twice", b"whole");
+    let (_folder, file) = file("twice", b"whole");
     let inode = syscalls::status(file.lease().unwrap().fd).unwrap().st_ino;
     let opened = POOL.usage().opened;
     let fault = Fault::new(Of::Inode(inode), libc::ESTALE);
@@ -62,7 +59,6 @@ fn what_is_stale_again_is_an_error_that_says_so() {
     assert!(POOL.usage().opened > opened);
     drop(fault);
     assert_eq!(read(&file).unwrap(), b"whole", "whoever asks later is served");
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -77,7 +73,6 @@ fn a_stale_file_that_was_replaced_says_so_and_when() {
     assert_eq!(error.kind, Kind::Changed);
     assert!(error.to_string().contains("replaced by another one, last written 2"), "{error}");
     drop(lease);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -90,7 +85,6 @@ fn a_stale_file_that_was_deleted_says_so_and_when() {
     assert_eq!(error.kind, Kind::NotFound);
     assert!(error.to_string().contains("gone now (2"), "{error}");
     drop(lease);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
@@ -111,19 +105,17 @@ fn a_file_that_ends_too_early_is_opened_again_once() {
     assert_eq!((done, &buf), (8, b"whole no"));
     drop(lease);
     assert!(file.written_since_opened().is_some());
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
 fn other_errors_are_not_tried_again() {
-    let (folder, file) = file("io", b"whole");
+    let (_folder, file) = file("io", b"whole");
     let lease = file.lease().unwrap();
     let _fault = Fault::new(Of::Descriptor(lease.fd), libc::EIO);
     let error = read(&file).unwrap_err();
     assert_eq!((error.kind, error.errno, error.offset_bytes), (Kind::Os, Some(libc::EIO), Some(0)));
     assert_eq!(file.lease().unwrap().fd, lease.fd);
     drop(lease);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

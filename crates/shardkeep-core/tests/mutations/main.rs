@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod records;
+#[path = "../scratch/mod.rs"]
+mod scratch;
 
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use scratch::Scratch;
 use shardkeep_core::framing;
 
 /// xorshift64*: the same mutations in every run.
@@ -67,7 +70,8 @@ fn seeds() -> Vec<Vec<u8>> {
 #[test]
 fn mutated_files_of_records() {
     let mut random = Random(4);
-    let path = std::env::temp_dir().join(format!("shardkeep-mutations-{}", std::process::id()));
+    let folder = Scratch::new("mutations");
+    let path = folder.join("x");
     let (mut whole, mut broken) = (0, 0);
     for seed in seeds() {
         assert!(records::check(&seed, &path), "a seed is whole");
@@ -77,6 +81,5 @@ fn mutated_files_of_records() {
             if records::check(&bytes, &path) { whole += 1 } else { broken += 1 }
         }
     }
-    std::fs::remove_file(path).unwrap();
     assert!(whole > 50 && broken > 3_000, "{whole} whole, {broken} broken");
 }

@@ -9,12 +9,22 @@ import h5py
 import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
+from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
+from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.open_errors import first_line
-from shardkeep.hdf5.rows import as_value, is_unicode, vlen_base
+from shardkeep.hdf5.rows import as_value, is_unicode, value_crc, vlen_base
 
-__all__ = ["PUT", "Attributes", "as_attribute", "has_references", "read_attributes", "same_value"]
+__all__ = [
+    "PUT",
+    "Attributes",
+    "as_attribute",
+    "attributes_crc",
+    "has_references",
+    "read_attributes",
+    "same_value",
+]
 
 PUT = "_put"
 """Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
@@ -92,8 +102,49 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
         elif kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):
             unkept[name] = "is opaque with a tag, which h5py cannot write"
         else:
-            values[name] = (item.attrs[name], dtype)
+            values[name] = (in_stored_order(item.attrs[name], dtype), dtype)
     return Attributes(values), unkept
+
+
+def attributes_crc(attributes: Attributes) -> int:
+    """Return the CRC32C of names, types, shapes and values, whatever their order.
+
+    For each attribute in the order of names: name, type and shape as UTF-8, each with a NUL behind it, and
+    then `shardkeep.hdf5.rows.value_crc` of the value.
+
+    Examples
+    --------
+    >>> one = {"unit": as_attribute("unit", "mm"), "n": as_attribute("n", 3)}
+    >>> attributes_crc(Attributes(one)) == attributes_crc(Attributes(dict(reversed(one.items()))))
+    True
+    """
+    crc = 0
+    for name, (value, dtype) in sorted(attributes.values.items()):
+        empty = isinstance(value, h5py.Empty)
+        shape = "empty" if empty else str(tuple(map(int, np.shape(value))))
+        text = f"{name}\0{_type_text(dtype)}\0{shape}\0"
+        crc = crc32c(text.encode("utf-8", "surrogateescape"), crc)
+        if dtype.subdtype is not None:
+            dtype = dtype.subdtype[0]
+        crc = value_crc(value, dtype, crc)
+    return crc
+
+
+def _type_text(dtype: np.dtype[Any]) -> str:
+    # Not NumPy's own text, which is another one in other versions.
+    text = h5py.check_string_dtype(dtype)
+    if text is not None:
+        return f"{text.encoding} {text.length}"
+    enum = h5py.check_enum_dtype(dtype)
+    if enum is not None:
+        return f"enum {dtype.str} {sorted(enum.items())}"
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return f"{shape} of {_type_text(base)}"
+    if dtype.names is not None:
+        return "; ".join(f"{name} {_type_text(dtype[name])}" for name in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    return dtype.str if base is None else f"many {_type_text(np.dtype(base))}"
 
 
 def has_references(dtype: np.dtype[Any]) -> bool:

@@ -19,7 +19,7 @@ from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, write_checks
 from shardkeep.hdf5.merge_copy import fill
-from shardkeep.hdf5.merge_links import write_links
+from shardkeep.hdf5.merge_links import name_checks, write_links
 from shardkeep.hdf5.merge_plan import MergePlan, Mode, plan_merge
 from shardkeep.hdf5.merge_sources import Sources
 from shardkeep.hdf5.provenance import write_provenance
@@ -270,6 +270,7 @@ def _write(plan: MergePlan, exists: Exists, progress: Callable[[int, int], None]
                 write_links(file, plan.links, plan.groups)
                 write_provenance(file, plan)
                 write_receipts(file, plan.receipts)
+                checks += name_checks(file, plan)
                 write_checks(file, checks)
             _raise_failure(temporary)
             # The disk writes while the result is read back.

@@ -3,16 +3,18 @@
 One row of the table for each run of rows that has a hash:
 
 =============  =======  ================================================================
-dataset        text     name in the result
+dataset        text     name in the result; also of a group ("/" is the root), type or link
 file           text     of the source, for a virtual file, relative to the folder of the
                         merged file; empty in a copy, whose own rows are meant
 first_row      int64    in the dataset of the result; -1 in a virtual file in the order of
                         a key, where rows of one source are not together
 rows           int64    how many
-way            text     ``rows``, ``chunks`` or ``value``: what the hash is of; a value has
-                        no rows: what was written once, or a scalar
+way            text     ``rows``, ``chunks``, ``value``, ``attributes`` or ``link``: what the hash is
+                        of; a value has no rows: what was written once, or a scalar
 crc32c         uint32   of rows and values: `shardkeep.hdf5.rows.content_crc`; of compressed chunks as
-                        they are: `shardkeep.hdf5.chunk_table.table_crc`
+                        they are: `shardkeep.hdf5.chunk_table.table_crc`; of all attributes of an
+                        object, also if it has none: `shardkeep.hdf5.attributes.attributes_crc`; of
+                        a link: `shardkeep.hdf5.source_links.LinkLook.crc32c`
 size_bytes     int64    these four only in a virtual file: in which state the source was
 mtime_ns       int64    (`shardkeep.hdf5.checked_sources`); -1 where that is not known
 offset_bytes   int64
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import h5py
 import numpy as np
@@ -36,8 +38,8 @@ from shardkeep.hdf5.checked_sources import CHECKS, CheckedSource, write_table_cr
 
 __all__ = ["CHECKS", "Check", "read_checks", "write_checks"]
 
-Way = Literal["rows", "chunks", "value"]
-_WAYS: dict[bytes, Way] = {b"rows": "rows", b"chunks": "chunks", b"value": "value"}
+Way = Literal["rows", "chunks", "value", "attributes", "link"]
+_WAYS: dict[bytes, Way] = {way.encode(): way for way in get_args(Way)}
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,17 @@ class Check:
     state: CheckedSource | None = None
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether it is about rows, of which the checks of a dataset together have all."""
+        return self.way in ("rows", "chunks")
+
+    @property
     def described(self) -> str:
         """What it is about, as people say it."""
+        if self.way == "attributes":
+            return f"the attributes of {self.dataset!r}"
+        if self.way == "link":
+            return f"the name {self.dataset!r}"
         if self.way == "value":
             return f"the value {self.dataset!r}"
         if not self.rows:
@@ -71,7 +82,7 @@ def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
         ("file", text_dtype(files)),
         ("first_row", "<i8"),
         ("rows", "<i8"),
-        ("way", h5py.string_dtype("utf-8", 6)),
+        ("way", h5py.string_dtype("utf-8", max(map(len, _WAYS)))),
         ("crc32c", "<u4"),
     ]
     rows: list[Any] = [

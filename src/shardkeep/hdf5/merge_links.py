@@ -1,15 +1,17 @@
-"""Links and named types of the result."""
+"""Links and named types of the result, and the hashes of these and of attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import h5py
 
-from shardkeep.hdf5.attributes import Attributes
+from shardkeep.hdf5.attributes import Attributes, attributes_crc, read_attributes
+from shardkeep.hdf5.merge_checks import Check
+from shardkeep.hdf5.merge_plan import MergePlan
 from shardkeep.hdf5.source_links import LinkLook
 
-__all__ = ["write_links"]
+__all__ = ["name_checks", "write_links"]
 
 
 def write_links(file: h5py.File, links: Mapping[str, LinkLook], attributes: Mapping[str, Attributes]) -> None:
@@ -37,6 +39,23 @@ def write_links(file: h5py.File, links: Mapping[str, LinkLook], attributes: Mapp
             file.id.links.create_hard(_encoded(name), file.id, _encoded(link.target), lcpl=creation)
         elif link.kind == "soft":
             file.id.links.create_soft(_encoded(name), _encoded(link.target), lcpl=creation)
+
+
+def name_checks(file: h5py.File, plan: MergePlan) -> Iterator[Check]:
+    """Give the hash of the attributes of each object, and of each link.
+
+    Attributes are hashed as they were read from the sources; those that the merge itself puts beside
+    them, as they are in the result.
+    """
+    owners = {one.name: one.attributes for one in plan.datasets}
+    owners |= {name or "/": attributes for name, attributes in plan.groups.items()}
+    owners["_provenance"] = Attributes()
+    for name, attributes in owners.items():
+        there, _ = read_attributes(file[name])
+        crc = attributes_crc(Attributes({**there.values, **attributes.values}))
+        yield Check(name, 0, 0, "attributes", crc)
+    for name, link in plan.links.items():
+        yield Check(name, 0, 0, "link", link.crc32c)
 
 
 def _encoded(name: str) -> bytes:

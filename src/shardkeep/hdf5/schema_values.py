@@ -7,7 +7,7 @@ import numpy as np
 
 from shardkeep.hdf5.attributes import PUT
 from shardkeep.hdf5.merge_plan import DatasetPlan
-from shardkeep.hdf5.rows import value_crc
+from shardkeep.hdf5.rows import value_crc, vlen_base
 
 __all__ = ["RANKS", "crc_of_values", "write_values"]
 
@@ -22,7 +22,9 @@ def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
         if isinstance(value, h5py.Empty):
             dataset = file.create_dataset(one.name, data=value)
         else:
-            dataset = file.create_dataset(one.name, np.shape(value), one.dtype)
+            # A scalar of variable length is read as its numbers, whose shape is not the dataset's.
+            single = vlen_base(one.dtype) is not None and not np.asarray(value).dtype.hasobject
+            dataset = file.create_dataset(one.name, () if single else np.shape(value), one.dtype)
             _store(dataset, value)
         if one.put:
             dataset.attrs[PUT] = True

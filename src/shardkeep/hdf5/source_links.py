@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import h5py
 
-from shardkeep.hdf5.rows import is_reserved
+from shardkeep._core import crc32c
+from shardkeep.hdf5.rows import describe, is_reserved
 
-__all__ = ["LinkLook", "Names", "resolve", "walk_links"]
+__all__ = ["LinkLook", "Names", "read_links", "resolve", "type_link", "walk_links"]
 
 LinkKind = Literal["hard", "soft", "type", "external", "foreign"]
 
@@ -39,6 +40,11 @@ class LinkLook:
     kind: LinkKind
     target: str
     code: bytes = b""
+
+    @property
+    def crc32c(self) -> int:
+        """Hash of kind and target."""
+        return crc32c(f"{self.kind}\0{self.target}".encode("utf-8", "surrogateescape"))
 
     @property
     def path(self) -> str:
@@ -102,6 +108,25 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
 
     file.links.visit(visit, info=True)
     return Names(objects, links)
+
+
+def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:
+    """Return the names of an open file beside those of datasets and groups, named types among them."""
+    names = walk_links(file)
+    for name in names.objects:
+        item = h5py.h5o.open(file, name)
+        if isinstance(item, h5py.h5t.TypeID):
+            names.links[_decoded(name)] = type_link(item)
+    return names.links
+
+
+def type_link(kind: h5py.h5t.TypeID) -> LinkLook:
+    """Describe a named type."""
+    try:
+        target = describe(kind.dtype, ()).removesuffix(" rows of shape ()")
+    except (OSError, RuntimeError, TypeError, AttributeError):
+        target = "that h5py cannot read"
+    return LinkLook("type", target, kind.encode())
 
 
 def resolve(

@@ -17,14 +17,15 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.attributes import PUT, Attributes, has_references, read_attributes
+from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.receipts import RECEIPTS
-from shardkeep.hdf5.rows import content_crc, describe, value_crc
+from shardkeep.hdf5.rows import content_crc, value_crc
 from shardkeep.hdf5.source import open_id
-from shardkeep.hdf5.source_links import LinkLook, Names, walk_links
+from shardkeep.hdf5.source_links import LinkLook, Names, type_link, walk_links
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
 
 __all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
@@ -199,7 +200,7 @@ class Looker:
                     raise not_as_committed(path, text, "the value")
             elif isinstance(item, h5py.h5t.TypeID):
                 groups[text] = _attributes_of(item, h5py.Datatype)
-                found.links[text] = LinkLook("type", _type_described(item), item.encode())
+                found.links[text] = type_link(item)
         for promise in record.objects if record is not None else ():
             if promise not in datasets:
                 message = f"dataset {promise!r} of {path!r} is not there"
@@ -222,7 +223,7 @@ class Looker:
         shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
         _refuse_what_cannot_be_merged(properties, dtype, name, path)
         attributes, put = _split_put(_attributes_of(item, h5py.Dataset))
-        value = h5py.Dataset(item)[()] if not shape or put else None
+        value = read_value(h5py.Dataset(item)) if not shape or put else None
         rows = bool(shape) and not put
         crc32c = None if promised is None else promised.crc32c
         if promised is not None and not put and promised.rows != (shape[0] if shape else 0):
@@ -299,13 +300,6 @@ def _split_put(found: Found) -> tuple[Found, bool]:
         return found, False
     values = {name: value for name, value in found.kept.values.items() if name != PUT}
     return Found(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
-
-
-def _type_described(kind: Any) -> str:
-    try:
-        return describe(kind.dtype, ()).removesuffix(" rows of shape ()")
-    except (OSError, RuntimeError, TypeError, AttributeError):
-        return "that h5py cannot read"
 
 
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import content_crc
@@ -29,21 +30,14 @@ def blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[
         They are compressed by a filter that HDF5 does not have here.
     """
     require_filters(dataset)
-    swapped = h5py.check_vlen_dtype(dataset.dtype)
-    if not isinstance(swapped, np.dtype) or swapped.isnative:
-        swapped = None
-    row_bytes = max(1, dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
+    dtype = dataset.dtype
+    row_bytes = max(1, dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
     step = max(1, _BLOCK_BYTES // row_bytes)
     if dataset.chunks is not None:
         step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
     while start < stop:
         end = min(stop, (start // step + 1) * step)
-        rows = dataset[start:end]
-        if swapped is not None:
-            # h5py gives such values their bytes, but not their byte order.
-            for i, value in enumerate(rows.flat):
-                rows.flat[i] = value.view(swapped)
-        yield rows
+        yield in_stored_order(dataset[start:end], dtype) if dtype.hasobject else dataset[start:end]
         start = end
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import h5py
 
 from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.commit_record import CommitRecord
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
@@ -68,9 +69,9 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         A segment: rows and values have the hash of their commit. A merged copy: rows and chunks
         have the hash that they had when they were merged, and chunks can be decompressed. A merged
         virtual file: every source is there, with as many rows as then and of the same hash. Of both:
-        values have the hash that they had, and no rows came later. Any other file, that of a
-        collector too: all of it can be read, and so can what its virtual and external datasets point
-        to.
+        values, attributes and links have the hash that they had, and no rows came later. Any other
+        file, that of a collector too: all of it can be read, and so can what its virtual and external
+        datasets point to.
     progress : callable, optional
         Called with the number of bytes of each piece that was read.
 
@@ -167,7 +168,7 @@ class _Work:
                     yield from self._decodes(check)
         yield from self._sources([check for check in checks if check.file])
         yield from self._more_rows(checks)
-        covered = {check.dataset for check in checks}
+        covered = {check.dataset for check in checks if check.counts_rows or check.way == "value"}
         yield from self.everything(but=covered)
 
     def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
@@ -193,7 +194,7 @@ class _Work:
     def _more_rows(self, checks: list[Check]) -> Iterator[str]:
         merged: dict[str, int] = {}
         for check in checks:
-            if check.way != "value":
+            if check.counts_rows:
                 merged[check.dataset] = merged.get(check.dataset, 0) + check.rows
         for name, rows in merged.items():
             if self._count(name) > rows:
@@ -271,7 +272,7 @@ class _Work:
     def _crc_of_value(self, name: str) -> int:
         dataset = self._source.dataset(name)
         with reading(self._source.path, name):
-            value = dataset[()]
+            value = read_value(dataset)
         return value_crc(value, dataset.dtype)
 
     def _stored(self, name: str) -> int:

@@ -19,8 +19,9 @@ from tests.waiting import PATIENCE_S
 _WORK = """
 import ctypes, json, os, sys
 from shardkeep.errors import DurabilityError
-from shardkeep.hdf5 import merge, merge_keyed, verify
+from shardkeep.hdf5 import locking_mode, merge, merge_keyed, verify
 
+locking_mode()  # writes a small file, once per process, and does without it if that fails
 libc = ctypes.CDLL(None)
 libc.sk_calls.restype = ctypes.c_long
 libc.sk_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int]

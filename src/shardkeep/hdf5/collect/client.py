@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import time
-import warnings
 import weakref
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
+from shardkeep.hdf5.collect import leaving
 from shardkeep.hdf5.collect.finding import Finder
-from shardkeep.hdf5.collect.lengths import check_length, check_name_length
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.outbox import Outbox
-from shardkeep.hdf5.collect.payload import encode_rows
-from shardkeep.hdf5.collect.pen import Pen, Rows
-from shardkeep.hdf5.collect.schema import Schema
-from shardkeep.hdf5.collect.slots import SLOT_BYTES
 from shardkeep.hdf5.collect.spill import SpillFile
-from shardkeep.hdf5.rows import as_first_rows, as_more_rows, check_name, chunk_rows_of
+from shardkeep.hdf5.collect.tray import Tray
+from shardkeep.hdf5.collect.writing import OnFull, Writing
 
 __all__ = ["Client", "OnFull"]
 
-OnFull = Literal["block", "raise", "spill"]
-
 _LINGER_S = 0.05
+_ndarray = np.ndarray
 
 
 class Client:
@@ -46,8 +40,19 @@ class Client:
     **Interruptions.** If the connection is cut or the collector restarted, the client connects again and
     sends what was not durable; each row is stored once. Nothing waits for longer than `timeout_s`.
 
+    **The end.** `close` makes everything durable. A client that is dropped without it goes on in the
+    background; so does each one when the program ends, also by an exception or as a child of
+    ``multiprocessing``, for `timeout_s` at most. What was not stored by then is told by one line on stderr
+    and a `ResourceWarning`. After ``os._exit`` and signals that kill, only what was flushed is certain.
+
     **Processes.** After ``fork``, in the child, and when it is unpickled, it is a client of its own with the
-    same rank; what was appended before belongs to the parent. Threads may share it.
+    same rank; what was appended before belongs to the parent. Threads may share it; the rows of each thread
+    are in the order of its calls.
+
+    **Signal handlers** may use it while another call of it waits. In the middle of one `close` happens in
+    the background, any other call is refused with a `LockError`. A handler that raises, as that of
+    Ctrl-C does, leaves the client usable; the rows of the call that it ended were all added or none, or, of
+    more than the 512 KiB of a batch, a first part of them.
     """
 
     def __init__(
@@ -74,9 +79,9 @@ class Client:
             "spill_dir": spill_dir,
             "memory_bytes": memory_bytes,
         }
-        self._on_full = on_full
         self._link: Link | None = None
-        self._spill: SpillFile | None = None
+        self._tray: Tray | None = None
+        self._writing: Writing | None = None
         self._closed = False
 
     # -- writing -------------------------------------------------------------------------------------------
@@ -101,46 +106,59 @@ class Client:
             Rows or name do not fit; nothing was added.
         CollectorError
             What the collector said about earlier rows; or it does not get on and `timeout_s` is over.
+        DurabilityError
+            There is no room for more, and the disk of `spill_dir` is full too. Append these rows again when
+            there is: the client goes on, and nothing that was added before is lost.
+        LockError
+            From a signal handler in the middle of another call.
 
         Notes
         -----
-        The rows are copied; nothing waits for the collector but the first rows of each dataset.
+        The rows are copied; nothing waits for the collector but the first rows of each dataset. If there was
+        no room nothing was added; with ``on_full="block"`` a first part of rows of more than 512 KiB may be.
         """
-        link = self._link
-        if link is None:
-            link = self._use()
-        with link.lock:
-            pen = link.pens.get(name)
-            if pen is not None and key is None and not link.trouble:
-                fill = pen.fill
-                if type(rows) in pen.scalars:
-                    try:
-                        pen.array[fill] = rows
-                    except OverflowError:
-                        raise SchemaError(
-                            f"dataset {name!r} has {pen.schema.dtype}: {rows} does not fit"
-                        ) from None
-                    pen.fill = fill + 1
-                    if fill == 0:
-                        link.dirty[name] = pen
-                        link.begin_linger()
-                    if fill + 1 == pen.capacity:
-                        self._seal(link)
-                    return
-                if (
-                    type(rows) is np.ndarray
-                    and rows.dtype is pen.accepted
-                    and rows.shape[1:] == pen.row_shape
-                ):
-                    after = fill + len(rows)
-                    if after < pen.capacity:
-                        pen.array[fill:after] = rows
-                        pen.fill = after
-                        if fill == 0 and after:
-                            link.dirty[name] = pen
-                            link.begin_linger()
-                        return
-            self._append(link, name, pen, rows, key)
+        tray = self._tray
+        if tray is None:
+            tray = self._use().tray
+        # As `Tray.do`, without a call.
+        with tray.lock:
+            if tray.busy:
+                raise tray.interrupted()
+            tray.busy = True
+            try:
+                pen = tray.pens.get(name)
+                if pen is not None and key is None and not tray.attention:
+                    sheet = pen.sheet
+                    fill = sheet.fill
+                    if type(rows) in pen.scalars:
+                        if fill < sheet.limit:
+                            if fill == 0:
+                                tray.mark(pen)
+                            try:
+                                sheet.array[fill] = rows
+                            except OverflowError:
+                                raise SchemaError(
+                                    f"dataset {name!r} has {pen.schema.dtype}: {rows} does not fit"
+                                ) from None
+                            sheet.fill = fill + 1
+                            if fill + 1 == sheet.limit:
+                                tray.hand_over(sheet)
+                            return
+                    elif (
+                        type(rows) is _ndarray
+                        and rows.dtype is pen.accepted
+                        and rows.shape[1:] == pen.row_shape
+                    ):
+                        after = fill + len(rows)
+                        if after < sheet.limit:
+                            if fill == 0:
+                                tray.mark(pen)
+                            sheet.array[fill:after] = rows
+                            sheet.fill = after
+                            return
+            finally:
+                tray.busy = False
+        self._calls().append(name, rows, key)
 
     def declare(
         self,
@@ -186,9 +204,7 @@ class Client:
         schema = make_schema(
             name, dtype, row_shape, rows, chunk_rows, compression, compression_level, shuffle, attributes
         )
-        link = self._use()
-        with link.lock:
-            known = self._declare(link, schema).schema
+        known = self._calls().declare(schema).schema
         if not known.fits(schema):
             from shardkeep.hdf5.rows import describe
 
@@ -196,6 +212,54 @@ class Client:
             raise SchemaError(
                 f"dataset {name!r} has {have}, and is declared with {wanted}: declare the same everywhere"
             )
+
+    def put(self, name: str, value: Any) -> None:
+        """Write a scalar or an array once, without a row axis; it is durable when this returns.
+
+        Parameters
+        ----------
+        name : str
+            Parts between "/" are groups.
+        value : array_like or str
+
+        Raises
+        ------
+        SchemaError
+            Somebody put another value under that name (every rank may put the same one), it is a dataset
+            with rows, HDF5 has no such type, or it is too long for a message of the collector.
+        CollectorError, DurabilityError, LockError
+            As of `append`.
+
+        Notes
+        -----
+        With ``on_full="spill"``, while there is no collector, it does not wait; an error then comes later.
+        """
+        from shardkeep.hdf5.collect.values import pack_put
+
+        self._calls().put(name, pack_put(name, value), f"value {name!r}")
+
+    def set_attribute(self, name: str, value: Any, *, on: str = "/") -> None:
+        """Set an attribute; it is durable when this returns. The last one that is set holds.
+
+        Parameters
+        ----------
+        name : str
+        value : array_like, str or h5py.Empty
+            Of any type that HDF5 keeps in an attribute.
+        on : str
+            The dataset, value or group that has it; "/" is the whole file. It may be made later; what is
+            nothing of that when the collector ends becomes a group.
+
+        Raises
+        ------
+        SchemaError
+            Name or type are none that HDF5 keeps, or it is too long for a message of the collector.
+        CollectorError, DurabilityError, LockError
+            As of `append`.
+        """
+        from shardkeep.hdf5.collect.values import pack_attribute
+
+        self._calls().put(on, pack_attribute(name, value, on), f"attribute {name!r} of {on!r}")
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when every row that was appended before is durable.
@@ -205,13 +269,10 @@ class Client:
         CollectorError
             Not within `timeout_s` (that of `connect` without it); the message says what is wrong. The rows
             are kept, and sent as soon as that is possible.
+        LockError
+            From a signal handler in the middle of another call.
         """
-        link = self._use()
-        with link.lock:
-            link.seal()
-            target = link.want_durable()
-            self._wait(link, lambda: link.outbox.durable >= target, timeout_s, "make the rows durable")
-            self._raise_trouble(link)
+        self._calls().flush(timeout_s)
 
     def close(self) -> None:
         """Make everything durable and leave.
@@ -221,14 +282,7 @@ class Client:
         CollectorError
             As `flush`. The client has left all the same.
         """
-        link = self._link
-        if link is None:
-            self._closed = True
-            return
-        try:
-            self.flush()
-        finally:
-            self._shut(link)
+        self._leave(raises=True)
 
     # -- what is there -------------------------------------------------------------------------------------
 
@@ -251,12 +305,11 @@ class Client:
             self.close()
             return
         with contextlib.suppress(ShardkeepError):
-            self.close()
+            self._leave(raises=False)
 
     def __del__(self) -> None:
-        link = getattr(self, "_link", None)
-        if link is not None:
-            self._shut(link)
+        if hasattr(self, "_closed"):
+            self._drop()
 
     def __reduce__(self) -> Any:
         return _rebuild, (self._options,)
@@ -277,155 +330,63 @@ class Client:
         outbox = Outbox(options["memory_bytes"])
         identity = None
         if options["spill_dir"] is not None:
-            self._spill = outbox.spill = SpillFile(options["spill_dir"], os.urandom(16), self.rank)
-            identity = self._spill.identity
-            outbox.adopt(self._spill.left)
+            outbox.spill = SpillFile(options["spill_dir"], os.urandom(16), self.rank)
+            identity = outbox.spill.identity
+            outbox.adopt(outbox.spill.left)
         finder = Finder(options["place"], options["key_file"])
-        link = Link(finder, finder.what, self.rank, options["world_size"], outbox, _LINGER_S, identity)
-        self._link = link
+        size = options["world_size"]
+        link = Link(finder, finder.what, self.rank, size, outbox, _LINGER_S, self.timeout_s, identity)
+        leaving.register(link)
         _alive.add(self)
-        if self._on_full != "spill":
+        self._link, self._tray = link, link.tray
+        self._writing = Writing(link, options["on_full"], self.timeout_s)
+        if options["on_full"] != "spill":
             try:
-                with link.lock:
-                    self._wait(link, lambda: link.is_ready, None, "answer")
+                self._writing.wait(lambda: link.is_ready, None, "answer")
             except BaseException:
-                self._shut(link)
+                self._drop(0.0)
                 self._closed = False
                 raise
         return link
 
-    def _append(self, link: Link, name: str, pen: Pen | None, rows: Any, key: Any) -> None:
-        self._raise_trouble(link)
-        if link.ended is not None:
-            raise link.ended
-        array = rows if getattr(rows, "shape", None) or isinstance(rows, (list, tuple)) else _one_row(rows)
-        if pen is None:
-            if key is not None:
-                raise SchemaError(
-                    f"dataset {name!r} has no known length: declare(…, rows=N) it before append(key=)"
-                )
-            first = as_first_rows(name, array)
-            check_name(name, link.pens)
-            shape = first.shape[1:]
-            check_length(name, first, link.largest)
-            pen = self._declare(
-                link, Schema(name, first.dtype, shape, chunk_rows_of(first.dtype, shape) % (1 << 40))
-            )
-        schema = pen.schema
-        new = as_more_rows(name, array, schema.dtype, schema.row_shape)
-        text_bytes = check_length(name, new, link.largest)
-        if (schema.rows is None) != (key is None):
-            placed = "by number: give key=" if key is None else "in the order of their coming: give no key="
-            raise SchemaError(f"dataset {name!r} has rows that are placed {placed}")
-        if key is not None:
-            self._append_keyed(link, schema, new, key)
+    def _calls(self) -> Writing:
+        self._use()
+        writing = self._writing
+        if writing is None:
+            raise CollectorError(f"the client of rank {self.rank} is closed: connect again")
+        return writing
+
+    def _leave(self, *, raises: bool) -> None:
+        link, writing = self._link, self._writing
+        if link is None or writing is None:
+            self._closed = True
             return
-        if type(rows) is np.ndarray and new.dtype is rows.dtype:
-            pen.accepted = rows.dtype
-        start = 0
-        while start < len(new):
-            count = min(len(new) - start, pen.capacity - pen.fill)
-            pen.array[pen.fill : pen.fill + count] = new[start : start + count]
-            if pen.fill == 0:
-                link.dirty[name] = pen
-                link.begin_linger()
-            pen.fill += count
-            start += count
-            if pen.fill == pen.capacity:
-                self._seal(link)
-        pen.text_bytes += text_bytes
-        if pen.text_bytes >= SLOT_BYTES:
-            self._seal(link)
-
-    def _append_keyed(self, link: Link, schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> None:
-        keys = np.atleast_1d(np.asarray(key))
-        if keys.shape != rows.shape[:1] or keys.dtype.kind not in "iu":
-            message = f"dataset {schema.name!r}: {len(rows)} rows need {len(rows)} whole numbers as key="
-            raise SchemaError(f"{message}, not {keys.dtype} of shape {keys.shape}")
-        keys = keys.astype("<i8")
-        step = max(SLOT_BYTES // max(schema.row_bytes + 8, 1), 1)
-        for start in range(0, len(rows), step):
-            self._wait_for_room(link)
-            one, its = rows[start : start + step], keys[start : start + step]
-            data = np.concatenate([its.view(np.uint8), encode_rows(one)])
-            link.outbox.add([Rows(schema.name, len(one), data, keyed=True)])
-        link.wake()
-
-    def _declare(self, link: Link, schema: Schema) -> Pen:
-        check_name_length(schema.name)
-        if self._on_full == "spill" and not link.is_ready:
-            pen = link.pens[schema.name] = Pen(schema)
-            return pen
-        known = link.pens.get(schema.name)
-        request = link.request(schema)
+        if link.tray.is_interrupted():
+            self._drop()
+            return
+        leave_by = time.monotonic() + self.timeout_s
         try:
-            self._wait(
-                link, lambda: link.replies[request] is not None, None, f"answer about dataset {schema.name!r}"
-            )
-        finally:
-            reply = link.replies.pop(request)
-        if isinstance(reply, ShardkeepError):
-            raise reply
-        assert reply is not None
-        if known is None:
-            known = link.pens.get(schema.name)
-        if known is None:
-            known = link.pens[schema.name] = Pen(reply)
-        return known
+            writing.flush(None)
+        except ShardkeepError:
+            # The error tells what may be lost; but an error about some rows leaves time for the others.
+            left_s = max(leave_by - time.monotonic(), 0.0)
+            link.quiet = raises and left_s == 0
+            self._drop(left_s)
+            leaving.finish(link)
+            raise
+        except BaseException:
+            self._drop()
+            raise
+        self._drop(max(leave_by - time.monotonic(), 0.0))
+        leaving.finish(link)
 
-    def _seal(self, link: Link) -> None:
-        self._wait_for_room(link)
-        link.ask_for_slots()
-        link.seal()
-        link.wake()
-        if self._on_full != "spill":
-            # Shared memory that is free in a moment is better than a way through the socket.
-            self._wait(link, link.has_slots, None, "take more rows", patient=True)
-
-    def _wait_for_room(self, link: Link) -> None:
-        outbox = link.outbox
-        if not outbox.is_full or self._on_full == "spill":
-            return
-        link.wake()
-        self._wait(link, lambda: not outbox.is_full, None, "take more rows", patient=self._on_full == "block")
-
-    def _wait(
-        self, link: Link, done: Any, timeout_s: float | None, what: str, *, patient: bool = False
-    ) -> None:
-        """Wait for the link's thread; the lock is held, and free while waiting."""
-        limit = self.timeout_s if timeout_s is None else timeout_s
-        deadline = time.monotonic() + limit
-        durable = link.outbox.durable
-        while not done():
-            if link.ended is not None:
-                raise link.ended
-            if link.trouble:
-                self._raise_trouble(link)
-            if patient and link.outbox.durable != durable:
-                durable, deadline = link.outbox.durable, time.monotonic() + limit
-            left = deadline - time.monotonic()
-            if left <= 0:
-                why = f" ({link.silence})" if link.silence else ""
-                message = f"the collector at {link.address} did not {what} within {limit:g} s{why}"
-                raise CollectorError(f"{message}: see that it runs (shardkeep collect)")
-            link.changed.wait(left)
-
-    def _raise_trouble(self, link: Link) -> None:
-        if link.trouble:
-            raise link.trouble.popleft()
-
-    def _shut(self, link: Link) -> None:
+    def _drop(self, timeout_s: float | None = None) -> None:
+        """Let the link deliver what is left in the background; takes no lock."""
         self._closed = True
-        self._link = None
-        _alive.discard(self)
-        link.leave(2.0)
-        spill, self._spill = self._spill, None
-        if spill is not None:
-            spill.close()
-
-
-def _one_row(value: Any) -> Any:
-    return np.asarray(value)[None] if isinstance(value, np.generic) else [value]
+        link, self._link = self._link, None
+        self._tray = self._writing = None
+        if link is not None:
+            link.leave(self.timeout_s if timeout_s is None else timeout_s)
 
 
 def _rebuild(options: dict[str, Any]) -> Client:
@@ -433,28 +394,13 @@ def _rebuild(options: dict[str, Any]) -> Client:
 
 
 _alive: weakref.WeakSet[Client] = weakref.WeakSet()
-# Sockets of a parent process are never closed in a child: their threads are not there.
-_inherited: list[Link] = []
 
 
 def _after_fork() -> None:
     for one in list(_alive):
-        link, one._link = one._link, None
-        one._spill = None
-        if link is not None:
-            _inherited.append(link)
+        # The rows are the parent's.
+        one._link = one._tray = one._writing = None
     _alive.clear()
-
-
-@atexit.register
-def _close_all() -> None:
-    for one in list(_alive):
-        try:
-            one.close()
-        except (ShardkeepError, OSError) as error:
-            warnings.warn(
-                f"rows of rank {one.rank} may be lost at exit: {error}", RuntimeWarning, stacklevel=2
-            )
 
 
 os.register_at_fork(after_in_child=_after_fork)

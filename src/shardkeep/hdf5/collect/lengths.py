@@ -11,7 +11,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.collect.payload import encode_rows
 from shardkeep.hdf5.collect.slots import SLOT_BYTES
 
-__all__ = ["check_length", "check_name_length"]
+__all__ = ["check_length", "check_name_length", "check_value_length"]
 
 # Of a message, beside one row: its headers, and the longest name.
 _OVERHEAD_BYTES = 70_000
@@ -24,6 +24,14 @@ def check_name_length(name: str) -> None:
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME_BYTES:
         message = f"{name[:40]!r}… is a name of more than {_LONGEST_NAME_BYTES} bytes"
         raise SchemaError(f"{message}: choose a shorter one")
+
+
+def check_value_length(what: str, data: np.ndarray[Any, Any], largest: int) -> None:
+    """Raise `SchemaError` for a value whose `data` fit into no message."""
+    needed = len(data) + _OVERHEAD_BYTES
+    if largest and needed > largest:
+        message = f"{what} of {len(data):,} bytes is too long for this collector"
+        raise SchemaError(f"{message}: give it {needed * 8 // 10**6 + 1} MB of memory, or append rows")
 
 
 def check_length(name: str, rows: np.ndarray[Any, Any], largest: int) -> int:

@@ -41,6 +41,7 @@ _LONGEST_JSON = 16 << 20
 
 IN_SLOTS = 1
 KEYED = 2
+VALUE = 4
 
 
 class BadMessage(ValueError):
@@ -104,6 +105,8 @@ class Part:
         Where they are in the shared memory; None if they are in a frame.
     keyed : bool
         Whether the row numbers (int64) stand in front of the rows.
+    is_value : bool
+        Whether it is a value or an attribute, as `shardkeep.hdf5.collect.values` makes its bytes.
     """
 
     name: str
@@ -111,6 +114,7 @@ class Part:
     bytes: int
     offset: int | None = None
     keyed: bool = False
+    is_value: bool = False
 
 
 def pack(kind: Kind, *, sequence: int = 0, value: int = 0, parts: int = 0, data: Any = None) -> list[Any]:
@@ -151,6 +155,7 @@ def pack_parts(parts: Sequence[Part]) -> bytes:
     for part in parts:
         name = part.name.encode()
         flags = (IN_SLOTS if part.offset is not None else 0) | (KEYED if part.keyed else 0)
+        flags |= VALUE if part.is_value else 0
         pieces.append(_PART.pack(len(name), flags, 0, part.rows, part.bytes, part.offset or 0))
         pieces.append(name)
     return b"".join(pieces)
@@ -171,7 +176,8 @@ def unpack_table(table: bytes, count: int) -> list[Part]:
             offset += _PART.size
             name = table[offset : offset + size].decode()
             offset += size
-            found.append(Part(name, rows, length, place if flags & IN_SLOTS else None, bool(flags & KEYED)))
+            where = place if flags & IN_SLOTS else None
+            found.append(Part(name, rows, length, where, bool(flags & KEYED), bool(flags & VALUE)))
     except (struct.error, UnicodeDecodeError):
         raise BadMessage("a batch whose table is cut off") from None
     if offset != len(table):

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from shardkeep.errors import DurabilityError, ShardkeepError
 from shardkeep.hdf5.collect.messages import Kind, Part, pack, pack_parts
 from shardkeep.hdf5.collect.pen import Rows
 
@@ -44,7 +45,9 @@ class Batch:
 
     def frames(self) -> list[Any]:
         """Return the message."""
-        parts = [Part(one.name, one.rows, len(one.data), one.slot, one.keyed) for one in self.rows]
+        parts = [
+            Part(one.name, one.rows, len(one.data), one.slot, one.keyed, one.is_value) for one in self.rows
+        ]
         head = pack(Kind.BATCH, sequence=self.sequence, value=self.cost, parts=len(parts))
         return [*head, pack_parts(parts), *(one.data for one in self.rows if one.slot is None)]
 
@@ -58,6 +61,11 @@ class Outbox:
         What may wait in memory.
     spill : SpillFile, optional
         Where batches go that find no room.
+
+    Attributes
+    ----------
+    spill_failure : DurabilityError or None
+        Why batches that should be in the spill file are in memory.
     """
 
     def __init__(self, most_bytes: int, spill: SpillFile | None = None) -> None:
@@ -66,6 +74,7 @@ class Outbox:
         self.durable = 0
         self.bytes = 0
         self.spill = spill
+        self.spill_failure: DurabilityError | None = None
         self.slots: ClientSlots | None = None
         self._sent: deque[Batch] = deque()
         self._waiting: deque[Batch] = deque()
@@ -103,14 +112,58 @@ class Outbox:
         """Make a batch."""
         self.sequence += 1
         batch = Batch(self.sequence, rows)
-        if self.spill is not None and (self.is_full or self.spill.is_used):
-            self.spill.write(batch)
-            self._free(batch)
-            batch.rows = []
-            batch.size = 0
         self.bytes += batch.size
         self._waiting.append(batch)
+        if self.spill is not None and (self.is_full or self.spill.is_used) and self.spill_failure is None:
+            self._spill(batch)
         return batch
+
+    def spill_again(self) -> None:
+        """Try once more to write what the disk had no room for, unless there is room in memory now."""
+        assert self.spill is not None
+        self.spill_failure = None
+        if self.is_full:
+            for batch in self._waiting:
+                if batch.rows and self.spill_failure is None:
+                    self._spill(batch)
+
+    def keep(self) -> None:
+        """Write all that is not durable into the spill file, for the next client of this rank."""
+        if self.spill is not None:
+            self.spill_failure = None
+            for batch in (*self._sent, *self._waiting):
+                if batch.rows and self.spill_failure is None:
+                    self._spill(batch)
+
+    def undelivered(self) -> dict[str, int]:
+        """Return how many rows of which dataset would die with this process."""
+        found: dict[str, int] = {}
+        for batch in (*self._sent, *self._waiting):
+            if self.spill is None or batch.sequence not in self.spill:
+                for one in batch.rows:
+                    found[one.name] = found.get(one.name, 0) + one.rows
+        return found
+
+    def refuse(self, sequence: int, error: ShardkeepError) -> bool:
+        """Note an error about a batch; False if nobody waits for it."""
+        for batch in (*self._sent, *self._waiting):
+            if batch.sequence == sequence and batch.rows and batch.rows[0].is_value:
+                batch.rows[0].error = error
+                return True
+        return False
+
+    def _spill(self, batch: Batch) -> None:
+        assert self.spill is not None
+        try:
+            if batch.sequence not in self.spill:
+                self.spill.write(batch)
+        except DurabilityError as error:
+            self.spill_failure = error
+            return
+        self._free(batch)
+        self.bytes -= batch.size
+        batch.rows = []
+        batch.size = 0
 
     def add_all(self, rows: list[Rows]) -> None:
         """Make batches of rows, each one a message that any collector takes."""
@@ -118,9 +171,14 @@ class Outbox:
         size = 0
         for one in rows:
             inline = len(one.data) if one.slot is None else 0
-            if batch and (size + inline > _BATCH_BYTES or len(batch) == _BATCH_PARTS):
+            # What may be refused goes alone: the rest of its batch would be refused with it.
+            alone = one.keyed or one.is_value
+            if batch and (alone or size + inline > _BATCH_BYTES or len(batch) == _BATCH_PARTS):
                 self.add(batch)
                 batch, size = [], 0
+            if alone:
+                self.add([one])
+                continue
             batch.append(one)
             size += inline
         if batch:
@@ -167,6 +225,8 @@ class Outbox:
             while queue and queue[0].sequence <= sequence:
                 self._free(batch := queue.popleft())
                 self.bytes -= batch.size
+                for one in batch.rows:
+                    one.is_durable = True
         if self.spill is not None:
             self.spill.forget(sequence)
         return True
@@ -175,8 +235,7 @@ class Outbox:
         """Copy what is in shared memory out of it: the collector that had it is gone."""
         for batch in (*self._sent, *self._waiting):
             for one in batch.rows:
-                if one.slot is not None:
-                    one.data, one.slot = one.data.copy(), None
+                one.leave_slot()
             batch.cost = batch.size
         self.slots = None
 

@@ -1,4 +1,4 @@
-"""`Pen`: the rows of one dataset that a client has not sent yet, in one array."""
+"""`Pen`: the rows of one dataset that a client has not sent yet, sheet by sheet."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.collect.payload import encode_rows
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import SLOT_BYTES
@@ -13,7 +14,7 @@ from shardkeep.hdf5.collect.slots import SLOT_BYTES
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.slots import ClientSlots
 
-__all__ = ["Pen", "Rows"]
+__all__ = ["Pen", "Rows", "Sheet"]
 
 _SCALARS: dict[str, tuple[type, ...]] = {
     "<f8": (float, np.float64, np.float32),
@@ -26,26 +27,120 @@ _SMALL = 4
 
 
 class Rows:
-    """Rows that are to be sent: some of a dataset, as bytes.
+    """Rows that are to be sent: some of a dataset, as bytes; or a value.
 
     Attributes
     ----------
     slot : int or None
         The offset in shared memory where they are; the slot is free again once they are durable.
+    keyed : bool
+        Whether their numbers stand in front.
+    is_value : bool
+        Whether it is a value or an attribute, in the form of `shardkeep.hdf5.collect.values`.
+    is_durable : bool
+    error : ShardkeepError or None
+        What the collector said about a value.
     """
 
-    __slots__ = ("data", "keyed", "name", "rows", "slot")
+    __slots__ = ("data", "error", "is_durable", "is_value", "keyed", "name", "rows", "slot")
 
-    def __init__(self, name: str, rows: int, data: Any, slot: int | None = None, keyed: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: int,
+        data: Any,
+        slot: int | None = None,
+        *,
+        keyed: bool = False,
+        is_value: bool = False,
+    ) -> None:
         self.name = name
         self.rows = rows
         self.data = data
         self.slot = slot
         self.keyed = keyed
+        self.is_value = is_value
+        self.is_durable = False
+        self.error: ShardkeepError | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.data)
+
+    def leave_slot(self) -> None:
+        """Copy the bytes out of shared memory."""
+        if self.slot is not None:
+            self.data, self.slot = self.data.copy(), None
+
+
+class Sheet:
+    """An array that is filled row by row.
+
+    Attributes
+    ----------
+    array : ndarray, shape (capacity, *row_shape)
+    fill : int
+        So many rows are in it. To raise it is the one step by which rows are added.
+    limit : int
+        So many it may get.
+    slot : int or None
+        Where the array is in shared memory.
+    text_bytes : int
+        Of the text in it.
+    """
+
+    __slots__ = ("array", "fill", "limit", "pen", "slot", "text_bytes")
+
+    def __init__(self, pen: Pen, array: np.ndarray[Any, Any], slot: int | None) -> None:
+        self.pen = pen
+        self.array = array
+        self.slot = slot
+        self.limit = len(array)
+        self.fill = self.text_bytes = 0
+
+    @property
+    def name(self) -> str:
+        """Of the dataset."""
+        return self.pen.schema.name
+
+    @property
+    def rows(self) -> int:
+        """How many are in it."""
+        return self.fill
+
+    @property
+    def size(self) -> int:
+        """Bytes of the rows in it, about."""
+        return self.fill * self.pen.schema.row_bytes + self.text_bytes
+
+    def take(self) -> list[Rows]:
+        """Return what is in it and forget it; the array is kept if little of it was used."""
+        fill, schema = self.fill, self.pen.schema
+        if not fill:
+            return []
+        rows = self.array[:fill]
+        if schema.dtype.hasobject:
+            self.fill = self.text_bytes = 0
+            return _text_rows(schema.name, rows)
+        self.fill = 0
+        if fill < self.limit and fill * _SMALL <= len(self.array):
+            return [Rows(schema.name, fill, encode_rows(rows.copy()))]
+        slot, self.slot = self.slot, None
+        self.array = self.array[:0]
+        self.limit = 0
+        return [Rows(schema.name, fill, encode_rows(rows), slot)]
+
+    def leave_slot(self) -> None:
+        """Copy what is in it out of shared memory."""
+        if self.slot is not None:
+            before, self.slot = self.array, None
+            self.array = np.empty_like(before)
+            self.array[: self.fill] = before[: self.fill]
 
 
 class Pen:
-    """Rows of one dataset that wait for more.
+    """The rows of one dataset that wait for more.
 
     Parameters
     ----------
@@ -54,81 +149,40 @@ class Pen:
 
     Attributes
     ----------
-    array : ndarray, shape (capacity, *row_shape)
-        Its first `fill` rows are waiting.
+    sheet : Sheet
+        Rows are written on it; when it is full, a `fresh` one is needed.
     accepted : dtype or None
         The very object that was last found to fit: identity is the cheapest test there is.
     scalars : tuple of type
         What may be assigned to one row as it is.
-    text_bytes : int
-        Of the text that waits.
+    has_many : bool
+        Whether a sheet was full once: rows come in numbers that are worth shared memory.
     """
 
-    __slots__ = (
-        "accepted",
-        "array",
-        "capacity",
-        "fill",
-        "row_shape",
-        "scalars",
-        "schema",
-        "slot",
-        "text_bytes",
-    )
+    __slots__ = ("accepted", "capacity", "has_many", "row_shape", "scalars", "schema", "sheet")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.row_shape = schema.row_shape
         self.accepted: np.dtype[Any] | None = None
+        self.has_many = False
         fixed = not schema.dtype.hasobject and schema.rows is None
         self.scalars = _SCALARS.get(schema.dtype.str, ()) if fixed and not schema.row_shape else ()
-        size = max(schema.row_bytes, 1)
-        self.capacity = max(SLOT_BYTES // size, 1)
+        self.capacity = max(SLOT_BYTES // max(schema.row_bytes, 1), 1)
         if schema.dtype.hasobject:
             self.capacity = min(self.capacity, 4096)
-        self.slot: int | None = None
-        self.fill = self.text_bytes = 0
-        self.array = self._fresh(None)
+        self.sheet = Sheet(self, np.empty((0, *self.row_shape), schema.dtype), None)
 
-    def renew(self, slots: ClientSlots | None) -> None:
-        """Begin a new array, in shared memory if there is some and rows come in large numbers."""
-        self.fill = 0
-        self.array = self._fresh(slots)
-
-    def take(self) -> list[Rows]:
-        """Return what is waiting and forget it; the array is kept if little of it was used."""
-        fill, schema = self.fill, self.schema
-        if not fill:
-            return []
-        rows = self.array[:fill]
-        if schema.dtype.hasobject:
-            self.fill = self.text_bytes = 0
-            return _text_rows(schema.name, rows)
-        if fill * _SMALL <= self.capacity:
-            self.fill = 0
-            return [Rows(schema.name, fill, encode_rows(rows.copy()))]
-        slot, self.slot = self.slot, None
-        self.array = rows[:0]
-        self.fill = 0
-        return [Rows(schema.name, fill, encode_rows(rows), slot)]
-
-    def leave_slot(self) -> None:
-        """Copy what is waiting out of shared memory."""
-        if self.slot is not None:
-            before, self.slot = self.array, None
-            self.array = np.empty((self.capacity, *self.row_shape), self.schema.dtype)
-            self.array[: self.fill] = before[: self.fill]
-
-    def _fresh(self, slots: ClientSlots | None) -> np.ndarray[Any, Any]:
+    def fresh(self, slots: ClientSlots | None) -> Sheet:
+        """Return an empty sheet, in shared memory if there is some and it is worth it."""
         schema = self.schema
         shape = (self.capacity, *schema.row_shape)
         size = self.capacity * schema.row_bytes
-        if slots is not None and 0 < size <= SLOT_BYTES and not schema.dtype.hasobject:
+        if slots is not None and self.has_many and 0 < size <= SLOT_BYTES and not schema.dtype.hasobject:
             taken = slots.take()
             if taken is not None:
-                self.slot = taken[0]
-                return taken[1][:size].view(schema.dtype).reshape(shape)
-        return np.empty(shape, schema.dtype)
+                return Sheet(self, taken[1][:size].view(schema.dtype).reshape(shape), taken[0])
+        return Sheet(self, np.empty(shape, schema.dtype), None)
 
 
 def _text_rows(name: str, rows: np.ndarray[Any, Any]) -> list[Rows]:

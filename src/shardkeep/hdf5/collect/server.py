@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import CollectorError, InternalError, PlanError, ShardkeepError
+from shardkeep.errors import CollectorError, InternalError, PlanError, SchemaError, ShardkeepError
 from shardkeep.hdf5.collect.address import check_address, remove_dead_socket
 from shardkeep.hdf5.collect.client_table import ClientEntry
 from shardkeep.hdf5.collect.committer import Committer
@@ -319,8 +319,11 @@ class Server:
             return
         try:
             for (part, _), data in zip(parts, data_of, strict=True):
-                self._store(session, part.name, part.rows, data, keyed=part.keyed)
-        except CollectorError as error:
+                if part.is_value:
+                    self._disk.store.take_value(data)
+                else:
+                    self._store(session, part.name, part.rows, data, keyed=part.keyed)
+        except (CollectorError, SchemaError) as error:
             self._send(session, Kind.REFUSED, sequence=message.sequence, data=_as_json(error))
             self._events.refused(session.who, str(error))
         entry.sequence = message.sequence

@@ -93,6 +93,12 @@ class ClientSlots:
         """Whether half of them or more are in use."""
         return 2 * len(self._free) <= self._count
 
+    def reclaim(self, held: list[int]) -> None:
+        """Make every other slot free: an interrupted call may have taken one and forgotten it."""
+        if len(self._free) + len(held) < self._count:
+            places = {offset // SLOT_BYTES for offset in held}
+            self._free = [place for place in range(self._count) if place not in places]
+
     def give_back(self, offset: int) -> None:
         """Make a slot free again."""
         self._free.append(offset // SLOT_BYTES)

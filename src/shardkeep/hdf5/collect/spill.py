@@ -77,6 +77,9 @@ class SpillFile:
         """Whether a batch is in it, so that later ones have to follow."""
         return bool(self._places)
 
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._places
+
     def write(self, batch: Batch) -> None:
         """Append a batch.
 
@@ -85,7 +88,7 @@ class SpillFile:
         DurabilityError
             This disk is full too.
         """
-        parts = [Part(one.name, one.rows, len(one.data), None, one.keyed) for one in batch.rows]
+        parts = [Part(one.name, one.rows, len(one.data), None, one.keyed, one.is_value) for one in batch.rows]
         table = pack_parts(parts)
         body = b"".join([len(table).to_bytes(4, "little"), table, *(bytes(one.data) for one in batch.rows)])
         record = _BATCH.pack(len(body) + 12, batch.sequence, len(parts)) + body
@@ -155,6 +158,8 @@ class SpillFile:
             record = os.pread(fd, size, self._end) if 24 <= size <= os.fstat(fd).st_size else b""
             found = _parse(record)
             if found is None:
+                # A client that leaves writes what it had sent behind what it could not send.
+                self.left.sort(key=lambda one: one.sequence)
                 return True
             batch = Batch(found[0], [])
             batch.size = 0
@@ -172,6 +177,6 @@ def _parse(record: bytes) -> tuple[int, list[Rows]] | None:
     rows = []
     for part in unpack_table(record[place - size : place], count):
         data = np.frombuffer(record, np.uint8, part.bytes, place)
-        rows.append(Rows(part.name, part.rows, data, None, part.keyed))
+        rows.append(Rows(part.name, part.rows, data, keyed=part.keyed, is_value=part.is_value))
         place += part.bytes
     return sequence, rows

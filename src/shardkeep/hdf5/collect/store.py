@@ -11,11 +11,13 @@ import numpy as np
 
 from shardkeep.errors import CollectorError, DurabilityError, ExistsError, FormatError, SchemaError
 from shardkeep.files.lock import FileLock
+from shardkeep.hdf5.attributes import PUT
 from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable
 from shardkeep.hdf5.collect.keyed_rows import KeyedRows
 from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
+from shardkeep.hdf5.collect.stored_values import StoredValues
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
 from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock, real_name
 from shardkeep.hdf5.open_errors import first_line
@@ -103,6 +105,7 @@ class Store:
             _check_same_kind(known.schema, wanted)
             return known.schema
         check_name(wanted.name, self._datasets)
+        self._values.check_free(wanted.name)
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
             raise SchemaError(f"{message}; append without key=, or without compression")
@@ -114,6 +117,7 @@ class Store:
             reason = first_line(error)
             what = describe(wanted.dtype, wanted.row_shape)
             raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
+        self._values.settle_on(dataset)
         self._add(dataset, wanted)
         return wanted
 
@@ -142,6 +146,10 @@ class Store:
             raise CollectorError(f"there is no dataset {name!r} whose rows have keys: declare it first")
         dataset.put(data, keys, rank)
         self._dirty[name] = dataset
+
+    def take_value(self, data: memoryview) -> None:
+        """Store what is put once, or an attribute; see `StoredValues.take`."""
+        self._values.take(data, self._datasets)
 
     # -- commits -------------------------------------------------------------------------------------------
 
@@ -205,6 +213,7 @@ class Store:
         try:
             for dataset in self._datasets.values():
                 dataset.finish()
+            self._values.finish()
             self.commit()
             if TAILS in file:
                 del file[TAILS]
@@ -234,6 +243,7 @@ class Store:
         mode, options = ("w", {"fs_strategy": "none"}) if live.fresh else ("r+", {})
         self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
         self.clients = ClientTable(live, file)
+        self._values = StoredValues(file)
         if live.fresh:
             file.require_group(OWN_GROUP).attrs["format"] = 1
             self.commit()
@@ -242,7 +252,9 @@ class Store:
         names: list[str] = []
         file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
         for name in names:
-            if not is_reserved(name):
+            if PUT in file[name].attrs:
+                self._values.names.add(name)
+            elif not is_reserved(name):
                 self._add(file[name], _read_schema(file, name))
 
     def _create(self, wanted: Schema) -> h5py.Dataset:

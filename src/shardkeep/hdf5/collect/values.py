@@ -1,0 +1,157 @@
+"""Values and attributes as bytes: what is put once, and what is set on objects.
+
+::
+
+    u32 length of the JSON | JSON | bytes of the value, as `shardkeep.hdf5.collect.payload` makes them
+
+    {"put": NAME, …} or {"set": NAME, "on": OBJECT, …}
+    {…, "dtype": TYPE, "shape": SHAPE}          an array or a scalar
+    {…, "dtype": TYPE, "shape": null}           h5py.Empty
+    {…, "vlen": TYPE, "shape": SHAPE, "lengths": […]}   values of variable length, in one array
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CollectorError
+from shardkeep.hdf5.attributes import as_attribute
+from shardkeep.hdf5.collect.payload import decode_rows, encode_rows
+from shardkeep.hdf5.collect.schema import dtype_from_json, dtype_to_json
+from shardkeep.hdf5.rows import as_value, check_path, is_text, vlen_base
+
+__all__ = ["ROOT", "Value", "pack_attribute", "pack_put", "unpack_value"]
+
+ROOT = "/"
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value that was put, or an attribute.
+
+    Attributes
+    ----------
+    name : str
+    on : str or None
+        The object that has the attribute, "/" for the file; None of what was put.
+    value : ndarray or h5py.Empty
+    dtype : dtype
+    """
+
+    name: str
+    on: str | None
+    value: Any
+    dtype: np.dtype[Any]
+
+
+def pack_put(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of a value; raises `SchemaError` for what HDF5 cannot keep."""
+    check_path(name, "value")
+    array = as_value(f"value {name!r}", value)
+    return _pack({"put": name}, array, array.dtype)
+
+
+def pack_attribute(name: str, value: Any, on: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Return the bytes of an attribute; raises `SchemaError` for what HDF5 cannot keep."""
+    if on != ROOT:
+        check_path(on, "group")
+    kept, dtype = as_attribute(name, value)
+    return _pack({"set": name, "on": on}, kept, dtype)
+
+
+def unpack_value(data: memoryview) -> Value:
+    """Read what `pack_put` and `pack_attribute` made.
+
+    Raises
+    ------
+    CollectorError
+        It makes no sense.
+
+    Examples
+    --------
+    >>> unpack_value(memoryview(pack_attribute("unit", "nats", "loss"))).on
+    'loss'
+    """
+    try:
+        size = int.from_bytes(data[:4], "little")
+        head = json.loads(bytes(data[4 : 4 + size]))
+        body = data[4 + size :]
+        is_put = "put" in head
+        name, on = str(head["put"] if is_put else head["set"]), None if is_put else str(head["on"])
+        value, dtype = _unpack(head, body)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise CollectorError(f"a value came in a form that makes no sense ({error})") from None
+    return Value(name, on, value, dtype)
+
+
+def _pack(head: dict[str, Any], value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    data = b""
+    base = vlen_base(dtype)
+    if isinstance(value, h5py.Empty):
+        head |= {"dtype": dtype_to_json(dtype), "shape": None}
+    elif base is not None:
+        array = np.asarray(value) if isinstance(value, np.ndarray) and value.dtype.hasobject else _one(value)
+        pieces = [np.ascontiguousarray(one, base) for one in array.ravel()]
+        head |= {
+            "vlen": dtype_to_json(base),
+            "shape": list(array.shape),
+            "lengths": [len(one) for one in pieces],
+        }
+        data = b"".join(one.tobytes() for one in pieces)
+    else:
+        array = np.asarray(value, dtype)
+        head |= {"dtype": dtype_to_json(dtype), "shape": list(array.shape)}
+        data = encode_rows(array.reshape(-1)).tobytes()
+    text = json.dumps(head).encode()
+    return np.frombuffer(len(text).to_bytes(4, "little") + text + data, np.uint8)
+
+
+def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]:
+    if head["shape"] is None:
+        dtype = dtype_from_json(head["dtype"])
+        return h5py.Empty(dtype), dtype
+    shape = tuple(_count(size) for size in head["shape"])
+    count = math.prod(shape)
+    if "vlen" not in head:
+        dtype = dtype_from_json(head["dtype"])
+        # Before anything is allocated: even text takes 4 bytes for each value.
+        if count * min(max(dtype.itemsize, 1), 4) > len(body) and count * dtype.itemsize:
+            raise ValueError(f"{len(body)} bytes are not {count} values")
+        array = decode_rows(body, count, dtype, ()).reshape(shape)
+        # h5py gives text of attributes as str, that of datasets as bytes.
+        return (_as_str(array) if is_text(dtype) and "set" in head else array), dtype
+    base = dtype_from_json(head["vlen"])
+    lengths = [_count(length) for length in head["lengths"]]
+    if len(lengths) != count or sum(lengths) * base.itemsize != len(body):
+        raise ValueError("lengths that do not add up")
+    dtype = h5py.vlen_dtype(base)
+    result = np.empty(count, dtype)
+    start = 0
+    for place, length in enumerate(lengths):
+        result[place] = np.frombuffer(body, base, length, start).copy()
+        start += length * base.itemsize
+    return result.reshape(shape), dtype
+
+
+def _as_str(array: np.ndarray[Any, Any]) -> Any:
+    words = np.empty(array.shape, object)
+    words.reshape(-1)[:] = [one.decode() for one in array.ravel()]
+    return words if array.shape else words[()]
+
+
+def _one(value: Any) -> np.ndarray[Any, Any]:
+    result = np.empty((), object)
+    result[()] = value
+    return result
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 40:
+        raise ValueError(f"{value!r} is no count")
+    return value

@@ -1,0 +1,261 @@
+"""`Writing`: what a client's calls do when there is more to it than one more row on a sheet."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
+from shardkeep.hdf5.collect.lengths import check_length, check_name_length, check_value_length
+from shardkeep.hdf5.collect.link import Link
+from shardkeep.hdf5.collect.payload import encode_rows
+from shardkeep.hdf5.collect.pen import Pen, Rows, Sheet
+from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.slots import SLOT_BYTES
+from shardkeep.hdf5.collect.tray import Request
+from shardkeep.hdf5.rows import as_first_rows, as_more_rows, check_name, chunk_rows_of
+
+__all__ = ["OnFull", "Writing"]
+
+OnFull = Literal["block", "raise", "spill"]
+
+
+class Writing:
+    """The calls of one client, on one link.
+
+    Parameters
+    ----------
+    link : Link
+    on_full : {"block", "raise", "spill"}
+    timeout_s : float
+        How long a call may wait.
+    """
+
+    def __init__(self, link: Link, on_full: OnFull, timeout_s: float) -> None:
+        self._link = link
+        self._tray = link.tray
+        self._on_full = on_full
+        self._timeout_s = timeout_s
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def append(self, name: str, rows: Any, key: Any) -> None:
+        """Add rows, also the first ones of their dataset, many, or by number."""
+        self.check()
+        link = self._link
+        pen = self._tray.pens.get(name)
+        array = rows if getattr(rows, "shape", None) or isinstance(rows, (list, tuple)) else _one_row(rows)
+        if pen is None:
+            if key is not None:
+                raise SchemaError(
+                    f"dataset {name!r} has no known length: declare(…, rows=N) it before append(key=)"
+                )
+            first = as_first_rows(name, array)
+            check_name(name, tuple(self._tray.pens))
+            shape = first.shape[1:]
+            check_length(name, first, link.largest)
+            pen = self.declare(
+                Schema(name, first.dtype, shape, chunk_rows_of(first.dtype, shape) % (1 << 40))
+            )
+        schema = pen.schema
+        new = as_more_rows(name, array, schema.dtype, schema.row_shape)
+        text_bytes = check_length(name, new, link.largest)
+        if (schema.rows is None) != (key is None):
+            placed = "by number: give key=" if key is None else "in the order of their coming: give no key="
+            raise SchemaError(f"dataset {name!r} has rows that are placed {placed}")
+        if key is not None:
+            pieces = _keyed(schema, new, key)
+            self._in_parts(len(pieces), lambda start: self._lay_down(pieces, start))
+            return
+        if type(rows) is np.ndarray and new.dtype is rows.dtype:
+            pen.accepted = rows.dtype
+        row_bytes = schema.row_bytes + text_bytes // max(len(new), 1)
+        self._in_parts(len(new), lambda start: self._write(pen, new, start, row_bytes))
+
+    def _in_parts(self, count: int, add: Callable[[int], int]) -> None:
+        """Add all rows, as many at a time as there is room for; with "raise" all of them or none."""
+        start = 0
+        while start < count:
+            before = start
+            start = self._tray.do(add, start)
+            if start == before:
+                self._wait_for_room()
+
+    def _lay_down(self, pieces: list[Rows], start: int) -> int:
+        if not self._link.has_room():
+            return start
+        end = len(pieces) if self._on_full == "raise" else start + 1
+        self._tray.full.extend(pieces[start:end])
+        self._tray.wake()
+        return end
+
+    def _write(self, pen: Pen, rows: np.ndarray[Any, Any], start: int, row_bytes: int) -> int:
+        """Write rows on sheets; return which one is the next, the same if there is no room."""
+        tray, sheet, left = self._tray, pen.sheet, len(rows) - start
+        if left > sheet.limit - sheet.fill or self._link.outbox.spill_failure is not None:
+            if not self._has_room(pen):
+                return start
+            if sheet.fill or sheet.limit < pen.capacity:
+                tray.hand_over(sheet)
+                sheet = pen.sheet = pen.fresh(tray.slots)
+            if left > sheet.limit:
+                return self._write_many(pen, rows, start, row_bytes)
+        fill = sheet.fill + left
+        tray.mark(pen)
+        sheet.array[sheet.fill : fill] = rows[start:]
+        if rows.dtype.hasobject:
+            sheet.text_bytes += row_bytes * left
+        sheet.fill = fill
+        if fill == sheet.limit or sheet.text_bytes >= SLOT_BYTES:
+            tray.hand_over(sheet)
+        return len(rows)
+
+    def _has_room(self, pen: Pen) -> bool:
+        waits = pen.has_many and self._on_full != "spill"
+        return self._link.has_room() and (not waits or self._link.has_slots())
+
+    def _write_many(self, pen: Pen, rows: np.ndarray[Any, Any], start: int, row_bytes: int) -> int:
+        """Hand over sheets that are filled here; one list is extended, so it is all of them or none."""
+        link, tray = self._link, self._tray
+        sheets: list[Sheet] = []
+        room = link.outbox.most_bytes - link.outbox.bytes - tray.full_bytes
+        pen.has_many = True
+        while start < len(rows) and (not sheets or self._on_full == "raise" or room > 0):
+            sheet = pen.fresh(tray.slots)
+            count = min(len(rows) - start, sheet.limit)
+            sheet.array[:count] = rows[start : start + count]
+            sheet.fill = sheet.limit = count
+            if rows.dtype.hasobject:
+                sheet.text_bytes = row_bytes * count
+            room -= sheet.size
+            sheets.append(sheet)
+            start += count
+        tray.full.extend(sheets)
+        tray.wake()
+        return start
+
+    # -- datasets and values -------------------------------------------------------------------------------
+
+    def declare(self, schema: Schema) -> Pen:
+        """Have a dataset made; return the pen for its rows, with the schema that it really has."""
+        check_name_length(schema.name)
+        pen = self._tray.do(self._pen_without_asking, schema)
+        if pen is not None:
+            return pen
+        request = Request(schema)
+        self._tray.requests.append(request)
+        self._tray.wake()
+        self.wait(lambda: request.reply is not None, None, f"answer about dataset {schema.name!r}")
+        reply = request.reply
+        if isinstance(reply, ShardkeepError):
+            raise reply
+        assert reply is not None
+        return self._tray.do(self._new_pen, reply)
+
+    def _pen_without_asking(self, schema: Schema) -> Pen | None:
+        # Declared to the collector, as all are, when it is there.
+        return self._new_pen(schema) if self._on_full == "spill" and not self._link.is_ready else None
+
+    def _new_pen(self, schema: Schema) -> Pen:
+        known = self._tray.pens.get(schema.name)
+        if known is None:
+            known = self._tray.pens[schema.name] = Pen(schema)
+        return known
+
+    def put(self, name: str, data: np.ndarray[Any, Any], what: str) -> None:
+        """Have a value or an attribute stored; returns when it is durable, or raises why it was refused."""
+        self.check()
+        check_name_length(name)
+        check_value_length(what, data, self._link.largest)
+        value = Rows(name, 0, data, is_value=True)
+        self._in_parts(1, lambda start: self._lay_down([value], start))
+        if self._on_full == "spill" and not self._link.is_ready:
+            return
+        self._tray.do(self._tray.new_ticket)
+        self.wait(lambda: value.is_durable or value.error is not None, None, f"store {what}")
+        if value.error is not None:
+            raise value.error
+
+    # -- waiting -------------------------------------------------------------------------------------------
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Return when everything is durable."""
+        ticket = self._tray.do(self._tray.new_ticket)
+        self.wait(lambda: self._tray.durable_ticket >= ticket, timeout_s, "make the rows durable")
+        self.check(ended=False)
+
+    def check(self, *, ended: bool = True) -> None:
+        """Raise what the collector said about earlier rows."""
+        tray = self._tray
+        if tray.trouble:
+            raise tray.trouble.popleft()
+        if ended and tray.ended is not None:
+            raise tray.ended
+
+    def wait(
+        self, done: Callable[[], bool], timeout_s: float | None, what: str, *, patient: bool = False
+    ) -> None:
+        """Wait for the link's thread; a `patient` one for as long as rows become durable."""
+        link = self._link
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit
+        durable = link.outbox.durable
+        while True:
+            waiter = self._tray.do(self._tray.new_waiter)
+            if done():
+                return
+            self.check()
+            if patient and link.outbox.durable != durable:
+                durable, deadline = link.outbox.durable, time.monotonic() + limit
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                why = f" ({link.silence})" if link.silence else ""
+                message = f"the collector at {link.address} did not {what} within {limit:g} s{why}"
+                raise CollectorError(f"{message}: see that it runs (shardkeep collect)")
+            waiter.acquire(timeout=min(left_s, threading.TIMEOUT_MAX))
+
+    def _wait_for_room(self) -> None:
+        """Raise if none comes: then nothing more was added."""
+        link, tray = self._link, self._tray
+        if self._on_full == "spill":
+            tray.retry = True
+            tray.wake()
+            outbox = link.outbox
+            self.wait(
+                lambda: not tray.retry and (link.has_room() or outbox.spill_failure is not None),
+                None,
+                "take more rows",
+            )
+            if outbox.spill_failure is not None:
+                raise outbox.spill_failure
+            return
+        # Shared memory that is free in a moment is better than a way through the socket.
+        self.wait(
+            lambda: link.has_room() and link.has_slots(),
+            None,
+            "take more rows",
+            patient=self._on_full == "block",
+        )
+
+
+def _keyed(schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> list[Rows]:
+    keys = np.atleast_1d(np.asarray(key))
+    if keys.shape != rows.shape[:1] or keys.dtype.kind not in "iu":
+        message = f"dataset {schema.name!r}: {len(rows)} rows need {len(rows)} whole numbers as key="
+        raise SchemaError(f"{message}, not {keys.dtype} of shape {keys.shape}")
+    keys = keys.astype("<i8")
+    step = max(SLOT_BYTES // max(schema.row_bytes + 8, 1), 1)
+    pieces = []
+    for start in range(0, len(rows), step):
+        one, its = rows[start : start + step], keys[start : start + step]
+        data = np.concatenate([its.view(np.uint8), encode_rows(one)])
+        pieces.append(Rows(schema.name, len(one), data, keyed=True))
+    return pieces
+
+
+def _one_row(value: Any) -> Any:
+    return np.asarray(value)[None] if isinstance(value, np.generic) else [value]

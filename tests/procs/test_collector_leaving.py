@@ -1,0 +1,182 @@
+"""Clients that are dropped and processes that just end: what is under way is delivered, or told."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.hdf5 import connect
+from shardkeep.world import World
+from tests.procs.collector_run import collecting
+
+HEAD = """
+import gc, multiprocessing, os, signal, sys, threading, time
+import numpy as np
+from shardkeep.hdf5 import connect
+from shardkeep.world import World
+place = sys.argv[1]
+"""
+
+
+def run_program(body, *args, code=0, python=()):
+    """Run a program of its own; return what it said on stderr."""
+    program = HEAD + textwrap.dedent(body)
+    done = subprocess.run(
+        [sys.executable, *python, "-c", program, *map(str, args)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def rows_of(path, name="x"):
+    with h5py.File(path) as file:
+        return file[name][:].tolist()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "pass",
+        "del client",
+        "client = None; gc.collect()",
+        "sys.exit(0)",
+        "threading.Thread(target=lambda: [time.sleep(0.2), client.append('x', 100.0)]).start(); rows += 1",
+    ],
+)
+def test_a_program_that_ends_without_close(tmp_path, end):
+    path = tmp_path / "all.h5"
+    with collecting(path):
+        said = run_program(
+            f"""
+            client = connect(place, World(rank=0, size=1), timeout_s=20)
+            rows = 100
+            for row in range(rows):
+                client.append("x", float(row))
+            {end}
+            """,
+            tmp_path,
+        )
+    assert said == ""
+    assert rows_of(path)[:100] == list(range(100))
+    assert len(rows_of(path)) == 100 + ("Thread" in end)
+
+
+def test_a_program_that_ends_by_an_exception(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path):
+        said = run_program(
+            """
+            def work():
+                client = connect(place, World(rank=0, size=1), timeout_s=20)
+                client.append("x", np.arange(1000))
+                client.append("x", np.arange(1000, 300_000))
+                client.append("word", "last")
+                raise ValueError("a bug in the training")
+            work()
+            """,
+            tmp_path,
+            code=1,
+        )
+    assert "a bug in the training" in said
+    assert "shardkeep" not in said.splitlines()[-1]
+    assert rows_of(path) == list(range(300_000))
+    assert rows_of(path, "word") == [b"last"]
+
+
+def test_a_dropped_client_delivers_while_the_program_goes_on(tmp_path):
+    with collecting(tmp_path / "all.h5") as collector:
+        client = collector.connect(World(rank=0, size=1))
+        client.append("x", np.arange(10))
+        client.append("x", np.arange(10, 20))
+        link = client._link
+        del client
+        link._thread.join(20)
+        assert not link._thread.is_alive()
+        again = collector.connect(World(rank=0, size=1))
+        again.close()
+    assert rows_of(tmp_path / "all.h5") == list(range(20))
+
+
+def test_rows_that_cannot_be_delivered_are_told_in_time(tmp_path):
+    with collecting(tmp_path / "all.h5") as collector:
+        body = """
+            client = connect(place, World(rank=7, size=8), timeout_s=3)
+            client.append("x", 1.0)
+            client.append("y", ["a", "b"])
+            client.flush()
+            os.kill(int(sys.argv[2]), signal.SIGSTOP)
+            for row in range(5):
+                client.append("x", float(row))
+            client.append("y", ["c"])
+            {end}
+            """
+        for end in ("pass", "del client; time.sleep(4)"):
+            started = time.monotonic()
+            try:
+                said = run_program(body.replace("{end}", end), tmp_path, collector.pid, python=["-Wdefault"])
+            finally:
+                os.kill(collector.pid, signal.SIGCONT)
+            assert time.monotonic() - started < 20
+            lines = [line for line in said.splitlines() if line.startswith("shardkeep: ")]
+            assert len(lines) == 1, said
+            assert "client of rank 7: 6 rows may be lost (5 of 'x', 1 of 'y')" in lines[0]
+            assert "ResourceWarning" in said
+
+
+def _multiprocessing_child(place):
+    client = connect(place, World(rank=0, size=1), timeout_s=20)
+    for row in range(100):
+        client.append("x", float(row))
+    globals()["kept"] = client  # no close, and no end of its scope
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_child_of_multiprocessing_that_does_not_close(tmp_path, method):
+    path = tmp_path / "all.h5"
+    with collecting(path):
+        said = run_program(
+            """
+            from tests.procs.test_collector_leaving import _multiprocessing_child
+            if __name__ == "__main__":
+                child = multiprocessing.get_context(sys.argv[2]).Process(
+                    target=_multiprocessing_child, args=(place,))
+                child.start()
+                child.join(40)
+                sys.exit(child.exitcode)
+            """,
+            tmp_path,
+            method,
+        )
+    assert said == ""
+    assert rows_of(path) == list(range(100))
+
+
+def test_a_child_leaves_the_rows_of_its_parent_alone(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path):
+        said = run_program(
+            """
+            client = connect(place, World(rank=0, size=1), timeout_s=20)
+            client.append("x", np.arange(5))
+            def child():
+                if sys.argv[2] == "use":
+                    client.append("x", [-1])
+            process = multiprocessing.get_context("fork").Process(target=child)
+            process.start()
+            process.join(40)
+            client.append("x", np.arange(5, 10))
+            sys.exit(process.exitcode)
+            """,
+            tmp_path,
+            "use",
+        )
+    assert said == ""
+    rows = rows_of(path)
+    assert [row for row in rows if row >= 0] == list(range(10))
+    assert rows.count(-1) == 1

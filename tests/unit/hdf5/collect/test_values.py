@@ -1,0 +1,191 @@
+"""What a client puts once and the attributes that it sets."""
+
+import contextlib
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.errors import CollectorError, SchemaError
+from shardkeep.hdf5 import WorkerFile, connect, merge
+from shardkeep.hdf5.attributes import as_attribute, read_attributes, same_value
+from shardkeep.hdf5.collect.values import pack_attribute, pack_put, unpack_value
+from shardkeep.hdf5.rows import as_value
+from shardkeep.hdf5.segment import H5_VERSIONS
+from shardkeep.world import World
+from tests.procs.collector_run import collecting, start_collector, stop
+
+KIND = np.dtype([("name", h5py.string_dtype()), ("x", ">f4", (2,))])
+RAGGED = np.empty(2, h5py.vlen_dtype("i4"))
+RAGGED[0], RAGGED[1] = np.arange(3, dtype="i4"), np.arange(0, dtype="i4")
+VALUES = {
+    "number": 3,
+    "half": np.float16(0.5),
+    "text": "drei ☃",
+    "words": ["one", "two", ""],
+    "bytes": np.array([b"ab", b"c"]),
+    "big": np.arange(12, dtype=">i8").reshape(3, 4),
+    "nan": np.array([np.nan, -0.0]),
+    "none": np.zeros((0, 3), "f4"),
+    "flag": True,
+    "complex": 1 + 2j,
+    "enum": np.array([1, 0], h5py.enum_dtype({"OFF": 0, "ON": 1}, "u1")),
+    "both": np.array([("a", [1, 2]), ("", [3, 4])], KIND),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_is_the_same_on_the_other_side(name):
+    there = unpack_value(memoryview(pack_put("a/b", VALUES[name])))
+    mine = as_value("", VALUES[name])
+    assert (there.name, there.on) == ("a/b", None)
+    assert same_value((there.value, there.dtype), (mine, mine.dtype))
+    for value in (VALUES[name], RAGGED, h5py.Empty("f4")):
+        there = unpack_value(memoryview(pack_attribute("key", value, "a")))
+        assert (there.name, there.on) == ("key", "a")
+        assert same_value((there.value, there.dtype), as_attribute("key", value))
+
+
+def test_what_is_none_is_refused_by_the_client():
+    for name in ("", "a//b", "_collector/x", 3):
+        with pytest.raises(SchemaError):
+            pack_put(name, 1)
+    for name in ("", "_put", "DIMENSION_LIST"):
+        with pytest.raises(SchemaError):
+            pack_attribute(name, 1, "/")
+    for value in (object(), np.datetime64("2020-01-01")):
+        with pytest.raises(SchemaError):
+            pack_put("x", value)
+
+
+@given(st.binary(max_size=80), st.integers(0, 200), st.integers(0, 255))
+def test_bytes_of_a_stranger_are_an_error_or_a_value(garbage, place, value):
+    whole = bytearray(pack_attribute("key", ["one", "two"], "a").tobytes())
+    whole[place % len(whole)] = value
+    for data in (garbage, bytes(whole), bytes(whole[:place])):
+        with contextlib.suppress(CollectorError):
+            unpack_value(memoryview(data))
+
+
+def test_a_huge_shape_is_refused_before_memory_is_taken():
+    head = b'{"put": "x", "dtype": "<f8", "shape": [1000000, 1000000]}'
+    with pytest.raises(CollectorError, match="makes no sense"):
+        unpack_value(memoryview(len(head).to_bytes(4, "little") + head))
+
+
+def test_every_rank_puts_the_same_and_nobody_another(tmp_path):
+    path = tmp_path / "all.h5"
+    with (
+        collecting(path, durability="flush") as collector,
+        collector.connect(World(rank=0, size=2)) as one,
+        collector.connect(World(rank=1, size=2)) as two,
+    ):
+        one.append("loss", 0.5)
+        one.set_attribute("unit", "m", on="later/rows")
+        for client in (one, two):
+            for name, value in VALUES.items():
+                client.put(f"config/{name}", value)
+                client.set_attribute(name, value)
+            client.set_attribute("unit", "nats", on="loss")
+            client.set_attribute("empty", h5py.Empty("f4"), on="loss")
+            client.set_attribute("ragged", RAGGED, on="config/number")
+            client.set_attribute("note", "a group", on="config")
+            client.set_attribute("note", "of nothing", on="alone/inside")
+            client.set_attribute("by", client.rank)
+        with pytest.raises(SchemaError, match="was put before and was another one"):
+            two.put("config/number", 4)
+        with pytest.raises(SchemaError, match="another one"):
+            two.put("config/number", np.int32(3))
+        with pytest.raises(SchemaError, match="a dataset with rows"):
+            two.put("loss", 4)
+        with pytest.raises(SchemaError, match=r"is a group|a group at once"):
+            two.put("config", 4)
+        with pytest.raises(SchemaError, match="put once"):
+            two.append("config/number", [1])
+        with pytest.raises(SchemaError, match="group at once"):
+            two.append("config/number/rows", [1])
+        with pytest.raises(SchemaError, match="no group"):
+            two.set_attribute("x", 1, on="loss/x")
+        with pytest.raises(SchemaError, match="too long for this collector"):
+            two.put("much", np.zeros(20 << 20))
+        two.append("later/rows", [1])
+        two.append("loss", 0.25)
+    with h5py.File(path) as file:
+        for name, value in VALUES.items():
+            mine = as_value("", value)
+            dataset = file["config"][name]
+            there = np.empty(dataset.shape, dataset.dtype)
+            there[...] = dataset[()]
+            assert same_value((there, dataset.dtype), (mine, mine.dtype)), name
+            assert same_value(read_attributes(file)[0].values[name], as_attribute(name, value)), name
+        assert file["loss"].attrs["unit"] == "nats"
+        assert file["loss"].attrs["empty"] == h5py.Empty("f4")
+        assert file["config/number"].attrs["ragged"][0].tolist() == [0, 1, 2]
+        assert file["config"].attrs["note"] == "a group"
+        assert file["alone/inside"].attrs["note"] == "of nothing"
+        assert file["later/rows"].attrs["unit"] == "m"
+        assert file.attrs["by"] == 1
+        assert file["loss"][:].tolist() == [0.5, 0.25]
+        assert "attributes" not in file["_collector"]
+
+
+def test_they_survive_a_kill_of_everybody(tmp_path):
+    path = tmp_path / "all.h5"
+    collector = start_collector(path)
+    client = connect(tmp_path, World(rank=0, size=1), timeout_s=20)
+    client.put("config", "a: 1")
+    client.set_attribute("step", 7)
+    client.set_attribute("unit", "m", on="x")
+    collector.kill()
+    assert collector.join() == -9
+    again = start_collector(path)
+    client.put("config", "a: 1")
+    client.append("x", [1.0])
+    with pytest.raises(SchemaError, match="another one"):
+        client.put("config", "a: 2")
+    client.close()
+    stop(again)
+    with h5py.File(path) as file:
+        assert file["config"].asstr()[()] == "a: 1"
+        assert file.attrs["step"] == 7
+        assert file["x"].attrs["unit"] == "m"
+
+
+def test_a_merge_takes_them_as_those_of_worker_files(tmp_path):
+    with collecting(tmp_path / "a.h5") as collector, collector.connect(World(rank=0, size=1)) as client:
+        client.put("config", ["a", "b"])
+        client.set_attribute("unit", "m", on="x")
+        client.append("x", [1.0, 2.0])
+    with WorkerFile(tmp_path / "run", World(rank=0, size=1)) as out:
+        out.put("config", ["a", "b"])
+        out.append("x", [1.0, 2.0])
+        out.set_attribute("unit", "m", on="x")
+        out.commit(step=1)
+    contents = []
+    for sources in ([tmp_path / "a.h5"], tmp_path / "run"):
+        target = tmp_path / f"{len(contents)}.h5"
+        merge(sources, target)
+        with h5py.File(target, libver=H5_VERSIONS) as file:
+            contents.append(
+                (
+                    file["config"].asstr()[:].tolist(),
+                    dict(file["config"].attrs),
+                    file["x"][:].tolist(),
+                    file["x"].attrs["unit"],
+                )
+            )
+    assert contents[0] == contents[1]
+
+
+def test_without_a_collector_they_wait_with_the_rows(tmp_path):
+    (tmp_path / "run").mkdir()
+    options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "timeout_s": 20}
+    client = connect(tmp_path / "run", World(rank=0, size=1), **options)
+    client.put("config", 3)
+    client.append("x", [1.0])
+    with collecting(tmp_path / "run/all.h5"):
+        client.close()
+    with h5py.File(tmp_path / "run/all.h5") as file:
+        assert file["config"][()] == 3

@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import zmq
 
-from shardkeep.errors import CollectorError, ExistsError, LockTimeoutError
+from shardkeep.errors import CollectorError, DurabilityError, ExistsError, LockTimeoutError
 from shardkeep.hdf5 import Collector, connect, snapshot
 from shardkeep.hdf5.collect.messages import Kind, pack
 from shardkeep.world import World
@@ -319,6 +319,88 @@ def test_rows_wait_on_a_local_disk_for_a_collector(tmp_path):
         rows = file["x"][:, 0]
     # What was in memory only, before the first batch that found no room, died with its process.
     assert (rows == np.repeat(np.arange(rows[0], 101), 64)[-len(rows) :]).all()
+
+
+def test_a_full_spill_disk_is_an_error_and_passes(small_disk, tmp_path):
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(4 << 20))
+    collector = start_collector(tmp_path / "all.h5", durability="flush")
+    options = {"on_full": "spill", "spill_dir": small_disk, "memory_bytes": 1 << 20, "timeout_s": 20}
+    client = connect(tmp_path, World(rank=0, size=1), **options)
+    client.append("x", np.zeros((0, 1024), "i8"))
+    client.append("loss", 0.0)
+    client.flush()
+    os.kill(collector.pid, signal.SIGSTOP)
+    try:
+        added = 0
+        for _ in range(3):
+            with pytest.raises(DurabilityError, match="No space left"):
+                while added < 1000:
+                    client.append("x", np.full((16, 1024), added))
+                    added += 1
+            with pytest.raises(DurabilityError, match="No space left"):
+                client.append("loss", 1.0)
+        ballast.unlink()  # room again, although the collector still does nothing
+        for _ in range(10):
+            client.append("x", np.full((16, 1024), added))
+            added += 1
+    finally:
+        os.kill(collector.pid, signal.SIGCONT)
+    client.append("loss", 2.0)
+    client.close()
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert (file["x"][:, 0] == np.repeat(np.arange(added), 16)).all()
+        assert file["loss"][:].tolist() == [0.0, 2.0]
+    assert os.listdir(small_disk) == []
+
+
+def test_what_a_spilling_client_could_not_deliver_is_kept_for_the_next_one(tmp_path):
+    collector = start_collector(tmp_path / "all.h5", durability="flush")
+    options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "timeout_s": 1}
+    client = connect(tmp_path, World(rank=0, size=1), **options)
+    client.append("x", [0])
+    client.flush(20)
+    os.kill(collector.pid, signal.SIGSTOP)
+    try:
+        client.append("x", [1, 2])
+        with pytest.raises(CollectorError, match="did not make the rows durable within 1 s"):
+            client.close()
+    finally:
+        os.kill(collector.pid, signal.SIGCONT)
+    with connect(tmp_path, World(rank=0, size=1), **{**options, "timeout_s": 20}) as client:
+        client.append("x", [3])
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [0, 1, 2, 3]
+    assert os.listdir(tmp_path / "spill") == []
+
+
+def test_threads_share_a_client(tmp_path):
+    collector = start_collector(tmp_path / "all.h5", durability="flush")
+    client = connect(tmp_path, World(rank=0, size=1), timeout_s=60, memory_bytes=2 << 20)
+
+    def work(mine):
+        for number in range(1, 4001):
+            client.append("scalar", mine * 10_000 + number)
+            if number % 10 == 0:
+                client.append("array", np.full((20, 16), mine * 10_000 + number))
+            if number % 1000 == 0:
+                client.append(f"of/{mine}", [str(number)])
+                client.append("many", np.full((150_000,), mine * 10_000 + number))
+                client.flush()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    client.close()
+    stop(collector)
+    with h5py.File(tmp_path / "all.h5") as file:
+        for name, step, times in (("scalar", 1, 1), ("array", 10, 20), ("many", 1000, 150_000)):
+            rows = file[name][:] if name != "array" else file[name][:, 0]
+            for mine in range(8):
+                wanted = mine * 10_000 + np.repeat(np.arange(step, 4001, step), times)
+                assert np.array_equal(rows[rows // 10_000 == mine], wanted), (name, mine)
+        assert all(file[f"of/{mine}"].shape == (4,) for mine in range(8))
 
 
 def _many(write_end, place, first, count):

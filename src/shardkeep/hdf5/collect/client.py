@@ -68,6 +68,7 @@ class Client:
         memory_bytes: int,
     ) -> None:
         self.rank = rank
+        self._writing: Writing | None = None
         self.timeout_s = timeout_s
         self._options: dict[str, Any] = {
             "place": place,
@@ -81,8 +82,18 @@ class Client:
         }
         self._link: Link | None = None
         self._tray: Tray | None = None
-        self._writing: Writing | None = None
         self._closed = False
+
+    @property
+    def timeout_s(self) -> float:
+        """How long a call may wait, in seconds; may be changed at any time."""
+        return self._timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, seconds: float) -> None:
+        self._timeout_s = seconds
+        if self._writing is not None:
+            self._writing.timeout_s = seconds
 
     # -- writing -------------------------------------------------------------------------------------------
 

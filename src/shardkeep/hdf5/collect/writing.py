@@ -39,7 +39,7 @@ class Writing:
         self._link = link
         self._tray = link.tray
         self._on_full = on_full
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Writing:
     ) -> None:
         """Wait for the link's thread; a `patient` one for as long as rows become durable."""
         link = self._link
-        limit = self._timeout_s if timeout_s is None else timeout_s
+        limit = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
         durable = link.outbox.durable
         while True:

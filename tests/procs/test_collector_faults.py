@@ -6,6 +6,7 @@ import pickle
 import random
 import signal
 import socket
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -378,28 +379,34 @@ def test_what_a_spilling_client_could_not_deliver_is_kept_for_the_next_one(tmp_p
 
 def test_threads_share_a_client(tmp_path):
     collector = start_collector(tmp_path / "all.h5", durability="flush")
-    client = connect(tmp_path, World(rank=0, size=1), timeout_s=60, memory_bytes=2 << 20)
+    client = connect(tmp_path, World(rank=0, size=1), timeout_s=60, memory_bytes=1 << 19)
+    client.append("scalar", np.zeros(0, "i8"))
+    client.append("array", np.zeros((0, 16), "i8"))
 
     def work(mine):
-        for number in range(1, 4001):
-            client.append("scalar", mine * 10_000 + number)
-            if number % 10 == 0:
-                client.append("array", np.full((20, 16), mine * 10_000 + number))
-            if number % 1000 == 0:
+        for number in range(1, 40_001):
+            client.append("scalar", mine * 100_000 + number)
+            if number % 100 == 0:
+                client.append("array", np.full((20, 16), mine * 100_000 + number))
+            if number % 10_000 == 0:
                 client.append(f"of/{mine}", [str(number)])
-                client.append("many", np.full((150_000,), mine * 10_000 + number))
+                client.append("many", np.full((150_000,), mine * 100_000 + number))
                 client.flush()
 
+    os.kill(collector.pid, signal.SIGSTOP)  # until all of them wait for room
+    goes_on = threading.Timer(1.0, os.kill, (collector.pid, signal.SIGCONT))
+    goes_on.start()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
+    goes_on.join()
     client.close()
     stop(collector)
     with h5py.File(tmp_path / "all.h5") as file:
-        for name, step, times in (("scalar", 1, 1), ("array", 10, 20), ("many", 1000, 150_000)):
+        for name, step, times in (("scalar", 1, 1), ("array", 100, 20), ("many", 10_000, 150_000)):
             rows = file[name][:] if name != "array" else file[name][:, 0]
             for mine in range(8):
-                wanted = mine * 10_000 + np.repeat(np.arange(step, 4001, step), times)
-                assert np.array_equal(rows[rows // 10_000 == mine], wanted), (name, mine)
+                wanted = mine * 100_000 + np.repeat(np.arange(step, 40_001, step), times)
+                assert np.array_equal(rows[rows // 100_000 == mine], wanted), (name, mine)
         assert all(file[f"of/{mine}"].shape == (4,) for mine in range(8))
 
 

@@ -95,11 +95,19 @@ class Connection:
     def send(self, frames: list[Any]) -> bool:
         """Send a message; False if there is no room for it now."""
         try:
-            self._socket.send_multipart(frames, self._zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(self._lent(frames), self._zmq.NOBLOCK, copy=False)
         except self._zmq.Again:
             return False
         self.spoke = time.monotonic()
         return True
+
+    def _lent(self, frames: list[Any]) -> list[Any]:
+        # All of them before the first is sent: what lends memory to ZeroMQ is taken down by `atexit`, before
+        # or after the last rows are sent, and half a message would be the end of the connection.
+        try:
+            return [self._zmq.Frame(one, copy=False) for one in frames]
+        except RuntimeError:
+            return [self._zmq.Frame(one, copy=True) for one in frames]
 
     def receive(self, wait_s: float = 0.0) -> list[bytes] | None:
         """Return a message; None if there is none."""

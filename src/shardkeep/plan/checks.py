@@ -16,6 +16,7 @@ from shardkeep.errors import PlanError
 
 __all__ = [
     "MAX_BATCH_SIZE",
+    "MAX_ENTRIES",
     "MAX_EPOCH",
     "MAX_RECORDS",
     "MAX_SEED",
@@ -28,6 +29,8 @@ MAX_RECORDS = 2**60
 MAX_WORLD_SIZE = 2**20
 MAX_BATCH_SIZE = 2**31 - 1
 MAX_EPOCH = 2**60
+# Of a receipt, once what it says of many epochs in one entry is counted by epochs.
+MAX_ENTRIES = 1_000_000
 MAX_SEED = 2**64 - 1
 
 

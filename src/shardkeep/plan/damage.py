@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shardkeep.errors import PlanError
-from shardkeep.plan.checks import MAX_EPOCH
+from shardkeep.plan.checks import MAX_ENTRIES, MAX_EPOCH
 
 __all__ = ["Damage", "damage_from_lists", "damage_to_lists"]
 
@@ -36,8 +36,24 @@ class Damage:
 
 
 def damage_to_lists(damage: Iterable[Damage], *, repaired: bool) -> list[list[int]]:
-    """Return what was repaired, or what was skipped, as a receipt stores it."""
-    return [[d.epoch, d.record, d.start_bytes, d.stop_bytes] for d in damage if d.repaired == repaired]
+    """Return what was repaired, or what was skipped, as a receipt stores it.
+
+    One entry for each record and each run of epochs in which it was met: epoch, record, first byte, byte
+    behind the last and, if there are more than one, the number of epochs.
+    """
+    entries: list[list[int]] = []
+    newest: dict[tuple[int, int, int], list[int]] = {}
+    for one in damage:
+        if one.repaired != repaired:
+            continue
+        where = (one.record, one.start_bytes, one.stop_bytes)
+        entry = newest.get(where)
+        if entry is not None and one.epoch == entry[0] + (entry[4] if len(entry) > 4 else 1):
+            entry[4:] = [one.epoch - entry[0] + 1]
+        else:
+            newest[where] = [one.epoch, *where]
+            entries.append(newest[where])
+    return entries
 
 
 def damage_from_lists(key: str, lists: Sequence[object], *, records: int) -> tuple[Damage, ...]:
@@ -48,19 +64,27 @@ def damage_from_lists(key: str, lists: Sequence[object], *, records: int) -> tup
     PlanError
         Naming the entry that is wrong.
     """
-    found = []
+    found: list[Damage] = []
     for i, entry in enumerate(lists):
         numbers = entry if isinstance(entry, list | tuple) else ()
         whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
-        if len(whole) != 4 or len(numbers) != 4:
+        if len(whole) not in (4, 5) or len(numbers) != len(whole):
             raise PlanError(
-                f"receipt has {key}[{i}]={entry!r:.60}, wanted four whole numbers: was it edited?"
+                f"receipt has {key}[{i}]={entry!r:.60}, wanted four or five whole numbers: was it edited?"
             )
-        epoch, record, start, stop = whole
-        if not (0 <= epoch <= MAX_EPOCH and 0 <= record < records and 0 <= start < stop <= _MAX_BYTES):
+        epoch, record, start, stop = whole[:4]
+        epochs = whole[4] if len(whole) > 4 else 1
+        if not 1 <= epochs <= MAX_ENTRIES - len(found):
+            raise PlanError(f"receipt has {key} with {epochs} epochs: {MAX_ENTRIES} entries are the most")
+        if not (
+            0 <= epoch <= MAX_EPOCH - epochs + 1 and 0 <= record < records and 0 <= start < stop <= _MAX_BYTES
+        ):
             raise PlanError(
                 f"receipt has {key}[{i}]={entry!r:.60}, wanted [epoch, record below {records}, first byte,"
                 " byte behind the last]: was it edited?"
             )
-        found.append(Damage(epoch, record, start, stop, repaired=key == "repaired"))
+        found += [
+            Damage(one, record, start, stop, repaired=key == "repaired")
+            for one in range(epoch, epoch + epochs)
+        ]
     return tuple(found)

@@ -8,13 +8,14 @@ state is loaded into it. Receipts are cumulative, so of several with one `id` th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from shardkeep.errors import PlanError
 from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.checks import (
     MAX_BATCH_SIZE,
+    MAX_ENTRIES,
     MAX_EPOCH,
     MAX_RECORDS,
     MAX_SEED,
@@ -31,7 +32,7 @@ from shardkeep.plan.shards import ShardTable
 
 __all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment", "legs_from_lists", "legs_to_lists"]
 
-RECEIPT_VERSION = 1
+RECEIPT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class Receipt:
     shuffle, seed, block_records, window_blocks, order_version
         What decides which record a position stands for (see `epoch_order`).
     segments : tuple of Segment
-        In the order of delivery. All but the last are finished.
+        In the order of delivery. All but the last are finished. As JSON, those of epochs in a row that
+        are otherwise equal are one entry with their number as ``"epochs"``.
     cycle_length : int or None
         Files that a rank reads at a time; None where ranks share the records of all files.
     mixture : Mixture, optional
@@ -93,7 +95,8 @@ class Receipt:
     damage : tuple of Damage
         Damaged records among what the segments cover: skipped, or repaired and delivered. As JSON they are
         ``"skipped"`` and ``"repaired"``, lists of [epoch, global record number, first byte of the frame, byte
-        behind its last], which are there only if there are any.
+        behind its last], which are there only if there are any; their order means nothing. A fifth number
+        is that of the epochs in a row in which it was met.
 
     Examples
     --------
@@ -188,11 +191,7 @@ class Receipt:
             "order_version": self.order_version,
             **({} if self.cycle_length is None else {"cycle_length": self.cycle_length}),
             **({} if self.mixture is None else {"mixture": _mixture_to_dict(self.mixture)}),
-            "segments": [
-                {"epoch": s.epoch, "start": s.start, "steps": s.steps}
-                | ({"history": legs_to_lists(s.history)} if s.history else {})
-                for s in self.segments
-            ],
+            "segments": _segments_to_dicts(self.segments),
             **{key: lists for key, lists in damage.items() if lists},
         }
 
@@ -225,18 +224,8 @@ class Receipt:
                 )
             if mixture is not None:
                 raise PlanError("receipt has both a cycle_length and a mixture: was the file edited?")
-        segments = []
-        for i, entry in enumerate(fields.sequence("segments")):
-            one = Fields(entry, f"segments[{i}].")
-            segments.append(
-                Segment(
-                    epoch=one.integer("epoch", 0, MAX_EPOCH),
-                    start=one.integer("start", 0, dataset.records if mixture is None else mixture.records),
-                    steps=one.integer("steps", 0, MAX_RECORDS),
-                    history=_history(one) if "history" in one else (),
-                )
-            )
-            one.nothing_else()
+        most = dataset.records if mixture is None else mixture.records
+        segments = _segments(fields.sequence("segments"), most)
         damage = [
             damage_from_lists(key, fields.sequence(key), records=dataset.records)
             for key in ("skipped", "repaired")
@@ -261,6 +250,38 @@ class Receipt:
         )
         fields.nothing_else()
         return receipt
+
+
+def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:
+    """Return segments as JSON has them, equal ones of epochs that follow each other as one with "epochs"."""
+    entries: list[dict[str, Any]] = []
+    before: Segment | None = None
+    for one in segments:
+        equal = before is not None and replace(before, epoch=one.epoch) == one and not one.history
+        if before is not None and equal and one.epoch == before.epoch + 1:
+            entries[-1]["epochs"] = entries[-1].get("epochs", 1) + 1
+        else:
+            entries.append({"epoch": one.epoch, "start": one.start, "steps": one.steps})
+            if one.history:
+                entries[-1]["history"] = legs_to_lists(one.history)
+        before = one
+    return entries
+
+
+def _segments(entries: Sequence[object], positions: int) -> list[Segment]:
+    segments: list[Segment] = []
+    for i, entry in enumerate(entries):
+        one = Fields(entry, f"segments[{i}].")
+        epochs = one.integer("epochs", 1, MAX_ENTRIES - len(segments)) if "epochs" in one else 1
+        first = Segment(
+            epoch=one.integer("epoch", 0, MAX_EPOCH - epochs + 1),
+            start=one.integer("start", 0, positions),
+            steps=one.integer("steps", 0, MAX_RECORDS),
+            history=_history(one) if "history" in one else (),
+        )
+        one.nothing_else()
+        segments += [replace(first, epoch=first.epoch + number) for number in range(epochs)]
+    return segments
 
 
 def _dataset(fields: Fields) -> Dataset:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
 from shardkeep.plan import Damage, Dataset, Receipt, Segment
+from shardkeep.plan.division import Leg
 
 RECEIPT = Receipt(
     id="0123456789abcdef" * 2,
@@ -114,13 +116,13 @@ def test_a_wrong_number_is_named(path, value) -> None:  # type: ignore[no-untype
         (("segments", 0, "rank"), 1, r"unknown key segments\[0\].rank"),
         (("more",), [], "unknown key more"),
         (("skipped",), None, "skipped=None"),
-        (("skipped",), [[0, 1, 2]], r"skipped\[0\]=\[0, 1, 2\], wanted four whole numbers"),
-        (("repaired",), [[0, 1, 0, 5], 7], r"repaired\[1\]=7, wanted four whole numbers"),
+        (("skipped",), [[0, 1, 2]], r"skipped\[0\]=\[0, 1, 2\], wanted four or five whole numbers"),
+        (("repaired",), [[0, 1, 0, 5], 7], r"repaired\[1\]=7, wanted four or five whole numbers"),
         (("skipped",), [[0, 1, 0, True]], r"skipped\[0\]"),
         (("skipped",), [[0, 1000, 0, 5]], "record below 1000"),
         (("skipped",), [[-1, 1, 0, 5]], r"skipped\[0\]"),
         (("repaired",), [[0, 1, 5, 5]], r"repaired\[0\]"),
-        (("receipt_version",), 2, "update shardkeep"),
+        (("receipt_version",), 3, "update shardkeep"),
     ],
 )
 def test_anything_else_that_is_wrong_is_named(path, value, words) -> None:  # type: ignore[no-untyped-def]
@@ -151,3 +153,56 @@ def test_no_input_makes_another_error(key: str, value: object) -> None:
             assert isinstance(Receipt.from_dict(data), Receipt)  # type: ignore[arg-type]
         except PlanError as error:
             assert len(str(error)) < 300
+
+
+LEGS = st.sampled_from([(), (), (Leg(2, 4, 16, 3),)])
+SEGMENTS = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 8]), st.sampled_from([5, 5, 5, 2]), LEGS), max_size=30
+)
+MET = st.lists(
+    st.tuples(st.integers(0, 5), st.sampled_from([5, 7]), st.sampled_from([100, 200]), st.booleans()),
+    max_size=20,
+)
+
+
+@given(SEGMENTS, MET)
+def test_equal_epochs_in_a_row_are_one_entry(steps, met) -> None:  # type: ignore[no-untyped-def]
+    segments, epoch = [], 0
+    for gap, start, made, history in steps:
+        epoch += gap
+        segments.append(Segment(epoch, start, made, history))
+    damage = tuple(
+        Damage(epoch, record, start, start + 9, repaired) for epoch, record, start, repaired in met
+    )
+    receipt = replace(RECEIPT, segments=tuple(segments), damage=damage)
+    again = Receipt.from_dict(json.loads(json.dumps(receipt.to_dict())))
+    assert again.segments == receipt.segments
+    assert Counter(again.damage) == Counter(receipt.damage)
+    assert again.to_dict() == receipt.to_dict()
+
+
+def test_a_thousand_epochs_are_as_small_as_one() -> None:
+    segments = tuple(Segment(epoch, 0, 40) for epoch in range(1000))
+    damage = tuple(Damage(epoch, 5, 100, 120, True) for epoch in range(1000))
+    receipt = replace(RECEIPT, segments=(*segments, Segment(1000, 0, 3)), damage=damage)
+    data = receipt.to_dict()
+    assert data["segments"] == [
+        {"epoch": 0, "start": 0, "steps": 40, "epochs": 1000},
+        {"epoch": 1000, "start": 0, "steps": 3},
+    ]
+    assert data["repaired"] == [[0, 5, 100, 120, 1000]]
+    assert len(json.dumps(data)) < 700
+    assert Receipt.from_dict(data) == receipt
+
+
+def test_a_few_bytes_do_not_become_millions_of_entries() -> None:
+    many = {"epoch": 0, "start": 0, "steps": 1, "epochs": 600_000}
+    with pytest.raises(PlanError, match="epochs"):
+        Receipt.from_dict(put(RECEIPT.to_dict(), ("segments",), [many, many]))
+    with pytest.raises(PlanError, match="entries are the most"):
+        Receipt.from_dict({**RECEIPT.to_dict(), "skipped": [[0, 5, 1, 2, 2**40]]})
+    for wrong in (0, -1, True, 1.5, "2"):
+        with pytest.raises(PlanError):
+            Receipt.from_dict(put(RECEIPT.to_dict(), ("segments",), [{**many, "epochs": wrong}]))
+        with pytest.raises(PlanError):
+            Receipt.from_dict({**RECEIPT.to_dict(), "skipped": [[0, 5, 1, 2, wrong]]})

@@ -15,8 +15,8 @@ SEES = """
 import sys
 def f(x: int): pass
 print(sys.argv, sys.path[0], __name__, globals().get("__file__"), __package__, __spec__ and __spec__.name)
-print(sorted(globals()), type(__builtins__).__name__, f.__annotations__)
-print(sys.modules["__main__"].f is f, type(__loader__).__name__, type(__loader__) is type)
+print(sorted(set(globals()) - {"__annotations__", "__cached__"}), type(__builtins__))
+print(f.__annotations__, sys.modules["__main__"].f is f, type(__loader__).__name__, type(__loader__) is type)
 """
 
 FAILS = """
@@ -45,8 +45,10 @@ def ran(folder, *arguments, guarded, **variables):
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=60, env={**os.environ, **variables}
     )
-    said = re.sub(r'  File "<frozen runpy>", .*\n|    \^+\n|    ~*\^+~*\n', "", done.stderr)
-    said = re.sub(r'  File ".*runpy\.py", .*\n    .*\n', "", said)
+    # Lines of source are shown by some versions of Python and not by others, as are the frames of runpy.
+    said = re.sub(
+        r'^    .*\n|^  File "(<frozen runpy>|.*runpy\.py)", .*\n', "", done.stderr, flags=re.MULTILINE
+    )
     return done.returncode, done.stdout, said
 
 
@@ -79,7 +81,6 @@ def programs(tmp_path):
         ("-m", "pack"),
         ("-m", "pack.sub", "x"),
         ("-c", SEES, "a", "-m"),
-        ("-c" + SEES,),
     ],
 )
 def test_what_a_program_sees_of_itself(programs, arguments):

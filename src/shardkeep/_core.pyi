@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "ChunkCopier",
+    "ChunkCopy",
     "ColumnBuilder",
     "Engine",
     "FrameWriter",
@@ -39,6 +41,25 @@ def crc32c(data: bytes | npt.NDArray[np.uint8], before: int = 0, /) -> int: ...
 def masked_crc32c(data: bytes, /) -> int: ...
 def find_flipped_bit(data: bytes, stored: int, /) -> tuple[Literal["data", "checksum"], int] | None: ...
 def mend_frame(frame: bytes, /) -> tuple[bytes, str] | None: ...
+
+# -- chunk_copy.rs
+
+@final
+class ChunkCopier:
+    def __new__(cls, threads: int, /) -> ChunkCopier: ...
+    def begin(
+        self,
+        source: int,
+        result: int,
+        addresses: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        places: npt.NDArray[np.int64],
+        /,
+    ) -> ChunkCopy: ...
+
+@final
+class ChunkCopy:
+    def wait(self) -> tuple[npt.NDArray[np.uint32], tuple[Literal["read", "write"], int, int] | None]: ...
 
 # -- descriptors.rs
 

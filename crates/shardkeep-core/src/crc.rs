@@ -31,6 +31,32 @@ pub fn crc32c_after(before: u32, data: &[u8]) -> u32 {
     both as u32
 }
 
+/// CRC32C of data that comes in parts.
+#[derive(Debug)]
+pub struct Crc32c(crc_fast::Digest);
+
+impl Crc32c {
+    #[must_use]
+    pub fn new() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
+    }
+
+    pub fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    #[must_use]
+    pub fn finish(&self) -> u32 {
+        self.0.finalize() as u32
+    }
+}
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// CRC32C of the eight little-endian bytes of `value`.
 #[inline]
 #[must_use]

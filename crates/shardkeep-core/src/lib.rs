@@ -9,11 +9,13 @@
 //! * [`frame_repair`]  a frame with flipped bits put right
 //! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
 //! * [`stream`]   records of one file in order, plain or compressed
+//! * [`chunk_copy`]  pieces of one file, hashed on their way to places in another
 //! * [`scan`]     where the frames of a file start
 //! * [`writer`]   frames into a descriptor, plain or compressed
 //! * [`wire`], [`example`], [`columns`], [`image`]  `tf.train.Example` into columns and back
 //! * [`engine`]   the batch engine: rows of many shards into batch slots, by threads, in order
 
+pub mod chunk_copy;
 pub mod columns;
 pub mod crc;
 pub mod crc_repair;

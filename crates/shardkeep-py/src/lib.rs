@@ -3,6 +3,7 @@
 //! The stub `src/shardkeep/_core.pyi` lists the same names in the same order of files.
 
 mod checksum;
+mod chunk_copy;
 mod descriptors;
 mod errors;
 mod known_files;
@@ -19,6 +20,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     checksum::register(m)?;
+    chunk_copy::register(m)?;
     descriptors::register(m)?;
     known_files::register(m)?;
     records::register(m)?;

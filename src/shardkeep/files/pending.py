@@ -84,6 +84,8 @@ class TemporaryFile(PositionedFile):
         The first failed write. A file that has one is never published.
     size_bytes : int
         Behind the last byte that was written.
+    placed : list of int
+        Where `placeholder` would have been written.
     """
 
     def __init__(self, fd: int, name: str, final: str) -> None:
@@ -91,6 +93,8 @@ class TemporaryFile(PositionedFile):
         self.deferred = False
         self.failure: ShardkeepError | None = None
         self.size_bytes = 0
+        self.placed: list[int] = []
+        self._placeholder = 0
         self._final = final
         self._fd = fd
         self._pid = os.getpid()
@@ -121,6 +125,9 @@ class TemporaryFile(PositionedFile):
         LockError
             In a forked child: the file belongs to the parent.
         """
+        if self._placeholder and _address(data) == self._placeholder:
+            self.placed.append(self._position)
+            return self._advance(memoryview(data).nbytes)
         with memoryview(data) as view, view.cast("B") as rest:
             size = len(rest)
             done = 0
@@ -130,9 +137,7 @@ class TemporaryFile(PositionedFile):
                         done += os.pwrite(self._fd, rest[done:], self._position + done)
                 except OSError as error:
                     self._fail(durability_error("write", self._final, error), error)
-        self._position += size
-        self.size_bytes = max(self.size_bytes, self._position)
-        return size
+        return self._advance(size)
 
     def truncate(self, size: int | None = None) -> int:
         """Cut or extend the file."""
@@ -143,6 +148,24 @@ class TemporaryFile(PositionedFile):
             except OSError as error:
                 self._fail(durability_error("resize", self._final, error), error)
         return size
+
+    @contextlib.contextmanager
+    def placing(self, placeholder: Any) -> Iterator[list[int]]:
+        """Within the body, note where a buffer is written instead of writing it; give the places.
+
+        For HDF5, which finds a place for a chunk only when it writes it: others bring the bytes there, with
+        `fileno`, and tell `fail` what went wrong.
+        """
+        self._ready()
+        self._placeholder, self.placed = _address(placeholder), []
+        try:
+            yield self.placed
+        finally:
+            self._placeholder = 0
+
+    def fail(self, error: OSError) -> None:
+        """Take note that bytes of it could not be written."""
+        self._fail(durability_error("write", self._final, error), error)
 
     def ignore(self) -> None:
         """From now on swallow writes: what is still buffered above must not reach the file."""
@@ -158,6 +181,12 @@ class TemporaryFile(PositionedFile):
     def close(self) -> None:
         """Mark it closed; the descriptor stays open until the file has been synced and named."""
         super().close()
+
+    def _advance(self, size: int) -> int:
+        self._position += size
+        if self._position > self.size_bytes:
+            self.size_bytes = self._position
+        return size
 
     def _check_open(self) -> None:
         if self._fd < 0:
@@ -178,6 +207,13 @@ class TemporaryFile(PositionedFile):
         if not self.deferred:
             raise failure from cause
         self._ignoring = True
+
+
+def _address(data: Any) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data))
+    except (TypeError, ValueError):  # empty, or not writable
+        return -1
 
 
 class Pending:

@@ -51,27 +51,29 @@ class ChunkTable:
         where = slice(first, last)
         return ChunkTable(offsets, self.masks[where], self.addresses[where], self.sizes[where])
 
-    def runs(self, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Give ranges of chunks that lie one behind the other, of about `most_bytes` together."""
-        ends = self.addresses + self.sizes
-        start = 0
-        for i in range(1, len(self) + 1):
-            if (
-                i == len(self)
-                or not 0 <= self.addresses[i] - ends[i - 1] <= _GAP_BYTES
-                or ends[i] - self.addresses[start] > most_bytes
-            ):
-                yield start, i
-                start = i
+    def part(self, first: int, last: int) -> ChunkTable:
+        """Return chunks ``[first, last)``."""
+        where = slice(first, last)
+        return ChunkTable(self.offsets[where], self.masks[where], self.addresses[where], self.sizes[where])
+
+    def parts(self, most_bytes: int) -> Iterator[tuple[int, int]]:
+        """Give ranges of chunks of about `most_bytes` together, at least one chunk each."""
+        if int(self.sizes.sum()) <= most_bytes:
+            if len(self):
+                yield 0, len(self)
+            return
+        ends = np.cumsum(self.sizes)
+        first = 0
+        while first < len(self):
+            begun = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, begun + most_bytes, side="right")))
+            yield first, last
+            first = last
 
     def rows_in_order(self, rows: int, chunk_rows: int) -> bool:
         """Whether each chunk is rows of full width and all of them are there."""
         expected = np.arange(0, rows, chunk_rows)
         return len(self) == len(expected) and bool((self.offsets[:, 0] == expected).all())
-
-
-# Between chunks lie pieces of the index: read along, they cost less than another call.
-_GAP_BYTES = 16 * 1024
 
 
 def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> ChunkTable | None:
@@ -123,5 +125,8 @@ def chunks_crc(dataset: h5py.Dataset) -> int | None:
 
 def table_crc(table: ChunkTable, crcs: list[int]) -> int:
     """Return one hash of chunks: their places, filter masks, sizes and the CRC32C of each."""
-    rows = np.column_stack([table.offsets, table.masks, table.sizes, np.array(crcs, np.int64)])
-    return crc32c(np.ascontiguousarray(rows, "<i8").reshape(-1).view(np.uint8))
+    dimensions = table.offsets.shape[1]
+    rows = np.empty((len(table), dimensions + 3), "<i8")
+    rows[:, :dimensions] = table.offsets
+    rows[:, dimensions], rows[:, dimensions + 1], rows[:, dimensions + 2] = table.masks, table.sizes, crcs
+    return crc32c(rows.reshape(-1).view(np.uint8))

@@ -193,7 +193,7 @@ def merge(
     soft link, named types. What cannot be in another file is left out, told in ``left_out`` and by a
     `RuntimeWarning`: attributes that refer to objects, ties to dimension scales, user blocks.
 
-    One source is open at a time, so ``ulimit -n`` does not matter. Workers may go on writing: what
+    At most four sources are open at a time, so ``ulimit -n`` does not matter. Workers may go on writing: what
     they committed before the call is merged; so may a collector, whose file is merged as it was durable
     a moment before, and gets nothing newer meanwhile. In the order of a key, memory is 32 bytes for each
     row, and rows that do not fit into 256 MiB go through a scratch file beside the output, which

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 
 import h5py
 
-from shardkeep._core import crc32c
 from shardkeep.hdf5.attributes import attributes_crc, read_attributes
 from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table, table_crc
@@ -79,7 +78,4 @@ def _crc_of_chunks(table: ChunkTable | None, raw: RawFile, check: Check) -> int:
     if table is None:
         return 0
     part = table.between(check.first_row, check.first_row + check.rows)
-    crcs = [0] * len(part)
-    for i, data in raw.chunks(part):
-        crcs[i] = crc32c(data)
-    return table_crc(part, crcs)
+    return table_crc(part, raw.crcs(part))

@@ -13,7 +13,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.pending import TemporaryFile
 from shardkeep.files.writeback import Writeback
-from shardkeep.hdf5.chunk_table import ChunkTable, table_crc
+from shardkeep.hdf5.chunk_moves import ChunkMove, ChunkMoves
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.merge_keyed import KeyedRows, MemoryShare
 from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
@@ -58,15 +58,9 @@ class _OneSource:
             raise CorruptDataError(message, path=self.path)
         return dataset
 
-    def chunks(
-        self, plan: DatasetPlan, part: Part, table: ChunkTable
-    ) -> Iterator[tuple[int, np.ndarray[Any, Any] | bytes]]:
-        if self.raw is not None:
-            yield from self.raw.chunks(table)
-            return
-        dataset = self.dataset(plan.name, plan, part)
-        for i in range(len(table)):
-            yield i, dataset.id.read_direct_chunk(tuple(int(n) for n in table.offsets[i]))[1]
+    def chunk(self, plan: DatasetPlan, part: Part, offset: list[int]) -> bytes:
+        data: bytes = self.dataset(plan.name, plan, part).id.read_direct_chunk(tuple(offset))[1]
+        return data
 
     def rows(self, plan: DatasetPlan, part: Part, start: int) -> Iterator[np.ndarray[Any, Any]]:
         if self.raw is not None and part.plain and part.chunks is not None:
@@ -84,7 +78,7 @@ def fill(
     progress: Callable[[int, int], None] | None,
 ) -> list[Check]:
     """Write every dataset of the plan; return the hashes of what was read from the sources."""
-    checks: list[Check] = []
+    checks: list[Check | ChunkMove] = []
     sinks: list[Sink | KeyedRows] = []
     by_source: dict[int, list[tuple[Sink | KeyedRows, Part]]] = {}
     with contextlib.ExitStack() as stack:
@@ -98,7 +92,7 @@ def fill(
                 dataset = point_to_sources(file, one, plan)
                 checks += virtual_checks(dataset, one, plan)
             else:
-                sink = Sink(file, one)
+                sink = Sink(file, one, temporary)
                 dataset = sink.dataset
                 way: Sink | KeyedRows = sink
                 if one.keyed and plan.key is not None:
@@ -112,34 +106,42 @@ def fill(
         for name, attributes in plan.groups.items():
             if name not in plan.links:
                 attributes.write(file.require_group(name) if name else file)
+        moves = stack.enter_context(ChunkMoves(temporary))
         before: RawFile | None = None
         for number in range(len(plan.sources)):
             if number in by_source:
-                with _OneSource(plan, number, before) as source:
-                    for way, part in by_source[number]:
-                        with reading(source.path, way.plan.name):
-                            checks += _copy(source, way, part, plan)
-                        if temporary.failure is not None:
-                            raise temporary.failure
-                        writeback.wrote()
-                    before = source.raw or before
+                source = _OneSource(plan, number, before)
+                moves.enter(source)
+                for way, part in by_source[number]:
+                    with reading(source.path, way.plan.name):
+                        checks += _copy(source, way, part, plan, moves)
+                    if temporary.failure is not None:
+                        raise temporary.failure
+                before = source.raw or before
+                moves.leave(writeback.wrote)
+                writeback.wrote()
             if progress is not None:
                 progress(number + 1, len(plan.sources))
+        moves.finish()
         for way in sinks:
             checks += way.finish() or ()
             if temporary.failure is not None:
                 raise temporary.failure
-    return checks
+    return [one if isinstance(one, Check) else one.check() for one in checks]
 
 
-def _copy(source: _OneSource, way: Sink | KeyedRows, part: Part, plan: MergePlan) -> Iterator[Check]:
+def _copy(
+    source: _OneSource, way: Sink | KeyedRows, part: Part, plan: MergePlan, moves: ChunkMoves
+) -> Iterator[Check | ChunkMove]:
     one = way.plan
     done = 0
     if isinstance(way, Sink) and part.chunks is not None and way.aligned and way.takes_chunks_of(part.layout):
         last = part.first_row + part.rows == one.rows
         done = part.rows if last else part.rows // way.chunk_rows * way.chunk_rows
         if done:
-            yield Check(one.name, part.first_row, done, "chunks", _copy_chunks(source, way, part, done))
+            move = _move_chunks(source, way, part, done, moves)
+            move.first_row, move.rows = part.first_row, done
+            yield move
         if done == part.rows:
             return
     converted = part.dtype != one.dtype or part.layout.type_code != one.layout.type_code
@@ -157,21 +159,24 @@ def _copy(source: _OneSource, way: Sink | KeyedRows, part: Part, plan: MergePlan
         yield Check(one.name, first_row, part.rows - done, "rows", crc_there if converted else crc)
 
 
-def _copy_chunks(source: _OneSource, sink: Sink, part: Part, rows: int) -> int:
+def _move_chunks(source: _OneSource, sink: Sink, part: Part, rows: int, moves: ChunkMoves) -> ChunkMove:
     assert part.chunks is not None
     table = part.chunks.between(0, rows)
     # Chunks are not decoded, so the hash of the rows says nothing about them. Theirs is of all chunks
     # of the commit, also of a last one that is compressed anew.
     known = part.chunks_crc32c
     read = table if known is None else part.chunks.between(0, part.rows)
-    offsets = table.offsets.tolist()
-    masks = table.masks.tolist()
-    crcs = [0] * len(read)
-    for i, data in source.chunks(sink.plan, part, read):
-        if i < len(table):
-            sink.add_chunk(offsets[i], masks[i], data)
-        crcs[i] = crc32c(data)
+    move = ChunkMove(source.path, sink.plan.name, read, len(table), known)
+    places = None if source.raw is None else sink.place_chunks(table)
+    if source.raw is not None and places is not None:
+        moves.start(move, source.raw, places)
+    else:
+        masks = read.masks.tolist()
+        for i, offset in enumerate(read.offsets.tolist()):
+            data = source.chunk(sink.plan, part, offset)
+            if i < len(table):
+                sink.add_chunk(offset, masks[i], data)
+            move.add([crc32c(data)])
+        move.done()
     sink.skip(rows)
-    if known is not None and f"{table_crc(read, crcs):08x}" != known:
-        raise not_as_committed(source.path, sink.plan.name)
-    return table_crc(table, crcs[: len(table)])
+    return move

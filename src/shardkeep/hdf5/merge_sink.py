@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
+from shardkeep.files.pending import TemporaryFile
+from shardkeep.hdf5.chunk_table import ChunkTable
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout, write_rows
 from shardkeep.hdf5.merge_plan import DatasetPlan
 from shardkeep.hdf5.rows import as_bytes
@@ -23,8 +27,9 @@ class Sink:
         Rows that are written, without those that wait for their chunk to fill.
     """
 
-    def __init__(self, file: h5py.File, plan: DatasetPlan) -> None:
+    def __init__(self, file: h5py.File, plan: DatasetPlan, temporary: TemporaryFile) -> None:
         self.plan = plan
+        self._temporary = temporary
         self.dataset = create_dataset(file, plan.name, plan.layout, (plan.rows, *plan.row_shape), plan.dtype)
         # As HDF5 made it: some filters change their parameters to suit the dataset.
         self._layout = read_layout(self.dataset)
@@ -68,9 +73,24 @@ class Sink:
                 self._fill = 0
                 self._write(self._waiting)
 
-    def add_chunk(self, offset: tuple[int, ...], mask: int, data: Any) -> None:
+    def add_chunk(self, offset: Sequence[int], mask: int, data: Any) -> None:
         """Take a chunk as it is; its offset is counted from `row`."""
         self.dataset.id.write_direct_chunk((self.row + offset[0], *offset[1:]), data, mask)
+
+    def place_chunks(self, table: ChunkTable) -> npt.NDArray[np.int64] | None:
+        """Have HDF5 make room for chunks, without their bytes; return where they go in the file.
+
+        None if that cannot be told: then they come by `add_chunk`. Offsets are counted from `row`.
+        """
+        if not len(table):
+            return np.empty(0, np.int64)
+        room = np.empty(int(table.sizes.max()), np.uint8)
+        offsets = (table.offsets + np.array([self.row, *[0] * (table.offsets.shape[1] - 1)])).tolist()
+        write = self.dataset.id.write_direct_chunk
+        with self._temporary.placing(room) as placed:
+            for offset, size, mask in zip(offsets, table.sizes.tolist(), table.masks.tolist(), strict=True):
+                write(tuple(offset), room[:size], mask)
+        return np.array(placed, np.int64) if len(placed) == len(table) else None
 
     def skip(self, rows: int) -> None:
         """Rows came as chunks."""

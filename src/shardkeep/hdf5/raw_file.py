@@ -9,9 +9,12 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.lock_probe import HELD
+from shardkeep.files.pending import TemporaryFile
 from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
 from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.source_look import Stamp, is_same
@@ -19,12 +22,13 @@ from shardkeep.hdf5.source_look import Stamp, is_same
 __all__ = ["RawFile"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
+_PART_BYTES = 16 * 1024 * 1024
 
 
 class RawFile:
     """A file that is read by offsets, with one buffer that is used again.
 
-    What `chunks` and `rows` give is valid until the next piece: memory that is asked for anew each
+    What `rows` gives is valid until the next piece: memory that is asked for anew each
     time costs more than reading into it.
     """
 
@@ -34,6 +38,7 @@ class RawFile:
         self._size_bytes = size_bytes
         self._stamp: Stamp | None = None
         self._buffer = np.empty(0, np.uint8)
+        self._hasher: ChunkCopier | None = None
 
     @classmethod
     def open_source(cls, path: str, stamp: Stamp) -> RawFile | None:
@@ -75,14 +80,53 @@ class RawFile:
             message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
             raise CorruptDataError(message, path=self._path)
 
-    def chunks(self, table: ChunkTable) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-        """Give the number and the bytes of each chunk."""
-        for first, last in table.runs(_BLOCK_BYTES):
-            start = int(table.addresses[first])
-            piece = self._read(start, int(table.addresses[last - 1] + table.sizes[last - 1]) - start)
-            for i in range(first, last):
-                at = int(table.addresses[i]) - start
-                yield i, piece[at : at + int(table.sizes[i])]
+    def begin(
+        self, copier: ChunkCopier, table: ChunkTable, places: npt.NDArray[np.int64], result_fd: int
+    ) -> ChunkCopy:
+        """Begin to hash chunks, and to copy those that have a place (others: -1) in another file.
+
+        Raises
+        ------
+        CorruptDataError
+            Some are to lie behind the end of this file.
+        """
+        ends = table.addresses + table.sizes
+        wrong = (table.addresses < 0) | (table.sizes < 0) | (ends > self._size_bytes)
+        if wrong.any():
+            raise self._behind_its_end(int(table.addresses[wrong][0]))
+        return copier.begin(self._fd, result_fd, table.addresses, table.sizes, places)
+
+    def outcome(self, copy: ChunkCopy, result: TemporaryFile | None = None) -> list[int]:
+        """Wait for what `begin` has begun; return the CRC32C of each chunk.
+
+        Raises
+        ------
+        CorruptDataError, OSError
+            This file cannot be read. What `result` says if that cannot be written.
+        """
+        crcs, failure = copy.wait()
+        if failure is None:
+            found: list[int] = crcs.tolist()
+            return found
+        side, offset_bytes, number = failure
+        if side == "write" and result is not None:
+            result.fail(OSError(number, os.strerror(number)))
+            if result.failure is not None:
+                raise result.failure
+        if number == 0:
+            raise self._ends_at(offset_bytes)
+        raise OSError(number, os.strerror(number), self._path)
+
+    def crcs(self, table: ChunkTable) -> list[int]:
+        """Return the CRC32C of each chunk."""
+        if self._hasher is None:
+            self._hasher = ChunkCopier(0)  # it keeps a buffer
+        found = []
+        for first, last in table.parts(_PART_BYTES):
+            nowhere = np.full(last - first, -1, np.int64)
+            part = self.begin(self._hasher, table.part(first, last), nowhere, self._fd)
+            found += self.outcome(part)
+        return found
 
     def rows(
         self,
@@ -130,8 +174,7 @@ class RawFile:
 
     def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:
         if address < 0 or size < 0 or address + size > self._size_bytes:
-            message = f"{self._path!r} names bytes behind its end: it is damaged, restore it from a copy"
-            raise CorruptDataError(message, path=self._path, offset_bytes=address)
+            raise self._behind_its_end(address)
         if len(self._buffer) < size:
             self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
         piece = self._buffer[:size]
@@ -139,10 +182,17 @@ class RawFile:
         while done < size:
             count = os.preadv(self._fd, [piece[done:].data], address + done)
             if count == 0:
-                message = f"{self._path!r} ends at byte {address + done}, in the middle of rows"
-                raise CorruptDataError(f"{message}: copy it again", path=self._path)
+                raise self._ends_at(address + done)
             done += count
         return piece
+
+    def _behind_its_end(self, address: int) -> CorruptDataError:
+        message = f"{self._path!r} names bytes behind its end: it is damaged, restore it from a copy"
+        return CorruptDataError(message, path=self._path, offset_bytes=address)
+
+    def _ends_at(self, offset_bytes: int) -> CorruptDataError:
+        message = f"{self._path!r} ends near byte {offset_bytes}, in the middle of rows"
+        return CorruptDataError(f"{message}: copy it again", path=self._path)
 
 
 def _lock(fd: int, path: str) -> None:

@@ -149,14 +149,19 @@ class Looker:
         """
         file = open_id(path)
         try:
-            return self._look(file, path, held)
+            found = self._look(file, path, held)
         except (OSError, RuntimeError) as error:
+            h5py.File(file).close()  # the error may still hold objects, which would keep the file open
             if hasattr(error, "exit_code"):
                 raise
             message = f"HDF5 cannot read {path!r} ({first_line(error)})"
             raise CorruptDataError(f"{message}: restore it from a copy", path=path) from error
-        finally:
-            h5py.File(file).close()  # an error may still hold objects, which would keep the file open
+        except BaseException:
+            h5py.File(file).close()
+            raise
+        if h5py.h5f.get_obj_count(file, h5py.h5f.OBJ_ALL | h5py.h5f.OBJ_LOCAL) > 1:
+            h5py.File(file).close()  # looks at every object of the process; mostly the last name does it
+        return found
 
     def is_plain(self, one: DatasetLook) -> bool:
         """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""

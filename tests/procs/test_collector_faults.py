@@ -311,7 +311,8 @@ def test_rows_wait_on_a_local_disk_for_a_collector(tmp_path):
     assert len([name for name in os.listdir(tmp_path / "spill") if name.endswith(".spill")]) == 1
     collector = start_collector(tmp_path / "run/all.h5")
     options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "memory_bytes": 1 << 16}
-    with connect(tmp_path / "run", World(rank=0, size=1), **options) as client:
+    with connect(tmp_path / "run", World(rank=0, size=1), timeout_s=PATIENCE_S, **options) as client:
+        client.flush()  # all that was left is sent before anything is declared here
         client.declare("x", "i8", (64,))
         client.append("x", np.full((64, 64), 100))
     stop(collector)

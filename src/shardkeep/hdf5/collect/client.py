@@ -341,9 +341,9 @@ class Client:
         outbox = Outbox(options["memory_bytes"])
         identity = None
         if options["spill_dir"] is not None:
-            outbox.spill = SpillFile(options["spill_dir"], os.urandom(16), self.rank)
-            identity = outbox.spill.identity
-            outbox.adopt(outbox.spill.left)
+            spill = SpillFile(options["spill_dir"], os.urandom(16), self.rank)
+            identity = spill.identity
+            outbox.adopt(spill)
         finder = Finder(options["place"], options["key_file"])
         size = options["world_size"]
         link = Link(finder, finder.what, self.rank, size, outbox, _LINGER_S, self.timeout_s, identity)

@@ -82,7 +82,7 @@ class Link:
         self.leave_by: float | None = None
         self.quiet = False
         self._connection = Connection(find, what)
-        self.tray = Tray(rank, linger_s, self._connection.wake)
+        self.tray = Tray(rank, linger_s, self._connection.wake, outbox.pens)
         self._hearing = Hearing(self.tray, outbox, self._connection)
         self._hello = {
             "id": (identity or secrets.token_bytes(16)).hex(),

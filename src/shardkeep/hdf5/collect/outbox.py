@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardkeep.errors import DurabilityError, ShardkeepError
 from shardkeep.hdf5.collect.messages import Kind, Part, pack, pack_parts
-from shardkeep.hdf5.collect.pen import Rows
+from shardkeep.hdf5.collect.pen import Pen, Rows
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.slots import ClientSlots
@@ -64,6 +64,8 @@ class Outbox:
 
     Attributes
     ----------
+    pens : dict of str to Pen
+        The datasets that this client knows.
     spill_failure : DurabilityError or None
         Why batches that should be in the spill file are in memory.
     """
@@ -74,6 +76,7 @@ class Outbox:
         self.durable = 0
         self.bytes = 0
         self.spill = spill
+        self.pens: dict[str, Pen] = {}
         self.spill_failure: DurabilityError | None = None
         self.slots: ClientSlots | None = None
         self._sent: deque[Batch] = deque()
@@ -156,7 +159,7 @@ class Outbox:
         assert self.spill is not None
         try:
             if batch.sequence not in self.spill:
-                self.spill.write(batch)
+                self.spill.write(batch, self.pens)
         except DurabilityError as error:
             self.spill_failure = error
             return
@@ -184,9 +187,11 @@ class Outbox:
         if batch:
             self.add(batch)
 
-    def adopt(self, batches: list[Batch]) -> None:
-        """Take over batches that are in the spill file of a client that died."""
-        for batch in batches:
+    def adopt(self, spill: SpillFile) -> None:
+        """Take over what is in the spill file of a client that died, and keep one's own there."""
+        self.spill = spill
+        self.pens.update((name, Pen(schema)) for name, schema in spill.schemas.items())
+        for batch in spill.left:
             self._waiting.append(batch)
             self.sequence = batch.sequence
 

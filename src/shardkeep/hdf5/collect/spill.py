@@ -4,16 +4,20 @@
 
     header    "SKSPILL1" | client id (16 bytes) | u32 rank | u32 0
     batch     u64 length of what follows but the CRC | u64 sequence | u32 parts | table | rows | u32 CRC-32C
+    schema    the same with sequence 0, no parts, and JSON as its table; before the first rows of a dataset
 
 The file survives its process. The next client of that rank that is given the same folder goes on
-with the identity that is in it, so that every batch is stored once. What is in the file is safe
-from the death of processes, not from a power cut.
+with the identity that is in it, so that every batch is stored once. It declares the datasets of those
+batches too: it sends them before its caller may have declared anything, and to a collector that may never
+have heard of them. What is in the file is safe from the death of processes, not from a power cut.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -23,7 +27,8 @@ from shardkeep.files.lock import FileLock
 from shardkeep.files.pending import durably
 from shardkeep.hdf5.collect.messages import Part, pack_parts, unpack_table
 from shardkeep.hdf5.collect.outbox import Batch
-from shardkeep.hdf5.collect.pen import Rows
+from shardkeep.hdf5.collect.pen import Pen, Rows
+from shardkeep.hdf5.collect.schema import Schema
 
 __all__ = ["SpillFile"]
 
@@ -48,6 +53,8 @@ class SpillFile:
     identity : bytes
     left : list of Batch
         What was in the file; their rows are read when they are sent.
+    schemas : dict of str to Schema
+        The datasets that are described in the file.
     """
 
     def __init__(self, folder: str, identity: bytes, rank: int) -> None:
@@ -55,6 +62,7 @@ class SpillFile:
             os.makedirs(folder, exist_ok=True)
         self.identity = identity
         self.left: list[Batch] = []
+        self.schemas: dict[str, Schema] = {}
         self._places: dict[int, tuple[int, int]] = {}
         self._fd = -1
         self._lock: FileLock | None = None
@@ -80,26 +88,24 @@ class SpillFile:
     def __contains__(self, sequence: int) -> bool:
         return sequence in self._places
 
-    def write(self, batch: Batch) -> None:
-        """Append a batch.
+    def write(self, batch: Batch, pens: Mapping[str, Pen]) -> None:
+        """Append a batch, behind what its datasets are if the file does not say so yet.
 
         Raises
         ------
         DurabilityError
             This disk is full too.
         """
+        rows = [one for one in batch.rows if not one.is_value and one.name in pens]
+        for name in {one.name for one in rows} - self.schemas.keys():
+            schema = pens[name].schema
+            self._append(0, 0, json.dumps(schema.to_json()).encode(), [])
+            self.schemas[name] = schema
         parts = [Part(one.name, one.rows, len(one.data), None, one.keyed, one.is_value) for one in batch.rows]
-        table = pack_parts(parts)
-        body = b"".join([len(table).to_bytes(4, "little"), table, *(bytes(one.data) for one in batch.rows)])
-        record = _BATCH.pack(len(body) + 12, batch.sequence, len(parts)) + body
-        record += crc32c(record).to_bytes(4, "little")
-        with durably("write", self.path):
-            view, offset = memoryview(record), self._end
-            while len(view):
-                done = os.pwrite(self._fd, view, offset)
-                view, offset = view[done:], offset + done
-        self._places[batch.sequence] = (self._end, len(record))
-        self._end += len(record)
+        place = self._append(
+            batch.sequence, len(parts), pack_parts(parts), [bytes(one.data) for one in batch.rows]
+        )
+        self._places[batch.sequence] = place
 
     def read(self, sequence: int) -> list[Rows]:
         """Return the rows of a batch."""
@@ -122,6 +128,7 @@ class SpillFile:
             with durably("shorten", self.path):
                 os.ftruncate(self._fd, _HEAD.size)
             self._end = _HEAD.size
+            self.schemas = {}
 
     def close(self) -> None:
         """Let it go; it is removed if nothing is in it."""
@@ -133,6 +140,19 @@ class SpillFile:
         os.close(fd)
         if self._lock is not None:
             self._lock.release()
+
+    def _append(self, sequence: int, parts: int, table: bytes, rows: list[bytes]) -> tuple[int, int]:
+        body = b"".join([len(table).to_bytes(4, "little"), table, *rows])
+        record = _BATCH.pack(len(body) + 12, sequence, parts) + body
+        record += crc32c(record).to_bytes(4, "little")
+        begin = self._end
+        with durably("write", self.path):
+            view, offset = memoryview(record), begin
+            while len(view):
+                done = os.pwrite(self._fd, view, offset)
+                view, offset = view[done:], offset + done
+        self._end = begin + len(record)
+        return begin, len(record)
 
     def _adopt(self, path: str, rank: int) -> bool:
         try:
@@ -161,10 +181,14 @@ class SpillFile:
                 # A client that leaves writes what it had sent behind what it could not send.
                 self.left.sort(key=lambda one: one.sequence)
                 return True
-            batch = Batch(found[0], [])
-            batch.size = 0
-            self.left.append(batch)
-            self._places[found[0]] = (self._end, size)
+            if found[0] == 0:
+                schema = Schema.from_json(json.loads(record[_BATCH.size + 4 : -4]))
+                self.schemas[schema.name] = schema
+            else:
+                batch = Batch(found[0], [])
+                batch.size = 0
+                self.left.append(batch)
+                self._places[found[0]] = (self._end, size)
             self._end += size
 
 
@@ -172,6 +196,8 @@ def _parse(record: bytes) -> tuple[int, list[Rows]] | None:
     if len(record) < _BATCH.size + 8 or crc32c(record[:-4]) != int.from_bytes(record[-4:], "little"):
         return None
     _, sequence, count = _BATCH.unpack_from(record)
+    if not sequence:
+        return 0, []
     size = int.from_bytes(record[_BATCH.size : _BATCH.size + 4], "little")
     place = _BATCH.size + 4 + size
     rows = []

@@ -49,6 +49,8 @@ class Tray:
         How long rows may wait for more before they are sent.
     wake : callable
         Has the thread look.
+    pens : dict of str to Pen
+        The datasets that the client knows.
 
     Attributes
     ----------
@@ -58,7 +60,6 @@ class Tray:
         Somebody is between two steps.
     attention : bool
         The next call has something to look at first: `trouble`, `ended` or a full disk.
-    pens : dict of str to Pen
     dirty : dict of str to Pen
         Those with rows on their sheet.
     full : list of Sheet or Rows
@@ -76,11 +77,11 @@ class Tray:
         Somebody wants to know whether there is room on the spill disk now.
     """
 
-    def __init__(self, rank: int, linger_s: float, wake: Callable[[], None]) -> None:
+    def __init__(self, rank: int, linger_s: float, wake: Callable[[], None], pens: dict[str, Pen]) -> None:
         self.lock = threading.RLock()
         self.busy = False
         self.attention = False
-        self.pens: dict[str, Pen] = {}
+        self.pens = pens
         self.dirty: dict[str, Pen] = {}
         self.full: list[Sheet | Rows] = []
         self.requests: deque[Request] = deque()

@@ -243,8 +243,11 @@ def test_what_only_may_go_wrong_warns(tmp_path):
         with h5py.File(path, "a"), pytest.warns(RuntimeWarning, match="open it once and pass the handle on"):
             h5py.File(path, "a").close()
     assert [one.kind for one in watch.findings] == ["locking off", "two writers here"]
-    with guard(on_finding="raise"), pytest.raises(LockError, match="locking=False"):
-        h5py.File(path, "a", locking=False)
+    with guard(on_finding="raise"):
+        with pytest.raises(LockError, match="locking=False"):
+            h5py.File(path, "a", locking=False)
+        assert not (tmp_path / "a.h5.lock").exists()
+        h5py.File(path, "a").close()
 
 
 @pytest.mark.parametrize("value", ["FALSE", "0"])

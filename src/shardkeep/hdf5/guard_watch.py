@@ -171,7 +171,12 @@ class Guard:
             elif other.writes:
                 self._second(path, other)
         lock = self._take(path)
-        self._look_at_locking(path, options)
+        try:
+            self._look_at_locking(path, options)
+        except BaseException:
+            if lock is not None:
+                lock.release()
+            raise
         return lock
 
     def _take(self, path: str) -> FileLock | None:

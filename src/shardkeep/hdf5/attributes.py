@@ -21,6 +21,7 @@ __all__ = [
     "Attributes",
     "as_attribute",
     "attributes_crc",
+    "check_attribute_name",
     "has_references",
     "read_attributes",
     "same_value",
@@ -54,6 +55,15 @@ class Attributes:
             target.attrs.create(name, value, dtype=None if isinstance(value, h5py.Empty) else dtype)
 
 
+def check_attribute_name(name: object) -> str:
+    """Return the name of an attribute; `SchemaError` if it is none, or used by HDF5 itself."""
+    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
+        raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
+    if name == PUT or name in _SCALES - {"CLASS", "NAME"}:
+        raise SchemaError(f"the attribute {name!r} is not free: choose another name")
+    return name
+
+
 def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     """Return a value as HDF5 gives it back, and its dtype.
 
@@ -62,10 +72,7 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     SchemaError
         The name or the type of the value is none that HDF5 keeps, or is used by HDF5 itself.
     """
-    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
-        raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
-    if name == PUT or name in _SCALES - {"CLASS", "NAME"}:
-        raise SchemaError(f"the attribute {name!r} is not free: choose another name")
+    name = check_attribute_name(name)
     plain = isinstance(value, h5py.Empty) or (
         isinstance(value, np.ndarray) and vlen_base(value.dtype) is not None
     )

@@ -86,13 +86,18 @@ def require_filters(dataset: h5py.Dataset) -> None:
     properties = dataset.id.get_create_plist()
     for position in range(properties.get_nfilters()):
         code, _, _, name = properties.get_filter(position)
-        if h5py.h5z.filter_avail(code):
-            continue
-        label = _OF_PLUGIN.get(code) or (name.decode(errors="replace") or f"number {code}")
-        _plugin(label)
-        if not h5py.h5z.filter_avail(code):
-            message = f"dataset {dataset.name!r} is compressed by the HDF5 filter {label!r} (number {code})"
-            raise MissingExtraError(f"{message}, which is not here: pip install the package that brings it")
+        require_filter(str(dataset.name), code, name.decode(errors="replace"))
+
+
+def require_filter(dataset: str, code: int, label: str = "") -> None:
+    """Make one filter available, as `require_filters`; `dataset` and `label` are said in the error."""
+    if h5py.h5z.filter_avail(code):
+        return
+    label = _OF_PLUGIN.get(code) or label or f"number {code}"
+    _plugin(label)
+    if not h5py.h5z.filter_avail(code):
+        message = f"dataset {dataset!r} is compressed by the HDF5 filter {label!r} (number {code})"
+        raise MissingExtraError(f"{message}, which is not here: pip install the package that brings it")
 
 
 def _check_level(compression: str, level: int | None) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from shardkeep.hdf5.collect.live_file import LiveFile
 from shardkeep.hdf5.collect.stored_rows import allocate_chunk, chunk_address
 
-__all__ = ["CLIENTS", "ClientEntry", "ClientTable"]
+__all__ = ["CLIENTS", "LEFT", "ClientEntry", "ClientTable"]
 
 CLIENTS = "_collector/clients"
 
@@ -27,11 +27,17 @@ _TYPE = np.dtype(
     ]
 )
 _CHUNK_ROWS = 1024
+LEFT = 1
+LEFT_BEFORE = 2
 
 
 @dataclass
 class ClientEntry:
-    """One client: `sequence` of the newest batch that was taken, 0 before the first."""
+    """One client: `sequence` of the newest batch that was taken, 0 before the first.
+
+    `closed` is 0 while it may send more, `LEFT` once it said goodbye, and `LEFT_BEFORE` when the file was
+    closed in good order since: then the run is over, and the next one counts anew.
+    """
 
     id: bytes
     rank: int
@@ -71,6 +77,23 @@ class ClientTable:
         """Return the entry of a client, with what is in no commit yet."""
         place = self._places.get(identity)
         return None if place is None else self._entries[place]
+
+    def finished(self) -> tuple[set[int], int]:
+        """Return which ranks have left in the run that was not ended yet, and the size of its world."""
+        newest = {entry.rank: entry for entry in self._entries}
+        left = {rank: entry for rank, entry in newest.items() if entry.closed == LEFT}
+        return set(left), max((entry.world_size for entry in left.values()), default=0)
+
+    def is_newcomer(self, entry: ClientEntry) -> bool:
+        """Whether it is not in the table, and another client of its rank is."""
+        return entry.id not in self._places and any(one.rank == entry.rank for one in self._entries)
+
+    def end_run(self) -> None:
+        """Note that whoever has left did so in a run that is over."""
+        for entry in self._entries:
+            if entry.closed == LEFT:
+                entry.closed = LEFT_BEFORE
+                self.note(entry)
 
     def note(self, entry: ClientEntry) -> None:
         """Take a new entry, or one that changed."""

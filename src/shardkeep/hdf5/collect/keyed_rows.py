@@ -9,17 +9,30 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import CollectorError
+from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.collect.live_file import LiveFile
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import allocate_chunk, chunk_address
 
-__all__ = ["WRITERS", "KeyedRows"]
+__all__ = ["WRITERS", "KeyedRows", "check_row_count"]
 
 WRITERS = "_collector/writers"
 
 _WRITER_CHUNK = 1 << 16
 _CACHED_CHUNKS = 64
+# The array that HDF5 finds chunks by has 32 bits for their number.
+_MOST_CHUNKS = (1 << 32) - 1
+
+
+def check_row_count(schema: Schema) -> None:
+    """Raise `SchemaError` for more rows by number than HDF5 can place."""
+    if schema.rows is not None:
+        most = min(max(schema.chunk_rows, 1), _WRITER_CHUNK) * _MOST_CHUNKS
+        if schema.rows > most:
+            message = (
+                f"dataset {schema.name!r} is declared with {schema.rows:,} rows, HDF5 places {most:,} here"
+            )
+            raise SchemaError(f"{message}: declare fewer, or more rows in a chunk (chunk_rows=)")
 
 
 class KeyedRows:

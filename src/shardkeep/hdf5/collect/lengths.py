@@ -9,9 +9,10 @@ import numpy as np
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.collect.payload import encode_rows
+from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import SLOT_BYTES
 
-__all__ = ["check_length", "check_name_length", "check_value_length"]
+__all__ = ["check_chunk", "check_length", "check_name_length", "check_value_length"]
 
 # Of a message, beside one row: its headers, and the longest name.
 _OVERHEAD_BYTES = 70_000
@@ -24,6 +25,17 @@ def check_name_length(name: str) -> None:
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME_BYTES:
         message = f"{name[:40]!r}… is a name of more than {_LONGEST_NAME_BYTES} bytes"
         raise SchemaError(f"{message}: choose a shorter one")
+
+
+def check_chunk(schema: Schema, memory_bytes: int) -> None:
+    """Raise `SchemaError` for a dataset whose chunks do not fit into a collector's memory."""
+    # Rows of fixed size that are not compressed are written at their places, whatever the chunk.
+    held = schema.chunk_rows * schema.row_bytes if schema.filters or schema.dtype.hasobject else 0
+    if held > memory_bytes // 4:
+        message = f"dataset {schema.name!r}: chunks of {schema.chunk_rows:,} rows have {held:,} bytes"
+        raise SchemaError(
+            f"{message}: give it a smaller chunk_rows=, or the collector {held * 4 // 10**6 + 1} MB of memory"
+        )
 
 
 def check_value_length(what: str, data: np.ndarray[Any, Any], largest: int) -> None:

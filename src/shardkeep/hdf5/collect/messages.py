@@ -25,6 +25,7 @@ __all__ = [
     "Kind",
     "Message",
     "Part",
+    "error_data",
     "pack",
     "pack_parts",
     "unpack",
@@ -38,6 +39,8 @@ _PART = struct.Struct("<HBBIQQ")
 _MAGIC = b"SK"
 _MOST_FRAMES = 4096
 _LONGEST_JSON = 16 << 20
+# Python makes 100 bytes of each value, of which JSON needs two.
+_MOST_JSON_VALUES = 1 << 18
 
 IN_SLOTS = 1
 KEYED = 2
@@ -86,8 +89,11 @@ class Message:
         """Return the JSON of frame 1."""
         if len(self.frames) != 1 or len(self.frames[0]) > _LONGEST_JSON:
             raise BadMessage(f"{self.kind.name} without one frame of JSON")
+        text = bytes(self.frames[0])
+        if sum(text.count(mark) for mark in (b",", b"[", b"{")) > _MOST_JSON_VALUES:
+            raise BadMessage(f"{self.kind.name} with more than {_MOST_JSON_VALUES} values")
         try:
-            data = json.loads(bytes(self.frames[0]))
+            data = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise BadMessage(f"{self.kind.name} with JSON that is none ({error})") from None
         if not isinstance(data, dict):
@@ -168,6 +174,8 @@ def unpack_table(table: bytes, count: int) -> list[Part]:
     ------
     BadMessage
     """
+    if count > _MOST_FRAMES:
+        raise BadMessage(f"a batch of {count} parts")
     found = []
     offset = 0
     try:
@@ -205,3 +213,8 @@ def unpack_parts(message: Message) -> list[tuple[Part, Any]]:
         if frame is not None and len(frame) != part.bytes:
             raise BadMessage(f"a frame of {len(frame)} bytes that should have {part.bytes}")
     return found
+
+
+def error_data(error: Exception) -> dict[str, Any]:
+    """Return what a client is told of an error."""
+    return {"error": type(error).__name__, "text": str(error)}

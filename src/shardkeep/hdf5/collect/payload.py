@@ -6,9 +6,11 @@ compound row one after the other): the length of every value as u32, then all va
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.rows import as_bytes
@@ -31,7 +33,11 @@ def decode_rows(
     Raises
     ------
     CollectorError
-        The bytes are not that many rows.
+        The bytes are not that many rows. Nothing was allocated that they do not fill.
+
+    Notes
+    -----
+    Fields of rows with text come without the padding between them.
 
     Examples
     --------
@@ -40,15 +46,32 @@ def decode_rows(
     >>> decode_rows(memoryview(encode_rows(words)), 2, TEXT, ()).tolist()
     [b'no', b'yes']
     """
-    result = np.empty((rows, *row_shape), dtype)
+    count = rows * math.prod(row_shape)
     if not dtype.hasobject:
-        if len(data) != result.nbytes:
-            raise CollectorError(f"{len(data)} bytes are not {rows} rows of {result.nbytes} bytes")
+        if len(data) != count * dtype.itemsize:
+            raise CollectorError(f"{len(data)} bytes are not {rows} rows of {count * dtype.itemsize} bytes")
+        result = np.empty((rows, *row_shape), dtype)
         result.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
         return result
+    # The sender says how many rows there are, and how much lies between the fields of one.
+    if dtype.names is not None:
+        dtype = repack_fields(dtype, recurse=True)
+    if count * _least_bytes(dtype) > len(data):
+        raise CollectorError(f"{len(data)} bytes are too few for {rows} rows of text")
+    result = np.empty((rows, *row_shape), dtype)
     if _take(data, 0, result) != len(data):
         raise CollectorError("a batch of text has bytes left over")
     return result
+
+
+def _least_bytes(dtype: np.dtype[Any]) -> int:
+    """Return how many bytes a value takes here if its texts are empty."""
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return _least_bytes(base) * math.prod(shape)
+    if dtype.names is not None:
+        return sum(_least_bytes(dtype[name]) for name in dtype.names)
+    return 4 if dtype.hasobject else dtype.itemsize
 
 
 def _pieces(rows: np.ndarray[Any, Any]) -> list[bytes]:
@@ -74,11 +97,17 @@ def _take(data: memoryview, offset: int, target: np.ndarray[Any, Any]) -> int:
         return offset + size
     lengths = np.frombuffer(data[offset : offset + size], "<u4")
     offset += size
-    if int(lengths.sum(dtype=np.uint64)) > len(data) - offset:
+    total = int(lengths.sum(dtype=np.uint64))
+    if total > len(data) - offset:
         raise CollectorError("a batch of text is cut off")
+    text = bytes(data[offset : offset + total])
+    if b"\0" in text:
+        raise CollectorError("a text holds a NUL character, which HDF5 cannot keep: take it out")
     values = np.empty(target.size, object)
+    place = 0
     for number, length in enumerate(lengths.tolist()):
-        values[number] = bytes(data[offset : offset + length])
-        offset += length
+        values[number] = text[place : place + length]
+        place += length
+    offset += total
     target[...] = values.reshape(target.shape)
     return offset

@@ -90,7 +90,7 @@ def recover_file(path: str, events: Events) -> None:
     store = Store(path, synced=True)
     events.opened(store)
     rows = store.rows
-    store.close()
+    store.close(run_ended=False)
     events.finished({"path": path, "rows": rows})
 
 

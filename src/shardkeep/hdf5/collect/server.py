@@ -10,14 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import CollectorError, InternalError, PlanError, SchemaError, ShardkeepError
-from shardkeep.hdf5.collect.address import check_address, remove_dead_socket
-from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.errors import (
+    CollectorError,
+    InternalError,
+    MissingExtraError,
+    PlanError,
+    SchemaError,
+    ShardkeepError,
+)
+from shardkeep.hdf5.collect.address import check_address
+from shardkeep.hdf5.collect.client_table import LEFT, ClientEntry
 from shardkeep.hdf5.collect.committer import Committer
 from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
-from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, pack, unpack, unpack_parts
+from shardkeep.hdf5.collect.lengths import check_chunk
+from shardkeep.hdf5.collect.listening import open_router
+from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, error_data, pack, unpack, unpack_parts
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.sessions import Session, parse_hello
 from shardkeep.hdf5.collect.settings import Settings
@@ -59,8 +68,6 @@ class Server:
             raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
-        self._finished: set[int] = set()
-        self.world_size = 0
         self._credits = CreditPool(settings.memory_bytes // 4)
         self._slot_bytes_left = settings.memory_bytes // 4
         self._stop_at: float | None = None
@@ -77,6 +84,9 @@ class Server:
         self._context = zmq.Context()
         self._gate: Gate | None = None
         self._disk = Committer(settings, events)
+        # Who had left before a collector that was killed was started again.
+        self._finished, self.world_size = self._disk.store.clients.finished()
+        self._left_before = frozenset(self._finished)
         try:
             self._listen(address)
         except BaseException:
@@ -86,28 +96,11 @@ class Server:
 
     def _listen(self, address: str) -> None:
         zmq = self._zmq
-        router = self._router = self._context.socket(zmq.ROUTER)
-        router.linger = 1000
-        router.maxmsgsize = self._credits.largest + (1 << 20)
-        router.rcvhwm = router.sndhwm = 1000
-        router.heartbeat_ivl, router.heartbeat_timeout = 2000, 8000
-        router.backlog = 1024
-        if self._settings.key_file is not None:
-            key = read_server_key(self._settings.key_file)
+        key_file = self._settings.key_file
+        key = None if key_file is None else read_server_key(key_file)
+        if key is not None:
             self._gate = Gate(self._context, key.clients, self._events.refused)
-            router.curve_server, router.curve_secretkey, router.curve_publickey = True, key.secret, key.public
-        if address.startswith("tcp://["):
-            router.ipv6 = True
-        if address.startswith("ipc://"):
-            remove_dead_socket(address)
-        before = os.umask(0o177)
-        try:
-            router.bind(address)
-        except zmq.ZMQError as error:
-            message = f"cannot listen on {address!r} ({error}): choose another address"
-            raise CollectorError(message) from None
-        finally:
-            os.umask(before)
+        router = self._router = open_router(self._context, address, key, self._credits.largest + (1 << 20))
         self.address: str = router.last_endpoint.decode().rstrip("\0")
         failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._monitor = router.get_monitor_socket(failures)
@@ -201,9 +194,7 @@ class Server:
             except ShardkeepError as error:
                 self._storage_failed(error)
             except Exception as error:
-                # The state of the file in memory is unknown now; the one on disk is not.
-                text = f"{type(error).__name__}: {error}"
-                self._storage_failed(InternalError(f"the collector met what it does not know ({text})"))
+                self._storage_failed(_unknown(error))
         for session in self._sessions.values():
             if session.state_due:
                 self._state(session)
@@ -214,7 +205,7 @@ class Server:
 
     def _take(self, route: bytes, message: Message) -> None:
         if self._disk.failure is not None:
-            self._send_to(route, Kind.REFUSED, data=_as_json(self._disk.failure))
+            self._send_to(route, Kind.REFUSED, data=error_data(self._disk.failure))
             return
         if message.kind is Kind.HELLO:
             self._hello(route, message)
@@ -247,13 +238,18 @@ class Server:
                 self._events.warn(f"{who} says there are {size} ranks, others said {self.world_size}")
         except CollectorError as error:
             self._events.refused(self._who(route), str(error))
-            self._send_to(route, Kind.REFUSED, data=_as_json(error))
+            self._send_to(route, Kind.REFUSED, data=error_data(error))
             return
         store = self._disk.store
         entry = store.clients.find(identity)
         if entry is None:
             entry = ClientEntry(identity, rank, size)
             durable = 0
+            if self._left_before and store.clients.is_newcomer(entry):
+                # Not a client that outlived the collector: the run itself begins anew, and all come again.
+                self._finished -= self._left_before
+                self._left_before = frozenset()
+                store.clients.end_run()
         else:
             durable = self._disk.durable_of(entry)
         known = self._sessions.get(route)
@@ -268,6 +264,10 @@ class Server:
         session.returns = 0
         self._credits.open(route)
         session.entry, session.durable = entry, max(durable, session.durable)
+        if entry.closed:
+            entry.closed = 0
+            store.clients.note(entry)
+            self._disk.note(entry)
         self.world_size = size
         self._finished.discard(rank)
         welcome = {
@@ -284,9 +284,11 @@ class Server:
 
     def _declare(self, session: Session, message: Message) -> None:
         try:
-            schema = self._disk.store.declare(Schema.from_json(message.json()))
-        except (CollectorError, ValueError) as error:
-            self._send(session, Kind.REFUSED, value=message.value, data=_as_json(error))
+            wanted = Schema.from_json(message.json())
+            check_chunk(wanted, self._settings.memory_bytes)
+            schema = self._disk.store.declare(wanted)
+        except (CollectorError, ValueError, MissingExtraError) as error:
+            self._send(session, Kind.REFUSED, value=message.value, data=error_data(error))
             return
         self._disk.answer_after_commit(
             lambda: self._send(session, Kind.DECLARED, value=message.value, data=schema.to_json())
@@ -324,7 +326,7 @@ class Server:
                 else:
                     self._store(session, part.name, part.rows, data, keyed=part.keyed)
         except (CollectorError, SchemaError) as error:
-            self._send(session, Kind.REFUSED, sequence=message.sequence, data=_as_json(error))
+            self._send(session, Kind.REFUSED, sequence=message.sequence, data=error_data(error))
             self._events.refused(session.who, str(error))
         entry.sequence = message.sequence
         self._disk.store.clients.note(entry)
@@ -355,12 +357,13 @@ class Server:
             self._disk.hurry()
 
     def _bye(self, session: Session, message: Message) -> None:
-        session.entry.closed = 1
+        session.entry.closed = LEFT
         self._disk.store.clients.note(session.entry)
         self._disk.note(session.entry)
         session.leaving = True
         self._finished.add(session.entry.rank)
-        self._send(session, Kind.GOODBYE)
+        # Not before it is durable: a collector that is started again has to know who has left.
+        self._disk.answer_after_commit(lambda: self._send(session, Kind.GOODBYE))
         self._forget(session)
         self._events.left(session.who, len(self._sessions))
 
@@ -398,6 +401,8 @@ class Server:
                     self._state(session)
         except ShardkeepError as error:
             self._storage_failed(error)
+        except Exception as error:
+            self._storage_failed(_unknown(error))
         now = time.monotonic()
         for session in [one for one in self._sessions.values() if one.is_silent(now)]:
             self._events.lost(session.who, len(self._sessions) - 1)
@@ -409,7 +414,7 @@ class Server:
         self._events.failed(error)
         self._disk.fail(error)
         for session in list(self._sessions.values()):
-            self._send(session, Kind.REFUSED, data=_as_json(error))
+            self._send(session, Kind.REFUSED, data=error_data(error))
             self._forget(session)
 
     # -- small things --------------------------------------------------------------------------------------
@@ -450,5 +455,6 @@ class Server:
         self._events.refused("a stranger", f"no handshake of ZeroMQ with this key ({event['event'].name})")
 
 
-def _as_json(error: Exception) -> dict[str, Any]:
-    return {"error": type(error).__name__, "text": str(error)}
+def _unknown(error: Exception) -> InternalError:
+    # The state of the file in memory is unknown now; the one on disk is not.
+    return InternalError(f"the collector met what it does not know ({type(error).__name__}: {error})")

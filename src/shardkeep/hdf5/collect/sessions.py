@@ -83,6 +83,8 @@ def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, int | No
         ):
             raise ValueError("numbers out of range")
         pid, host = int(str(data["pid"])), str(data["host"])[:64]
+        if not 0 <= pid < 1 << 31:
+            raise ValueError("a process number out of range")
         who = f"rank {rank} (pid {pid} on {host!r})"
     except (KeyError, ValueError) as error:
         raise CollectorError(f"a client introduced itself in a way that makes no sense ({error})") from None

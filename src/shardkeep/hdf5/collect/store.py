@@ -9,19 +9,29 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import CollectorError, DurabilityError, ExistsError, FormatError, SchemaError
+from shardkeep.errors import (
+    CollectorError,
+    DurabilityError,
+    ExistsError,
+    FormatError,
+    SchemaError,
+    ShardkeepError,
+)
 from shardkeep.files.lock import FileLock
-from shardkeep.hdf5.attributes import PUT
+from shardkeep.hdf5.attributes import PUT, check_attribute_name
+from shardkeep.hdf5.collect.all_or_nothing import all_or_nothing, groups_of
 from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable
-from shardkeep.hdf5.collect.keyed_rows import KeyedRows
+from shardkeep.hdf5.collect.creating import create, try_filters
+from shardkeep.hdf5.collect.keyed_rows import WRITERS, KeyedRows, check_row_count
+from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.collect.stored_values import StoredValues
-from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout
+from shardkeep.hdf5.dataset_layout import read_layout
 from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock, real_name
 from shardkeep.hdf5.open_errors import first_line
-from shardkeep.hdf5.rows import check_name, describe, is_reserved
+from shardkeep.hdf5.rows import check_name, check_path, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
 
 __all__ = ["Store"]
@@ -77,6 +87,7 @@ class Store:
         )
         self._datasets: dict[str, StoredRows | KeyedRows] = {}
         self._dirty: dict[str, StoredRows | KeyedRows] = {}
+        self._groups: set[str] = set()
         self._live: LiveFile | None = None
         self._file: h5py.File | None = None
         try:
@@ -104,22 +115,37 @@ class Store:
         if known is not None:
             _check_same_kind(known.schema, wanted)
             return known.schema
-        check_name(wanted.name, self._datasets)
+        self._check_free(wanted.name)
         self._values.check_free(wanted.name)
+        for name in wanted.attributes:
+            check_attribute_name(name)
+        check_row_count(wanted)
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
             raise SchemaError(f"{message}; append without key=, or without compression")
         if wanted.dtype.hasobject and wanted.filters:
             wanted = Schema(**{**wanted.__dict__, "filters": ()})
-        try:
-            dataset = self._create(wanted)
-        except (TypeError, ValueError, RuntimeError, OSError) as error:
-            reason = first_line(error)
-            what = describe(wanted.dtype, wanted.row_shape)
-            raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
-        self._values.settle_on(dataset)
-        self._add(dataset, wanted)
+        assert self._file is not None
+        with all_or_nothing(self._file, wanted.name, f"{WRITERS}/{wanted.name}", f"{TAILS}/{wanted.name}"):
+            try:
+                try_filters(wanted)
+                dataset = create(self._file, wanted)
+                self._values.settle_on(dataset)
+                self._add(dataset, wanted)
+            except ShardkeepError:
+                raise
+            except Exception as error:  # whatever HDF5, h5py and NumPy may say to a type of a stranger
+                reason = first_line(error)
+                what = describe(wanted.dtype, wanted.row_shape)
+                raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
         return wanted
+
+    def _check_free(self, name: str) -> None:
+        check_path(name, "dataset")
+        check_name_length(name)
+        # By sets: thousands of datasets are declared, and each is compared with all before it.
+        if name in self._groups or any(group in self._datasets for group in groups_of(name)):
+            check_name(name, self._datasets)
 
     def schema(self, name: str) -> Schema | None:
         """Return the schema of a dataset; None if there is none."""
@@ -205,8 +231,11 @@ class Store:
             lock.release()
         return True
 
-    def close(self, *, wait_s: float = 10.0) -> None:
-        """Commit, bring everything into the file, close it as a plain one, let the lock go."""
+    def close(self, *, wait_s: float = 10.0, run_ended: bool = True) -> None:
+        """Commit, bring everything into the file, close it as a plain one, let the lock go.
+
+        Without `run_ended` the next collector goes on counting the clients of this run that have left.
+        """
         assert self._live is not None
         assert self._file is not None
         live, file = self._live, self._file
@@ -214,6 +243,8 @@ class Store:
             for dataset in self._datasets.values():
                 dataset.finish()
             self._values.finish()
+            if run_ended:
+                self.clients.end_run()
             self.commit()
             if TAILS in file:
                 del file[TAILS]
@@ -257,29 +288,6 @@ class Store:
             elif not is_reserved(name):
                 self._add(file[name], _read_schema(file, name))
 
-    def _create(self, wanted: Schema) -> h5py.Dataset:
-        assert self._file is not None
-        code = h5py.h5t.py_create(wanted.dtype, logical=True).encode()
-        if wanted.rows is None and 0 in wanted.row_shape:
-            shape = (0, *wanted.row_shape)
-            limits = (None,) * len(shape)
-            chunks = (1024, *(max(size, 1) for size in wanted.row_shape))
-            dataset = self._file.create_dataset(
-                wanted.name, shape=shape, maxshape=limits, chunks=chunks, dtype=wanted.dtype
-            )
-        else:
-            chunk_rows = (
-                wanted.chunk_rows if wanted.rows is None else max(min(wanted.chunk_rows, wanted.rows), 1)
-            )
-            layout = Layout(
-                code, (chunk_rows, *wanted.row_shape), wanted.filters, b"", not wanted.dtype.hasobject
-            )
-            shape = (wanted.rows or 0, *wanted.row_shape)
-            dataset = create_dataset(self._file, wanted.name, layout, shape, wanted.dtype)
-        for name, value in wanted.attributes.items():
-            dataset.attrs.create(name, value, dtype=value.dtype)
-        return dataset
-
     def _add(self, dataset: h5py.Dataset, schema: Schema) -> None:
         assert self._live is not None
         chunks = dataset.chunks
@@ -294,6 +302,7 @@ class Store:
         else:
             kind = DirectRows
         self._datasets[schema.name] = self._dirty[schema.name] = kind(self._live, dataset, schema)
+        self._groups.update(groups_of(schema.name))
 
     def _close_hdf5(self) -> None:
         file, self._file = self._file, None
@@ -338,8 +347,6 @@ def _check_same_kind(known: Schema, wanted: Schema) -> None:
 
 
 def _read_schema(file: h5py.File, name: str) -> Schema:
-    from shardkeep.hdf5.collect.keyed_rows import WRITERS
-
     dataset = file[name]
     layout = read_layout(dataset)
     rows = dataset.shape[0] if f"{WRITERS}/{name}" in file else None

@@ -11,6 +11,8 @@ from shardkeep.errors import CollectorError
 from shardkeep.hdf5.collect.live_file import LiveFile
 from shardkeep.hdf5.collect.payload import decode_rows
 from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.compression import require_filters
+from shardkeep.hdf5.dataset_layout import write_rows
 from shardkeep.hdf5.rows import as_bytes
 
 __all__ = ["DirectRows", "FilteredRows", "ObjectRows", "StoredRows", "chunk_address"]
@@ -128,7 +130,7 @@ class ObjectRows(StoredRows):
             array = np.concatenate(self._waiting)
             self._waiting, self._bytes = [], 0
             self._extend(self.rows)
-            self.dataset[self.rows - len(array) : self.rows] = array
+            write_rows(self.dataset, self.rows - len(array), array)
 
 
 class FilteredRows(StoredRows):
@@ -139,6 +141,7 @@ class FilteredRows(StoredRows):
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
         super().__init__(live, dataset, schema)
+        require_filters(dataset)
         self._chunk_rows = schema.chunk_rows
         self._buffer = np.empty((self._chunk_rows, *schema.row_shape), schema.dtype)
         self._bytes = as_bytes(self._buffer)

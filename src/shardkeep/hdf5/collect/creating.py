@@ -1,0 +1,84 @@
+"""How a declared dataset is made, and whether its filters work."""
+
+from __future__ import annotations
+
+import functools
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5.collect.schema import FilterSpec, Schema
+from shardkeep.hdf5.compression import require_filter
+from shardkeep.hdf5.dataset_layout import Layout, create_dataset
+from shardkeep.hdf5.guard_exemption import exempt
+
+__all__ = ["create", "try_filters"]
+
+_TRIAL_BYTES = 1 << 20
+# Those of `compression_filters`, and the checksum of HDF5 itself.
+_KNOWN = {
+    h5py.h5z.FILTER_DEFLATE,
+    h5py.h5z.FILTER_SHUFFLE,
+    h5py.h5z.FILTER_FLETCHER32,
+    h5py.h5z.FILTER_LZF,
+    32015,  # zstd
+    32026,  # blosc2
+}
+_MOST_PARAMETERS = 16
+
+
+def create(file: h5py.File, wanted: Schema) -> h5py.Dataset:
+    """Create a dataset as it was declared, with its attributes; whatever HDF5 and h5py raise."""
+    code = h5py.h5t.py_create(wanted.dtype, logical=True).encode()
+    if wanted.rows is None and 0 in wanted.row_shape:
+        shape = (0, *wanted.row_shape)
+        limits = (None,) * len(shape)
+        chunks = (1024, *(max(size, 1) for size in wanted.row_shape))
+        dataset = file.create_dataset(
+            wanted.name, shape=shape, maxshape=limits, chunks=chunks, dtype=wanted.dtype
+        )
+    else:
+        chunk_rows = wanted.chunk_rows if wanted.rows is None else max(min(wanted.chunk_rows, wanted.rows), 1)
+        layout = Layout(
+            code, (chunk_rows, *wanted.row_shape), wanted.filters, b"", not wanted.dtype.hasobject
+        )
+        shape = (wanted.rows or 0, *wanted.row_shape)
+        dataset = create_dataset(file, wanted.name, layout, shape, wanted.dtype)
+    for name, value in wanted.attributes.items():
+        dataset.attrs.create(name, value, dtype=value.dtype)
+    return dataset
+
+
+def try_filters(wanted: Schema) -> None:
+    """Write a chunk in memory through the filters: parameters that make no sense show there and not before.
+
+    Raises
+    ------
+    MissingExtraError
+        HDF5 does not have one of them here; it would leave it out without a word.
+    SchemaError
+        It is none of those that Shardkeep compresses with: parameters of others may crash the process.
+    OSError, RuntimeError, ValueError
+        As HDF5 says it.
+    """
+    for code, _, values in wanted.filters:
+        if code not in _KNOWN:
+            raise SchemaError(f"dataset {wanted.name!r}: filter {code} is not used here: choose another")
+        if len(values) > _MOST_PARAMETERS or max(values, default=0) >= 1 << 32:
+            raise SchemaError(f"dataset {wanted.name!r}: filter {code} has no such parameters")
+        require_filter(wanted.name, code)
+    if wanted.filters and wanted.row_bytes:
+        rows = max(min(wanted.chunk_rows, _TRIAL_BYTES // wanted.row_bytes), 1)
+        _try(
+            wanted.filters, h5py.h5t.py_create(wanted.dtype, logical=True).encode(), (rows, *wanted.row_shape)
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _try(filters: tuple[FilterSpec, ...], type_code: bytes, chunk: tuple[int, ...]) -> None:
+    dtype = h5py.h5t.decode(type_code).dtype
+    with exempt(), h5py.File("trial", "w", driver="core", backing_store=False, rdcc_nbytes=0) as file:
+        dataset = create_dataset(file, "x", Layout(type_code, chunk, filters, b"", True), chunk, dtype)
+        dataset[...] = np.zeros(chunk, dtype)
+        file.flush()

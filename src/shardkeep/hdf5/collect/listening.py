@@ -1,0 +1,59 @@
+"""The socket that a collector listens on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shardkeep.errors import CollectorError
+from shardkeep.hdf5.collect.address import remove_dead_socket
+from shardkeep.hdf5.collect.wire import zmq_module
+
+if TYPE_CHECKING:
+    import zmq
+
+    from shardkeep.hdf5.collect.keys import ServerKey
+
+__all__ = ["open_router"]
+
+
+def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, largest_bytes: int) -> Any:
+    """Return a socket that takes clients.
+
+    Parameters
+    ----------
+    context : zmq.Context
+    address : str
+        As `shardkeep.hdf5.collect.address.check_address` allows.
+    key : ServerKey or None
+    largest_bytes : int
+        Longer frames end the connection that they come from.
+
+    Raises
+    ------
+    CollectorError
+        It cannot listen there.
+    """
+    zmq = zmq_module()
+    router = context.socket(zmq.ROUTER)
+    router.linger = 1000
+    router.maxmsgsize = largest_bytes
+    router.rcvhwm = router.sndhwm = 1000
+    router.heartbeat_ivl, router.heartbeat_timeout = 2000, 8000
+    router.backlog = 1024
+    if key is not None:
+        router.curve_server, router.curve_secretkey, router.curve_publickey = True, key.secret, key.public
+    if address.startswith("tcp://["):
+        router.ipv6 = True
+    if address.startswith("ipc://"):
+        remove_dead_socket(address)
+    before = os.umask(0o177)
+    try:
+        router.bind(address)
+    except zmq.ZMQError as error:
+        router.close()
+        message = f"cannot listen on {address!r} ({error}): choose another address"
+        raise CollectorError(message) from None
+    finally:
+        os.umask(before)
+    return router

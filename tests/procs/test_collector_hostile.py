@@ -1,0 +1,198 @@
+"""Messages of a client that lies, taken by a collector that may take only little more memory."""
+
+import json
+import os
+import random
+import resource
+import struct
+
+import numpy as np
+import pytest
+
+from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.messages import BadMessage, Kind, Part, pack, pack_parts, unpack
+from shardkeep.hdf5.collect.schema import dtype_to_json
+from shardkeep.hdf5.collect.server import Server
+from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.hdf5.rows import TEXT
+from tests.procs.collector_run import start
+
+HELLO = {"id": "00" * 16, "rank": 0, "world_size": 2, "pid": 1, "host": "nowhere"}
+HEADER = {"filters": [], "rows": None, "attributes": {}, "chunk_rows": 0, "row_shape": []}
+ROUTE = b"r"
+MOST_ROWS = 65536 * ((1 << 32) - 1)
+PADDED = np.dtype({"names": ["t", "n"], "formats": [TEXT, "u1"], "offsets": [0, 8], "itemsize": 1 << 20})
+
+
+class _Answers:
+    """A socket that keeps what is sent to it."""
+
+    def __init__(self):
+        self.said = []
+
+    def send_multipart(self, frames, _flags):
+        header = struct.unpack("<2sBBIQQ", frames[1])
+        self.said.append((Kind(header[2]), json.loads(frames[2]) if len(frames) > 2 else None))
+
+
+def _server(folder):
+    """A collector without its loop: messages are given to it by hand."""
+    server = Server(
+        Settings(os.path.join(folder, "all.h5"), f"ipc://{folder}/s", None, 16 << 20, "flush"), Events(None)
+    )
+    answers = _Answers()
+    server._real, server._router = server._router, answers
+    return server, answers
+
+
+def _give(server, frames):
+    try:
+        server._take(ROUTE, unpack([memoryview(bytes(one)) for one in frames]))
+        return "taken"
+    except BadMessage as error:
+        return f"refused: {error}"
+
+
+def _declare(name, dtype="<f8", **values):
+    return pack(
+        Kind.DECLARE,
+        value=1,
+        data={"name": name, "dtype": dtype_to_json(np.dtype(dtype)), **HEADER, **values},
+    )
+
+
+def _batch(name, rows, data, sequence=1, keyed=False):
+    table = pack_parts([Part(name, rows, len(data), None, keyed)])
+    return [*pack(Kind.BATCH, sequence=sequence, parts=1), table, data]
+
+
+def _limit(allowance_mib):
+    with open("/proc/self/status") as status:
+        size_kib = next(int(line.split()[1]) for line in status if line.startswith("VmSize:"))
+    limit = (size_kib + allowance_mib * 1024) * 1024
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _lie(write_end, folder):
+    server, answers = _server(folder)
+    _give(server, pack(Kind.HELLO, data=HELLO))
+    for frames in (
+        _declare("text", TEXT),
+        _declare("both", PADDED, chunk_rows=1),
+        _declare("words", TEXT, row_shape=[100, 1000]),
+        _declare("packed", np.dtype("<u1"), chunk_rows=1 << 30, filters=[[1, 0, [4]]]),
+        _declare("long", TEXT, chunk_rows=1 << 27),
+        _declare("too many", rows=1 << 62),
+        _declare("keys", rows=MOST_ROWS),
+        _declare("none", np.dtype("<f4"), row_shape=[0]),
+    ):
+        _give(server, frames)
+    _limit(200)
+    batches = (
+        ("text", (1 << 32) - 1, bytes(16), False),
+        ("both", (1 << 32) - 1, bytes(16), False),
+        ("both", 300, bytes(5 * 300), False),
+        ("words", 4000, bytes(4000), False),
+        ("text", 1, b"\xff\xff\xff\xff", False),
+        ("text", 1, b"\x03\0\0\0a\0b", False),
+        ("keys", (1 << 32) - 1, bytes(16), True),
+        ("keys", 1, struct.pack("<q", MOST_ROWS - 1) + bytes(8), True),
+        ("keys", 1, struct.pack("<q", -1) + bytes(8), True),
+        ("none", (1 << 32) - 1, b"", False),
+        ("text", 2, b"\x01\0\0\0\x02\0\0\0abc", False),
+    )
+    for sequence, (name, rows, data, keyed) in enumerate(batches, 1):
+        _give(server, _batch(name, rows, data, sequence, keyed))
+        server._tick()
+        assert server._disk.failure is None, (name, rows, server._disk.failure)
+    for frames in (
+        [*pack(Kind.BATCH, sequence=99, parts=(1 << 32) - 1), b""],
+        [*pack(Kind.BATCH, sequence=99, parts=1 << 20), struct.pack("<HBBIQQ", 0, 1, 0, 1, 1, 0) * (1 << 20)],
+        [*pack(Kind.HELLO), b'{"a": [' + b"[]," * (5 << 20) + b"1]}"],
+        pack(Kind.WANT, value=(1 << 64) - 1),
+        pack(Kind.GIVE_BACK, value=(1 << 64) - 1),
+        pack(Kind.FLUSH, sequence=(1 << 64) - 1),
+    ):
+        _give(server, frames)
+    refused = [data["text"] for kind, data in answers.said if kind is Kind.REFUSED]
+    server._disk.hurry()
+    server._tick()
+    os.write(write_end, json.dumps([refused, server._disk.store.rows]).encode())
+
+
+def test_what_is_claimed_is_compared_with_what_came(tmp_path):
+    child = start(_lie, str(tmp_path))
+    assert child.join() == 0
+    refused, rows = json.loads(child.said())
+    assert rows == {"text": 2, "both": 300, "words": 0, "keys": MOST_ROWS, "none": (1 << 32) - 1}
+    for part in ("too few for", "cut off", "NUL", "keys", "chunks of", "declared with"):
+        assert any(part in one for one in refused), part
+
+
+def _mutant(chance, frames):
+    """Return frames with a byte, a number or a length that is another one."""
+    frames = [bytearray(one) for one in frames]
+    for _ in range(chance.randrange(1, 4)):
+        one = chance.choice(frames)
+        how = chance.randrange(4)
+        if how == 0 and one:
+            one[chance.randrange(len(one))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+        elif how == 1 and len(one) > 8:
+            place = chance.randrange(len(one) - 8)
+            one[place : place + 8] = chance.choice(
+                [0, 1, 1 << 31, (1 << 32) - 1, 1 << 63, (1 << 64) - 1]
+            ).to_bytes(8, "little")
+        elif how == 2:
+            del one[chance.randrange(len(one) + 1) :]
+        else:
+            digits = [place for place, byte in enumerate(one) if 48 <= byte <= 57]
+            if digits:
+                place = chance.choice(digits)
+                one[place : place + 1] = chance.choice(
+                    [b"-1", b"1e400", b"null", b"99999999999", b"[]", b"true"]
+                )
+    return frames
+
+
+def _lie_at_random(write_end, folder, seed):
+    server, _ = _server(folder)
+    chance = random.Random(seed)
+    _limit(300)
+    kinds = [np.dtype("<f4"), TEXT, np.dtype([("a", "<i2"), ("t", TEXT)]), np.dtype((np.void, 8)), PADDED]
+    for turn in range(3000):
+        if turn % 50 == 0:
+            _give(server, pack(Kind.HELLO, data=HELLO))
+        name = f"d{chance.randrange(30)}/x"
+        session = server._sessions.get(ROUTE)
+        sequence = 1 if session is None else min(session.entry.sequence + 1, (1 << 64) - 1)
+        frames = chance.choice(
+            [
+                _declare(name, chance.choice(kinds), rows=chance.choice([None, 10]), row_shape=[2]),
+                _declare(
+                    name,
+                    np.dtype("<f8"),
+                    filters=[[1, 0, [4]]],
+                    attributes={"u": {"text": ["m"], "shape": []}},
+                ),
+                _batch(name, 1, b"\x01\0\0\0\x01\0\0\0ab", sequence),
+                _batch(name, 2, bytes(16), sequence),
+                _batch(name, 1, bytes(16), sequence, keyed=True),
+                pack(Kind.HELLO, sequence=1, data=HELLO),
+                pack(chance.choice(list(Kind)), sequence=sequence, value=4096),
+            ]
+        )
+        if chance.random() < 0.7:
+            frames = _mutant(chance, frames)
+        _give(server, frames)
+        if turn % 20 == 0:
+            server._disk.hurry()
+            server._tick()
+        assert server._disk.failure is None, server._disk.failure
+    os.write(write_end, str(len(server._disk.store.rows)).encode())
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+def test_no_lie_disturbs_the_file(tmp_path, seed):
+    child = start(_lie_at_random, str(tmp_path), seed)
+    assert child.join() == 0
+    assert int(child.said()) > 3

@@ -37,7 +37,9 @@ def collect(
     was killed is brought to its last commit first. SIGTERM or Ctrl-C: clients finish, the file is closed.
     Without --listen it takes clients of this user and host, and ends when every rank has left.
     """
+    import json
     import sys
+    import time
 
     from shardkeep.hdf5.collect.events import Events
     from shardkeep.hdf5.collect.keys import new_key as make_key
@@ -46,7 +48,14 @@ def collect(
 
     if new_key is not None:
         server, client = make_key(new_key)
-        click.echo(f"{server}: for the collector, --key-file\n{client}: for its clients, key_file=")
+        if as_json:
+            click.echo(
+                json.dumps(
+                    {"time": round(time.time(), 3), "event": "key", "server": server, "client": client}
+                )
+            )
+        else:
+            click.echo(f"{server}: for the collector, --key-file\n{client}: for its clients, key_file=")
         key_file = key_file or new_key
     if path is None:
         if new_key is None:

@@ -11,6 +11,7 @@ __all__ = ["collector_options"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_LONGEST_S = 30 * 24 * 3600
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -18,9 +19,18 @@ def _as_bytes(_context: click.Context, _parameter: click.Parameter, value: str) 
     text = value.strip().upper().removesuffix("IB").removesuffix("B")
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS and text[-1:] else (text, "")
     try:
-        return int(float(number) * _UNITS[unit])
+        size = int(float(number) * _UNITS[unit])
     except (ValueError, OverflowError):
         raise click.BadParameter(f"{value!r} is no size: write 256MB or 1GB") from None
+    if not 0 < size < 1 << 62:
+        raise click.BadParameter(f"{value!r} is no size of memory: write 256MB or 1GB")
+    return size
+
+
+def _as_seconds(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    if not 0 <= value <= _LONGEST_S:
+        raise click.BadParameter(f"{value!r} is no time: give seconds from 0 to {_LONGEST_S:,}")
+    return value
 
 
 _OPTIONS = [
@@ -46,12 +56,18 @@ _OPTIONS = [
         help="Acknowledged rows survive a power cut (fsync), or the death of processes (flush).",
     ),
     click.option(
-        "--drain", default=10.0, show_default=True, help="Seconds that clients have to finish at the end."
+        "--drain",
+        default=10.0,
+        show_default=True,
+        callback=_as_seconds,
+        help="Seconds that clients have to finish at the end.",
     ),
     click.option("--until-done", is_flag=True, help="End when every rank has left."),
     click.option("--recover", is_flag=True, help="Bring the file to its last commit, and end."),
     click.option(
-        "--metrics-port", type=int, help="Serve Prometheus metrics on this port of the loopback interface."
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help="Serve Prometheus metrics on this port of the loopback interface.",
     ),
 ]
 

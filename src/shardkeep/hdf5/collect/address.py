@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import ipaddress
 import os
 import re
 import shutil
@@ -13,21 +16,57 @@ from shardkeep.errors import CollectorError, PlanError
 
 __all__ = ["Place", "check_address", "is_address", "remove_dead_socket"]
 
-_TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[^:/\[\]]+):(\*|\d{1,5})$")
+_TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[^:/\[\]]+):(\*|\d{1,5})")
 # sun_path has 108 bytes on Linux, 104 elsewhere.
 _LONGEST_PATH_BYTES = 103
+_SOCKET = "collector"
 
 
 class Place:
-    """A folder of our own for a Unix socket, removed at the end: only this user can enter it."""
+    """A folder for the Unix socket of a file's collector: only this user can enter it.
 
-    def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="shardkeep-")
-        self.address = f"ipc://{self.folder}/collector"
+    Its name comes from that of the file, so a collector that is started again after a kill is where the
+    clients of the first one look. Where somebody else is already, or the name is too long for a socket
+    (a long ``TMPDIR``), it is another folder.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        digest = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
+        self.folder = _own_folder(f"shardkeep-{os.geteuid()}-{digest}")
+        self.address = f"ipc://{self.folder}/{_SOCKET}"
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove it; for the collector that listened there."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _own_folder(name: str) -> str:
+    fitting = [
+        folder
+        for folder in dict.fromkeys([tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"])
+        if len(os.fsencode(os.path.join(folder, name, _SOCKET))) <= _LONGEST_PATH_BYTES
+    ]
+    for folder in fitting:
+        path = os.path.join(folder, name)
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+            if ours and not _is_alive(os.path.join(path, _SOCKET)):
+                return path
+            return tempfile.mkdtemp(prefix="shardkeep-", dir=folder)
+        except OSError:
+            continue
+    message = (
+        f"no folder for temporary files can be used for a Unix socket (of {', '.join(fitting) or 'none'})"
+    )
+    raise CollectorError(f"{message}: give an address, or set TMPDIR to a short path that can be written")
 
 
 def is_address(text: str) -> bool:
@@ -51,29 +90,53 @@ def check_address(address: str) -> str:
             )
             raise PlanError(message)
         if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
-            message = f"{path!r} is longer than the {_LONGEST_PATH_BYTES} bytes that a Unix socket may have"
-            raise PlanError(f"{message}: choose a shorter path, or leave the address out")
+            size = len(os.fsencode(path))
+            message = (
+                f"{path!r} has {size} bytes, and the path of a Unix socket {_LONGEST_PATH_BYTES} at most"
+            )
+            raise PlanError(f"{message}: choose a shorter one, or leave the address out")
         return address
-    if _TCP.match(address):
+    found = _TCP.fullmatch(address)
+    if found is not None:
+        if found[2] != "*" and int(found[2]) > 65535:
+            raise PlanError(
+                f"{address!r} has port {found[2]}, the last one is 65535: choose a lower one, or *"
+            )
+        if found[1].startswith("["):
+            try:
+                ipaddress.IPv6Address(found[1][1:-1])
+            except ValueError:
+                message = f"{address!r} has no IPv6 address in its brackets"
+                raise PlanError(f"{message}: write tcp://[::1]:port, or [::] for every interface") from None
         return address
+    if address.startswith("tcp://") and address.count(":") > 2:
+        raise PlanError(f"{address!r} is no address: an IPv6 one stands in brackets, as in tcp://[::1]:port")
     raise PlanError(f"{address!r} is no address: use ipc:///path/of/a/socket or tcp://host:port")
 
 
 def remove_dead_socket(address: str) -> None:
     """Remove what a killed collector left of a Unix socket; one that answers stays."""
     path = address[6:]
+    alive = _is_alive(path)
+    if alive:
+        raise CollectorError(f"another collector listens on {address!r}: choose another address")
+    if alive is False:
+        os.unlink(path)
+
+
+def _is_alive(path: str) -> bool | None:
+    """Whether somebody listens on a Unix socket; None if there is no socket, or nobody can tell."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return
+            return None
     except OSError:
-        return
+        return None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            os.unlink(path)
+            return False
         except OSError:
-            return
-        else:
-            raise CollectorError(f"another collector listens on {address!r}: choose another address")
+            return None
+    return True

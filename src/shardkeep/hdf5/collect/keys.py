@@ -73,6 +73,9 @@ def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
     server = {"public": server_public, "secret": server_secret, "clients": [client_public]}
     client = {"server": server_public, "public": client_public, "secret": client_secret}
     names = path, client_key_path(path)
+    for name in names:
+        if not replace and os.path.lexists(name):
+            raise _in_use(name)
     for name, values in zip(names, (server, client), strict=True):
         _write_private(name, json.dumps(values, default=bytes.decode, indent=1), replace)
     return names
@@ -151,8 +154,10 @@ def _read(path: str, names: tuple[str, ...], made_by: str) -> dict[str, Any]:
         raise NotFoundError(f"there is no key file {path!r}: make one with {made_by}", path=path) from None
     try:
         values = json.loads(data)
-        if not all(name in values for name in names):
+        if not isinstance(values, dict) or not all(name in values for name in names):
             raise ValueError("keys are missing")
+        if not isinstance(values.get("clients", []), list):
+            raise ValueError("there is no list of clients")
     except (ValueError, TypeError) as error:
         raise FormatError(
             f"{path!r} is not the key file that is needed ({error}): give {made_by}", path=path
@@ -168,13 +173,17 @@ def _key(text: Any, path: str) -> bytes:
     return text.encode()
 
 
+def _in_use(path: str) -> ExistsError:
+    message = f"{path!r} exists, and a key in use is not overwritten: give another name, or remove it"
+    return ExistsError(message, path=path)
+
+
 def _write_private(path: str, text: str, replace: bool) -> None:
     with durably("write", path):
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if replace else os.O_EXCL), 0o600)
         except FileExistsError:
-            message = f"{path!r} exists, and a key in use is not overwritten: give another name, or remove it"
-            raise ExistsError(message, path=path) from None
+            raise _in_use(path) from None
         with open(fd, "w") as file:
             os.fchmod(fd, 0o600)
             file.truncate()

@@ -42,7 +42,8 @@ def run(
     commands : int, optional
         A descriptor: "stop" in a line of it, or its end, ends the collector. So do SIGTERM and SIGINT.
     """
-    place = None if settings.address else Place()
+    place = None if settings.address else Place(settings.path)
+    listened = False
     if place is not None:
         settings = Settings(**{**settings.to_json(), "address": place.address})
     reasons: list[str] = []
@@ -50,6 +51,7 @@ def run(
     try:
         _raise_descriptor_limit()
         server = Server(settings, events)
+        listened = True
         try:
             key = None if settings.key_file is None else os.path.abspath(client_key_path(settings.key_file))
             write_note(settings.path, server.address, key)
@@ -79,7 +81,7 @@ def run(
         return report
     finally:
         signals.restore()
-        if place is not None:
+        if place is not None and listened:  # else it may be that of the one who holds the file
             place.close()
 
 

@@ -66,6 +66,8 @@ class Server:
         if address.startswith("tcp://") and settings.key_file is None:
             message = f"{address!r} can be reached by anybody on the network, so it needs a key"
             raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
+        # Before the file is touched.
+        self._key = None if settings.key_file is None else read_server_key(settings.key_file)
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
         self._credits = CreditPool(settings.memory_bytes // 4)
@@ -96,8 +98,7 @@ class Server:
 
     def _listen(self, address: str) -> None:
         zmq = self._zmq
-        key_file = self._settings.key_file
-        key = None if key_file is None else read_server_key(key_file)
+        key = self._key
         if key is not None:
             self._gate = Gate(self._context, key.clients, self._events.refused)
         router = self._router = open_router(self._context, address, key, self._credits.largest + (1 << 20))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -51,6 +52,10 @@ class Settings:
         object.__setattr__(self, "path", real_name(os.path.abspath(self.path)))
         if self.durability not in ("fsync", "flush"):
             raise PlanError(f'durability={self.durability!r} means nothing here: use "fsync" or "flush"')
+        if not (isinstance(self.drain_s, (int, float)) and 0 <= self.drain_s < math.inf):
+            raise PlanError(f"drain_s={self.drain_s!r} is no time: give seconds, 0 or more")
+        if not isinstance(self.memory_bytes, int):
+            raise PlanError(f"memory_bytes={self.memory_bytes!r} is no number of bytes: give a whole one")
         if self.memory_bytes < SMALLEST_MEMORY_BYTES:
             least = SMALLEST_MEMORY_BYTES >> 20
             raise PlanError(

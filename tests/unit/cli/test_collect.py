@@ -1,0 +1,69 @@
+"""``shardkeep collect``: values that make no sense, and keys."""
+
+import json
+import os
+
+import pytest
+
+from shardkeep.cli.app import run
+from shardkeep.errors import PlanError
+from shardkeep.hdf5.collect.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        *((["--drain", value], "no time") for value in ("nan", "-1", "inf", "-inf", "1e300")),
+        (["--drain", "x"], "not a valid float"),
+        *(
+            (["--memory", value], "no size")
+            for value in ("0", "-1", "nan", "inf", "1e300", "MB", "", "1e30GB", "0.1")
+        ),
+        (["--memory", "1MB"], "give it 16 MB at least"),
+        *((["--metrics-port", value], "0<=x<=65535") for value in ("99999", "-1")),
+        (["--metrics-port", "x"], "not a valid integer"),
+        (["--listen", "tcp://127.0.0.1:99999"], "65535"),
+        (["--listen", "tcp://127.0.0.1:-1"], "no address"),
+        (["--listen", "tcp://127.0.0.1:5555"], "needs a key"),
+        (["--listen", "nowhere"], "no address"),
+        (["--listen", "ipc:///no/such/folder/socket"], "cannot listen"),
+        (["--durability", "x"], "fsync"),
+        (["--key-file", "none", "--listen", "tcp://127.0.0.1:*"], "no key file"),
+    ],
+)
+def test_values_that_make_no_sense(tmp_path, capfd, options, why):
+    code = run(["collect", str(tmp_path / "all.h5"), *options])
+    told = capfd.readouterr()
+    assert code in (2, 3, 10)
+    last = told.err.splitlines()[-1]
+    assert last.startswith("shardkeep: error: "), told.err
+    assert why in last
+    assert "Traceback" not in told.err
+    assert not os.path.exists(tmp_path / "all.h5.redo")
+
+
+def test_settings_that_make_no_sense():
+    for values in ({"drain_s": float("nan")}, {"drain_s": -1.0}, {"memory_bytes": 1e9}, {"memory_bytes": 0}):
+        with pytest.raises(PlanError):
+            Settings("all.h5", "", **values)
+
+
+def test_a_new_key_is_told_as_json_where_that_is_asked(tmp_path, capfd):
+    key = str(tmp_path / "run.key")
+    assert run(["collect", "--new-key", key, "--json"]) == 0
+    (line,) = capfd.readouterr().out.splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["server"], told["client"]) == ("key", key, key + ".client")
+    before = [(tmp_path / name).read_bytes() for name in sorted(os.listdir(tmp_path))]
+    assert run(["collect", "--new-key", key]) == 2
+    assert [(tmp_path / name).read_bytes() for name in sorted(os.listdir(tmp_path))] == before
+    assert "not overwritten" in capfd.readouterr().err
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path, capfd):
+    key = str(tmp_path / "run.key")
+    assert run(["collect", "--new-key", key]) == 0
+    os.chmod(key, 0o640)
+    assert run(["collect", str(tmp_path / "all.h5"), "--listen", "tcp://127.0.0.1:*", "--key-file", key]) == 3
+    assert not (tmp_path / "all.h5").exists()
+    assert "chmod 600" in capfd.readouterr().err

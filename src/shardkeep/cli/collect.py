@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.collect_options import collector_options
+from shardkeep.cli.collect_options import collector_options, tell_keys
 from shardkeep.cli.options import command, json_option
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def collect(
     was killed is brought to its last commit first. SIGTERM or Ctrl-C: clients finish, the file is closed.
     Without --listen it takes clients of this user and host, and ends when every rank has left.
     """
-    import json
     import sys
-    import time
 
     from shardkeep.hdf5.collect.events import Events
     from shardkeep.hdf5.collect.keys import new_key as make_key
@@ -47,15 +45,7 @@ def collect(
     from shardkeep.hdf5.collect.settings import Settings
 
     if new_key is not None:
-        server, client = make_key(new_key)
-        if as_json:
-            click.echo(
-                json.dumps(
-                    {"time": round(time.time(), 3), "event": "key", "server": server, "client": client}
-                )
-            )
-        else:
-            click.echo(f"{server}: for the collector, --key-file\n{client}: for its clients, key_file=")
+        tell_keys(*make_key(new_key), as_json=as_json)
         key_file = key_file or new_key
     if path is None:
         if new_key is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["collector_options"]
+__all__ = ["collector_options", "tell_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -77,3 +79,12 @@ def collector_options(function: _F) -> _F:
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
+
+
+def tell_keys(server: str, client: str, *, as_json: bool) -> None:
+    """Say which key file is for whom."""
+    if as_json:
+        values = {"time": round(time.time(), 3), "event": "key", "server": server, "client": client}
+        click.echo(json.dumps(values))
+    else:
+        click.echo(f"{server}: for the collector, --key-file\n{client}: for its clients, key_file=")

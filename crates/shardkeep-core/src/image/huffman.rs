@@ -6,11 +6,11 @@
 //! bits 0..8    how many bits the entry takes (of a second table: all of the code)
 //! bits 8..12   how many extra bits follow (lengths, distances); the size in bits of a second table; of a pair, how
 //!              many bits its first literal takes
-//! bits 12..28  literal or two, base value or symbol; where a second table starts
-//! bit  28      end of block; of a literal: a pair
-//! bit  29      leads to a second table
-//! bit  30      any valid entry: 0 is a code that was not defined
-//! bit  31      literal
+//! bit  12      end of block; of a literal: a pair
+//! bit  13      leads to a second table
+//! bit  14      any valid entry: 0 is a code that was not defined
+//! bit  15      literal
+//! bits 16..32  literal or two, base value or symbol; where a second table starts
 //! ```
 
 #![deny(clippy::indexing_slicing)]
@@ -19,14 +19,13 @@ use super::inflate::Damage;
 
 const MAX_BITS: usize = 15;
 
-const LITERAL: u32 = 1 << 31;
-const END: u32 = 1 << 28;
-const PAIR: u32 = 1 << 28;
-
-/// Literals of more bits are not paired: there would be little room for another.
-pub(super) const SHORT_BITS: u32 = 5;
-const SECOND: u32 = 1 << 29;
-const VALID: u32 = 1 << 30;
+const LITERAL: u32 = 1 << 15;
+const END: u32 = 1 << 12;
+const PAIR: u32 = 1 << 12;
+const SECOND: u32 = 1 << 13;
+const VALID: u32 = 1 << 14;
+/// Where the value stands.
+const VALUE: u32 = 16;
 
 /// Bits that the entry takes.
 #[inline(always)]
@@ -49,7 +48,7 @@ pub(super) fn base(entry: u32) -> usize {
 /// The symbol of a plain code.
 #[inline(always)]
 pub(super) fn symbol(entry: u32) -> usize {
-    ((entry >> 12) & 0xffff) as usize
+    (entry >> VALUE) as usize
 }
 
 #[inline(always)]
@@ -57,17 +56,17 @@ pub(super) fn is_literal(entry: u32) -> bool {
     entry & LITERAL != 0
 }
 
-/// How many literals a literal entry holds: 1 or 2.
+/// How many bits the literals of a literal entry have: 8 or 16.
 #[inline(always)]
-pub(super) fn literals(entry: u32) -> usize {
-    1 + (entry & PAIR != 0) as usize
+pub(super) fn literal_bits(entry: u32) -> u32 {
+    8 + ((entry & PAIR) >> 9)
 }
 
 /// The entry of the first literal alone.
 #[inline(always)]
 pub(super) fn first_literal(entry: u32) -> u32 {
     let pair = entry & (LITERAL | PAIR) == LITERAL | PAIR;
-    if pair { VALID | LITERAL | (entry & 0xff << 12) | extra(entry) } else { entry }
+    if pair { VALID | LITERAL | (entry & 0xff << VALUE) | extra(entry) } else { entry }
 }
 
 /// Whether an entry that is no literal ends the block.
@@ -78,21 +77,21 @@ pub(super) fn is_end(entry: u32) -> bool {
 
 /// The entry of a symbol whose meaning is the symbol.
 pub(super) fn plain(symbol: usize) -> u32 {
-    VALID | (symbol as u32) << 12
+    VALID | (symbol as u32) << VALUE
 }
 
 /// The entry of a symbol of the literal/length alphabet; 0 for those that must not occur.
 pub(super) fn literal(symbol: usize) -> u32 {
     match symbol {
-        0..=255 => VALID | LITERAL | (symbol as u32) << 12,
+        0..=255 => VALID | LITERAL | (symbol as u32) << VALUE,
         256 => VALID | END,
-        257..=264 => VALID | (symbol as u32 - 254) << 12,
+        257..=264 => VALID | (symbol as u32 - 254) << VALUE,
         265..=284 => {
             let extra = (symbol as u32 - 261) / 4;
             let base = (((symbol as u32 - 265) % 4 + 4) << extra) + 3;
-            VALID | base << 12 | extra << 8
+            VALID | base << VALUE | extra << 8
         }
-        285 => VALID | 258 << 12,
+        285 => VALID | 258 << VALUE,
         _ => 0,
     }
 }
@@ -100,14 +99,20 @@ pub(super) fn literal(symbol: usize) -> u32 {
 /// The entry of a symbol of the distance alphabet; 0 for those that must not occur.
 pub(super) fn distance(symbol: usize) -> u32 {
     match symbol {
-        0..=3 => VALID | (symbol as u32 + 1) << 12,
+        0..=3 => VALID | (symbol as u32 + 1) << VALUE,
         4..=29 => {
             let extra = symbol as u32 / 2 - 1;
             let base = ((symbol as u32 % 2 + 2) << extra) + 1;
-            VALID | base << 12 | extra << 8
+            VALID | base << VALUE | extra << 8
         }
         _ => 0,
     }
+}
+
+/// The codes of literals, reversed, with the literals: by length, those of `length` bits from `starts[length]` on.
+struct Literals {
+    codes: [(u16, u8); 256],
+    starts: [usize; MAX_BITS + 2],
 }
 
 /// A decoding table whose first part has `SIZE` entries, a power of two.
@@ -152,8 +157,14 @@ impl<const SIZE: usize> Table<SIZE> {
     }
 
     /// Builds the table of the canonical code with these lengths (0: no code). As zlib does, a code must be complete,
-    /// except that it may be a single code of one bit or (distances) none at all.
-    pub(super) fn build(&mut self, lengths: &[u8], entry: impl Fn(usize) -> u32) -> Result<(), Damage> {
+    /// except that it may be a single code of one bit or (distances) none at all. With `pairs` the entry of a literal
+    /// holds the literal behind too, where the index has room for both codes.
+    pub(super) fn build(
+        &mut self,
+        lengths: &[u8],
+        entry: impl Fn(usize) -> u32,
+        pairs: bool,
+    ) -> Result<(), Damage> {
         let mut counts = [0usize; MAX_BITS + 1];
         for &length in lengths {
             if let Some(count) = counts.get_mut(usize::from(length)) {
@@ -195,6 +206,8 @@ impl<const SIZE: usize> Table<SIZE> {
         }
         let mut sorted = sorted.iter().take(used);
         let mut code = 0usize;
+        let mut literals = Literals { codes: [(0, 0); 256], starts: [0; MAX_BITS + 2] };
+        let mut known = 0usize;
         for (length, &count) in counts.iter().enumerate().skip(1) {
             code <<= 1;
             if length <= Self::BITS {
@@ -211,6 +224,13 @@ impl<const SIZE: usize> Table<SIZE> {
                 let reversed = usize::from((code as u16).reverse_bits() >> (16 - length));
                 let value = entry(usize::from(symbol));
                 let value = if value == 0 { 0 } else { value | length as u32 };
+                if pairs
+                    && is_literal(value)
+                    && let Some(slot) = literals.codes.get_mut(known)
+                {
+                    *slot = (reversed as u16, symbol as u8);
+                    known += 1;
+                }
                 if length > Self::BITS {
                     self.put_second(reversed, length, value, longest);
                 } else if let Some(cell) = self.root.get_mut(reversed) {
@@ -218,24 +238,32 @@ impl<const SIZE: usize> Table<SIZE> {
                 }
                 code += 1;
             }
+            if pairs && length <= Self::BITS {
+                if let Some(start) = literals.starts.get_mut(length + 1) {
+                    *start = known;
+                }
+                self.put_pairs(&literals, length);
+            }
         }
         Ok(())
     }
 
-    /// Gives the entries of literals of up to [`SHORT_BITS`] the literal behind too, where the index holds both codes.
-    pub(super) fn pair_literals(&mut self) {
-        let single = *self.root;
-        for (code, &first) in single.iter().enumerate().take(1 << SHORT_BITS) {
-            let length = bits(first);
-            if !is_literal(first) || length > SHORT_BITS || code >> length != 0 {
-                continue;
-            }
-            let both = VALID | LITERAL | PAIR | first & 0xff << 12 | length << 8;
-            let cells = self.root.iter_mut().skip(code).step_by(1 << length);
-            for (cell, &second) in cells.zip(&single) {
-                let total = length + bits(second);
-                let fits = is_literal(second) && total as usize <= Self::BITS;
-                *cell = if fits { both | (second & 0xff << 12) << 8 | total } else { first };
+    /// Puts the pairs of literals that take `total` bits together into their places.
+    fn put_pairs(&mut self, literals: &Literals, total: usize) {
+        let part = |length: usize| {
+            let from = literals.starts.get(length).copied().unwrap_or(0);
+            let to = literals.starts.get(length + 1).copied().unwrap_or(0);
+            literals.codes.get(from..to).unwrap_or_default()
+        };
+        for length in 1..total {
+            for &(code, first) in part(length) {
+                let both = VALID | LITERAL | PAIR | u32::from(first) << VALUE | (length << 8 | total) as u32;
+                for &(behind, second) in part(total - length) {
+                    let index = usize::from(code) | usize::from(behind) << length;
+                    if let Some(cell) = self.root.get_mut(index % SIZE) {
+                        *cell = both | u32::from(second) << (VALUE + 8);
+                    }
+                }
             }
         }
     }
@@ -245,7 +273,7 @@ impl<const SIZE: usize> Table<SIZE> {
         let Some(pointer) = self.root.get_mut(reversed % SIZE) else { return };
         if *pointer & SECOND == 0 {
             let size = longest - Self::BITS;
-            *pointer = VALID | SECOND | (self.second.len() as u32) << 12 | (size as u32) << 8;
+            *pointer = VALID | SECOND | (self.second.len() as u32) << VALUE | (size as u32) << 8;
             self.second.resize(self.second.len() + (1 << size), 0);
         }
         let (start, size) = (symbol(*pointer), extra(*pointer));

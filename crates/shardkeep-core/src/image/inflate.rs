@@ -155,8 +155,8 @@ impl Inflater {
             _ => 5,
         });
         let (literals, distances) = lengths.split_at(288);
-        self.fixed = self.literals.build(literals, huffman::literal).is_ok()
-            && self.distances.build(distances, huffman::distance).is_ok();
+        self.fixed = self.literals.build(literals, huffman::literal, false).is_ok()
+            && self.distances.build(distances, huffman::distance, false).is_ok();
     }
 
     /// Reads the two codes of a dynamic block, of which at most `room` bytes are wanted.
@@ -176,7 +176,7 @@ impl Inflater {
                 *length = bits.take(3)? as u8;
             }
         }
-        self.codes.build(&order, huffman::plain)?;
+        self.codes.build(&order, huffman::plain, false)?;
         let mut lengths = [0u8; LENGTHS];
         let total = literals + distances;
         let mut at = 0usize;
@@ -211,11 +211,9 @@ impl Inflater {
         if literal_lengths.get(256) == Some(&0) {
             return Err("a block has no code for its end");
         }
-        self.literals.build(literal_lengths, huffman::literal)?;
-        if room >= PAIRS_PAY && mostly_short(literal_lengths) {
-            self.literals.pair_literals();
-        }
-        self.distances.build(rest.get(..distances).unwrap_or_default(), huffman::distance)?;
+        let pairs = room >= PAIRS_PAY && mostly_short(literal_lengths);
+        self.literals.build(literal_lengths, huffman::literal, pairs)?;
+        self.distances.build(rest.get(..distances).unwrap_or_default(), huffman::distance, false)?;
         Ok(())
     }
 
@@ -242,17 +240,20 @@ impl Inflater {
         loop {
             bits.refill();
             let mut entry = self.literals.glance(bits.hand);
-            // Of 56 bits five entries of the first table (10 bits, one or two literals) can be taken unseen.
-            if huffman::is_literal(entry) && bits.count >= 56 && at + 10 <= out.len() {
-                for _ in 0..5 {
-                    put2(out, at, huffman::symbol(entry) as u16);
-                    at += huffman::literals(entry);
+            // Of 56 bits four entries of the first table (10 bits, one or two literals) can be taken unseen.
+            if huffman::is_literal(entry) && bits.count >= 56 && at + 8 <= out.len() {
+                let (mut eight, mut filled) = (0u64, 0u32);
+                for _ in 0..4 {
+                    eight |= (huffman::symbol(entry) as u64) << (filled & 63);
+                    filled += huffman::literal_bits(entry);
                     bits.skip(huffman::bits(entry));
                     entry = self.literals.glance(bits.hand);
                     if !huffman::is_literal(entry) {
                         break;
                     }
                 }
+                put8(out, at, eight);
+                at += filled as usize / 8;
                 if huffman::is_literal(entry) {
                     continue;
                 }
@@ -285,7 +286,7 @@ impl Inflater {
 
 /// Whether at least half of the symbols that a code is made for are literals of few bits.
 fn mostly_short(lengths: &[u8]) -> bool {
-    const BITS: u8 = huffman::SHORT_BITS as u8;
+    const BITS: u8 = 5;
     let literals = lengths.iter().take(256).filter(|&&length| (1..=BITS).contains(&length));
     literals.map(|&length| 1 << BITS >> length).sum::<u32>() >= 1 << (BITS - 1)
 }
@@ -346,13 +347,6 @@ fn copy(out: &mut [u8], at: usize, distance: usize, length: usize) -> Result<usi
 #[inline(always)]
 fn get8(out: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(out.get(at..).and_then(|from| from.first_chunk::<8>()).copied().unwrap_or_default())
-}
-
-#[inline(always)]
-fn put2(out: &mut [u8], at: usize, value: u16) {
-    if let Some(to) = out.get_mut(at..).and_then(|to| to.first_chunk_mut::<2>()) {
-        *to = value.to_le_bytes();
-    }
 }
 
 #[inline(always)]

@@ -14,6 +14,7 @@ pub mod jpeg;
 pub mod png;
 mod png_pixels;
 mod png_rows;
+mod png_strips;
 pub mod resize;
 mod sniff;
 pub mod webp;
@@ -164,7 +165,7 @@ impl Decoder {
         channels: usize,
         out: &mut [f32],
     ) -> Result<(), ImageError> {
-        if header.deep {
+        if header.format == Format::Png {
             return self.png.decode(bytes, channels, Pixels::F32(out));
         }
         let mut pixels = std::mem::take(&mut self.pixels);
@@ -219,8 +220,22 @@ fn fenced(format: &str, decode: impl FnOnce() -> Result<(), String>) -> Result<(
 
 /// `tf.image.convert_image_dtype(uint8 -> float32)`, bit for bit.
 fn scale(pixels: &[u8], out: &mut [f32]) {
-    const SCALE: f32 = 1.0 / 255.0;
-    for (value, &pixel) in out.iter_mut().zip(pixels) {
-        *value = f32::from(pixel) * SCALE;
+    #[inline(always)]
+    fn plain(pixels: &[u8], out: &mut [f32]) {
+        const SCALE: f32 = 1.0 / 255.0;
+        for (value, &pixel) in out.iter_mut().zip(pixels) {
+            *value = f32::from(pixel) * SCALE;
+        }
     }
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn fast(pixels: &[u8], out: &mut [f32]) {
+        plain(pixels, out);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has the instructions that the function was compiled for.
+        return unsafe { fast(pixels, out) };
+    }
+    plain(pixels, out);
 }

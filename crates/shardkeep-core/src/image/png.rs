@@ -9,7 +9,8 @@
 use super::inflate::Inflater;
 use super::png_pixels::{Color, Layout, Sample};
 use super::png_rows::unfilter;
-use super::{Format, Header, ImageError, Pixels};
+use super::png_strips::{ROWS, SLACK, Strip};
+use super::{Format, Header, ImageError, Pixels, scale};
 
 /// The first eight bytes of every PNG.
 pub const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
@@ -179,10 +180,12 @@ pub struct PngDecoder {
     joined: Vec<u8>,
     raw: Vec<u8>,
     rows: Vec<u8>,
+    strip: Strip,
+    pixels: Vec<u8>,
 }
 
 impl PngDecoder {
-    /// Decodes a PNG into `out`, which is `height * width * channels` long. Floats are for PNGs of 16 bits.
+    /// Decodes a PNG into `out`, which is `height * width * channels` long.
     pub fn decode(&mut self, bytes: &[u8], channels: usize, out: Pixels<'_>) -> Result<(), ImageError> {
         let mut rest = bytes.get(8..).unwrap_or_default();
         let head = ihdr(&chunk(&mut rest)?)?;
@@ -239,34 +242,60 @@ impl PngDecoder {
         out: Pixels<'_>,
     ) -> Result<(), ImageError> {
         let (passes, total) = head.passes(data.len())?;
-        // Every byte of `raw` that is read below has been written by the inflater: `inflate` fills it or fails.
-        self.raw.resize(total, 0);
+        // Every byte of `raw` that counts below has been written by the inflater: `inflate` fills it or fails. What lies
+        // behind is room for reading more than is used.
+        self.raw.resize(total + (ROWS - 1) * (1 + head.row_bytes(head.width)) + SLACK, 0);
         self.inflater
-            .zlib(data, &mut self.raw)
+            .zlib(data, self.raw.get_mut(..total).unwrap_or_default())
             .map_err(|error| ImageError(format!("the PNG's image data: {error}")))?;
+        let native = !head.interlaced && layout.is_native(channels);
         match out {
-            Pixels::U8(out) if !head.interlaced && layout.is_native(channels) => self.native(head, out),
+            Pixels::U8(out) if native => self.native(head, out, <[u8]>::copy_from_slice),
+            Pixels::F32(out) if native => self.native(head, out, |out, row| scale(row, out)),
             Pixels::U8(out) => self.expanded(head, layout, passes, channels, out),
-            Pixels::F32(_) if head.depth != 16 => {
-                Err(ImageError::new("a PNG of 8 bits was taken for one of 16"))
+            Pixels::F32(out) if head.depth == 16 => self.expanded(head, layout, passes, channels, out),
+            Pixels::F32(out) => {
+                let mut bytes = std::mem::take(&mut self.pixels);
+                bytes.resize(out.len(), 0);
+                let done = self.expanded(head, layout, passes, channels, &mut bytes);
+                scale(&bytes, out);
+                self.pixels = bytes;
+                done
             }
-            Pixels::F32(out) => self.expanded(head, layout, passes, channels, out),
         }
     }
 
-    /// Rows that already are the pixels: unfiltered where they are to lie.
-    fn native(&mut self, head: &Ihdr, mut out: &mut [u8]) -> Result<(), ImageError> {
+    /// Rows that already are the pixels: `put` takes them from where they were unfiltered to where they are to lie.
+    fn native<T>(
+        &mut self,
+        head: &Ihdr,
+        mut out: &mut [T],
+        put: impl Fn(&mut [T], &[u8]),
+    ) -> Result<(), ImageError> {
         let (mut raw, bpp, row_bytes) = (&self.raw[..], head.pixel_bytes(), head.row_bytes(head.width));
-        self.rows.clear();
-        self.rows.resize(row_bytes, 0);
-        let mut above = &self.rows[..];
-        for row in 0..head.height {
-            let (filter, src) = take_row(&mut raw, row_bytes)?;
-            let (here, after) = out.split_at_mut_checked(row_bytes).ok_or_else(short)?;
-            if !unfilter(filter, bpp, src, above, here) {
-                return Err(unknown_filter(row, filter));
+        self.strip.start(row_bytes);
+        for first in (0..head.height).step_by(ROWS) {
+            let rows = ROWS.min(head.height - first);
+            let mut filters = [0u8; ROWS];
+            for (row, filter) in filters.iter_mut().enumerate().take(rows) {
+                *filter = raw.get(row * (1 + row_bytes)).copied().ok_or_else(short)?;
+                if *filter > 4 {
+                    return Err(unknown_filter(first + row, *filter));
+                }
             }
-            (above, out) = (here, after);
+            let done = self.strip.unfilter(filters, bpp, raw, row_bytes);
+            let mut lines = self.strip.lines().filter_map(|line| line.get_mut(..row_bytes));
+            let mut above = lines.next().ok_or_else(short)?;
+            for (here, _) in lines.zip(0..rows) {
+                let (filter, src) = take_row(&mut raw, row_bytes)?;
+                if !done {
+                    unfilter(filter, bpp, src, above, here);
+                }
+                let (slot, after) = out.split_at_mut_checked(row_bytes).ok_or_else(short)?;
+                put(slot, here);
+                (above, out) = (here, after);
+            }
+            self.strip.advance();
         }
         Ok(())
     }
@@ -309,11 +338,12 @@ impl PngDecoder {
 
     fn shrink(&mut self) {
         const KEEP: usize = 16 << 20;
-        for buffer in [&mut self.joined, &mut self.raw, &mut self.rows] {
+        for buffer in [&mut self.joined, &mut self.raw, &mut self.rows, &mut self.pixels] {
             if buffer.capacity() > KEEP {
                 *buffer = Vec::new();
             }
         }
+        self.strip.shrink(KEEP);
     }
 }
 

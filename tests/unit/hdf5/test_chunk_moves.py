@@ -52,7 +52,8 @@ def test_all_arrive(tmp_path, monkeypatch, part_bytes):
 
 def test_chunks_of_files_with_a_user_block(tmp_path):
     paths, whole = make(tmp_path, 2, rows=300, userblock_size=512)
-    merge(paths, tmp_path / "all.h5")
+    with pytest.warns(RuntimeWarning, match="user block"):
+        merge(paths, tmp_path / "all.h5")
     with h5py.File(tmp_path / "all.h5") as file:
         np.testing.assert_array_equal(file["x"][:], whole)
 

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardkeep.errors import InternalError
+
 __all__ = [
     "BadMessage",
     "Kind",
@@ -28,6 +30,7 @@ __all__ = [
     "error_data",
     "pack",
     "pack_parts",
+    "unknown_error",
     "unpack",
     "unpack_parts",
     "unpack_table",
@@ -218,3 +221,8 @@ def unpack_parts(message: Message) -> list[tuple[Part, Any]]:
 def error_data(error: Exception) -> dict[str, Any]:
     """Return what a client is told of an error."""
     return {"error": type(error).__name__, "text": str(error)}
+
+
+def unknown_error(error: Exception) -> InternalError:
+    """Return what is told of an error after which the state of the file in memory is unknown."""
+    return InternalError(f"the collector met what it does not know ({type(error).__name__}: {error})")

@@ -12,7 +12,6 @@ import numpy as np
 
 from shardkeep.errors import (
     CollectorError,
-    InternalError,
     MissingExtraError,
     PlanError,
     SchemaError,
@@ -26,7 +25,16 @@ from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
 from shardkeep.hdf5.collect.lengths import check_chunk
 from shardkeep.hdf5.collect.listening import open_router
-from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, error_data, pack, unpack, unpack_parts
+from shardkeep.hdf5.collect.messages import (
+    BadMessage,
+    Kind,
+    Message,
+    error_data,
+    pack,
+    unknown_error,
+    unpack,
+    unpack_parts,
+)
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.sessions import Session, parse_hello
 from shardkeep.hdf5.collect.settings import Settings
@@ -195,7 +203,7 @@ class Server:
             except ShardkeepError as error:
                 self._storage_failed(error)
             except Exception as error:
-                self._storage_failed(_unknown(error))
+                self._storage_failed(unknown_error(error))
         for session in self._sessions.values():
             if session.state_due:
                 self._state(session)
@@ -403,7 +411,7 @@ class Server:
         except ShardkeepError as error:
             self._storage_failed(error)
         except Exception as error:
-            self._storage_failed(_unknown(error))
+            self._storage_failed(unknown_error(error))
         now = time.monotonic()
         for session in [one for one in self._sessions.values() if one.is_silent(now)]:
             self._events.lost(session.who, len(self._sessions) - 1)
@@ -454,8 +462,3 @@ class Server:
 
         event = recv_monitor_message(self._monitor, self._zmq.NOBLOCK)
         self._events.refused("a stranger", f"no handshake of ZeroMQ with this key ({event['event'].name})")
-
-
-def _unknown(error: Exception) -> InternalError:
-    # The state of the file in memory is unknown now; the one on disk is not.
-    return InternalError(f"the collector met what it does not know ({type(error).__name__}: {error})")

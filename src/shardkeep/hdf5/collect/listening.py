@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from shardkeep.hdf5.collect.keys import ServerKey
 
-__all__ = ["open_router"]
+__all__ = ["failed_handshake", "open_router"]
 
 
 def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, largest_bytes: int) -> Any:
@@ -57,3 +57,11 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     finally:
         os.umask(before)
     return router
+
+
+def failed_handshake(monitor: Any) -> str:
+    """Read one event of the monitor of a router; return what went wrong, in words."""
+    from zmq.utils.monitor import recv_monitor_message
+
+    event = recv_monitor_message(monitor, zmq_module().NOBLOCK)
+    return f"no handshake of ZeroMQ with this key ({event['event'].name})"

@@ -24,7 +24,7 @@ from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
 from shardkeep.hdf5.collect.lengths import check_chunk
-from shardkeep.hdf5.collect.listening import open_router
+from shardkeep.hdf5.collect.listening import failed_handshake, open_router
 from shardkeep.hdf5.collect.messages import (
     BadMessage,
     Kind,
@@ -130,7 +130,7 @@ class Server:
         if self._gate is not None and ready.pop(self._gate.socket, None):
             self._gate.answer()
         if ready.pop(self._monitor, None):
-            self._read_monitor()
+            self._events.refused("a stranger", failed_handshake(self._monitor))
         if ready.pop(self._disk.wakes, None):
             self._disk.wake_up()
         if ready.pop(self._router, None):
@@ -456,9 +456,3 @@ class Server:
         # A client that takes nothing loses answers, not others their time: it will ask again.
         with contextlib.suppress(self._zmq.ZMQError):
             self._router.send_multipart([route, *pack(kind, **fields)], self._zmq.NOBLOCK)
-
-    def _read_monitor(self) -> None:
-        from zmq.utils.monitor import recv_monitor_message
-
-        event = recv_monitor_message(self._monitor, self._zmq.NOBLOCK)
-        self._events.refused("a stranger", f"no handshake of ZeroMQ with this key ({event['event'].name})")

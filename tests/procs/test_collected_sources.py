@@ -19,6 +19,7 @@ from shardkeep.hdf5.live_view import log_path, reader_lock
 from shardkeep.jobs.info import info
 from tests.descriptors import open_descriptors
 from tests.procs.collector_run import collecting
+from tests.waiting import PATIENCE_S
 
 WORLD = sk.World(rank=0, size=1)
 MERGE = sys.modules["shardkeep.hdf5.merge"]
@@ -110,7 +111,7 @@ def test_merges_and_checks_of_a_file_that_grows_see_whole_commits(tmp_path):
     with collecting(path) as collector, collector.connect(WORLD) as client, ThreadPoolExecutor(1) as pool:
         growing = pool.submit(grow, client)
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_S
             while len(seen) < 2:
                 assert time.monotonic() < deadline
                 time.sleep(0.3)  # readers that take turns without a pause keep the collector out
@@ -132,11 +133,12 @@ def test_a_merge_holds_the_file_from_the_first_look_to_the_last_row(tmp_path, mo
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", np.arange(10))
         client.flush()
-        deadline, rows = time.monotonic() + 20, 0
+        deadline, rows = time.monotonic() + PATIENCE_S, 0
         while rows != 10:
             assert time.monotonic() < deadline
             with sk.hdf5.open(path) as file:
                 rows = len(file["x"]) if "x" in file else 0
+            time.sleep(0.05)
         fill = MERGE.fill
 
         def later(*args):

@@ -294,7 +294,7 @@ def _spiller(write_end, place, folder):
     client = connect(place, World(rank=0, size=1), on_full="spill", spill_dir=folder, memory_bytes=1 << 16)
     for row in range(100):
         client.append("x", np.full((64, 64), row))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_S
     while client._link.tray.full or client._link.tray.dirty:  # until all of it is in the file
         assert time.monotonic() < deadline
         time.sleep(0.01)

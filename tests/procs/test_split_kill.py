@@ -67,7 +67,7 @@ def shown(folder: Path) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("runs", [6, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [4, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["contiguous", "round-robin", "balanced", "pack"])
 def test_killed_at_any_instant(source: Path, how: str, runs: int, tmp_path: Path) -> None:
     for run in range(runs):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.procs.collector_run import collecting
+from tests.waiting import PATIENCE_S
 
 HEAD = """
 import random, signal, sys, threading, time
@@ -43,7 +44,7 @@ class Interrupt(Exception):
 def handler(number, frame):
     raise Interrupt
 
-client = connect(place, World(rank=0, size=1), timeout_s=20)
+client = connect(place, World(rank=0, size=1), timeout_s=100)
 client.append("x", np.zeros(0, "i8"))
 signal.signal(signal.SIGALRM, handler)
 number, sure, interrupted = 1, [], []
@@ -83,7 +84,7 @@ def handler(_, frame):
     again(chance.random() * chance.choice([1e-4, 1e-3]) + 1e-5)
 
 said, nested = [], 0
-client = connect(place, World(rank=0, size=1), timeout_s=20)
+client = connect(place, World(rank=0, size=1), timeout_s=100)
 client.append("x", np.zeros(0, "i8"))
 client.append("y", np.zeros(0, "i8"))
 signal.signal(signal.SIGALRM, handler)
@@ -112,7 +113,7 @@ def _run(tmp_path, body, seed):
             [sys.executable, "-c", program, str(tmp_path), str(seed), str(sure)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""

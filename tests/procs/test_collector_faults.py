@@ -295,7 +295,9 @@ def _spiller(write_end, place, folder):
     for row in range(100):
         client.append("x", np.full((64, 64), row))
     deadline = time.monotonic() + PATIENCE_S
-    while client._link.tray.full or client._link.tray.dirty:  # until all of it is in the file
+    tray = client._link.tray
+    # Under the lock, that is, not while the thread takes rows off the tray and into the file.
+    while tray.do(lambda: bool(tray.full or tray.dirty)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.write(write_end, b"all of it")

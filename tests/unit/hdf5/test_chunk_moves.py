@@ -72,35 +72,28 @@ def test_where_hdf5_does_not_write_what_it_was_given(tmp_path, monkeypatch):
         np.testing.assert_array_equal(file["x"][:], whole)
 
 
-def test_a_source_that_changes_while_its_chunks_are_copied(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "disturb", "message"),
+    [
+        (1, lambda path: os.utime(path, ns=(1, 1)), r"1\.h5.*changed while it was merged"),
+        (2, lambda path: os.truncate(path, 100_000), r"2\.h5.*in the middle of rows"),
+    ],
+    ids=["changed", "cut"],
+)
+def test_a_source_that_is_disturbed_while_its_chunks_are_copied(
+    tmp_path, monkeypatch, number, disturb, message
+):
     paths, _ = make(tmp_path, 6)
     original = RawFile.begin
 
-    def changed(self, *args):
-        if self._path == paths[1]:
-            os.utime(self._path, ns=(1, 1))
+    def begin(self, *args):
+        if self._path == paths[number]:
+            disturb(self._path)
         return original(self, *args)
 
-    monkeypatch.setattr(RawFile, "begin", changed)
+    monkeypatch.setattr(RawFile, "begin", begin)
     before = open_descriptors()
-    with pytest.raises(CorruptDataError, match=r"1\.h5.*changed while it was merged"):
-        merge(paths, tmp_path / "all.h5")
-    assert open_descriptors() == before
-    assert sorted(os.listdir(tmp_path)) == [f"{i}.h5" for i in range(6)]
-
-
-def test_a_source_that_is_cut_while_its_chunks_are_copied(tmp_path, monkeypatch):
-    paths, _ = make(tmp_path, 6)
-    original = RawFile.begin
-
-    def cut(self, *args):
-        if self._path == paths[2]:
-            os.truncate(self._path, 100_000)
-        return original(self, *args)
-
-    monkeypatch.setattr(RawFile, "begin", cut)
-    before = open_descriptors()
-    with pytest.raises(CorruptDataError, match=r"2\.h5.*in the middle of rows"):
+    with pytest.raises(CorruptDataError, match=message):
         merge(paths, tmp_path / "all.h5")
     assert open_descriptors() == before
     assert sorted(os.listdir(tmp_path)) == [f"{i}.h5" for i in range(6)]

@@ -92,8 +92,6 @@ class Client:
     @timeout_s.setter
     def timeout_s(self, seconds: float) -> None:
         self._timeout_s = seconds
-        if self._writing is not None:
-            self._writing.timeout_s = seconds
         if self._link is not None:
             self._link.timeout_s = seconds
 
@@ -352,7 +350,7 @@ class Client:
         leaving.register(link)
         _alive.add(self)
         self._link, self._tray = link, link.tray
-        self._writing = Writing(link, options["on_full"], self.timeout_s)
+        self._writing = Writing(link, options["on_full"])
         if options["on_full"] != "spill":
             try:
                 self._writing.wait(lambda: link.is_ready, None, "answer")

@@ -53,7 +53,7 @@ class Link:
     linger_s : float
         How long rows may wait for more before they are sent.
     timeout_s : float
-        How long it may try to deliver what is left when the process ends.
+        How long a call may wait, and how long it may try to deliver what is left when the process ends.
 
     Attributes
     ----------

@@ -31,15 +31,12 @@ class Writing:
     ----------
     link : Link
     on_full : {"block", "raise", "spill"}
-    timeout_s : float
-        How long a call may wait.
     """
 
-    def __init__(self, link: Link, on_full: OnFull, timeout_s: float) -> None:
+    def __init__(self, link: Link, on_full: OnFull) -> None:
         self._link = link
         self._tray = link.tray
         self._on_full = on_full
-        self.timeout_s = timeout_s
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -201,7 +198,7 @@ class Writing:
     ) -> None:
         """Wait for the link's thread; a `patient` one for as long as rows become durable."""
         link = self._link
-        limit = self.timeout_s if timeout_s is None else timeout_s
+        limit = self._link.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit
         durable = link.outbox.durable
         while True:

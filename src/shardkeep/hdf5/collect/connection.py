@@ -105,7 +105,7 @@ class Connection:
         # All of them before the first is sent: what lends memory to ZeroMQ is taken down by `atexit`, before
         # or after the last rows are sent, and half a message would be the end of the connection.
         try:
-            return [self._zmq.Frame(one, copy=False) for one in frames]
+            return [self._zmq.Frame(one) for one in frames]  # short ones are copied
         except RuntimeError:
             return [self._zmq.Frame(one, copy=True) for one in frames]
 

@@ -304,10 +304,10 @@ class Link:
 
     def _send_what_is_due(self, now: float) -> float:
         hearing, outbox, connection = self._hearing, self.outbox, self._connection
-        if not hearing.is_ready:
+        if not hearing.is_ready or outbox.is_at_gap:
             if now >= hearing.hello_at + _HELLO_EVERY_S:
                 hearing.hello_at = now
-                connection.send(pack(Kind.HELLO, sequence=outbox.first, data=self._hello))
+                connection.send(pack(Kind.HELLO, sequence=outbox.introduce(), data=self._hello))
             return hearing.hello_at + _HELLO_EVERY_S - now
         hearing.declare()
         self._send_batches()

@@ -74,6 +74,8 @@ class Outbox:
         self.most_bytes = most_bytes
         self.sequence = 0
         self.durable = 0
+        self._before_own = 0
+        self._told = self._expected = 1
         self.bytes = 0
         self.spill = spill
         self.pens: dict[str, Pen] = {}
@@ -89,8 +91,8 @@ class Outbox:
 
     @property
     def all_sent(self) -> bool:
-        """Whether nothing waits to be sent."""
-        return not self._waiting
+        """Whether nothing waits that can be sent before the rest is durable."""
+        return not self._waiting or self._is_next_behind_gap
 
     @property
     def all_durable(self) -> bool:
@@ -109,11 +111,28 @@ class Outbox:
         for queue in (self._sent, self._waiting):
             if queue:
                 return queue[0].sequence
-        return self.sequence + 1
+        return max(self.sequence, self._before_own) + 1
+
+    # Where a client took over from one that died there is a gap in the numbers (see `SpillFile`). The
+    # collector hears of it in a HELLO, once it has all that lies before it.
+
+    @property
+    def is_at_gap(self) -> bool:
+        """Whether nothing can be sent before a HELLO told that there is a gap."""
+        return not self._sent and self._is_next_behind_gap
+
+    @property
+    def _is_next_behind_gap(self) -> bool:
+        return bool(self._waiting) and self._waiting[0].sequence > self._expected
+
+    def introduce(self) -> int:
+        """Return the number that goes into a HELLO: of the oldest batch that is still here."""
+        self._told = self.first
+        return self._told
 
     def add(self, rows: list[Rows]) -> Batch:
         """Make a batch."""
-        self.sequence += 1
+        self.sequence = max(self.sequence, self._before_own) + 1
         batch = Batch(self.sequence, rows)
         self.bytes += batch.size
         self._waiting.append(batch)
@@ -194,10 +213,11 @@ class Outbox:
         for batch in spill.left:
             self._waiting.append(batch)
             self.sequence = batch.sequence
+        self._before_own = spill.first_sequence - 1
 
     def next_to_send(self) -> Batch | None:
         """Return the next one, with its rows in memory; None if there is none."""
-        if not self._waiting:
+        if self.all_sent:
             return None
         batch = self._waiting[0]
         if not batch.rows:
@@ -211,6 +231,7 @@ class Outbox:
     def sent(self) -> None:
         """Note that the next one was sent."""
         self._sent.append(self._waiting.popleft())
+        self._expected = max(self._expected, self._sent[-1].sequence + 1)
 
     def resend_after(self, received: int, durable: int) -> None:
         """Note what the collector has; everything after it goes out again."""
@@ -220,6 +241,7 @@ class Outbox:
         # What was received before it was sent: by a client of this identity that died.
         while self._waiting and self._waiting[0].sequence <= received:
             self._sent.append(self._waiting.popleft())
+        self._expected = max(received + 1, self._told)
 
     def note_durable(self, sequence: int) -> bool:
         """Forget batches up to `sequence`; return whether there were some."""

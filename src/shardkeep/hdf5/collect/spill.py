@@ -2,14 +2,16 @@
 
 ::
 
-    header    "SKSPILL1" | client id (16 bytes) | u32 rank | u32 0
+    header    "SKSPILL1" | client id (16 bytes) | u32 rank | u32 how often a next client took it over
     batch     u64 length of what follows but the CRC | u64 sequence | u32 parts | table | rows | u32 CRC-32C
     schema    the same with sequence 0, no parts, and JSON as its table; before the first rows of a dataset
 
 The file survives its process. The next client of that rank that is given the same folder goes on
-with the identity that is in it, so that every batch is stored once. It declares the datasets of those
-batches too: it sends them before its caller may have declared anything, and to a collector that may never
-have heard of them. What is in the file is safe from the death of processes, not from a power cut.
+with the identity that is in it, so that every batch is stored once. The collector may also have batches
+that never were in the file: the next client begins with a number far beyond theirs (`first_sequence`). It
+declares the datasets of what was left too: it sends that before its caller may have declared anything, and to
+a collector that may never have heard of them. What is in the file is safe from the death of processes, not
+from a power cut.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ _MAGIC = b"SKSPILL1"
 _HEAD = struct.Struct("<8s16sII")
 _BATCH = struct.Struct("<QQI")
 _SUFFIX = ".spill"
+# No client makes as many batches.
+_BATCHES_BITS = 40
 
 
 class SpillFile:
@@ -55,12 +59,15 @@ class SpillFile:
         What was in the file; their rows are read when they are sent.
     schemas : dict of str to Schema
         The datasets that are described in the file.
+    first_sequence : int
+        The number of the first batch that this client makes itself.
     """
 
     def __init__(self, folder: str, identity: bytes, rank: int) -> None:
         with durably("make the folder", folder):
             os.makedirs(folder, exist_ok=True)
         self.identity = identity
+        self.first_sequence = 1
         self.left: list[Batch] = []
         self.schemas: dict[str, Schema] = {}
         self._places: dict[int, tuple[int, int]] = {}
@@ -170,7 +177,10 @@ class SpillFile:
             lock.release()
             return False
         self.path, self._fd, self._lock = path, fd, lock
-        self.identity = _HEAD.unpack(head)[1]
+        _, self.identity, _, takeovers = _HEAD.unpack(head)
+        with durably("write", path):
+            os.pwrite(fd, _HEAD.pack(_MAGIC, self.identity, rank, takeovers + 1), 0)
+        self.first_sequence = ((takeovers + 1) << _BATCHES_BITS) + 1
         self._end = _HEAD.size
         while True:
             length = os.pread(fd, 8, self._end)

@@ -16,15 +16,16 @@ def in_stored_order(values: Any, dtype: np.dtype[Any]) -> Any:
     Parameters
     ----------
     values : ndarray or scalar
-        An array may be changed in place.
+        An array may be changed in place; what is right already stays so.
     dtype : dtype
         Of the dataset or attribute.
     """
     if dtype.names is not None:
         if isinstance(values, np.ndarray | np.void):
             for name in dtype.names:
-                if _swapped(dtype[name].base) is not None:
-                    values[name] = in_stored_order(values[name], dtype[name].base)
+                field = dtype[name].base
+                if field.hasobject and (field.names is not None or _swapped(field) is not None):
+                    values[name] = in_stored_order(values[name], field)
         return values
     base = _swapped(dtype)
     if base is None or isinstance(values, h5py.Empty):

@@ -6,6 +6,9 @@ finished was measured and is no faster (`docs/design/hdf5-worker-files.md`).
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import h5py
@@ -13,7 +16,15 @@ import numpy as np
 
 from shardkeep.errors import MissingExtraError, PlanError
 
-__all__ = ["Compression", "FilterSpec", "compression_filters", "require_filters"]
+__all__ = [
+    "Compression",
+    "FilterSpec",
+    "compression_filters",
+    "filter_codes",
+    "offer_filters",
+    "require_filter",
+    "require_filters",
+]
 
 Compression = Literal["gzip", "lzf", "zstd", "blosc2"]
 FilterSpec = tuple[int, int, tuple[int, ...]]
@@ -22,6 +33,7 @@ FilterSpec = tuple[int, int, tuple[int, ...]]
 # (lowest, highest, default) level; lzf has none.
 _LEVELS = {"gzip": (0, 9, 4), "zstd": (1, 22, 3), "blosc2": (0, 9, 5)}
 _OF_PLUGIN = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2"}
+_FIRST_OF_PLUGINS = 256  # H5Z_FILTER_RESERVED; what is below is part of HDF5
 # A chunk that does not shrink is stored as it is, and its filter mask says so.
 _OPTIONAL = h5py.h5z.FLAG_OPTIONAL
 
@@ -75,6 +87,19 @@ def compression_filters(
     return tuple(filters)
 
 
+def offer_filters(codes: Iterable[int]) -> None:
+    """Make filters available where that is possible; no error for those that cannot be had here."""
+    for code in codes:
+        if code >= _FIRST_OF_PLUGINS:
+            with contextlib.suppress(MissingExtraError):
+                require_filter("", code)
+
+
+def filter_codes(properties: h5py.h5p.PropDCID) -> list[int]:
+    """Return the numbers of the filters of a dataset."""
+    return [int(properties.get_filter(position)[0]) for position in range(properties.get_nfilters())]
+
+
 def require_filters(dataset: h5py.Dataset) -> None:
     """Make the filters of a dataset available, before its rows are read or written.
 
@@ -86,18 +111,21 @@ def require_filters(dataset: h5py.Dataset) -> None:
     properties = dataset.id.get_create_plist()
     for position in range(properties.get_nfilters()):
         code, _, _, name = properties.get_filter(position)
-        require_filter(str(dataset.name), code, name.decode(errors="replace"))
+        if not h5py.h5z.filter_avail(code):
+            path = os.fsdecode(dataset.file.filename)
+            require_filter(str(dataset.name), code, name.decode(errors="replace"), path=path)
 
 
-def require_filter(dataset: str, code: int, label: str = "") -> None:
-    """Make one filter available, as `require_filters`; `dataset` and `label` are said in the error."""
+def require_filter(dataset: str, code: int, label: str = "", *, path: str | None = None) -> None:
+    """Make one filter available, as `require_filters`; the rest is said in the error."""
     if h5py.h5z.filter_avail(code):
         return
     label = _OF_PLUGIN.get(code) or label or f"number {code}"
-    _plugin(label)
+    of = f"dataset {dataset!r}" + ("" if path is None else f" of {path!r}")
+    _plugin(label, of, path)
     if not h5py.h5z.filter_avail(code):
-        message = f"dataset {dataset!r} is compressed by the HDF5 filter {label!r} (number {code})"
-        raise MissingExtraError(f"{message}, which is not here: pip install the package that brings it")
+        message = f"{of} is compressed by the HDF5 filter {label!r} (number {code}), which is not here"
+        raise MissingExtraError(f"{message}: pip install the package that brings it", path=path)
 
 
 def _check_level(compression: str, level: int | None) -> int:
@@ -117,10 +145,10 @@ def _check_level(compression: str, level: int | None) -> int:
     return level
 
 
-def _plugin(filter_name: str) -> Any:
+def _plugin(filter_name: str, of: str = "", path: str | None = None) -> Any:
     try:
         import hdf5plugin  # registers its filters with HDF5
     except ImportError:
-        message = f"the HDF5 filter {filter_name!r} needs hdf5plugin"
-        raise MissingExtraError(f"{message}: pip install 'shardkeep[compression]'") from None
+        message = f"the HDF5 filter {filter_name!r}{of and f' of {of}'} needs hdf5plugin"
+        raise MissingExtraError(f"{message}: pip install 'shardkeep[compression]'", path=path) from None
     return hdf5plugin

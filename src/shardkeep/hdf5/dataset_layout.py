@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.hdf5.compression import FilterSpec
+from shardkeep.hdf5.compression import FilterSpec, offer_filters
 from shardkeep.hdf5.rows import chunk_rows_of
 
 __all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype", "same_file_type"]
@@ -96,7 +96,10 @@ def create_dataset(
     if layout.chunks is not None:
         properties.set_chunk(layout.chunks)
         limits = (h5py.h5s.UNLIMITED, *shape[1:])
-        # Chunks that arrive compressed need no plugin here: availability is not asked for.
+        # Chunks that arrive compressed need no plugin here, so there is no error without one. But HDF5 sizes
+        # the header now and puts the filter's name into it later, if it knows one by then: the name of
+        # a filter that is registered in between damages the header.
+        offer_filters(code for code, _, _ in layout.filters)
         for code, flags, values in layout.filters:
             properties.set_filter(code, flags, values)
     if layout.fill:

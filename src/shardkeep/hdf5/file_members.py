@@ -21,6 +21,8 @@ import numpy as np
 from h5py._objects import phil
 
 from shardkeep.errors import PlanError
+from shardkeep.hdf5.byte_order import in_stored_order
+from shardkeep.hdf5.compression import filter_codes, offer_filters, require_filters
 from shardkeep.hdf5.open_files import open_files
 from shardkeep.hdf5.virtual_dataset import VirtualDataset, is_virtual
 
@@ -236,9 +238,32 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
                 self._resolve()
             if self._virtual is None:
                 self._owner.used = True
-                return super().__getitem__(args, new_dtype=new_dtype)
-            with self._owner.pinned():
-                return self._virtual.read(self, args, new_dtype)
+                rows = self._read(args, new_dtype)
+                if self._fast_read_ok and new_dtype is None:
+                    return rows
+            else:
+                with self._owner.pinned():
+                    rows = self._virtual.read(self, args, new_dtype)
+            return self._in_stored_order(rows, args, new_dtype)
+
+    def _read(self, args: Any, new_dtype: Any) -> Any:
+        try:
+            return super().__getitem__(args, new_dtype=new_dtype)
+        except (OSError, RuntimeError):
+            require_filters(self)
+            raise
+
+    def _in_stored_order(self, rows: Any, args: Any, new_dtype: Any) -> Any:
+        """Put right what h5py reads wrongly, fields by their names included."""
+        dtype = self.dtype if self._virtual is None else self._virtual.dtype
+        if new_dtype is not None:
+            dtype = np.dtype(new_dtype)
+        if not dtype.hasobject:
+            return rows
+        names = [one for one in (args if isinstance(args, tuple) else (args,)) if isinstance(one, str)]
+        if names and dtype.names is not None:
+            dtype = dtype[names[0]] if len(names) == 1 else dtype[names]
+        return in_stored_order(rows, dtype.base)
 
     def __setitem__(self, args: Any, value: Any) -> None:
         with phil:
@@ -248,8 +273,13 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
         """Do as h5py's."""
         with phil:
-            if self._id and self._virtual is None:
-                super().read_direct(dest, source_sel, dest_sel)
+            # Where h5py may read wrongly, through what puts it right.
+            if self._id and self._virtual is None and not self.dtype.hasobject:
+                try:
+                    super().read_direct(dest, source_sel, dest_sel)
+                except (OSError, RuntimeError):
+                    require_filters(self)
+                    raise
                 return
         rows = self[() if source_sel is None else source_sel]
         if dest_sel is None:
@@ -296,6 +326,8 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
         if self._virtual is not None:
             return
         layout = self._oid.get_create_plist()
+        if layout.get_nfilters():
+            offer_filters(filter_codes(layout))
         if owner.checks_sources and is_virtual(layout):
             self._virtual = owner.virtual(self._path, self._oid)
         if not owner.writes:
@@ -315,6 +347,13 @@ class Attributes(h5py.AttributeManager):  # type: ignore[misc]
     @property
     def _id(self) -> Any:
         return self._parent._id
+
+    def __getitem__(self, name: Any) -> Any:
+        with phil:
+            value = super().__getitem__(name)
+            if isinstance(value, np.ndarray | np.void):
+                return in_stored_order(value, self.get_id(name).dtype)
+            return value
 
     def __iter__(self) -> Iterator[str]:
         with phil:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
+from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.merge_sources import SourcePlan
 from shardkeep.hdf5.source import open_source
 from shardkeep.hdf5.source_rows import reading
@@ -114,7 +115,9 @@ def read_key_order(
     for number, source in enumerate(sources):
         if rows[number]:
             with open_source(source.path) as opened, reading(source.path, name):
-                keys[starts[number] : starts[number + 1]] = opened.dataset(name)[:]
+                dataset = opened.dataset(name)
+                require_filters(dataset)
+                keys[starts[number] : starts[number + 1]] = dataset[:]
     order = np.argsort(keys, kind="stable").astype(np.int64, copy=False)
     keys = keys[order]
     again = np.flatnonzero(keys[1:] == keys[:-1])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from shardkeep import hdf5
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kind import identify, require_kind
 from shardkeep.hdf5.source import open_source
@@ -127,7 +128,15 @@ def _records(path: str | os.PathLike[str], skip: int, limit: int | None) -> Iter
 def _rows(
     path: str | os.PathLike[str], dataset: str | None, skip: int, limit: int | None
 ) -> Iterator[RowItem]:
-    with open_source(os.fspath(path)) as source:
+    name = os.fspath(path)
+    with open_source(name) as source:
         chosen = pick_dataset(source, dataset)
-        for number, value in rows_of(chosen, skip=skip, limit=limit):
-            yield RowItem(str(chosen.name), number, value)
+        label = str(chosen.name)
+        if not chosen.is_virtual:
+            for number, value in rows_of(chosen, skip=skip, limit=limit):
+                yield RowItem(label, number, value)
+            return
+    # HDF5 would put fill values for a source that it cannot read.
+    with hdf5.open(name) as file:
+        for number, value in rows_of(file[label], skip=skip, limit=limit):
+            yield RowItem(label, number, value)

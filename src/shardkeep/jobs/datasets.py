@@ -7,8 +7,11 @@ from typing import Any
 
 import h5py
 
-from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5.byte_order import in_stored_order
+from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.source import Source
+from shardkeep.hdf5.source_rows import reading
 
 __all__ = ["pick_dataset", "rows_of"]
 
@@ -43,9 +46,12 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
     ------
     CorruptDataError
         When the iteration comes to rows that cannot be read.
+    MissingExtraError
+        They are compressed by a filter that HDF5 does not have here.
     """
     if dataset.shape is None:
         return
+    require_filters(dataset)
     if dataset.shape == ():
         if skip == 0 and limit != 0:
             yield 0, _read(dataset, ())
@@ -60,12 +66,7 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
 
 
 def _read(dataset: h5py.Dataset, where: Any) -> Any:
-    try:
+    with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
         if h5py.check_string_dtype(dataset.dtype) is not None:
             return dataset.asstr(errors="backslashreplace")[where]
-        return dataset[where]
-    except OSError as error:
-        path = dataset.file.filename
-        raise CorruptDataError(
-            f"{path}: dataset {dataset.name} cannot be read ({error})", path=path
-        ) from error
+        return in_stored_order(dataset[where], dataset.dtype)

@@ -329,3 +329,41 @@ def test_swmr_reading(tmp_path):
 def test_exported():
     assert sk.hdf5.open is hopen
     assert sk.hdf5.locking_mode().effect == "asked"
+
+
+def test_numbers_of_variable_length_in_the_other_byte_order(tmp_path):
+    # h5py reads them as if they were of the machine's.
+    other = h5py.vlen_dtype(np.dtype("i4").newbyteorder())
+    table = np.dtype([("n", "i4"), ("v", other), ("in", [("w", other)])])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, dtype in (("x", other), ("table", table)):
+            file.create_dataset(name, (3,), dtype)
+        rows = np.empty(3, table)
+        for i in range(3):
+            numbers = np.arange(i, dtype=other.metadata["vlen"])
+            file["x"][i] = numbers
+            rows[i] = (i, numbers, (numbers,))
+        file["table"][...] = rows
+        both = np.empty(2, object)
+        both[:] = [np.arange(n, dtype=other.metadata["vlen"]) for n in (3, 1)]
+        file.attrs.create("v", both, dtype=other)
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        layout = h5py.VirtualLayout((3,), other)
+        layout[:] = h5py.VirtualSource(tmp_path / "a.h5", "x", (3,))
+        file.create_virtual_dataset("x", layout)
+    expected = [[], [0], [0, 1]]
+    for name in ("a.h5", "virtual.h5"):
+        with hopen(tmp_path / name) as file:
+            assert [one.tolist() for one in file["x"][:]] == expected
+            assert [one.tolist() for one in file["x"]] == expected
+            assert file["x"][2].tolist() == [0, 1]
+            room = np.empty(3, object)
+            file["x"].read_direct(room)
+            assert [one.tolist() for one in room] == expected
+    with hopen(tmp_path / "a.h5") as file:
+        assert [one.tolist() for one in file.attrs["v"]] == [[0, 1, 2], [0]]
+        assert [one.tolist() for one in file["table"]["v"]] == expected
+        assert [one.tolist() for one in file["table"].fields("v")[:]] == expected
+        assert [(n, v.tolist()) for n, v in file["table"]["n", "v"]] == list(enumerate(expected))
+        n, v, inner = file["table"][2]
+        assert (n, v.tolist(), inner["w"].tolist()) == (2, [0, 1], [0, 1])

@@ -91,3 +91,25 @@ def test_other_files_are_refused_at_once(tmp_path: Path) -> None:
 def test_empty_file_has_no_records(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     assert list(cat(tmp_path / "a")) == []
+
+
+def test_numbers_of_variable_length_in_the_other_byte_order(tmp_path: Path) -> None:
+    base = np.dtype("i4").newbyteorder()
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (2,), h5py.vlen_dtype(base))
+        file["x"][1] = np.array([1, 2], base)
+    assert [item.to_dict()["value"] for item in cat(tmp_path / "a.h5")] == [[], [1, 2]]
+
+
+def test_a_virtual_dataset_is_never_filled_in(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["x"] = np.arange(1, 5)
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        layout = h5py.VirtualLayout((4,), "i8")
+        layout[:] = h5py.VirtualSource("s.h5", "x", (4,))
+        file.create_virtual_dataset("g/x", layout)
+    items = [item for item in cat(tmp_path / "v.h5", skip=1, limit=2) if isinstance(item, RowItem)]
+    assert [(item.dataset, item.row, item.value) for item in items] == [("/g/x", 1, 2), ("/g/x", 2, 3)]
+    (tmp_path / "s.h5").unlink()
+    with pytest.raises(NotFoundError, match=r"s\.h5"):
+        list(cat(tmp_path / "v.h5"))

@@ -43,9 +43,14 @@ class ChunkTable:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def range_of(self, start: int, stop: int) -> tuple[int, int]:
+        """Return ``[first, last)`` of the chunks that begin in rows ``[start, stop)``."""
+        first, last = np.searchsorted(self.offsets[:, 0], [start, stop])
+        return int(first), int(last)
+
     def between(self, start: int, stop: int) -> ChunkTable:
         """Return the chunks that begin in rows ``[start, stop)``, counted from `start`."""
-        first, last = np.searchsorted(self.offsets[:, 0], [start, stop])
+        first, last = self.range_of(start, stop)
         offsets = self.offsets[first:last].copy()
         offsets[:, 0] -= start
         where = slice(first, last)

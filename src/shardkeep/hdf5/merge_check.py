@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 import h5py
 
+from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.attributes import attributes_crc, read_attributes
 from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.chunk_table import ChunkTable, read_chunk_table, table_crc
@@ -16,6 +18,8 @@ from shardkeep.hdf5.source_links import LinkLook, read_links
 from shardkeep.hdf5.source_rows import blocks
 
 __all__ = ["failed_checks"]
+
+_AT_ONCE_BYTES = 64 * 1024 * 1024
 
 
 def failed_checks(
@@ -31,10 +35,12 @@ def failed_checks(
         The same file, from which their bytes are read.
     """
     tables: dict[str, ChunkTable | None] = {}
+    hashes = _ChunkHashes(raw)
     datasets: dict[str, object] = {}
     links: dict[str, LinkLook] | None = None
     lost: set[str] = set()  # told once, and not again for its attributes
-    for check in checks:
+    checks = list(checks)
+    for number, check in enumerate(checks):
         if check.way == "link":
             if links is None:
                 links = read_links(file.id)
@@ -70,12 +76,50 @@ def failed_checks(
         else:
             if check.dataset not in tables:
                 tables[check.dataset] = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
-            crc = _crc_of_chunks(tables[check.dataset], raw, check)
+            crc = hashes.of(tables[check.dataset], checks, number)
         yield check, None if crc == check.crc32c else "has other " + check.way
 
 
-def _crc_of_chunks(table: ChunkTable | None, raw: RawFile, check: Check) -> int:
-    if table is None:
-        return 0
-    part = table.between(check.first_row, check.first_row + check.rows)
-    return table_crc(part, raw.crcs(part))
+class _ChunkHashes:
+    """Hashes of chunks, found for many checks at once: to ask for each would take longer than to hash.
+
+    Parameters
+    ----------
+    raw : RawFile
+    """
+
+    def __init__(self, raw: RawFile) -> None:
+        self._raw = raw
+        self._found: dict[int, int] = {}
+
+    def of(self, table: ChunkTable | None, checks: Sequence[Check], number: int) -> int:
+        """Return the hash of the chunks that a check is about; `table` has all of its dataset."""
+        if table is None:
+            return 0
+        if number not in self._found:
+            self._found = self._of_next(table, checks, number)
+        return self._found[number]
+
+    def _of_next(self, table: ChunkTable, checks: Sequence[Check], number: int) -> dict[int, int]:
+        name = checks[number].dataset
+        parts: list[tuple[int, int]] = []
+        size_bytes = 0
+        for check in itertools.islice(checks, number, None):
+            if check.dataset != name or check.way != "chunks" or size_bytes >= _AT_ONCE_BYTES:
+                break
+            part = table.range_of(check.first_row, check.first_row + check.rows)
+            if parts and part[0] != parts[-1][1]:
+                break
+            parts.append(part)
+            size_bytes += int(table.sizes[slice(*part)].sum())
+        try:
+            crcs = self._raw.crcs(table.part(parts[0][0], parts[-1][1]))
+        except (ShardkeepError, OSError):
+            # One by one, so that the checks before what cannot be read get their answer.
+            del parts[1:]
+            crcs = self._raw.crcs(table.part(*parts[0]))
+        found = {}
+        for i, (check, (first, last)) in enumerate(zip(checks[number:], parts, strict=False), number):
+            part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
+            found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
+        return found

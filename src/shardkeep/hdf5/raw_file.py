@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -22,7 +23,9 @@ from shardkeep.hdf5.source_look import Stamp, is_same
 __all__ = ["RawFile"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_PART_BYTES = 16 * 1024 * 1024
+_PART_BYTES = 4 * 1024 * 1024
+_AHEAD = 4
+_MOST_THREADS = 2
 
 
 class RawFile:
@@ -120,12 +123,20 @@ class RawFile:
     def crcs(self, table: ChunkTable) -> list[int]:
         """Return the CRC32C of each chunk."""
         if self._hasher is None:
-            self._hasher = ChunkCopier(0)  # it keeps a buffer
+            self._hasher = ChunkCopier(min(_MOST_THREADS, os.cpu_count() or 1))
         found = []
-        for first, last in table.parts(_PART_BYTES):
-            nowhere = np.full(last - first, -1, np.int64)
-            part = self.begin(self._hasher, table.part(first, last), nowhere, self._fd)
-            found += self.outcome(part)
+        waiting: deque[ChunkCopy] = deque()
+        try:
+            for first, last in table.parts(_PART_BYTES):
+                nowhere = np.full(last - first, -1, np.int64)
+                waiting.append(self.begin(self._hasher, table.part(first, last), nowhere, self._fd))
+                if len(waiting) > _AHEAD:
+                    found += self.outcome(waiting.popleft())
+            while waiting:
+                found += self.outcome(waiting.popleft())
+        finally:
+            for part in waiting:  # whoever closes the file counts descriptors
+                part.wait()
         return found
 
     def rows(

@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from shardkeep.files import leftovers
 from tests.processes import children, end, said
+from tests.tensorflow_child import TensorFlow, tensorflow_child
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -112,6 +113,14 @@ def tensorflow_python() -> str:
         if Path(python).exists() and _has_tensorflow(python):
             return python
     pytest.skip("no TensorFlow here: run `make frameworks`, or set SHARDKEEP_TF_PYTHON")
+
+
+@pytest.fixture(scope="session")
+def tensorflow(tensorflow_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorFlow]:
+    """TensorFlow in one process for all tests of this run."""
+    log = tmp_path_factory.mktemp("tensorflow") / "stderr"
+    with tensorflow_child(tensorflow_python, log) as child:
+        yield child
 
 
 def _has_tensorflow(python: str) -> bool:

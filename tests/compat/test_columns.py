@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +21,7 @@ from shardkeep.tfrecord import (
     read_arrow,
     read_columns,
 )
-from tests.waiting import PATIENCE_S
-
-
-def by_tensorflow(python: str, script: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
+from tests.tensorflow_child import TensorFlow
 
 FEATURES = {
     "scalar": FixedLen(),
@@ -88,7 +78,7 @@ def plain(array: np.ndarray) -> list[object]:
 
 
 @pytest.mark.tensorflow
-def test_columns_are_those_of_parse_example(tensorflow_python: str, tmp_path: Path) -> None:
+def test_columns_are_those_of_parse_example(tensorflow: TensorFlow, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     paths = [tmp_path / f"{number}" for number in range(3)]
     for path in paths:
@@ -112,7 +102,7 @@ def test_columns_are_those_of_parse_example(tensorflow_python: str, tmp_path: Pa
                     if rng.random() < 0.3:
                         del row[name]
                 writer.write_example(row)
-    wanted = json.loads(by_tensorflow(tensorflow_python, PARSE, *map(str, paths)))
+    wanted = json.loads(tensorflow.run(PARSE, *paths))
     found = read_columns(paths, FEATURES)
     got = {
         name: [plain(one.values), plain(one.offsets)] if isinstance(one, Ragged) else plain(one)
@@ -160,8 +150,8 @@ CASES: list[tuple[dict[str, list[object]], dict[str, list[object]]]] = [
 
 
 @pytest.mark.tensorflow
-def test_sequence_examples_are_those_of_protobuf(tensorflow_python: str) -> None:
-    wanted = by_tensorflow(tensorflow_python, SEQUENCES, repr(CASES)).split()
+def test_sequence_examples_are_those_of_protobuf(tensorflow: TensorFlow) -> None:
+    wanted = tensorflow.run(SEQUENCES, repr(CASES)).split()
     for (context, lists), data in zip(CASES, wanted, strict=True):
         record = encode_sequence_example(context, lists)
         assert record.hex() == data

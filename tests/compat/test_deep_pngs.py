@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from shardkeep.tfrecord import Image, Writer, read_columns
 from tests.png_files import deep_png
-from tests.waiting import PATIENCE_S
+from tests.tensorflow_child import TensorFlow
 
 DECODE = """
 import sys
@@ -44,20 +43,14 @@ def pictures() -> dict[str, bytes]:
 
 
 @pytest.mark.tensorflow
-def test_every_kind_of_deep_png_equals_tensorflow(tensorflow_python: str, tmp_path: Path) -> None:
+def test_every_kind_of_deep_png_equals_tensorflow(tensorflow: TensorFlow, tmp_path: Path) -> None:
     paths = []
     for name, png in pictures().items():
         paths.append(tmp_path / name)
         paths[-1].write_bytes(png)
         with Writer(tmp_path / f"{name}.tfrecord") as writer:
             writer.write_example({"x": png})
-    done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    tensorflow.run(DECODE, *paths)
     for path in paths:
         for channels in (0, 1, 3, 4):
             wanted, what = np.load(f"{path}.{channels}.npz"), (path.name, channels)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardkeep.tfrecord import read_scalars
-from tests.compat.test_tensorflow import by_tensorflow
+from tests.tensorflow_child import TensorFlow
 
 HERE = Path(__file__).parent
 
@@ -30,6 +30,6 @@ def test_files_that_tensorflow_wrote() -> None:
 
 
 @pytest.mark.tensorflow
-def test_files_that_tensorflow_writes_now(tensorflow_python: str, tmp_path: Path) -> None:
-    by_tensorflow(tensorflow_python, (HERE / "make_event_files.py").read_text(), str(tmp_path))
+def test_files_that_tensorflow_writes_now(tensorflow: TensorFlow, tmp_path: Path) -> None:
+    tensorflow.run((HERE / "make_event_files.py").read_text(), tmp_path)
     check_files(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from PIL import Image as PillowImage
 
 from shardkeep.tfrecord import Image, Writer, read_columns
 from tests.jpeg_files import sequential_jpeg
-from tests.waiting import PATIENCE_S
+from tests.tensorflow_child import TensorFlow
 
 SIZES = st.one_of(st.integers(1, 70), st.sampled_from([8, 16, 32, 64, 150]))
 
@@ -135,7 +134,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.tensorflow
-def test_sequential_jpegs_equal_tensorflow(tensorflow_python: str, tmp_path: Path) -> None:
+def test_sequential_jpegs_equal_tensorflow(tensorflow: TensorFlow, tmp_path: Path) -> None:
     paths = []
     kinds = ["4:4:4", "4:2:2", "4:2:0", "L"]
     for number in range(24):
@@ -145,13 +144,7 @@ def test_sequential_jpegs_equal_tensorflow(tensorflow_python: str, tmp_path: Pat
         path = tmp_path / f"{number}"
         (image.convert("L") if kind == "L" else image).save(path, "JPEG", quality=quality, **options)
         paths.append(path)
-    done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    tensorflow.run(DECODE, *paths)
     largest, means = 0, []
     for path in paths:
         for channels in (0, 1, 3):

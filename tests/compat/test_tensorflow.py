@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,9 @@ import pytest
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Image, Reader, VarLen, Writer, decode_example, encode_example
 from shardkeep.world import World
-from tests.waiting import PATIENCE_S
+from tests.tensorflow_child import TensorFlow
 
 HERE = Path(__file__).parent
-
-
-def by_tensorflow(python: str, script: str, *arguments: str) -> str:
-    done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 def check_files(folder: Path) -> None:
@@ -64,8 +55,8 @@ def test_files_that_tensorflow_wrote() -> None:
 
 
 @pytest.mark.tensorflow
-def test_files_that_tensorflow_writes_now(tensorflow_python: str, tmp_path: Path) -> None:
-    by_tensorflow(tensorflow_python, (HERE / "make_tensorflow_files.py").read_text(), str(tmp_path))
+def test_files_that_tensorflow_writes_now(tensorflow: TensorFlow, tmp_path: Path) -> None:
+    tensorflow.run((HERE / "make_tensorflow_files.py").read_text(), tmp_path)
     check_files(tmp_path)
 
 
@@ -97,7 +88,7 @@ print(i + 1)
 
 
 @pytest.mark.tensorflow
-def test_tensorflow_reads_what_was_written_here(tensorflow_python: str, tmp_path: Path) -> None:
+def test_tensorflow_reads_what_was_written_here(tensorflow: TensorFlow, tmp_path: Path) -> None:
     records = [b"", b"a", bytes(range(256)) * 4000]
     arguments: list[str] = []
     for compression in ("", "GZIP", "ZLIB"):
@@ -108,16 +99,16 @@ def test_tensorflow_reads_what_was_written_here(tensorflow_python: str, tmp_path
                 for record in part:
                     w.write(record)
         arguments += [str(path), compression]
-    out = json.loads(by_tensorflow(tensorflow_python, READ, *arguments))
+    out = json.loads(tensorflow.run(READ, *arguments))
     for got in out.values():
         assert [bytes.fromhex(record) for record in got] == records
 
 
 @pytest.mark.tensorflow
-def test_tensorflow_parses_the_examples_written_here(tensorflow_python: str, tmp_path: Path) -> None:
+def test_tensorflow_parses_the_examples_written_here(tensorflow: TensorFlow, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path) as w:
         for i in range(20):
             v = np.arange(i, dtype=np.int64)
             w.write_example({"x": i - 5, "f": [i, 0.5, -1.0], "v": v, "b": b"b" * i})
-    assert by_tensorflow(tensorflow_python, PARSE, str(path)).strip() == "20"
+    assert tensorflow.run(PARSE, path).strip() == "20"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from PIL import features
 
 from shardkeep.errors import CorruptRecordError
 from tests.compat.test_images import SIZES, by_pillow, decoded, photograph
-from tests.waiting import PATIENCE_S
+from tests.tensorflow_child import TensorFlow
 
 pytestmark = pytest.mark.skipif(not features.check("webp"), reason="this Pillow has no WebP")
 
@@ -75,7 +74,7 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.tensorflow
-def test_every_pixel_equals_tensorflow(tensorflow_python: str, tmp_path: Path) -> None:
+def test_every_pixel_equals_tensorflow(tensorflow: TensorFlow, tmp_path: Path) -> None:
     paths = []
     for number in range(16):
         path = tmp_path / f"{number}"
@@ -86,13 +85,7 @@ def test_every_pixel_equals_tensorflow(tensorflow_python: str, tmp_path: Path) -
             )
         )
         paths.append(path)
-    done = subprocess.run(
-        [tensorflow_python, "-c", DECODE, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    tensorflow.run(DECODE, *paths)
     for path in paths:
         wanted = np.frombuffer(Path(f"{path}.pixels").read_bytes(), np.uint8)
         assert np.array_equal(decoded(path.read_bytes()).ravel(), wanted), path

@@ -21,6 +21,7 @@ from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Reader, ShardWriter, Writer
 from shardkeep.world import World
 from tests.small_disk import mounted
+from tests.tensorflow_child import TensorFlow
 from tests.waiting import PATIENCE_S
 
 RECORDS = 3000
@@ -174,16 +175,8 @@ for record in tf.data.TFRecordDataset(sys.argv[1:]):
 """
 
 
-def by_tensorflow(python: str, script: str, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [python, "-c", script, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
-
-
 @pytest.mark.tensorflow
-def test_tensorflow_reads_what_was_divided(tensorflow_python: str, source: Path, tmp_path: Path) -> None:
+def test_tensorflow_reads_what_was_divided(tensorflow: TensorFlow, source: Path, tmp_path: Path) -> None:
     arguments: list[str] = []
     for compression in (None, "gzip", "zlib"):
         report = split(
@@ -191,19 +184,19 @@ def test_tensorflow_reads_what_was_divided(tensorflow_python: str, source: Path,
         )
         for one in report.outputs:
             arguments += [one.path, (compression or "").upper()]
-    numbers = by_tensorflow(tensorflow_python, READ, *arguments)
+    numbers = tensorflow.run(READ, *arguments).splitlines()
     assert sorted(numbers) == sorted([f"{i:06d}" for i in range(RECORDS)] * 3)
 
 
 @pytest.mark.tensorflow
-def test_tensorflow_parses_packed_images(tensorflow_python: str, tmp_path: Path) -> None:
+def test_tensorflow_parses_packed_images(tensorflow: TensorFlow, tmp_path: Path) -> None:
     pillow = pytest.importorskip("PIL.Image")
     for label in ("a", "b"):
         (tmp_path / "in" / label).mkdir(parents=True)
         for i, (kind, mode) in enumerate([("PNG", "RGB"), ("PNG", "L"), ("JPEG", "RGB"), ("PNG", "RGBA")]):
             pillow.new(mode, (5 + i, 3)).save(tmp_path / "in" / label / f"{i}.{kind}", kind)
     report = pack(tmp_path / "in", tmp_path / "{shard}", shuffle=3)
-    seen = by_tensorflow(tensorflow_python, PARSE, *[one.path for one in report.outputs])
+    seen = tensorflow.run(PARSE, *[one.path for one in report.outputs]).splitlines()
     assert sorted(seen) == [
         f"{label}/{i}.{kind} {number}"
         for number, label in enumerate("ab")

@@ -141,7 +141,9 @@ class Client:
                 if pen is not None and key is None and not tray.attention:
                     sheet = pen.sheet
                     fill = sheet.fill
-                    if type(rows) in pen.scalars:
+                    if type(rows) in pen.scalars or (
+                        pen.largest and type(rows) is float and -pen.largest <= rows <= pen.largest
+                    ):
                         if fill < sheet.limit:
                             if fill == 0:
                                 tray.mark(pen)
@@ -159,6 +161,7 @@ class Client:
                         type(rows) is _ndarray
                         and rows.dtype is pen.accepted
                         and rows.shape[1:] == pen.row_shape
+                        and rows.ndim
                     ):
                         after = fill + len(rows)
                         if after < sheet.limit:

@@ -18,10 +18,11 @@ __all__ = ["Pen", "Rows", "Sheet"]
 
 _SCALARS: dict[str, tuple[type, ...]] = {
     "<f8": (float, np.float64, np.float32),
-    "<f4": (float, np.float32),
+    "<f4": (np.float32,),
     "<i8": (int, np.int64, np.int32),
     "<i4": (int, np.int32),
 }
+_LARGEST_F4 = float(np.finfo(np.float32).max)
 # Below this, rows are copied out of the array that they were collected in, and it is kept.
 _SMALL = 4
 
@@ -155,11 +156,14 @@ class Pen:
         The very object that was last found to fit: identity is the cheapest test there is.
     scalars : tuple of type
         What may be assigned to one row as it is.
+    largest : float
+        Of rows that a float is assigned to with a check, as NumPy makes infinity of what does not fit; 0.0
+        of all other rows.
     has_many : bool
         Whether a sheet was full once: rows come in numbers that are worth shared memory.
     """
 
-    __slots__ = ("accepted", "capacity", "has_many", "row_shape", "scalars", "schema", "sheet")
+    __slots__ = ("accepted", "capacity", "has_many", "largest", "row_shape", "scalars", "schema", "sheet")
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -167,7 +171,9 @@ class Pen:
         self.accepted: np.dtype[Any] | None = None
         self.has_many = False
         fixed = not schema.dtype.hasobject and schema.rows is None
-        self.scalars = _SCALARS.get(schema.dtype.str, ()) if fixed and not schema.row_shape else ()
+        is_scalar = fixed and not schema.row_shape
+        self.scalars = _SCALARS.get(schema.dtype.str, ()) if is_scalar else ()
+        self.largest = _LARGEST_F4 if is_scalar and schema.dtype.str == "<f4" else 0.0
         self.capacity = max(SLOT_BYTES // max(schema.row_bytes, 1), 1)
         if schema.dtype.hasobject:
             self.capacity = min(self.capacity, 4096)

@@ -255,4 +255,4 @@ def _keyed(schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> list[Rows]:
 
 
 def _one_row(value: Any) -> Any:
-    return np.asarray(value)[None] if isinstance(value, np.generic) else [value]
+    return np.asarray(value)[None] if isinstance(value, (np.generic, np.ndarray)) else [value]

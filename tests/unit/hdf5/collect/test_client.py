@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5 import Collector
+from shardkeep.hdf5 import Collector, connect
 from shardkeep.world import World
+from tests.procs.collector_run import collecting
 
 WORLD = World(rank=0, size=1)
 LEAST_MEMORY = 16 << 20
@@ -55,3 +56,38 @@ def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path)
     with h5py.File(path) as file:
         assert set(file) == {"_collector", "text"}
         assert file["text"].shape == (2,)
+
+
+_SCALARS = [0.5, 1e39, -1e300, float("inf"), float("nan"), 3, 2**31, -(2**63), 2**64, True, "x", 1j]
+_SCALARS += [kind(2) for kind in (np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_)]
+_SCALARS += [np.array(one) for one in (0.5, np.float32(0.5), np.int32(7), 7)]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
+def test_one_value_is_taken_as_the_same_value_in_rows_is(tmp_path, dtype):
+    """The way for scalars is another one than that for rows; what it stores and refuses is the same."""
+    path = tmp_path / "all.h5"
+    expected = []
+    with (
+        collecting(path, durability="flush") as collector,
+        connect(collector.address, WORLD, timeout_s=100) as client,
+    ):
+        client.declare("one", dtype)
+        client.declare("rows", dtype)
+        for value in _SCALARS:
+            refused = []
+            for name, rows in (("one", value), ("one", value), ("rows", np.asarray(value)[None])):
+                rows = [value] if name == "rows" and not hasattr(value, "dtype") else rows
+                try:
+                    client.append(name, rows)
+                except SchemaError:
+                    refused.append(name)
+            assert refused in ([], ["one", "one", "rows"]), value
+            expected += [] if refused else [value, value]
+        client.append("one", np.asarray(expected[:1] * 2, dtype))  # what was accepted once is so again
+        client.append("one", np.array(expected[0], dtype))
+        client.flush()
+    with h5py.File(path) as file:
+        assert np.array_equal(file["one"][:-3], np.array(expected, dtype), equal_nan=True)
+        assert np.array_equal(file["rows"][:], np.array(expected[::2], dtype), equal_nan=True)
+        assert len(file["one"]) == len(expected) + 3

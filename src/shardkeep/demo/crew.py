@@ -9,11 +9,9 @@ the workers never see each other's, or that end would never come.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from typing import Generic, TypeVar
 
 from shardkeep.demo import messages
 from shardkeep.errors import DurabilityError, InternalError, ShardkeepError
+from shardkeep.files.child_python import child_python
 
 __all__ = ["Crew", "Heard"]
 
@@ -33,12 +32,6 @@ _STOP_S = 5.0  # how long a worker may take to leave by itself before it is kill
 
 # Matrix products of 16 rows gain nothing from threads, and four ranks would fight over the cores.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-# The parent's import path, so that the worker runs the same Shardkeep.
-_PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from shardkeep.demo.worker import main; sys.exit(main(int(sys.argv[1])))"
-)
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Crew:
         with theirs:
             try:
                 self._processes[order.rank] = subprocess.Popen(
-                    [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), _import_path()],
+                    child_python("shardkeep.demo.worker", f"main({theirs.fileno()})"),
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**os.environ, **_ENVIRONMENT},
@@ -224,10 +217,6 @@ class Crew:
             self.stop()
         else:
             self.kill_all()
-
-
-def _import_path() -> str:
-    return json.dumps([os.path.abspath(folder) for folder in sys.path])
 
 
 def _as_ours(rank: int, failed: messages.Failed) -> Exception:

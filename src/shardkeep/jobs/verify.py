@@ -8,13 +8,13 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
+from shardkeep.files.child_python import child_python
 from shardkeep.files.kind import identify
 from shardkeep.files.paths import expand
 from shardkeep.hdf5.commit_record import parse_record
@@ -266,7 +266,7 @@ class _Children:
         with contextlib.suppress(queue.Empty):
             return self._idle.get_nowait()
         return subprocess.Popen(
-            [sys.executable, "-m", "shardkeep.jobs.verify_child"],
+            child_python("shardkeep.jobs.verify_child", "main()"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

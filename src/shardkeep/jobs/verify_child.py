@@ -48,7 +48,3 @@ def _answer(path: str) -> dict[str, Any]:
 
 def _tell(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201  # the answer to the parent process
-
-
-if __name__ == "__main__":
-    main()

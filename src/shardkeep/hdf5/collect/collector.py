@@ -8,7 +8,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 import weakref
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardkeep import errors
 from shardkeep.errors import CollectorError, ShardkeepError
+from shardkeep.files.child_python import child_python
 from shardkeep.hdf5.collect.settings import DEFAULT_MEMORY_BYTES, Durability, Settings
 
 if TYPE_CHECKING:
@@ -104,13 +104,10 @@ class Collector:
         self._key_file = settings.key_file
         self._drain_s = drain_s
         self._pid = os.getpid()
-        root = os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
-        code = (
-            f"import sys; root = {root!r}; root in sys.path or sys.path.insert(0, root); "
-            "from shardkeep.hdf5.collect.running import child_main; child_main()"
-        )
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            child_python("shardkeep.hdf5.collect.running", "child_main()"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         try:
             assert self._process.stdin is not None

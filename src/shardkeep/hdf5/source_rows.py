@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
@@ -21,8 +21,12 @@ __all__ = ["blocks", "check_content", "not_as_committed", "reading"]
 _BLOCK_BYTES = 4 * 1024 * 1024
 
 
-def blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[Any, Any]]:
+def blocks(
+    dataset: h5py.Dataset, start: int, stop: int, read: Callable[[slice], Any] | None = None
+) -> Iterator[np.ndarray[Any, Any]]:
     """Give rows ``[start, stop)`` in pieces of about 4 MiB, whole chunks where there are chunks.
+
+    `read` gives them, if not the dataset itself.
 
     Raises
     ------
@@ -37,7 +41,8 @@ def blocks(dataset: h5py.Dataset, start: int, stop: int) -> Iterator[np.ndarray[
         step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
     while start < stop:
         end = min(stop, (start // step + 1) * step)
-        yield in_stored_order(dataset[start:end], dtype) if dtype.hasobject else dataset[start:end]
+        rows = dataset[start:end] if read is None else read(slice(start, end))
+        yield in_stored_order(rows, dtype) if dtype.hasobject else rows
         start = end
 
 

@@ -92,6 +92,7 @@ class VirtualDataset:
         )
         self.sources: dict[tuple[str, str], VirtualSource] = {}
         own_name = name.lstrip("/")
+        self._of_merge = table is not None
         self._merged = {} if table is None else sources_in(table, own_name, layout_digest(oid))
         self._mappings: list[tuple[VirtualSource, Any, Any]] = []
         self._boxes: list[Box] | None = None
@@ -212,7 +213,7 @@ class VirtualDataset:
         file_name, set_name = (name.replace("%%", "%") for name in names)
         source = self.sources.get((file_name, set_name))
         if source is None:
-            path = source_path(self.file_path, file_name)
+            path = source_path(self.file_path, file_name, merged=self._of_merge)
             source = VirtualSource(
                 self.file_path,
                 path,

@@ -37,8 +37,11 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def source_path(file_path: str, name: str) -> str:
+def source_path(file_path: str, name: str, *, merged: bool = False) -> str:
     """Return where HDF5 would find a source (``H5F_prefix_open_file`` in its H5F.c).
+
+    HDF5 also looks in the current folder, where another run may have files of the same names. Sources of a
+    merge lie where the merged file says, and are never taken from there.
 
     Parameters
     ----------
@@ -46,17 +49,19 @@ def source_path(file_path: str, name: str) -> str:
         Absolute path of the file with the virtual dataset.
     name : str
         As it is written there.
+    merged : bool
+        Whether `shardkeep.hdf5.merge` wrote the file.
     """
     if name == ".":
         return file_path
     folder = os.path.dirname(file_path)
-    for path in _candidates(file_path, folder, name):
+    for path in _candidates(file_path, folder, name, merged):
         if os.path.exists(path):
             return path
     return os.path.join(folder, name)
 
 
-def _candidates(file_path: str, folder: str, name: str) -> Iterator[str]:
+def _candidates(file_path: str, folder: str, name: str, merged: bool) -> Iterator[str]:
     rest = name
     if os.path.isabs(name):
         yield name
@@ -65,7 +70,7 @@ def _candidates(file_path: str, folder: str, name: str) -> Iterator[str]:
         if prefix:
             yield os.path.join(prefix.replace("${ORIGIN}", folder), rest)
     yield os.path.join(folder, rest)
-    if rest is name:
+    if rest is name and not merged:
         yield os.path.abspath(rest)
     yield os.path.join(os.path.dirname(os.path.realpath(file_path)), rest)
 
@@ -318,6 +323,9 @@ class VirtualSource:
             told = type(error)(f"{of}: {error}", path=self.path)
             told.__dict__.update({k: v for k, v in error.__dict__.items() if k != "path"})
             raise told from error
+        except (OSError, RuntimeError) as error:
+            message = f"{self._told()} cannot be read ({first_line(error)}): restore it from a copy"
+            raise CorruptDataError(message, path=self.path) from error
 
 
 def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:

@@ -8,6 +8,7 @@ import shardkeep.hdf5
 from shardkeep.errors import CorruptDataError, NotFoundError, TruncatedFileError
 from shardkeep.hdf5 import WorkerFile, merge, verify
 from shardkeep.world import World
+from tests.descriptors import few_descriptors
 
 
 @pytest.fixture
@@ -114,6 +115,41 @@ def test_it_may_move_with_its_sources(run, tmp_path):
     assert not verify(tmp_path / "all.h5").ok
     os.rename(tmp_path / "all.h5", tmp_path / "elsewhere" / "all.h5")
     assert verify(tmp_path / "elsewhere" / "all.h5").ok
+
+
+def test_by_a_link_in_another_folder(run, tmp_path):
+    merge(run, tmp_path / "all.h5", mode="virtual")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link.h5").symlink_to("../all.h5")
+    found = verify(tmp_path / "elsewhere" / "link.h5")
+    assert (found.kind, found.findings, found.rows) == ("virtual", (), 8004)
+
+
+def test_virtual_datasets_of_other_programs(tmp_path):
+    def build(dtype):
+        with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
+            layout = h5py.VirtualLayout((2000,), dtype)
+            for i in range(200):
+                layout[10 * i : 10 * i + 10] = h5py.VirtualSource(f"{i}.h5", "x", (10,))
+            file.create_virtual_dataset("x", layout)
+
+    for i in range(200):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as file:
+            file.create_dataset("x", data=np.arange(10) + 300, chunks=(5,), compression="gzip")
+    build("i8")
+    with few_descriptors(60):  # HDF5 alone would fill in from here on
+        assert verify(tmp_path / "v.h5").findings == ()
+    build("u1")
+    assert "does not fit into uint8" in verify(tmp_path / "v.h5").findings[0]
+    build("i8")
+    with h5py.File(tmp_path / "7.h5", "r+") as file:
+        where = file["x"].id.get_chunk_info(1).byte_offset
+    with open(tmp_path / "7.h5", "r+b") as file:
+        file.seek(where)
+        file.write(b"\xff" * 8)
+    assert "cannot be read" in verify(tmp_path / "v.h5").findings[0]
+    os.unlink(tmp_path / "7.h5")
+    assert "7.h5" in verify(tmp_path / "v.h5").findings[0]
 
 
 def test_any_hdf5_file(tmp_path):

@@ -355,6 +355,27 @@ def test_sources_in_the_same_file_while_it_is_written(tmp_path):
             v[0] = 1
 
 
+def test_a_source_of_the_current_folder(tmp_path, monkeypatch):
+    # HDF5 looks there too. For a merge that may be the run of the same name of another experiment.
+    for name, value in (("one", 1), ("two", 2)):
+        with sk.hdf5.WorkerFile(tmp_path / name / "run", sk.World(rank=0, size=1)) as out:
+            out.append("x", [value])
+            out.commit(step=1)
+        sk.hdf5.merge(tmp_path / name / "run", tmp_path / name / "all.h5", mode="virtual")
+    os.rename(tmp_path / "two" / "run", tmp_path / "gone")
+    monkeypatch.chdir(tmp_path / "one")
+    with pytest.raises(NotFoundError, match=r"two/run/rank-00000"):
+        hopen(tmp_path / "two" / "all.h5")
+    assert "there is no file" in sk.hdf5.verify(tmp_path / "two" / "all.h5").findings[0]
+    (tmp_path / "made").mkdir()
+    whole = make(tmp_path / "made")
+    os.rename(tmp_path / "made" / "all.h5", tmp_path / "all.h5")
+    monkeypatch.chdir(tmp_path / "made")
+    with hopen(tmp_path / "all.h5") as file:
+        np.testing.assert_array_equal(file["x"][:], whole)
+    assert sk.hdf5.verify(tmp_path / "all.h5").ok
+
+
 @pytest.mark.parametrize("userblock", [0, 512])
 @pytest.mark.parametrize("written", [False, True])
 def test_a_source_whose_rows_were_never_written(tmp_path, userblock, written):

@@ -18,6 +18,8 @@ from shardkeep.hdf5.collect.store import Store
 __all__ = ["Committer"]
 
 _COMMIT_EVERY_S = 1.0
+# What nobody waits for, while more rows come.
+_WANTED_WITHIN_S = 0.02
 _APPLY_EVERY_S = 1.0
 _LONGEST_LOG_BYTES = 16 << 20
 _RETRY_S = 1.0
@@ -26,9 +28,10 @@ _RETRY_S = 1.0
 class Committer:
     """The store, and the thread that syncs it.
 
-    A commit happens when somebody asked for one (`hurry`), when `commit_bytes` of rows came since the
-    last, or a second after the first of them. With fsync it is written by a thread of its own, while
-    more rows are received; all who asked meanwhile share the next one.
+    A commit happens when somebody waits for one (`hurry`), when `commit_bytes` of rows came since the
+    last, or a second after the first of them. One that clients only want, to have room again, waits until
+    no more rows are there, for 20 ms at most: it takes as long as 2 MB of rows. With fsync it is written
+    by a thread of its own, while more rows are received; all who asked meanwhile share the next one.
 
     Parameters
     ----------
@@ -68,6 +71,7 @@ class Committer:
         self._thread_done = False
         self._is_commit = False
         self._hurry = False
+        self._wanted_at: float | None = None
         self._uncommitted_bytes = 0
         self._first_at: float | None = None
         self._applied_at = time.monotonic()
@@ -89,9 +93,11 @@ class Committer:
         self.bytes += size
         self._uncommitted_bytes += size
 
-    def hurry(self) -> None:
-        """Somebody waits for the next commit."""
-        self._hurry = True
+    def hurry(self, *, waits: bool = True) -> None:
+        """Somebody waits for the next commit, or would like to have one soon."""
+        self._hurry = self._hurry or waits
+        if self._wanted_at is None:
+            self._wanted_at = time.monotonic()
 
     def answer_after_commit(self, answer: Callable[[], None]) -> None:
         """Call `answer` when everything so far is durable."""
@@ -119,7 +125,7 @@ class Committer:
             return max(self._retry_at - time.monotonic(), 0.01)
         if self._thread is not None:
             return 1.0
-        if self._hurry:
+        if self._hurry or self._wanted_at is not None:
             return 0.0
         due = [1.0]
         now = time.monotonic()
@@ -134,8 +140,15 @@ class Committer:
         with contextlib.suppress(BlockingIOError):
             os.read(self.wakes, 4096)
 
-    def work(self, *, hurry: bool) -> dict[bytes, int]:
+    def work(self, *, hurry: bool, more: bool = False) -> dict[bytes, int]:
         """Begin or end what is due; return up to which batch of whom everything has become durable.
+
+        Parameters
+        ----------
+        hurry : bool
+            Whether there is no use in waiting for more rows.
+        more : bool
+            Whether more rows are there already: what nobody waits for is committed together with them.
 
         Raises
         ------
@@ -152,6 +165,9 @@ class Committer:
             done |= self._end()
         now = time.monotonic()
         due = self._hurry or self._uncommitted_bytes >= self._commit_bytes
+        if self._wanted_at is not None:
+            due = due or not more or self._uncommitted_bytes >= self._commit_bytes // 2
+            due = due or now >= self._wanted_at + _WANTED_WITHIN_S
         due = due or (hurry and bool(self._touched or self._answers))
         due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
         due = due or self.store.memory_bytes > self._commit_bytes
@@ -200,7 +216,8 @@ class Committer:
         self._committing = {key: one.sequence for key, one in self._touched.items()}
         self._answering, self._answers = self._answers, []
         self._touched = {}
-        self._hurry, self._first_at, self._uncommitted_bytes = False, None, 0
+        self._hurry, self._wanted_at = False, None
+        self._first_at, self._uncommitted_bytes = None, 0
         self._run(lambda: self.store.write_commit(commit), is_commit=True)
         return self._end() if self._thread is None else {}
 
@@ -269,6 +286,7 @@ class Committer:
     def _reset(self) -> None:
         self._touched, self._committing = {}, {}
         self._answers, self._answering = [], []
-        self._hurry, self._first_at, self._uncommitted_bytes = False, None, 0
+        self._hurry, self._wanted_at = False, None
+        self._first_at, self._uncommitted_bytes = None, 0
         self._to_apply = False
         self._durable = {}

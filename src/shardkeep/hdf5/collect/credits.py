@@ -83,6 +83,11 @@ class CreditPool:
         """Return how many bytes a client may have sent in all."""
         return self._accounts[client].limit
 
+    def is_news(self, client: Hashable, told: int) -> bool:
+        """Whether a client that was told this limit has used half of its credit, and there is more."""
+        account = self._accounts[client]
+        return account.limit - told >= max(account.window // 2, 1)
+
     def take(self, client: Hashable, count: int) -> bool:
         """Note that so many bytes came and are done with; False if they are far beyond the client's credit.
 

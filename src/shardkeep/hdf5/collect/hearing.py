@@ -82,7 +82,7 @@ class Hearing:
         self.stopping: str | None = None
         self.largest = 0
         self.credit = SpentCredit()
-        self.flush_sent = 0
+        self.flush_sent = self.room_asked = 0
         self.hello_at = 0.0
         self.asked: dict[int, Request] = {}
         self._requests = 0
@@ -180,7 +180,7 @@ class Hearing:
         self.largest = int(data["largest"])
         self.silence = None
         self.credit = SpentCredit(limit=int(data["limit"]))
-        self.flush_sent = 0
+        self.flush_sent = self.room_asked = 0
         self._leave_slots()
         self._outbox.resend_after(received, durable)
         self.is_ready = True

@@ -23,7 +23,7 @@ from shardkeep.hdf5.collect.hearing import Hearing
 from shardkeep.hdf5.collect.losses import tell_losses
 from shardkeep.hdf5.collect.messages import Kind, pack
 from shardkeep.hdf5.collect.outbox import Outbox
-from shardkeep.hdf5.collect.pen import Rows, Sheet
+from shardkeep.hdf5.collect.pen import Rows, Sheet, has_large_rows
 from shardkeep.hdf5.collect.tray import Tray
 from shardkeep.hdf5.collect.wire import Target
 
@@ -311,17 +311,26 @@ class Link:
             return hearing.hello_at + _HELLO_EVERY_S - now
         hearing.declare()
         self._send_batches()
-        wanted = self._flush_wanted
-        if hearing.stopping is not None or outbox.is_full or (outbox.slots and outbox.slots.are_short):
-            wanted = outbox.sequence
-        if wanted > hearing.flush_sent and wanted > outbox.durable and outbox.all_sent:
-            hearing.flush_sent = wanted
-            connection.send(pack(Kind.FLUSH, sequence=wanted))
+        self._ask_for_commits()
         self._ask_for_slots(now)
         every_s = _PING_EVERY_S if outbox.all_durable and not hearing.asked else _HELLO_EVERY_S
         if now >= connection.spoke + every_s:
             connection.send(pack(Kind.PING))
         return connection.spoke + every_s - now
+
+    def _ask_for_commits(self) -> None:
+        hearing, outbox = self._hearing, self.outbox
+        if not outbox.all_sent or outbox.all_durable:
+            return
+        wanted, newest = self._flush_wanted, outbox.sequence
+        if hearing.stopping is not None:
+            wanted = newest
+        if wanted > max(hearing.flush_sent, outbox.durable):
+            hearing.flush_sent = hearing.room_asked = wanted
+            self._connection.send(pack(Kind.FLUSH, sequence=wanted))
+        elif outbox.is_short and outbox.durable >= hearing.room_asked:
+            hearing.room_asked = newest
+            self._connection.send(pack(Kind.FLUSH, sequence=newest, value=1))
 
     def _send_batches(self) -> None:
         credit, connection = self._hearing.credit, self._connection
@@ -340,6 +349,8 @@ class Link:
     def _ask_for_slots(self, now: float) -> None:
         if self.outbox.slots is not None or now < self._slots_at or not self._connection.is_local:
             return
-        if any(pen.has_many for pen in self.tray.pens.values()):
+        # Also while the first large rows wait for their dataset: the next ones are for slots.
+        asked = [one.schema for one in self._hearing.asked.values()]
+        if any(pen.has_many for pen in self.tray.pens.values()) or any(map(has_large_rows, asked)):
             self._slots_at = now + _SLOTS_EVERY_S
             self._connection.send(pack(Kind.SLOTS))

@@ -97,6 +97,7 @@ class LiveFile(PositionedFile):
         self._muted: tuple[int, int] | None = None
         self._muted_at: int | None = None
         self._nothing = np.zeros(0, np.uint8)
+        self._nothing_at = 0
 
     # -- what HDF5 calls ---------------------------------------------------------------------------------
 
@@ -164,7 +165,8 @@ class LiveFile(PositionedFile):
         nothing = self._nothing
         if len(nothing) != size:
             nothing = self._nothing = np.zeros(size, np.uint8)  # its pages are never touched
-        self._muted, self._muted_at = (nothing.ctypes.data, size), None
+            self._nothing_at = nothing.ctypes.data
+        self._muted, self._muted_at = (self._nothing_at, size), None
         try:
             write_chunk(nothing)
         finally:

@@ -60,7 +60,7 @@ class Kind(enum.IntEnum):
     HELLO = 1  # who I am [sequence: the oldest batch that I still have]
     DECLARE = 2  # a dataset [value: request]
     BATCH = 3  # rows [sequence; value: bytes that count against the credit]
-    FLUSH = 4  # make durable [up to sequence]
+    FLUSH = 4  # make durable [up to sequence; value: 1 if nobody waits, but room will be short]
     BYE = 5  # I leave [sequence: of my last batch]
     PING = 6
     WANT = 7  # more credit [value: bytes that my next batch takes]

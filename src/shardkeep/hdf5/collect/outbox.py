@@ -90,6 +90,11 @@ class Outbox:
         return self.bytes >= self.most_bytes
 
     @property
+    def is_short(self) -> bool:
+        """Whether room for more has to be made soon: by what is here becoming durable."""
+        return self.is_full or (self.slots is not None and self.slots.are_short)
+
+    @property
     def all_sent(self) -> bool:
         """Whether nothing waits that can be sent before the rest is durable."""
         return not self._waiting or self._is_next_behind_gap

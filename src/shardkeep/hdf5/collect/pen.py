@@ -14,7 +14,7 @@ from shardkeep.hdf5.collect.slots import SLOT_BYTES
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.slots import ClientSlots
 
-__all__ = ["Pen", "Rows", "Sheet"]
+__all__ = ["Pen", "Rows", "Sheet", "has_large_rows"]
 
 _SCALARS: dict[str, tuple[type, ...]] = {
     "<f8": (float, np.float64, np.float32),
@@ -25,6 +25,9 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 _LARGEST_F4 = float(np.finfo(np.float32).max)
 # Below this, rows are copied out of the array that they were collected in, and it is kept.
 _SMALL = 4
+# From this on, rows are worth shared memory before anything is known of their number: the first sheets
+# would cost three times as much as those in slots that were used before.
+_LARGE_ROW_BYTES = 4096
 
 
 class Rows:
@@ -160,7 +163,7 @@ class Pen:
         Of rows that a float is assigned to with a check, as NumPy makes infinity of what does not fit; 0.0
         of all other rows.
     has_many : bool
-        Whether a sheet was full once: rows come in numbers that are worth shared memory.
+        Whether rows are large, or a sheet was full once: they are worth shared memory.
     """
 
     __slots__ = ("accepted", "capacity", "has_many", "largest", "row_shape", "scalars", "schema", "sheet")
@@ -169,11 +172,11 @@ class Pen:
         self.schema = schema
         self.row_shape = schema.row_shape
         self.accepted: np.dtype[Any] | None = None
-        self.has_many = False
         fixed = not schema.dtype.hasobject and schema.rows is None
         is_scalar = fixed and not schema.row_shape
         self.scalars = _SCALARS.get(schema.dtype.str, ()) if is_scalar else ()
         self.largest = _LARGEST_F4 if is_scalar and schema.dtype.str == "<f4" else 0.0
+        self.has_many = has_large_rows(schema)
         self.capacity = max(SLOT_BYTES // max(schema.row_bytes, 1), 1)
         if schema.dtype.hasobject:
             self.capacity = min(self.capacity, 4096)
@@ -189,6 +192,12 @@ class Pen:
             if taken is not None:
                 return Sheet(self, taken[1][:size].view(schema.dtype).reshape(shape), taken[0])
         return Sheet(self, np.empty(shape, schema.dtype), None)
+
+
+def has_large_rows(schema: Schema) -> bool:
+    """Whether its rows are worth shared memory whatever their number."""
+    fixed = not schema.dtype.hasobject and schema.rows is None
+    return fixed and _LARGE_ROW_BYTES <= schema.row_bytes <= SLOT_BYTES
 
 
 def _text_rows(name: str, rows: np.ndarray[Any, Any]) -> list[Rows]:

@@ -8,13 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from shardkeep.errors import (
     CollectorError,
     MissingExtraError,
     PlanError,
-    SchemaError,
     ShardkeepError,
 )
 from shardkeep.hdf5.collect.address import check_address
@@ -22,6 +19,7 @@ from shardkeep.hdf5.collect.client_table import LEFT, ClientEntry
 from shardkeep.hdf5.collect.committer import Committer
 from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.intake import Intake, LostStepError
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
 from shardkeep.hdf5.collect.lengths import check_chunk
 from shardkeep.hdf5.collect.listening import failed_handshake, open_router
@@ -33,20 +31,16 @@ from shardkeep.hdf5.collect.messages import (
     pack,
     unknown_error,
     unpack,
-    unpack_parts,
 )
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.sessions import Session, parse_hello
 from shardkeep.hdf5.collect.settings import Settings
-from shardkeep.hdf5.collect.slots import SLOT_BYTES, ServerSlots
+from shardkeep.hdf5.collect.slots import SlotBudget
 from shardkeep.hdf5.collect.wire import zmq_module
 
 __all__ = ["Server"]
 
 _TAKEOVER_S = 1.0
-_SLOTS = 32
-# Beside rows: what ZeroMQ and Python keep of a message.
-MESSAGE_OVERHEAD_BYTES = 1024
 _BYTES_A_ROUND = 2 << 20
 _MESSAGES_A_ROUND = 256
 
@@ -79,7 +73,7 @@ class Server:
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
         self._credits = CreditPool(settings.memory_bytes // 4)
-        self._slot_bytes_left = settings.memory_bytes // 4
+        self._slots = SlotBudget(settings.memory_bytes // 4)
         self._stop_at: float | None = None
         self._handlers: dict[Kind, Callable[[Session, Message], None]] = {
             Kind.DECLARE: self._declare,
@@ -94,6 +88,7 @@ class Server:
         self._context = zmq.Context()
         self._gate: Gate | None = None
         self._disk = Committer(settings, events)
+        self._intake = Intake(self._disk, self._credits, events)
         # Who had left before a collector that was killed was started again.
         self._finished, self.world_size = self._disk.store.clients.finished()
         self._left_before = frozenset(self._finished)
@@ -133,9 +128,8 @@ class Server:
             self._events.refused("a stranger", failed_handshake(self._monitor))
         if ready.pop(self._disk.wakes, None):
             self._disk.wake_up()
-        if ready.pop(self._router, None):
-            self._receive()
-        self._tick()
+        self._tick(more=bool(ready.pop(self._router, None)) and self._receive())
+        self._tell()
         return set(ready)
 
     @property
@@ -184,7 +178,8 @@ class Server:
 
     # -- messages ------------------------------------------------------------------------------------------
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Take what has come, up to some; return whether there may be more."""
         zmq = self._zmq
         most = self._disk.bytes + _BYTES_A_ROUND
         for _ in range(_MESSAGES_A_ROUND):
@@ -193,7 +188,7 @@ class Server:
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                break
+                return False
             route = frames[0].bytes
             try:
                 message = unpack([frame.buffer for frame in frames[1:]])
@@ -204,8 +199,12 @@ class Server:
                 self._storage_failed(error)
             except Exception as error:
                 self._storage_failed(unknown_error(error))
+        return True
+
+    def _tell(self) -> None:
+        """Tell clients what they may send and what is durable; in few messages, since each wakes somebody."""
         for session in self._sessions.values():
-            if session.state_due:
+            if session.state_due or self._credits.is_news(session.route, session.told_limit):
                 self._state(session)
         for route in self._credits.grant():
             self._state(self._sessions[route])  # type: ignore[index]
@@ -279,10 +278,11 @@ class Server:
             self._disk.note(entry)
         self.world_size = size
         self._finished.discard(rank)
+        session.told_limit = self._credits.limit(route)
         welcome = {
             "received": entry.sequence,
             "durable": session.durable,
-            "limit": self._credits.limit(route),
+            "limit": session.told_limit,
             "largest": self._credits.largest,
             "path": os.path.abspath(self._settings.path),
         }
@@ -304,66 +304,22 @@ class Server:
         )
 
     def _batch(self, session: Session, message: Message) -> None:
-        entry = session.entry
-        parts = unpack_parts(message)
-        inline = sum(part.bytes for part, frame in parts if frame is not None) + MESSAGE_OVERHEAD_BYTES
-        if message.sequence > entry.sequence + 1:
-            # Something before it was lost on the way: begin anew.
+        try:
+            refusal = self._intake.take(session, message)
+        except LostStepError:
             self._send(session, Kind.UNKNOWN)
             self._forget(session)
             return
-        if not self._credits.take(session.route, inline):
-            self._events.refused(session.who, "a batch without credit for it")
-        session.state_due = True
-        if message.sequence <= entry.sequence:
-            self._events.repeated(session.who)
-            return
-        try:
-            data_of = [
-                frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
-                for part, frame in parts
-            ]
-        except IndexError:
-            # Shared memory of an earlier connection: begin anew, the rows come again.
-            self._send(session, Kind.UNKNOWN)
-            self._forget(session)
-            return
-        try:
-            for (part, _), data in zip(parts, data_of, strict=True):
-                if part.is_value:
-                    self._disk.store.take_value(data)
-                else:
-                    self._store(session, part.name, part.rows, data, keyed=part.keyed)
-        except (CollectorError, SchemaError) as error:
-            self._send(session, Kind.REFUSED, sequence=message.sequence, data=error_data(error))
-            self._events.refused(session.who, str(error))
-        entry.sequence = message.sequence
-        self._disk.store.clients.note(entry)
-        self._disk.note(session.entry)
-
-    def _store(self, session: Session, name: str, rows: int, data: memoryview, *, keyed: bool) -> None:
-        store = self._disk.store
-        if keyed:
-            if len(data) < 8 * rows:
-                raise CollectorError("a batch with fewer bytes than keys")
-            keys = np.frombuffer(data[: 8 * rows], "<i8")
-            store.put(name, data[8 * rows :], keys, session.entry.rank)
-        else:
-            store.append(name, data, rows)
-        session.entry.rows += rows
-        self._disk.count(rows, len(data))
-
-    def _in_slots(self, session: Session, offset: int | None, size: int) -> memoryview:
-        if session.slots is None or offset is None:
-            raise IndexError("there is no shared memory")
-        return session.slots.read(offset, size)
+        if refusal is not None:
+            self._send(session, Kind.REFUSED, sequence=message.sequence, data=error_data(refusal))
+            self._events.refused(session.who, str(refusal))
 
     def _flush(self, session: Session, message: Message) -> None:
         session.flush = max(session.flush, min(message.sequence, session.entry.sequence))
         if session.durable >= session.flush:
             session.state_due = True
         else:
-            self._disk.hurry()
+            self._disk.hurry(waits=message.value == 0)
 
     def _bye(self, session: Session, message: Message) -> None:
         session.entry.closed = LEFT
@@ -387,27 +343,19 @@ class Server:
         self._credits.give_back(session.route, message.value)
 
     def _give_slots(self, session: Session, message: Message) -> None:
-        address: dict[str, Any] = {}
-        if session.slots is None:
-            fair = self._slot_bytes_left // (2 * SLOT_BYTES)
-            count = min(_SLOTS, fair)
-            if count >= 2 and hasattr(os, "memfd_create"):
-                with contextlib.suppress(OSError):
-                    session.slots = ServerSlots(count)
-                    self._slot_bytes_left -= session.slots.bytes
-        if session.slots is not None:
-            address = session.slots.address
+        session.slots = session.slots or self._slots.open()
+        address = {} if session.slots is None else session.slots.address
         self._send(session, Kind.SLOTS, data=address)
 
     # -- time ----------------------------------------------------------------------------------------------
 
-    def _tick(self) -> None:
+    def _tick(self, *, more: bool = False) -> None:
         try:
-            for identity, sequence in self._disk.work(hurry=self._stop_at is not None).items():
+            for identity, sequence in self._disk.work(hurry=self._stop_at is not None, more=more).items():
                 session = self._by_client.get(identity)
                 if session is not None:
                     session.durable = sequence
-                    self._state(session)
+                    session.state_due = True
         except ShardkeepError as error:
             self._storage_failed(error)
         except Exception as error:
@@ -431,7 +379,7 @@ class Server:
     def _state(self, session: Session) -> None:
         session.state_due = False
         if session.route in self._sessions:
-            limit = self._credits.limit(session.route)
+            limit = session.told_limit = self._credits.limit(session.route)
             self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
 
     def _forget(self, session: Session) -> None:
@@ -441,8 +389,7 @@ class Server:
         if self._by_client.get(session.entry.id) is session:
             del self._by_client[session.entry.id]
         if session.slots is not None:
-            self._slot_bytes_left += session.slots.bytes
-            session.slots.close()
+            self._slots.close(session.slots)
             session.slots = None
 
     def _who(self, route: bytes) -> str:

@@ -33,6 +33,10 @@ class Session:
         It said BYE.
     returns : int
         How often it gave credit back: it believes no limit that was sent before.
+    told_limit : int
+        How many bytes it was last told that it may have sent in all.
+    state_due : bool
+        It is to be told where it stands.
     """
 
     route: bytes
@@ -46,6 +50,7 @@ class Session:
     state_due: bool = False
     local_pid: int | None = None
     returns: int = 0
+    told_limit: int = 0
 
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for long; a client that is at rest says something every 2 s."""

@@ -7,15 +7,46 @@ where it cannot be opened (another container, no Linux) rows go through the sock
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from typing import Any
 
 import numpy as np
 
-__all__ = ["SLOT_BYTES", "ClientSlots", "ServerSlots"]
+__all__ = ["SLOT_BYTES", "ClientSlots", "ServerSlots", "SlotBudget"]
 
 SLOT_BYTES = 512 * 1024
+# For one client. More of them would be touched for the first time, not more in use.
+_MOST_SLOTS = 16
+
+
+class SlotBudget:
+    """Bytes of shared memory for all clients.
+
+    Parameters
+    ----------
+    size : int
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+
+    def open(self) -> ServerSlots | None:
+        """Return slots for one more client: half of what is left at most; None if that is too little."""
+        count = min(_MOST_SLOTS, self._left // (2 * SLOT_BYTES))
+        if count < 2 or not hasattr(os, "memfd_create"):
+            return None
+        with contextlib.suppress(OSError):
+            slots = ServerSlots(count)
+            self._left -= slots.bytes
+            return slots
+        return None
+
+    def close(self, slots: ServerSlots) -> None:
+        """Let them go."""
+        self._left += slots.bytes
+        slots.close()
 
 
 class ServerSlots:

@@ -79,6 +79,7 @@ class DirectRows(StoredRows):
         super().__init__(live, dataset, schema)
         self._row_bytes = schema.row_bytes
         self._chunk_rows = schema.chunk_rows
+        self._corner = (0,) * len(schema.row_shape)
         self._address = -1
         if self.rows % self._chunk_rows and self._row_bytes:
             self._address = chunk_address(dataset, self.rows)
@@ -96,7 +97,8 @@ class DirectRows(StoredRows):
             inside = self.rows % self._chunk_rows
             if inside == 0:
                 self._extend(self.rows + 1)
-                self._address = allocate_chunk(self.live, self.dataset, self.rows, self._chunk_rows * size)
+                place = (self.rows, *self._corner)
+                self._address = allocate_chunk_at(self.live, self._id, place, self._chunk_rows * size)
             count = min(rows - done, self._chunk_rows - inside)
             self.live.write_rows(self._address + inside * size, data[done * size : (done + count) * size])
             self.rows += count
@@ -204,8 +206,11 @@ class FilteredRows(StoredRows):
 
 def allocate_chunk(live: LiveFile, dataset: h5py.Dataset, row: int, size: int) -> int:
     """Have HDF5 make room for the chunk that begins with `row`; return where it is."""
-    one = dataset.id
-    place = (row, *(0 for _ in one.shape[1:]))
+    return allocate_chunk_at(live, dataset.id, (row, *(0 for _ in dataset.shape[1:])), size)
+
+
+def allocate_chunk_at(live: LiveFile, one: h5py.h5d.DatasetID, place: tuple[int, ...], size: int) -> int:
+    """Do the same by identifier and coordinates, which are half of the time to ask for."""
     return live.allocate(lambda data: one.write_direct_chunk(place, data), size)
 
 

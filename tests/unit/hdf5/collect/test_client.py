@@ -8,6 +8,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import Collector, connect
 from shardkeep.world import World
 from tests.procs.collector_run import collecting
+from tests.waiting import eventually
 
 WORLD = World(rank=0, size=1)
 LEAST_MEMORY = 16 << 20
@@ -91,3 +92,22 @@ def test_one_value_is_taken_as_the_same_value_in_rows_is(tmp_path, dtype):
         assert np.array_equal(file["one"][:-3], np.array(expected, dtype), equal_nan=True)
         assert np.array_equal(file["rows"][:], np.array(expected[::2], dtype), equal_nan=True)
         assert len(file["one"]) == len(expected) + 3
+
+
+def test_large_rows_go_through_shared_memory_from_the_beginning(tmp_path):
+    path = tmp_path / "all.h5"
+    with (
+        Collector(path, durability="flush", drain_s=60) as collector,
+        collector.connect(WORLD, timeout_s=100) as client,
+    ):
+        client.append("loss", 1.5)
+        client.append("text", ["x" * 5000])
+        client.flush()
+        assert client._link.outbox.slots is None
+        client.append("rows", np.zeros((1, 8192), "f4"))
+        eventually(lambda: client._tray.slots is not None)
+        for number in range(40):
+            client.append("rows", np.full((1, 8192), number, "f4"))
+        assert client._tray.pens["rows"].sheet.slot is not None
+    with h5py.File(path) as file:
+        assert file["rows"][:, 5].tolist() == [0, *range(40)]

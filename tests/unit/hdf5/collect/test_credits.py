@@ -80,3 +80,14 @@ def test_without_credit_it_is_told():
     pool.want("a", 1000)
     assert pool.grant() == ["a"]
     assert pool.limit("a") >= (9 << 20) + 1000
+
+
+def test_a_limit_is_news_once_half_of_the_credit_is_used():
+    pool = CreditPool(1 << 20)
+    told = pool.open("a")
+    assert not pool.is_news("a", told)
+    pool.take("a", told // 2 - 1)
+    assert not pool.is_news("a", told)
+    pool.take("a", 1)
+    assert pool.is_news("a", told)
+    assert not pool.is_news("a", pool.limit("a"))

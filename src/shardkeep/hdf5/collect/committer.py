@@ -170,7 +170,7 @@ class Committer:
             due = due or now >= self._wanted_at + _WANTED_WITHIN_S
         due = due or (hurry and bool(self._touched or self._answers))
         due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
-        due = due or self.store.memory_bytes > self._commit_bytes
+        due = due or self.store.changed_bytes > self._commit_bytes
         if due:
             done |= self._begin()
         if self._thread is None and self._to_apply and self._apply_is_due(now):
@@ -262,13 +262,15 @@ class Committer:
         return done
 
     def _apply_is_due(self, now: float) -> bool:
-        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.memory_bytes > self._commit_bytes:
+        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.unapplied_bytes > self._commit_bytes:
             return now >= self._applied_at + 0.05
         return now >= self._applied_at + _APPLY_EVERY_S
 
     def _apply(self) -> None:
         if self.store.apply():
             self._to_apply = False
+        elif self.store.unapplied_bytes > self._commit_bytes:
+            self.store.apply_rows()
 
     def _retry(self) -> None:
         now = time.monotonic()

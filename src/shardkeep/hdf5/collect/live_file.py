@@ -7,7 +7,8 @@ HDF5 sees a Python file. Three rules make it safe although HDF5 overwrites its o
 2. Bytes behind the end of the last commit are written at once: no committed structure points
    there. Rows go this way (`allocate`, `write_rows`), so they are written once.
 3. What the log says is brought into the file (`apply`) after it was logged, and the log is
-   forgotten after that. A crash in between is repaired by doing it again (`recover`).
+   forgotten after that. A crash in between is repaired by doing it again (`recover`). Bytes that are no
+   structure of HDF5 may be brought in earlier (`apply_rows`); the log keeps them until `apply`.
 
 So the state of the file is that of the last whole record of the log, or, without one, the file itself.
 """
@@ -91,9 +92,10 @@ class LiveFile(PositionedFile):
                 sync_folder(path)
         self.fresh = fresh
         self._floor = self._size
-        self._dirty = ExtentMap()
-        self._logged = ExtentMap()
-        self._in_flight: ExtentMap | None = None
+        # Structures of HDF5, and the bytes of `change`: never the same ones.
+        self._dirty, self._dirty_rows = ExtentMap(), ExtentMap()
+        self._logged, self._logged_rows = ExtentMap(), ExtentMap()
+        self._in_flight: tuple[ExtentMap, ExtentMap] | None = None
         self._muted: tuple[int, int] | None = None
         self._muted_at: int | None = None
         self._nothing = np.zeros(0, np.uint8)
@@ -148,7 +150,11 @@ class LiveFile(PositionedFile):
         return self._size
 
     def _layers(self) -> list[ExtentMap]:
-        return [self._logged, *([self._in_flight] if self._in_flight else []), self._dirty]
+        return [
+            *(self._logged, self._logged_rows),
+            *(self._in_flight or ()),
+            *(self._dirty, self._dirty_rows),
+        ]
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -193,7 +199,7 @@ class LiveFile(PositionedFile):
         if offset >= self._floor:
             self.write_rows(offset, data)
         else:
-            self._dirty.put(offset, data)
+            self._dirty_rows.put(offset, data)
 
     def read_at(self, offset: int, size: int) -> bytearray:
         """Return bytes as they are now, logged or not."""
@@ -215,7 +221,7 @@ class LiveFile(PositionedFile):
     @property
     def changed_bytes(self) -> int:
         """Bytes held in memory for the next commit."""
-        return self._dirty.bytes
+        return self._dirty.bytes + self._dirty_rows.bytes
 
     @property
     def log_bytes(self) -> int:
@@ -225,7 +231,7 @@ class LiveFile(PositionedFile):
     @property
     def unapplied_bytes(self) -> int:
         """Bytes that are logged but not in the file yet."""
-        return self._logged.bytes
+        return self._logged.bytes + self._logged_rows.bytes
 
     def begin_commit(self) -> Commit:
         """Fix what the commit holds; call it after HDF5 has flushed. Rows may be written on at once.
@@ -239,18 +245,19 @@ class LiveFile(PositionedFile):
             raise self.failure
         self._check_in_place()
         assert self._in_flight is None
-        self._in_flight, self._dirty = self._dirty, ExtentMap()
+        structures, rows = self._in_flight = self._dirty, self._dirty_rows
+        self._dirty, self._dirty_rows = ExtentMap(), ExtentMap()
         superblock = bytearray(SUPERBLOCK_BYTES)
-        probe = [data for offset, data in self._in_flight if offset < SUPERBLOCK_BYTES]
+        probe = [data for offset, data in structures if offset < SUPERBLOCK_BYTES]
         if probe:
-            self._in_flight.lay_over(0, superblock)
-            self._in_flight.put(0, without_flags(bytes(superblock)))
+            structures.lay_over(0, superblock)
+            structures.put(0, without_flags(bytes(superblock)))
         # Here and not in `write_commit`: rows that are written meanwhile would be cut off.
         with durably("extend", self.path):
             if os.fstat(self._fd).st_size < self._size:
                 os.ftruncate(self._fd, self._size)
         self._floor = self._size
-        return Commit(self._size, list(self._in_flight))
+        return Commit(self._size, [*structures, *rows])
 
     def _check_in_place(self) -> None:
         """Raise `DurabilityError` if the name of the file means another one, or nothing, by now."""
@@ -284,14 +291,17 @@ class LiveFile(PositionedFile):
     def end_commit(self) -> None:
         """Note that the commit stands."""
         assert self._in_flight is not None
-        self._logged.update(self._in_flight)
+        structures, rows = self._in_flight
+        self._logged.update(structures)
+        self._logged_rows.update(rows)
         self._in_flight = None
 
     def apply(self) -> None:
         """Bring what is logged into the file, and forget the log. Not while a commit is written."""
         assert self._in_flight is None
-        if not self._logged and not self.fresh:
+        if not self.unapplied_bytes and not self.fresh:
             return
+        self.apply_rows()
         try:
             with durably("write", self.path):
                 for offset, data in self._logged:
@@ -305,6 +315,20 @@ class LiveFile(PositionedFile):
             raise
         self.fresh = False
         self._logged = ExtentMap()
+
+    def apply_rows(self) -> None:
+        """Bring what is logged and no structure of HDF5 into the file. Not while a commit is written.
+
+        Who reads the file meanwhile sees some of it; nothing that they follow moves.
+        """
+        try:
+            with durably("write", self.path):
+                for offset, data in self._logged_rows:
+                    _write_all(self._fd, data, offset)
+        except DurabilityError as error:
+            self.failure = error
+            raise
+        self._logged_rows = ExtentMap()
 
     def finish(self) -> None:
         """After HDF5 has closed: one last commit, everything into the file, and no log any more."""

@@ -180,10 +180,16 @@ class Store:
     # -- commits -------------------------------------------------------------------------------------------
 
     @property
-    def memory_bytes(self) -> int:
-        """Bytes that wait in memory for a commit, or to be brought into the file."""
+    def changed_bytes(self) -> int:
+        """Bytes that wait in memory for a commit."""
         assert self._live is not None
-        return self._live.changed_bytes + self._live.unapplied_bytes
+        return self._live.changed_bytes
+
+    @property
+    def unapplied_bytes(self) -> int:
+        """Bytes that wait in memory to be brought into the file."""
+        assert self._live is not None
+        return self._live.unapplied_bytes
 
     @property
     def log_bytes(self) -> int:
@@ -216,6 +222,11 @@ class Store:
         """Do the three steps at once."""
         self.write_commit(self.begin_commit())
         self.end_commit()
+
+    def apply_rows(self) -> None:
+        """Let go of the memory for rows of commits, although a reader that has the file open may see them."""
+        assert self._live is not None
+        self._live.apply_rows()
 
     def apply(self, *, wait_s: float = 0.0) -> bool:
         """Show the commits so far in the file; False if a reader holds it and goes on holding it."""

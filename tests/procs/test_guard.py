@@ -252,9 +252,14 @@ def test_what_only_may_go_wrong_warns(tmp_path):
 
 @pytest.mark.parametrize("value", ["FALSE", "0"])
 def test_locks_switched_off_by_the_variable(tmp_path, value):
-    done = run(tmp_path, "import h5py; h5py.File('a.h5', 'w')", guarded=True, HDF5_USE_FILE_LOCKING=value)
+    body = "import h5py\nfor name in ('a.h5', 'b.h5'):\n    h5py.File(name, 'w')\nh5py.File('a.h5', 'w')\n"
+    done = run(tmp_path, body, guarded=True, HDF5_USE_FILE_LOCKING=value)
     assert done.returncode == 0
-    assert "RuntimeWarning: 'a.h5' is written with HDF5_USE_FILE_LOCKING switching locks off" in done.stderr
+    script, off = tmp_path / "script.py", "is written with HDF5_USE_FILE_LOCKING switching locks off"
+    # Where the program does it, not where we notice it.
+    for line, name in ((3, "a.h5"), (3, "b.h5"), (4, "a.h5")):
+        assert f"{script}:{line}: RuntimeWarning: {name!r} {off}" in done.stderr
+    assert "\n  h5py.File('a.h5', 'w')\n" in done.stderr
 
 
 def test_a_writer_of_shardkeep_is_seen(tmp_path):

@@ -180,8 +180,11 @@ def test_a_conflict_names_the_holder_before_a_byte_is_touched(path, other, mode)
         assert "import h5py, sys" in caught.value.holder["command"]
         assert caught.value.holder["since"] > 0
         assert path.read_bytes() == whole
-        with pytest.raises(LockTimeoutError):
-            sk.hdf5.open(path, mode, timeout_s=0.05)
+        with pytest.raises(LockTimeoutError, match=r"waited [1-9]\d*\.\d s: wait for it"):
+            sk.hdf5.open(path, mode, timeout_s=1.0)
+        # Calls without timeout_s do not name it.
+        with pytest.raises(LockTimeoutError, match="cannot be read now: wait for it and try again, end it"):
+            sk.hdf5.verify(path)
     finally:
         child.communicate(timeout=PATIENCE_S)
     with sk.hdf5.open(path, mode, timeout_s=PATIENCE_S):
@@ -390,6 +393,7 @@ def test_a_variable_that_came_too_late(path):
     """
     done = run(path.parent, body)
     assert "HDF5_USE_FILE_LOCKING=FALSE was set after h5py was imported and does nothing" in done.stderr
+    assert done.stderr.startswith("<string>:5: "), "the line of the program, not one of ours"
     assert "came after HDF5 was loaded and does nothing" in done.stdout
 
 

@@ -31,7 +31,6 @@ import json
 import os
 import socket
 import time
-import warnings
 from types import TracebackType
 from typing import Any, Literal
 
@@ -39,6 +38,7 @@ from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanErr
 from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.pending import durability_error
+from shardkeep.files.user_warning import warn_user
 
 __all__ = ["FileLock", "IfUnsafe", "lock", "read_holder"]
 
@@ -211,7 +211,7 @@ class FileLock:
         raise LockError(message, path=self.path)
 
     def _warn(self, message: str) -> None:
-        warnings.warn(f"{message}; see that nobody else writes it", RuntimeWarning, stacklevel=4)
+        warn_user(f"{message}; see that nobody else writes it")
 
     def _try(self) -> int | None:
         try:

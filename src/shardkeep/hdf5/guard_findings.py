@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 from shardkeep.errors import LockError, LockHeldError
 from shardkeep.files.lock_probe import HELD
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.holders import Holder, conflict
 from shardkeep.hdf5.open_errors import flock_errno
 
@@ -69,11 +69,11 @@ class Finding:
         return LockError(str(self), path=self.path)
 
 
-def report(finding: Finding, on_finding: OnFinding | None, *, stacklevel: int = 4) -> None:
+def report(finding: Finding, on_finding: OnFinding | None) -> None:
     """Raise or warn; without a choice, raise what destroys data and warn about the rest."""
     if on_finding == "raise" or (on_finding is None and finding.destroys):
         raise finding.error()
-    warnings.warn(str(finding), RuntimeWarning, stacklevel=stacklevel)
+    warn_user(str(finding))
 
 
 def is_held(error: BaseException) -> bool:

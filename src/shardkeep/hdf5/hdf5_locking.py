@@ -9,12 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import warnings
 from dataclasses import dataclass
 from typing import Literal
 
 import h5py
 
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.guard_exemption import exempt
 
 __all__ = ["VARIABLE", "LockingMode", "locking_mode", "warn_if_stale"]
@@ -68,7 +68,7 @@ def warn_if_stale() -> LockingMode:
     if mode.stale and mode.variable not in _warned:
         _warned.add(mode.variable)
         message = f"{VARIABLE}={mode.variable} was set after h5py was imported and does nothing"
-        warnings.warn(f"{message}: set it before the program starts", RuntimeWarning, stacklevel=4)
+        warn_user(f"{message}: set it before the program starts")
     return mode
 
 

@@ -101,7 +101,7 @@ def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
     return sorted(found.values(), key=lambda one: (one.pid == me, one.lock != "exclusive", one.pid))
 
 
-def conflict(path: str, *, writing: bool, waited_s: float = 0.0) -> LockTimeoutError:
+def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> LockTimeoutError:
     """Return the error for a lock that somebody else holds.
 
     Parameters
@@ -109,7 +109,8 @@ def conflict(path: str, *, writing: bool, waited_s: float = 0.0) -> LockTimeoutE
     path : str
     writing : bool
         What was wanted: to write, or to read.
-    waited_s : float
+    waited_s : float, optional
+        How long a call that has a `timeout_s` waited.
     """
     found = holders_of(path)
     if found:
@@ -121,8 +122,11 @@ def conflict(path: str, *, writing: bool, waited_s: float = 0.0) -> LockTimeoutE
     else:
         who = "by a process that cannot be seen from here (another host, container or user)"
     wanted = "written" if writing else "read"
-    message = f"{path!r} is locked {who}, so it cannot be {wanted} now; waited {waited_s:.1f} s"
-    advice = "wait for it (timeout_s=), end it, or give every process a file of its own (hdf5.WorkerFile)"
+    message = f"{path!r} is locked {who}, so it cannot be {wanted} now"
+    wait = "wait for it and try again"
+    if waited_s is not None:
+        message, wait = f"{message}; waited {waited_s:.1f} s", "wait for it (timeout_s=)"
+    advice = f"{wait}, end it, or give every process a file of its own (hdf5.WorkerFile)"
     error = LockTimeoutError(f"{message}: {advice}", path=path)
     if found:
         told = asdict(found[0])

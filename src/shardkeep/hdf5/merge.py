@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
@@ -15,6 +14,7 @@ import h5py
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.pending import TemporaryFile
 from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.files.user_warning import warn_user
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, write_checks
@@ -240,10 +240,10 @@ def merge(
             message = "; ".join(plan.findings)
             if incomplete == "refuse":
                 raise CorruptDataError(f'{message}: bring it in order, or allow incomplete="warn"')
-            warnings.warn(f"what is merged is not a whole run: {message}", RuntimeWarning, stacklevel=2)
+            warn_user(f"what is merged is not a whole run: {message}")
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
-            warnings.warn(f"left out of {target!r}: {message}", RuntimeWarning, stacklevel=2)
+            warn_user(f"left out of {target!r}: {message}")
         _write(plan, exists, progress)
     return MergeReport(
         output=target,

@@ -26,7 +26,9 @@ _LOCK_ERRNO = re.compile(r"unable to lock file, errno = (\d+)")
 _KERNEL_ENOTSUPP = 524  # not in errno: a code of the kernel that some file systems let out
 
 
-def open_error(path: str, error: BaseException, *, writing: bool = False) -> ShardkeepError | PermissionError:
+def open_error(
+    path: str, error: BaseException, *, writing: bool = False, waited_s: float | None = None
+) -> ShardkeepError | PermissionError:
     """Return the error that says why `path` cannot be opened, and what to do.
 
     Parameters
@@ -36,6 +38,8 @@ def open_error(path: str, error: BaseException, *, writing: bool = False) -> Sha
         What h5py raised.
     writing : bool
         Whether it was to be written.
+    waited_s : float, optional
+        How long a call that has a `timeout_s` waited for a lock.
     """
     number = getattr(error, "errno", None)
     text = first_line(error)
@@ -49,7 +53,7 @@ def open_error(path: str, error: BaseException, *, writing: bool = False) -> Sha
     if lock_number is not None and lock_number not in HELD:
         return _no_locks(path, lock_number, writing)
     if lock_number is not None or number in (errno.EAGAIN, errno.EWOULDBLOCK):
-        return conflict(path, writing=writing)
+        return conflict(path, writing=writing, waited_s=waited_s)
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         # The built-in error: the file may be in perfect order.
         wish = "write" if writing else "read"

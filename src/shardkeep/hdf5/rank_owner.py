@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from shardkeep.errors import DurabilityError, LockError, ShardkeepError
 from shardkeep.files import leftovers
 from shardkeep.files.lock import FileLock
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.run_folder import make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segment import Segment
@@ -68,7 +68,7 @@ class RankOwner:
             self._shut()
         if lost:
             message = f"rows of rank {self.rank} that were never committed are dropped: {', '.join(lost)}"
-            warnings.warn(f"{message}; call commit(step=…) before the end", RuntimeWarning, stacklevel=2)
+            warn_user(f"{message}; call commit(step=…) before the end")
 
     def __enter__(self: _Self) -> _Self:
         self._check_owner()

@@ -6,13 +6,13 @@ import contextlib
 import errno
 import os
 import time
-import warnings
 from typing import Any
 
 import h5py
 
 from shardkeep.errors import BudgetError, ShardkeepError
 from shardkeep.files.lock_probe import HELD
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, warn_if_stale
@@ -48,6 +48,7 @@ def open_for_reading(
     mode = warn_if_stale()
     locked = mode.effect != "off"
     pause = pauses(timeout_s)
+    start = time.monotonic()
     while True:
         try:
             file_id = _open(path, rdcc_nbytes, options, locked=locked)
@@ -61,7 +62,7 @@ def open_for_reading(
                 raise _why(name, path, error) from error
             if number in HELD:
                 if next(pause, None) is None:
-                    raise _why(name, path, error) from error
+                    raise _why(name, path, error, waited_s=time.monotonic() - start) from error
             elif mode.effect == "on" or not locked:
                 raise _why(name, path, error) from error
             else:
@@ -98,8 +99,10 @@ def _told(locked: bool, effect: str) -> str:
     return "flock, shared" if locked else "none (the file system refuses locks)"
 
 
-def _why(name: str, path: str, error: BaseException) -> ShardkeepError | PermissionError:
-    return open_error(name if os.path.exists(name) else path, error)
+def _why(
+    name: str, path: str, error: BaseException, waited_s: float | None = None
+) -> ShardkeepError | PermissionError:
+    return open_error(name if os.path.exists(name) else path, error, waited_s=waited_s)
 
 
 def _no_descriptor(name: str) -> BudgetError:
@@ -115,7 +118,7 @@ def _warn_once(path: str, number: int) -> None:
         _warned.add(device)
     code = errno.errorcode.get(number, f"errno {number}")
     message = f"{path!r} is read without a lock: its file system refuses locks ({code})"
-    warnings.warn(f"{message}; see that nobody writes it meanwhile", RuntimeWarning, stacklevel=5)
+    warn_user(f"{message}; see that nobody writes it meanwhile")
 
 
 _warned: set[int] = set()

@@ -11,7 +11,7 @@ from shardkeep.files.lock import FileLock
 from shardkeep.files.pending import durably
 from shardkeep.hdf5.run_folder import list_ranks, list_segments, writer_path
 
-__all__ = ["remove_after", "rollback"]
+__all__ = ["check_checkpoint", "remove_after", "rollback"]
 
 
 def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | None]:
@@ -37,6 +37,8 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
         began while this call was at work.
     NotFoundError
         There is no such folder.
+    PlanError
+        The step is not a whole number.
     DurabilityError
         A segment could not be removed. What is there is a first part of the commits of each
         rank, as after a crash, and the same call goes on.
@@ -54,6 +56,7 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
     >>> rollback(run, step=20)
     {0: 20}
     """
+    step = check_checkpoint(step)
     folders = list_ranks(os.fspath(run_dir))
     for folder in folders.values():
         with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
@@ -66,15 +69,19 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
     return result
 
 
+def check_checkpoint(step: object) -> int:
+    """Return the step of a checkpoint, or raise a `PlanError`."""
+    try:
+        return operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise PlanError(f"step={step!r} is not a whole number: give the step of the checkpoint") from None
+
+
 def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
     """Remove the segments of one rank after `step`, newest first; return the step that stands.
 
     The caller holds the lock of the rank.
     """
-    try:
-        step = operator.index(step)
-    except TypeError:
-        raise PlanError(f"step={step!r} is not a whole number: give the step of the checkpoint") from None
     segments = list_segments(folder)
     with durably("roll back", folder):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

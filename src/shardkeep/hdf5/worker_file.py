@@ -16,7 +16,7 @@ from shardkeep.errors import PlanError, SchemaError
 from shardkeep.hdf5.commit_record import CommitRecord, check_receipt
 from shardkeep.hdf5.compression import Compression
 from shardkeep.hdf5.rank_owner import RankOwner
-from shardkeep.hdf5.rollback import remove_after
+from shardkeep.hdf5.rollback import check_checkpoint, remove_after
 from shardkeep.hdf5.row_writer import RowWriter
 from shardkeep.hdf5.rows import as_more_rows
 from shardkeep.hdf5.run_folder import rank_folder, segment_path
@@ -334,6 +334,7 @@ class WorkerFile(RankOwner):
         Newest segments go first, so after a crash in the middle a first part of the commits is
         there, and the same call finishes the work.
         """
+        step = check_checkpoint(step)
         with self._doing("rollback", after_failure=True):
             self._segment.abort()
             with self._all_or_nothing():

@@ -16,7 +16,7 @@ import errno
 import fcntl
 import os
 import tempfile
-import warnings
+import time
 from typing import Any, Literal, NamedTuple, cast
 
 import h5py
@@ -25,6 +25,7 @@ from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
 from shardkeep.files.lock import FileLock, IfUnsafe
 from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted
 from shardkeep.files.pending import durability_error
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, LockingMode, warn_if_stale
@@ -96,9 +97,7 @@ def open_for_writing(
     fd = descriptor_of(file_id)
     if locking.effect == "off":
         message = f"{path!r} is written while {VARIABLE} switches HDF5's locks off: programs that do not use"
-        warnings.warn(
-            f"{message} Shardkeep may write it too; unset the variable", RuntimeWarning, stacklevel=5
-        )
+        warn_user(f"{message} Shardkeep may write it too; unset the variable")
         told = f"sidecar only ({VARIABLE} switches flock off)"
     else:
         told = "flock, exclusive" if fault is None else f"flock, exclusive, but {fault}"
@@ -184,6 +183,7 @@ def _make_empty(
 
 def _flock(fd: int, path: str, timeout_s: float | None) -> None:
     pause = pauses(timeout_s)
+    start = time.monotonic()
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,7 +193,7 @@ def _flock(fd: int, path: str, timeout_s: float | None) -> None:
                 text = OSError(error.errno, f"unable to lock file, errno = {error.errno}")
                 raise open_error(path, text, writing=True) from error
             if next(pause, None) is None:
-                raise conflict(path, writing=True, waited_s=timeout_s or 0.0) from error
+                raise conflict(path, writing=True, waited_s=time.monotonic() - start) from error
 
 
 def _open_here(path: str, fd: int) -> bool:
@@ -225,6 +225,7 @@ def _empty_image(options: dict[str, Any]) -> bytes:
 def _open(path: str, timeout_s: float | None, options: dict[str, Any]) -> h5py.h5f.FileID:
     options = {name: value for name, value in options.items() if name not in _AT_CREATION}
     pause = pauses(timeout_s)
+    start = time.monotonic()
     while True:
         try:
             with exempt():
@@ -232,4 +233,5 @@ def _open(path: str, timeout_s: float | None, options: dict[str, Any]) -> h5py.h
         except (OSError, RuntimeError) as error:
             if flock_errno(error) in HELD and next(pause, None) is not None:
                 continue
-            raise open_error(path, error, writing=True) from error
+            waited_s = time.monotonic() - start
+            raise open_error(path, error, writing=True, waited_s=waited_s) from error

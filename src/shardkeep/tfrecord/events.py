@@ -9,7 +9,6 @@ the place, and what was logged is what is returned.
 from __future__ import annotations
 
 import os
-import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -26,6 +25,7 @@ from shardkeep.errors import (
     PlanError,
     TruncatedFileError,
 )
+from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.event_message import Event, EventParser
 from shardkeep.tfrecord.frame import OVERHEAD_BYTES, first_byte_that_is_not_nul
 from shardkeep.tfrecord.live_frames import LiveFrames, Stall
@@ -305,4 +305,4 @@ def _tell(fault: CorruptDataError, on_corrupt: OnCorrupt) -> None:
     if callable(on_corrupt):
         on_corrupt(fault)
     else:
-        warnings.warn(str(fault), RuntimeWarning, stacklevel=2)
+        warn_user(str(fault))

@@ -372,6 +372,11 @@ def test_rollback_of_everything_and_of_nothing(run):
         assert out.committed_rows == {}
         out.append("x", ["another type now"])
         out.commit(step=0)
+        out.append("x", ["and a row"])
+        with pytest.raises(PlanError, match="not a whole number"):
+            out.rollback(step="0")
+        out.commit(step=1)
+        assert out.committed_rows == {"x": 2}, "a wrong call must not drop rows"
     with pytest.raises(PlanError):
         rollback(run, step="2")
 

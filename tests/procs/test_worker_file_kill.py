@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -14,70 +15,66 @@ from shardkeep.errors import LockTimeoutError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.world import World
+from tests.procs.collector_run import start
 from tests.waiting import PATIENCE_S
 
 RANKS = 2
 
+
 # Row i of rank r is (r, i) in "x" and the text "i" in "t", so that any row that is lost, doubled
-# or out of place shows. A step is acknowledged on stdout after commit has returned.
-_WORK = """
-import random, sys
-import numpy as np
-from shardkeep.hdf5 import WorkerFile
-from shardkeep.world import World
-run, rank, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-chance = random.Random(seed)
-out = WorkerFile(run, World(rank=rank, size=2), durable=seed % 4 == 0)
-step = -1 if out.committed_step is None else out.committed_step
-row = out.committed_rows.get("x", 0)
-out.create("g/z", "i4", (8,), compression=chance.choice(["gzip", "lzf"]), chunk_rows=64)
-out.put("classes", [10, 20])
-z = out.committed_rows["g/z"]
-print("ready", flush=True)
-while True:
-    step += 1
-    for _ in range(chance.randrange(4)):
-        count = chance.choice([1, 1, 7, 3000])
-        block = np.empty((count, 64), "i8")
-        block[:, 0] = rank
-        block[:, 1:] = np.arange(row, row + count)[:, None]
-        out.append("x", block)
-        if count < 10:
-            out.append("t", [str(i) for i in range(row, row + count)])
-        row += count
-    for _ in range(chance.randrange(150)):
-        out.append("g/z", np.array([[rank] + [z] * 7], "i4"))
-        z += 1
-    if chance.random() < 0.7:
-        out.set_attribute("row", row, on=chance.choice(["/", "x", "g"]))
-    out.set_attribute("row", [row, z], on="other")
-    out.commit(step=step, receipt={"id": f"{rank}-{seed}", "rows": row})
-    print(step, row, flush=True)
-    if chance.random() < 0.1 and step > 3:
-        print("back", step - 2, flush=True)
-        out.rollback(step=step - 2)
-        step, row = out.committed_step, out.committed_rows.get("x", 0)
-        z = out.committed_rows["g/z"]
-        out.put("classes", [10, 20])
-"""
+# or out of place shows. A step is acknowledged after commit has returned.
+def _work(write_end, run, rank, seed):
+    chance = random.Random(seed)
+    out = WorkerFile(run, World(rank=rank, size=RANKS), durable=seed % 4 == 0)
+    step = -1 if out.committed_step is None else out.committed_step
+    row = out.committed_rows.get("x", 0)
+    out.create("g/z", "i4", (8,), compression=chance.choice(["gzip", "lzf"]), chunk_rows=64)
+    out.put("classes", [10, 20])
+    z = out.committed_rows["g/z"]
+    os.write(write_end, b"ready\n")
+    while True:
+        step += 1
+        for _ in range(chance.randrange(4)):
+            count = chance.choice([1, 1, 7, 3000])
+            block = np.empty((count, 64), "i8")
+            block[:, 0] = rank
+            block[:, 1:] = np.arange(row, row + count)[:, None]
+            out.append("x", block)
+            if count < 10:
+                out.append("t", [str(i) for i in range(row, row + count)])
+            row += count
+        for _ in range(chance.randrange(150)):
+            out.append("g/z", np.array([[rank] + [z] * 7], "i4"))
+            z += 1
+        if chance.random() < 0.7:
+            out.set_attribute("row", row, on=chance.choice(["/", "x", "g"]))
+        out.set_attribute("row", [row, z], on="other")
+        out.commit(step=step, receipt={"id": f"{rank}-{seed}", "rows": row})
+        os.write(write_end, f"{step} {row}\n".encode())
+        if chance.random() < 0.1 and step > 3:
+            os.write(write_end, f"back {step - 2}\n".encode())
+            out.rollback(step=step - 2)
+            step, row = out.committed_step, out.committed_rows.get("x", 0)
+            z = out.committed_rows["g/z"]
+            out.put("classes", [10, 20])
 
 
 def _start(run, rank, seed):
-    command = [sys.executable, "-c", _WORK, str(run), str(rank), str(seed)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Forked: a new interpreter takes a hundred times as long.
+    return start(_work, run, rank, seed)
 
 
 def _wait_until_ready(child):
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
+    child.first = child.wait_for_word()
+    assert child.first.startswith(b"ready\n")
 
 
 def _kill(child):
+    """Kill a child; return what it acknowledged."""
     child.kill()
-    output = child.stdout.read()
-    child.stdout.close()
-    child.wait()
-    return [line.split() for line in output.splitlines(keepends=True) if line.endswith("\n")]
+    assert child.join() == -signal.SIGKILL
+    lines = (child.first + child.said()).decode().splitlines(keepends=True)[1:]
+    return [line.split() for line in lines if line.endswith("\n")]
 
 
 def _check(run, acknowledged):
@@ -120,8 +117,12 @@ def _check(run, acknowledged):
     assert [int(text) for text in texts] == sorted({int(text) for text in texts})
 
 
-# Two ranks are killed in each run; in pieces, so that each stays below the time limit of a test.
-_SEEDS = [range(8), *(pytest.param(range(i, i + 30), marks=pytest.mark.slow) for i in (100, 200, 300, 400))]
+# Two ranks are killed for each seed: two hundred kills, and a thousand more with --slow; in pieces, so that
+# each stays below the time limit of a test.
+_SEEDS = [
+    *(range(i, i + 25) for i in range(0, 100, 25)),
+    *(pytest.param(range(i, i + 50), marks=pytest.mark.slow) for i in range(100, 600, 50)),
+]
 
 
 @pytest.mark.parametrize("seeds", _SEEDS, ids=str)
@@ -137,7 +138,7 @@ def test_killed_while_appending_committing_and_rolling_back(tmp_path, seeds):
         children = [_start(run, rank, seed) for rank in range(RANKS)]
         for child in children:
             _wait_until_ready(child)
-        time.sleep(random.random() * 0.2)
+        time.sleep(random.random() * 0.1)
         acknowledged = {}
         for rank, child in enumerate(children):
             lines = _kill(child)
@@ -148,12 +149,9 @@ def test_killed_while_appending_committing_and_rolling_back(tmp_path, seeds):
         rollback(run, step=5)
 
 
-_ROLL_BACK = """
-import sys
-from shardkeep.hdf5 import rollback
-print("ready", flush=True)
-rollback(sys.argv[1], step=3)
-"""
+def _roll_back(write_end, run):
+    os.write(write_end, b"ready")
+    rollback(run, step=3)
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(40, marks=pytest.mark.slow)])
@@ -165,13 +163,11 @@ def test_killed_while_rolling_back(tmp_path, runs):
                 for step in range(60):
                     out.append("x", [[rank, step]])
                     out.commit(step=step)
-        child = subprocess.Popen([sys.executable, "-c", _ROLL_BACK, str(run)], stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        with child.stdout:
-            child.stdout.readline()
-            time.sleep(random.random() * 0.08)
-            child.kill()
-            child.wait()
+        child = start(_roll_back, run)
+        child.wait_for_word()
+        time.sleep(random.random() * 0.08)
+        child.kill()
+        child.join()
         left = [len(list_segments(run / f"rank-{rank:05d}")) for rank in range(RANKS)]
         assert all(4 <= count <= 60 for count in left)
         merge(run, run / "all.h5", incomplete="allow")

@@ -23,6 +23,8 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "find_flipped_bit",
+    "hdf5_virtual_dataset",
+    "hdf5_virtual_datasets",
     "image_shape",
     "masked_crc32c",
     "mend_frame",
@@ -65,6 +67,27 @@ class ChunkCopy:
 
 def descriptor_usage() -> dict[str, int]: ...
 def set_descriptor_limit(limit: int, /) -> None: ...
+
+# -- hdf5.rs
+
+def hdf5_virtual_datasets(fd: int, most_objects: int, /) -> list[bytes] | None: ...
+def hdf5_virtual_dataset(
+    fd: int, path: bytes, /
+) -> (
+    tuple[
+        list[int],
+        bytes,
+        list[bytes],
+        list[bytes],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+    ]
+    | None
+): ...
 
 # -- known_files.rs
 

@@ -10,6 +10,8 @@
 //! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
 //! * [`stream`]   records of one file in order, plain or compressed
 //! * [`chunk_copy`]  pieces of one file, hashed on their way to places in another
+//! * [`hdf5`]     metadata of HDF5 files, as far as it is simple
+//! * [`known_files`]  many small files: whether each is as it was, and parts of them
 //! * [`scan`]     where the frames of a file start
 //! * [`writer`]   frames into a descriptor, plain or compressed
 //! * [`wire`], [`example`], [`columns`], [`image`]  `tf.train.Example` into columns and back
@@ -25,6 +27,7 @@ pub mod example;
 pub mod fdpool;
 pub mod frame_repair;
 pub mod framing;
+pub mod hdf5;
 pub mod image;
 pub mod known_files;
 pub mod scan;

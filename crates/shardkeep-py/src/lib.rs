@@ -6,6 +6,7 @@ mod checksum;
 mod chunk_copy;
 mod descriptors;
 mod errors;
+mod hdf5;
 mod known_files;
 mod lending;
 mod records;
@@ -22,6 +23,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     checksum::register(m)?;
     chunk_copy::register(m)?;
     descriptors::register(m)?;
+    hdf5::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
     writing::register(m)?;

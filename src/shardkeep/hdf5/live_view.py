@@ -20,6 +20,7 @@ from shardkeep.files.lock import FileLock
 __all__ = [
     "OWN_GROUP",
     "hold_views",
+    "is_collected",
     "log_path",
     "open_whole",
     "reader_lock",
@@ -85,7 +86,7 @@ def open_whole(
             opened = open_it()
             file_id = id_of(opened)
             # A collector may start on its old file at any time, so the file of one is never read without.
-            if collected or not _is_collected(file_id):
+            if collected or not is_collected(file_id):
                 return opened, lock
             file_id.close()
         except BaseException:
@@ -176,7 +177,8 @@ def settle_before_writing(path: str, timeout_s: float | None, *, emptied: bool) 
             recover(real_name(path))
 
 
-def _is_collected(file_id: h5py.h5f.FileID) -> bool:
+def is_collected(file_id: h5py.h5f.FileID) -> bool:
+    """Whether a collector writes an open file, or wrote it."""
     try:
         return bool(file_id.links.exists(OWN_GROUP.encode()))
     except (OSError, RuntimeError, KeyError):

@@ -164,11 +164,13 @@ class Client:
                         and rows.ndim
                     ):
                         after = fill + len(rows)
-                        if after < sheet.limit:
+                        if fill < after <= sheet.limit:
                             if fill == 0:
                                 tray.mark(pen)
                             sheet.array[fill:after] = rows
                             sheet.fill = after
+                            if after == sheet.limit:
+                                tray.hand_over(sheet)
                             return
             finally:
                 tray.busy = False

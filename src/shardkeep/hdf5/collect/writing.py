@@ -97,7 +97,8 @@ class Writing:
             if not self._has_room(pen):
                 return start
             if sheet.fill or sheet.limit < pen.capacity:
-                tray.hand_over(sheet)
+                if sheet.fill:
+                    tray.hand_over(sheet)
                 sheet = pen.sheet = pen.fresh(tray.slots)
             if left > sheet.limit:
                 return self._write_many(pen, rows, start, row_bytes)

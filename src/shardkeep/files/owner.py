@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Owner", "boot_time_s", "command_line", "command_of", "started_s", "this_process"]
 
@@ -42,6 +43,12 @@ class Owner:
     namespace: str
     pid: int
     start_ticks: int
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Owner:
+        """Return the owner that ``dataclasses.asdict`` made; KeyError, TypeError, ValueError for what is none."""
+        host, boot, namespace = (str(values[name])[:64] for name in ("host", "boot", "namespace"))
+        return cls(host, boot, namespace, int(values["pid"]), int(values["start_ticks"]))
 
     def same_kernel_view(self, other: Owner) -> bool:
         """Whether the process ids of both mean the same processes."""

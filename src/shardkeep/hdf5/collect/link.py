@@ -16,8 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 
 from shardkeep.errors import CollectorError, InternalError, ShardkeepError
+from shardkeep.files.owner import this_process
 from shardkeep.hdf5.collect.connection import Connection
 from shardkeep.hdf5.collect.hearing import Hearing
 from shardkeep.hdf5.collect.losses import tell_losses
@@ -90,6 +92,7 @@ class Link:
             "world_size": world_size,
             "pid": os.getpid(),
             "host": socket.gethostname(),
+            "owner": asdict(this_process()),
         }
         self._flush_wanted = self._ticket_taken = 0
         self._tickets: deque[tuple[int, int]] = deque()

@@ -134,11 +134,7 @@ def _read(path: str) -> Note | None:
             path=str(values["path"]),
             command=str(values["command"]),
             client_key=None if key is None else str(key),
-            owner=None if owner is None else _owner(**owner),
+            owner=None if owner is None else Owner.from_json(owner),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _owner(*, host: str, boot: str, namespace: str, pid: int, start_ticks: int) -> Owner:
-    return Owner(str(host), str(boot), str(namespace), int(pid), int(start_ticks))

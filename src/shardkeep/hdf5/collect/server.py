@@ -232,7 +232,7 @@ class Server:
 
     def _hello(self, route: bytes, message: Message) -> None:
         try:
-            identity, rank, size, who, pid = parse_hello(message.json())
+            identity, rank, size, who, owner = parse_hello(message.json())
             if self._stop_at is not None:
                 raise CollectorError("the collector is stopping: it takes no more clients")
             old = self._by_client.get(identity)
@@ -266,7 +266,7 @@ class Server:
         session = self._sessions.get(route)
         if session is None:
             session = self._sessions[route] = self._by_client[identity] = Session(
-                route, entry, who, durable, local_pid=pid
+                route, entry, who, durable, owner=owner
             )
             self._events.joined(who, len(self._sessions))
         session.returns = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from dataclasses import dataclass, field
 
 from shardkeep.errors import CollectorError
+from shardkeep.files.owner import Owner
 from shardkeep.hdf5.collect.client_table import ClientEntry
 from shardkeep.hdf5.collect.slots import ServerSlots
 
@@ -31,6 +30,8 @@ class Session:
         Up to where it asked for that.
     leaving : bool
         It said BYE.
+    owner : Owner or None
+        Its process, if it said so: nobody waits for one of this host that has ended.
     returns : int
         How often it gave credit back: it believes no limit that was sent before.
     told_limit : int
@@ -48,29 +49,21 @@ class Session:
     slots: ServerSlots | None = None
     seen: float = field(default_factory=time.monotonic)
     state_due: bool = False
-    local_pid: int | None = None
+    owner: Owner | None = None
     returns: int = 0
     told_limit: int = 0
 
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for long; a client that is at rest says something every 2 s."""
         silent_s = now - self.seen
-        return silent_s > _SILENT_S or (silent_s > _LOOK_AFTER_S and self._has_died())
+        return silent_s > _SILENT_S or (silent_s > _LOOK_AFTER_S and self._is_gone())
 
-    def _has_died(self) -> bool:
-        if self.local_pid is None:
-            return False
-        try:
-            os.kill(self.local_pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
-        return False
+    def _is_gone(self) -> bool:
+        return self.owner is not None and self.owner.is_gone()
 
 
-def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, int | None]:
-    """Return client id, rank, world size, who that is for people, and its process if it is on this host.
+def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, Owner | None]:
+    """Return client id, rank, world size, who that is for people, and its process.
 
     Raises
     ------
@@ -90,7 +83,9 @@ def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, int | No
         pid, host = int(str(data["pid"])), str(data["host"])[:64]
         if not 0 <= pid < 1 << 31:
             raise ValueError("a process number out of range")
+        owner = data.get("owner")
+        process = Owner.from_json(owner) if isinstance(owner, dict) else None
         who = f"rank {rank} (pid {pid} on {host!r})"
-    except (KeyError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CollectorError(f"a client introduced itself in a way that makes no sense ({error})") from None
-    return identity, rank, size, who, pid if host == socket.gethostname() and pid > 0 else None
+    return identity, rank, size, who, process

@@ -46,7 +46,7 @@ class Owner:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Owner:
-        """Return the owner that ``dataclasses.asdict`` made; KeyError, TypeError, ValueError for what is none."""
+        """Return what ``dataclasses.asdict`` made a dict of; raises KeyError, TypeError or ValueError."""
         host, boot, namespace = (str(values[name])[:64] for name in ("host", "boot", "namespace"))
         return cls(host, boot, namespace, int(values["pid"]), int(values["start_ticks"]))
 

@@ -16,6 +16,7 @@ from shardkeep.hdf5.collect import leaving
 from shardkeep.hdf5.collect.finding import Finder
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.outbox import Outbox
+from shardkeep.hdf5.collect.settings import check_seconds
 from shardkeep.hdf5.collect.spill import SpillFile
 from shardkeep.hdf5.collect.tray import Tray
 from shardkeep.hdf5.collect.writing import OnFull, Writing
@@ -91,7 +92,7 @@ class Client:
 
     @timeout_s.setter
     def timeout_s(self, seconds: float) -> None:
-        self._timeout_s = seconds
+        self._timeout_s = seconds = check_seconds("timeout_s", seconds)
         if self._link is not None:
             self._link.timeout_s = seconds
 
@@ -288,7 +289,7 @@ class Client:
         LockError
             From a signal handler in the middle of another call.
         """
-        self._calls().flush(timeout_s)
+        self._calls().flush(None if timeout_s is None else check_seconds("timeout_s", timeout_s))
 
     def close(self) -> None:
         """Make everything durable and leave.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardkeep.errors import PlanError
 from shardkeep.hdf5.collect.client import Client, OnFull
+from shardkeep.hdf5.collect.settings import check_memory, check_seconds
 
 if TYPE_CHECKING:
     from shardkeep.world import World
@@ -52,6 +53,8 @@ def connect(
     ------
     CollectorError
         Nobody answered in time: the message says what was waited for. Or it refused this client.
+    PlanError
+        `timeout_s` is no number of seconds from 0 to 30 days, or another option makes no sense.
     MissingExtraError
         pyzmq is not installed.
     """
@@ -67,11 +70,11 @@ def connect(
         place=os.fspath(place),
         rank=world.rank,
         world_size=world.size,
-        timeout_s=timeout_s,
+        timeout_s=check_seconds("timeout_s", timeout_s),
         key_file=None if key_file is None else os.path.abspath(key_file),
         on_full=on_full,
         spill_dir=None if spill_dir is None else os.path.abspath(spill_dir),
-        memory_bytes=memory_bytes,
+        memory_bytes=check_memory("memory_bytes", memory_bytes),
     )
     client._use()
     return client

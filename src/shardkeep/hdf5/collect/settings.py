@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import numbers
 import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -10,12 +10,13 @@ from typing import Any, Literal
 from shardkeep.errors import PlanError
 from shardkeep.hdf5.live_view import real_name
 
-__all__ = ["DEFAULT_MEMORY_BYTES", "Durability", "Settings"]
+__all__ = ["DEFAULT_MEMORY_BYTES", "LONGEST_S", "Durability", "Settings", "check_memory", "check_seconds"]
 
 Durability = Literal["fsync", "flush"]
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 SMALLEST_MEMORY_BYTES = 16 << 20
+LONGEST_S = 30 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,8 @@ class Settings:
         object.__setattr__(self, "path", real_name(os.path.abspath(self.path)))
         if self.durability not in ("fsync", "flush"):
             raise PlanError(f'durability={self.durability!r} means nothing here: use "fsync" or "flush"')
-        if not (isinstance(self.drain_s, (int, float)) and 0 <= self.drain_s < math.inf):
-            raise PlanError(f"drain_s={self.drain_s!r} is no time: give seconds, 0 or more")
-        if not isinstance(self.memory_bytes, int):
-            raise PlanError(f"memory_bytes={self.memory_bytes!r} is no number of bytes: give a whole one")
+        object.__setattr__(self, "drain_s", check_seconds("drain_s", self.drain_s))
+        object.__setattr__(self, "memory_bytes", check_memory("memory_bytes", self.memory_bytes))
         if self.memory_bytes < SMALLEST_MEMORY_BYTES:
             least = SMALLEST_MEMORY_BYTES >> 20
             raise PlanError(
@@ -65,3 +64,24 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Return what another process needs."""
         return asdict(self)
+
+
+def check_seconds(what: str, value: Any) -> float:
+    """Return a time that something may take; raises `PlanError` for what is none, or longer than `LONGEST_S`.
+
+    Examples
+    --------
+    >>> check_seconds("timeout_s", 2)
+    2.0
+    """
+    # Not-a-number is neither more nor less than anything: a deadline that never comes.
+    if not (isinstance(value, numbers.Real) and 0 <= float(value) <= LONGEST_S):
+        raise PlanError(f"{what}={value!r} is no time to wait: give seconds from 0 to {LONGEST_S:,}")
+    return float(value)
+
+
+def check_memory(what: str, value: Any) -> int:
+    """Return a number of bytes; raises `PlanError` for what is none."""
+    if not (isinstance(value, numbers.Integral) and 0 < int(value) < 1 << 62):
+        raise PlanError(f"{what}={value!r} is no size of memory: give a whole number of bytes, 1 or more")
+    return int(value)

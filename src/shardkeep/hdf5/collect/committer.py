@@ -72,7 +72,7 @@ class Committer:
         self._is_commit = False
         self._hurry = False
         self._wanted_at: float | None = None
-        self._uncommitted_bytes = 0
+        self._uncommitted_bytes = self._committing_bytes = 0
         self._first_at: float | None = None
         self._applied_at = time.monotonic()
         self._to_apply = False
@@ -111,6 +111,11 @@ class Committer:
     @property
     def _pending(self) -> set[bytes]:
         return set(self._touched) | set(self._committing)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of rows that came and are not durable yet."""
+        return self._uncommitted_bytes + self._committing_bytes
 
     # -- work ----------------------------------------------------------------------------------------------
 
@@ -216,6 +221,7 @@ class Committer:
         self._committing = {key: one.sequence for key, one in self._touched.items()}
         self._answering, self._answers = self._answers, []
         self._touched = {}
+        self._committing_bytes += self._uncommitted_bytes
         self._hurry, self._wanted_at = False, None
         self._first_at, self._uncommitted_bytes = None, 0
         self._run(lambda: self.store.write_commit(commit), is_commit=True)
@@ -251,6 +257,7 @@ class Committer:
             return {}
         self._is_commit = False
         self.store.end_commit()
+        self._committing_bytes = 0
         self.commits += 1
         self.last_commit = time.monotonic()
         self._to_apply = True
@@ -289,6 +296,7 @@ class Committer:
         self._touched, self._committing = {}, {}
         self._answers, self._answering = [], []
         self._hurry, self._wanted_at = False, None
-        self._first_at, self._uncommitted_bytes = None, 0
+        self._first_at = None
+        self._uncommitted_bytes = self._committing_bytes = 0
         self._to_apply = False
         self._durable = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Events", "Report"]
 
-Report = Literal["none", "lines", "progress", "json"]
+Report = Literal["none", "problems", "lines", "progress", "json"]
 
-_REFUSALS_A_SECOND = 10
+_PROBLEMS = {"recovered", "refused", "warning", "failed"}
+# A client with the wrong key comes again many times a second, for as long as it runs.
+_SAY_AGAIN_AFTER_S = 60.0
+_REFUSALS_A_MINUTE = 100
+_USUAL_COLUMNS = 80
 
 
 class Events:
@@ -27,9 +31,10 @@ class Events:
     Parameters
     ----------
     out : text file
-    how : {"none", "lines", "progress", "json"}
-        Nothing; a line for each event; the same with a line of progress that is written over; or one
-        JSON object per line, progress included.
+    how : {"none", "problems", "lines", "progress", "json"}
+        Nothing; a line for what somebody should know of (a repair, who was refused, a full disk); one for
+        each event; the same with a line of progress that is written over; or one JSON object per line,
+        progress included.
     every_s : float
         How often progress is told.
     metrics : callable, optional
@@ -51,27 +56,36 @@ class Events:
         self._began = self._told_at = time.monotonic()
         self._told = (0, 0)
         self._is_open_line = False
-        self._refusals: Counter[int] = Counter()
+        self._refusals: dict[tuple[str, str], int] = {}
+        self._refusals_since = self._began
         self.refused_count = self.repeated_count = 0
 
     def serve_metrics(self, port: int) -> None:
         """Also give the numbers to Prometheus."""
         from shardkeep.hdf5.collect.metrics import serve
 
-        self._metrics = serve(port)
+        self._metrics = metrics = serve(port)
+        url = f"http://127.0.0.1:{metrics.port}/metrics"
+        self._tell("metrics", f"metrics on {url}", url=url)
 
     def opened(self, store: Store) -> None:
         """The file is open."""
         found = store.recovery
         if found is None:
-            self._tell("opened", f"{store.path}: {_rows(store.rows) or 'no rows yet'}", rows=store.rows)
+            text = f"{store.path}: {_rows(store.rows) or 'no rows yet'}"
+            self._tell("opened", text, path=store.path, rows=store.rows)
             return
         text = f"{store.path} was not closed: brought {found.commits} commits from the log into it"
         if found.dropped_bytes:
             text += f", cut off {found.dropped_bytes:,} bytes that no commit spoke of"
         text += f"; it has {_rows(store.rows) or 'no rows'}"
         self._tell(
-            "recovered", text, rows=store.rows, commits=found.commits, dropped_bytes=found.dropped_bytes
+            "recovered",
+            text,
+            path=store.path,
+            rows=store.rows,
+            commits=found.commits,
+            dropped_bytes=found.dropped_bytes,
         )
         if found.after_power_cut:
             self.warn(
@@ -103,12 +117,28 @@ class Events:
     def refused(self, who: str, why: str) -> None:
         """Somebody sent what is not taken."""
         self.refused_count += 1
-        second = int(time.monotonic())
-        self._refusals[second] += 1
-        if self._refusals[second] <= _REFUSALS_A_SECOND:
-            self._tell("refused", f"refused {who}: {why}", who=who, why=why)
-        if len(self._refusals) > 60:
-            self._refusals = Counter({second: self._refusals[second]})
+        self._tell_again()
+        known = (who, why) in self._refusals
+        if known or len(self._refusals) < _REFUSALS_A_MINUTE:
+            self._refusals[who, why] = self._refusals.get((who, why), -1) + 1
+            if not known:
+                self._tell("refused", f"refused {who}: {why}", who=who, why=why)
+
+    def _tell_again(self) -> None:
+        """Say how often the same was refused once more, when that was a while ago."""
+        now = time.monotonic()
+        if now < self._refusals_since + _SAY_AGAIN_AFTER_S:
+            return
+        seconds = round(now - self._refusals_since)
+        refusals, self._refusals, self._refusals_since = self._refusals, {}, now
+        for (who, why), times in refusals.items():
+            if times:
+                text = f"refused {who} {times:,} times more within {seconds} s: {why}"
+                self._tell("refused", text, who=who, why=why, times=times)
+
+    def unknown(self, who: str) -> None:
+        """Rows came from a client of before: it is asked who it is, and sends them again."""
+        self._tell("unknown", f"{who} has to say who it is: its rows come again", who=who)
 
     def repeated(self, who: str) -> None:
         """A batch came that is stored already: counted only."""
@@ -128,7 +158,7 @@ class Events:
         """It was told to stop."""
         self._tell(
             "stopping",
-            f"stopping ({reason}): {clients} clients are told to finish",
+            f"stopping ({reason})" + (f": {_clients(clients)} told to finish" if clients else ""),
             reason=reason,
             clients=clients,
         )
@@ -137,8 +167,10 @@ class Events:
         """The file is closed."""
         self._tell("finished", f"{report['path']} is closed: {_rows(report['rows']) or 'no rows'}", **report)
 
-    def progress(self, disk: Committer, clients: int, queued_bytes: int) -> None:
+    def progress(self, disk: Committer, clients: int, credit_bytes: int) -> None:
         """Tell how it goes, if it is time."""
+        if self._refusals:
+            self._tell_again()
         now = time.monotonic()
         passed = now - self._told_at
         if passed < self._every_s or (self._how not in ("progress", "json") and self._metrics is None):
@@ -152,7 +184,8 @@ class Events:
             "rows_per_s": round(rows / passed, 1),
             "mb_per_s": round(size / passed / 1e6, 2),
             "clients": clients,
-            "credit_bytes": queued_bytes,
+            "queued_bytes": disk.queued_bytes,
+            "credit_bytes": credit_bytes,
             "commits": disk.commits,
             "last_commit_s_ago": None if age is None else round(age, 1),
             "refused": self.refused_count,
@@ -163,16 +196,27 @@ class Events:
         if self._how == "json" and (rows or size):
             self._write_json("progress", values)
         elif self._how == "progress":
-            ago = "–" if age is None else f"{age:.0f} s ago"
-            line = (
-                f"{disk.rows:,} rows  {values['rows_per_s']:,.0f} rows/s  {values['mb_per_s']:,.1f} MB/s  "
-                f"{clients} clients  {queued_bytes / 1e6:.1f} MB under way  last commit {ago}"
-            )
-            self._write(f"\r\033[K{line[:110]}")
+            # In the order in which they are left out where the line is too narrow, the last one first.
+            parts = [
+                f"{values['rows_per_s']:,.0f} rows/s",
+                f"{values['mb_per_s']:,.1f} MB/s",
+                _clients(clients),
+                f"{disk.queued_bytes / 1e6:.1f} MB queued",
+                "no commit yet" if age is None else f"commit {age:.0f} s ago",
+                f"{disk.rows:,} rows",
+            ]
+            self._write(f"\r\033[K{fitting(parts, self._columns() - 1)}")
             self._is_open_line = True
 
+    def _columns(self) -> int:
+        # Asked each time: windows are made wider and narrower.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            assert self._out is not None
+            return os.get_terminal_size(self._out.fileno()).columns or _USUAL_COLUMNS
+        return _USUAL_COLUMNS
+
     def _tell(self, event: str, line: str, **values: Any) -> None:
-        if self._how == "none":
+        if self._how == "none" or (self._how == "problems" and event not in _PROBLEMS):
             return
         if self._how == "json":
             self._write_json(event, values)
@@ -191,6 +235,23 @@ class Events:
         with contextlib.suppress(OSError):
             self._out.write(text)
             self._out.flush()
+
+
+def fitting(parts: list[str], columns: int) -> str:
+    """Return a line of as many of the parts as there is room for, the first ones before the others.
+
+    Examples
+    --------
+    >>> fitting(["5 rows/s", "1 client", "no commit yet"], 20)
+    '5 rows/s  1 client'
+    """
+    while len(parts) > 1 and len("  ".join(parts)) > columns:
+        parts = parts[:-1]
+    return "  ".join(parts)[: max(columns, 0)]
+
+
+def _clients(count: int) -> str:
+    return f"{count:,} client" + ("" if count == 1 else "s")
 
 
 def _rows(rows: dict[str, int]) -> str:

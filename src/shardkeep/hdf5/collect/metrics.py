@@ -38,6 +38,9 @@ class Metrics:
         }
         gauges = {
             "clients": Gauge("shardkeep_collector_clients", "Clients connected", registry=registry),
+            "queued_bytes": Gauge(
+                "shardkeep_collector_queued_bytes", "Bytes of rows not durable yet", registry=registry
+            ),
             "credit_bytes": Gauge(
                 "shardkeep_collector_credit_bytes", "Bytes that may be under way", registry=registry
             ),

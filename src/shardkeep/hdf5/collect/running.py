@@ -137,7 +137,7 @@ def child_main() -> None:
         answers.flush()
 
     try:
-        events = Events(sys.stderr, "none")
+        events = Events(sys.stderr, "problems")
         report = run(settings, events, ready=lambda address: answer(address=address), commands=0)
         answer(report=report)
     except BrokenPipeError:

@@ -224,7 +224,7 @@ class Server:
             raise BadMessage(f"{message.kind.name} is sent by collectors, not to them")
         if session is None:
             if message.kind is Kind.BATCH:
-                self._events.refused(route.hex(), "rows of somebody who is not connected")
+                self._events.unknown(self._who(route))
             self._send_to(route, Kind.UNKNOWN)
             return
         session.seen = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ def run(arguments: Sequence[str]) -> int:
         return _reader_left()
     except ShardkeepError as error:
         _show_table(error)
-        return _fail(_told_once(error), ExitCode(error.exit_code), settings)
+        return _fail(_as_options(_told_once(error), context), ExitCode(error.exit_code), settings)
     except OSError as error:
         return _fail(_describe(error), _code_of(error), settings)
     except Exception as error:
@@ -141,6 +142,20 @@ def _told_once(error: ShardkeepError) -> str:
     if error.path is None or error.path in message:
         return message
     return f"{error.path}: {message}"
+
+
+def _as_options(message: str, context: click.Context) -> str:
+    """Say what to do in the words of the command: ``exists="replace"`` is ``--exists replace`` there."""
+    command = app.get_command(context, context.invoked_subcommand or "")
+    options = (
+        {one.name: one.opts[0] for one in command.params if one.opts[0].startswith("--")} if command else {}
+    )
+
+    def option(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        return f"{options[name]} {value}" if name in options else found[0]
+
+    return re.sub(r'\b(\w+)="([^"\s]+)"', option, message)
 
 
 def _code_of(error: OSError) -> ExitCode:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["print_verify", "schema_table"]
 
 _SHOWN_FILES = 40
+_SHOWN_NAMES = 12
+_SHOWN_RANKS = 8
 
 
 def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -24,17 +26,25 @@ def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("name", "has", "files", "which"):
         table.add_column(column, justify="right" if column == "files" else "left", overflow="fold")
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    shown = set(names[:_SHOWN_NAMES])
     for row in rows:
-        which = f"ranks {_numbers(row['ranks'])}: " if row["ranks"] else ""
-        more = ", …" if row["files"] > len(row["first"]) else ""
-        which += ", ".join(printable(path) for path in row["first"]) + more
-        table.add_row(printable(row["name"]), printable(row["has"]), f"{row['files']:,}", which)
+        if row["name"] in shown:
+            table.add_row(printable(row["name"]), printable(row["has"]), f"{row['files']:,}", _which(row))
+    if len(names) > len(shown):
+        table.add_row(f"and {len(names) - len(shown):,} more")
     return table
 
 
-def _numbers(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    return shown if len(ranks) <= 8 else f"{shown}, …"
+def _which(row: Mapping[str, Any]) -> str:
+    """Name the ranks, or the first files."""
+    ranks = row["ranks"]
+    if ranks:
+        more = ", …" if len(ranks) > _SHOWN_RANKS else ""
+        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_SHOWN_RANKS]))}{more}"
+    return ", ".join(printable(path) for path in row["first"]) + (
+        ", …" if row["files"] > len(row["first"]) else ""
+    )
 
 
 def print_verify(report: VerifyReport) -> None:
@@ -48,7 +58,9 @@ def print_verify(report: VerifyReport) -> None:
     for one in report.files:
         if one in shown:
             size = "" if one.kind == "run" else human_bytes(one.file_bytes)
-            items = f"{one.items:,} commits" if one.kind == "run" else f"{one.items:,}"
+            items = f"{one.items:,}"
+            if one.kind == "run":
+                items += " commit" if one.items == 1 else " commits"
             table.add_row(printable(one.path), one.kind, size, items, "DAMAGED" if one.findings else "ok")
     parts: list[RenderableType] = [table]
     if len(shown) < len(report.files):

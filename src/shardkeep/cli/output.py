@@ -246,13 +246,14 @@ def print_merge(report: MergeReport) -> None:
     """Print what `shardkeep.hdf5.merge` did."""
     from shardkeep.hdf5.plan_text import left_out_lines
 
+    files = "1 file" if len(report.sources) == 1 else f"{len(report.sources):,} files"
     table = _listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():
         table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
     parts: list[RenderableType] = [
         facts(
             {
-                "merged": f"{len(report.sources):,} files into {printable(report.output)}",
+                "merged": f"{files} into {printable(report.output)}",
                 "size": _size(report.bytes),
                 "took": f"{report.seconds:.1f} s",
             }

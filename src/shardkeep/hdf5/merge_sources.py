@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardkeep.errors import NotFoundError, PlanError
@@ -75,6 +75,9 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
 
 
 def _segments_of(root: str) -> list[SourcePlan]:
+    if not os.path.exists(root):
+        message = f"there is no file or folder {root!r}"
+        raise NotFoundError(f"{message}: give the folder of a run, HDF5 files, or a pattern", path=root)
     ranks = list_ranks(root)
     plans = [
         SourcePlan(segment.path, rank, segment.sequence, segment.step)
@@ -82,6 +85,18 @@ def _segments_of(root: str) -> list[SourcePlan]:
         for segment in list_segments(folder)
     ]
     if not plans:
-        what = "no commit of any rank" if ranks else "no worker files"
-        raise NotFoundError(f"{root!r} has {what}: there is nothing to merge", path=root)
+        raise NotFoundError(_nothing_in(root, ranks), path=root)
     return plans
+
+
+def _nothing_in(root: str, ranks: Mapping[int, str]) -> str:
+    if ranks:
+        return f"{root!r} has no commit of any rank: there is nothing to merge"
+    whole = os.path.abspath(root)
+    if whole in map(os.path.abspath, list_ranks(os.path.dirname(whole)).values()):
+        run = os.path.dirname(root) or os.pardir
+        return f"{root!r} is the folder of one rank: give that of the run, {run!r}, or the files in it"
+    if any(name.endswith(".h5") for name in os.listdir(root)):
+        pattern = os.path.join(root, "*.h5")
+        return f"{root!r} has no folders of ranks: for other HDF5 files give a pattern, {pattern!r}"
+    return f"{root!r} has no worker files: there is nothing to merge"

@@ -46,7 +46,7 @@ def way_of(
     if keyed:
         return "rows", "put in the order of the key, one by one"
     if not layout.filters:
-        return "rows", "not compressed: rows are copied and checked against their hash"
+        return "rows", "copied and checked, since not compressed"
     return _chunk_way(one, parts, layout, rows)
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from shardkeep.hdf5.rows import describe
+from shardkeep.hdf5.rows import describe, describe_dtype
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.merge import MergeReport
@@ -96,7 +96,7 @@ def _order(one: DatasetPlan, plan: MergePlan) -> str:
 
 def _type(one: DatasetPlan) -> str:
     if one.way in ("constant", "ranks"):
-        return f"{one.dtype}"
+        return describe_dtype(one.dtype)
     return describe(one.dtype, one.row_shape)
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "chunk_rows_of",
     "content_crc",
     "describe",
+    "describe_dtype",
     "is_reserved",
     "is_text",
     "is_unicode",
@@ -127,14 +128,30 @@ def describe(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> str:
     >>> describe(np.dtype(">f4"), (3, 2))
     '>f4 rows of shape (3, 2)'
     """
+    return f"{describe_dtype(dtype)} rows of shape {row_shape}"
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return a dtype as people write it: NumPy calls enums numbers, and all of variable length objects.
+
+    Examples
+    --------
+    >>> describe_dtype(h5py.vlen_dtype(">f4")), describe_dtype(np.dtype([("n", "i2"), ("t", TEXT)]))
+    ('variable-length >f4', '{n: int16, t: str}')
+    """
     enum = h5py.check_enum_dtype(dtype)
+    base = vlen_base(dtype)
     if is_text(dtype):
-        kind = "str"
-    elif enum is not None and dtype != np.dtype(bool):
-        kind = f"enum of {np.dtype(dtype.str)} {dict(enum)}"
-    else:
-        kind = str(dtype)
-    return f"{kind} rows of shape {row_shape}"
+        return "str"
+    if base is not None:
+        return f"variable-length {describe_dtype(base)}"
+    if enum is not None and dtype != np.dtype(bool):
+        return f"enum of {np.dtype(dtype.str)} {dict(enum)}"
+    if dtype.subdtype is not None:
+        return f"{describe_dtype(dtype.base)}{list(dtype.shape)}"
+    if dtype.names is not None:
+        return "{" + ", ".join(f"{name}: {describe_dtype(dtype[name])}" for name in dtype.names) + "}"
+    return str(dtype)
 
 
 def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:

@@ -16,7 +16,7 @@ from shardkeep.hdf5.dataset_layout import Layout, same_dtype
 from shardkeep.hdf5.link_survey import LinkSurvey
 from shardkeep.hdf5.merge_sources import SourcePlan
 from shardkeep.hdf5.promotion import promoted
-from shardkeep.hdf5.rows import describe
+from shardkeep.hdf5.rows import describe, describe_dtype
 from shardkeep.hdf5.source_links import LinkLook
 from shardkeep.hdf5.source_look import DatasetLook, SourceLook
 
@@ -39,8 +39,10 @@ class _Variant:
     @property
     def described(self) -> str:
         if self.put:
-            return f"{self.dtype} written once"
-        return f"a scalar {self.dtype}" if self.row_shape is None else describe(self.dtype, self.row_shape)
+            return f"{describe_dtype(self.dtype)} written once"
+        if self.row_shape is None:
+            return f"a scalar {describe_dtype(self.dtype)}"
+        return describe(self.dtype, self.row_shape)
 
 
 @dataclass
@@ -162,8 +164,9 @@ class SchemaSurvey:
         if on_mismatch == "refuse":
             self._require_attributes(table, messages)
         if messages:
-            more = f" (and {len(messages) - 1} more differences)" if len(messages) > 1 else ""
-            path = self._plans[table[-1]["numbers"][0]].path
+            others = len(messages) - 1
+            more = f" (and {others} more difference{'s' if others > 1 else ''})" if others else ""
+            path = self._plans[table[0]["numbers"][0]].path
             error = SchemaError(f"{messages[0]}{more}", path=path)
             error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in table)
             raise error

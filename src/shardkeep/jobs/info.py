@@ -11,6 +11,8 @@ from typing import Any
 import h5py
 
 from shardkeep.files.kind import FileKind, identify, require_kind
+from shardkeep.hdf5.byte_order import in_stored_order
+from shardkeep.hdf5.rows import describe_dtype
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.jobs.cat import example_or_none, feature_type
@@ -297,7 +299,7 @@ def _dataset(dataset: h5py.Dataset) -> DatasetInfo:
     return DatasetInfo(
         name=dataset.name.lstrip("/"),
         shape=dataset.shape,
-        dtype=_type_name(dataset.dtype),
+        dtype=describe_dtype(dataset.dtype),
         chunks=dataset.chunks,
         filters=tuple(name.decode("ascii", "replace") for name in filters),
         stored_bytes=dataset.id.get_storage_size(),
@@ -306,28 +308,13 @@ def _dataset(dataset: h5py.Dataset) -> DatasetInfo:
     )
 
 
-def _type_name(dtype: Any) -> str:
-    if h5py.check_string_dtype(dtype) is not None and dtype.kind == "O":
-        return "string"
-    inner = h5py.check_vlen_dtype(dtype)
-    if inner is not None:
-        return f"variable-length {_type_name(inner)}"
-    if dtype.subdtype is not None:
-        base, shape = dtype.subdtype
-        return f"{_type_name(base)}[{', '.join(map(str, shape))}]"
-    if dtype.names is not None:
-        fields = ", ".join(f"{name}: {_type_name(dtype[name])}" for name in dtype.names)
-        return f"{{{fields}}}"
-    return str(dtype)
-
-
 def _attributes(item: Any) -> dict[str, Any]:
     return {name: _attribute(item.attrs, name) for name in sorted(item.attrs)}
 
 
 def _attribute(attributes: Any, name: str) -> Any:
     try:
-        value = attributes[name]
+        value = in_stored_order(attributes[name], attributes.get_id(name).dtype)
     except (OSError, TypeError) as error:
         # Some types that HDF5 can hold have no NumPy counterpart; the rest is still worth showing.
         return f"(unreadable: {error})"

@@ -105,3 +105,45 @@ def test_who_has_what(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "int32 rows" in err and "int64 rows" in err and "which" in err
     assert err.splitlines()[-1].startswith("shardkeep: error: dataset 'x'")
     assert run(["merge", "*.h5", "-o", "all.h5", "--on-mismatch", "promote"]) == 0
+
+
+def test_what_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "plain").mkdir()
+    h5py.File("plain/a.h5", "w").close()
+    (folder / "empty").mkdir()
+    for source, said in (
+        ("gone.h5", "no file or folder 'gone.h5'"),
+        ("run/rank-00001", "the folder of one rank: give that of the run, 'run', or"),
+        ("plain", "give a pattern, 'plain/*.h5'"),
+        ("empty", "'empty' has no worker files"),
+    ):
+        assert run(["merge", source, "all.h5"]) == 10
+        err = capsys.readouterr().err
+        assert said in err and err.count("\n") == 1
+
+
+def test_advice_is_given_in_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("all.h5").write_text("mine")
+    assert run(["merge", "run", "all.h5"]) == 2
+    assert "allow --exists replace" in capsys.readouterr().err
+
+
+def test_many_differences_fit_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(12):
+        with WorkerFile(tmp_path / "run", World(rank, 12)) as out:
+            for number in range(30):
+                out.append(f"d{number}", [rank if rank % 2 else 0.5])
+            out.commit(step=1)
+    assert run(["merge", str(tmp_path / "run"), str(tmp_path / "all.h5")]) == 2
+    *table, error = [line.rstrip() for line in capsys.readouterr().err.splitlines()]
+    assert len(table) == 26 and max(map(len, table)) <= 80
+    assert table[2].endswith(" 6  ranks 1, 3, 5, 7, 9, 11")
+    assert table[-1] == "and 18 more"
+    assert "(and 29 more differences)" in error
+
+
+def test_a_table_of_what_was_done_has_one_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["merge", "run/rank-00000/00000000-step-1.h5", "all.h5", "--incomplete", "allow"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split(maxsplit=1)[1] == "1 file into all.h5"
+    assert lines[-1].split(maxsplit=2) == ["loss", "2", "rows: copied and checked, since not compressed"]

@@ -94,7 +94,7 @@ def test_hdf5(tmp_path: Path) -> None:
         "null": "float32",
         "ragged": "variable-length int32",
         "rows": "{id: int64, tag: |S3, v: float32[2]}",
-        "text": "string",
+        "text": "str",
         "virtual": "float32",
     }
     assert by_name["null"].shape is None

@@ -14,11 +14,12 @@ from shardkeep.hdf5.collect.messages import BadMessage, Kind, Part, pack, pack_p
 from shardkeep.hdf5.collect.schema import dtype_to_json
 from shardkeep.hdf5.collect.server import Server
 from shardkeep.hdf5.collect.settings import Settings
+from shardkeep.hdf5.collect.values import pack_attribute
 from shardkeep.hdf5.rows import TEXT
 from tests.procs.collector_run import start
 
 HELLO = {"id": "00" * 16, "rank": 0, "world_size": 2, "pid": 1, "host": "nowhere"}
-HEADER = {"filters": [], "rows": None, "attributes": {}, "chunk_rows": 0, "row_shape": []}
+HEADER = {"filters": [], "rows": None, "chunk_rows": 0, "row_shape": []}
 ROUTE = b"r"
 MOST_ROWS = 65536 * ((1 << 32) - 1)
 PADDED = np.dtype({"names": ["t", "n"], "formats": [TEXT, "u1"], "offsets": [0, 8], "itemsize": 1 << 20})
@@ -64,6 +65,11 @@ def _declare(name, dtype="<f8", **values):
 def _batch(name, rows, data, sequence=1, keyed=False):
     table = pack_parts([Part(name, rows, len(data), None, keyed)])
     return [*pack(Kind.BATCH, sequence=sequence, parts=1), table, data]
+
+
+def _value(data, sequence):
+    table = pack_parts([Part("v", 0, len(data), is_value=True)])
+    return [*pack(Kind.BATCH, sequence=sequence, parts=1), table, data.tobytes()]
 
 
 def _limit(allowance_mib):
@@ -168,12 +174,8 @@ def _lie_at_random(write_end, folder, seed):
         frames = chance.choice(
             [
                 _declare(name, chance.choice(kinds), rows=chance.choice([None, 10]), row_shape=[2]),
-                _declare(
-                    name,
-                    np.dtype("<f8"),
-                    filters=[[1, 0, [4]]],
-                    attributes={"u": {"text": ["m"], "shape": []}},
-                ),
+                _declare(name, np.dtype("<f8"), filters=[[1, 0, [4]]]),
+                _value(pack_attribute("u", "m", name), sequence),
                 _batch(name, 1, b"\x01\0\0\0\x01\0\0\0ab", sequence),
                 _batch(name, 2, bytes(16), sequence),
                 _batch(name, 1, bytes(16), sequence, keyed=True),

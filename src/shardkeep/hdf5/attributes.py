@@ -14,12 +14,13 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.open_errors import first_line
-from shardkeep.hdf5.rows import as_value, is_unicode, value_crc, vlen_base
+from shardkeep.hdf5.rows import as_value, is_text, is_unicode, value_crc, vlen_base
 
 __all__ = [
     "PUT",
     "Attributes",
     "as_attribute",
+    "as_read",
     "attributes_crc",
     "check_attribute_name",
     "has_references",
@@ -32,6 +33,7 @@ PUT = "_put"
 
 # Dimension scales refer to other objects of their file; H5Ocopy breaks them too (hdf5#6200).
 _SCALES = {"CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST"}
+_SIMPLE_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
         isinstance(value, np.ndarray) and vlen_base(value.dtype) is not None
     )
     data = value if plain else as_value(f"attribute {name!r}", value)
+    if not plain and _is_simple(data):
+        return as_read(data), data.dtype
     # In memory, as it will be in the file: what HDF5 refuses is refused now and not by a commit.
     with h5py.File("attribute", "w", driver="core", backing_store=False, libver="v110") as file:
         try:
@@ -88,6 +92,24 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     if unkept:
         raise SchemaError(f"attribute {name!r} refers to objects of one file: leave it out")
     return kept.values[name]
+
+
+def _is_simple(data: np.ndarray[Any, Any]) -> bool:
+    """Whether HDF5 keeps and gives back such values for sure; to try takes a millisecond."""
+    dtype = data.dtype
+    if is_text(dtype):
+        return data.size > 0 and sum(map(len, data.ravel().tolist())) <= _SIMPLE_BYTES
+    number = dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.metadata is None
+    return number and 0 < data.nbytes <= _SIMPLE_BYTES
+
+
+def as_read(data: np.ndarray[Any, Any]) -> Any:
+    """Return values as h5py reads those of an attribute: text as str, where a dataset has bytes."""
+    if is_text(data.dtype):
+        words = np.empty(data.shape, object)
+        words.reshape(-1)[:] = [one.decode() for one in data.ravel().tolist()]
+        data = words
+    return data if data.shape else data[()]
 
 
 def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 import weakref
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -179,7 +180,7 @@ class Client:
 
     def declare(
         self,
-        name: str,
+        name: str | Iterable[str],
         dtype: Any,
         row_shape: tuple[int, ...] = (),
         *,
@@ -190,11 +191,13 @@ class Client:
         shuffle: bool | None = None,
         attributes: dict[str, Any] | None = None,
     ) -> None:
-        """Make a dataset before its first rows, in another way than they would.
+        """Make a dataset before its first rows, in another way than they would, or many at once.
 
         Parameters
         ----------
-        name, dtype, row_shape
+        name : str or iterable of str
+            Several are made alike, without waiting for the answer about each.
+        dtype, row_shape
             As rows would give them; ``str`` is text.
         rows : int, optional
             Makes a dataset of exactly that many rows, to be written in any order with ``key=``. Rows that
@@ -205,30 +208,36 @@ class Client:
             As of `WorkerFile.declare`. The rows of an unfinished chunk are in the
             file when the collector ends.
         attributes : dict, optional
-            Of the dataset.
+            Of the dataset, as by `set_attribute`; those that it has already stay as they are.
 
         Raises
         ------
         SchemaError
-            It cannot be made, or is there and differs in dtype or row shape.
+            It cannot be made, or is there and differs in dtype or row shape (others of `name` were made); or
+            an attribute is none that HDF5 keeps (nothing was made).
+        CollectorError, DurabilityError, LockError
+            As of `append`.
 
         Notes
         -----
-        Every rank may declare the same; the first one counts.
+        Every rank may declare the same; the first one counts. This waits for the answer and not for the
+        disk: the dataset is durable with whatever is flushed after it, and a second later. A collector that
+        is killed before, and started again, is told of it again before any row. Should somebody else have
+        made another dataset of that name by then, the rows of this client are refused by a `SchemaError`
+        that says so.
         """
         from shardkeep.hdf5.collect.declaring import make_schema
+        from shardkeep.hdf5.collect.values import pack_attribute
 
-        schema = make_schema(
-            name, dtype, row_shape, rows, chunk_rows, compression, compression_level, shuffle, attributes
-        )
-        known = self._calls().declare(schema).schema
-        if not known.fits(schema):
-            from shardkeep.hdf5.rows import describe
-
-            have, wanted = describe(known.dtype, known.row_shape), describe(schema.dtype, schema.row_shape)
-            raise SchemaError(
-                f"dataset {name!r} has {have}, and is declared with {wanted}: declare the same everywhere"
-            )
+        names = [name] if isinstance(name, str) else list(name)
+        how = chunk_rows, compression, compression_level, shuffle
+        schemas = [make_schema(one, dtype, row_shape, rows, *how) for one in names]
+        values = [
+            (one, pack_attribute(key, value, one, if_none=True))
+            for one in names
+            for key, value in (attributes or {}).items()
+        ]
+        self._calls().declare(schemas, values)
 
     def put(self, name: str, value: Any) -> None:
         """Write a scalar or an array once, without a row axis; it is durable when this returns.

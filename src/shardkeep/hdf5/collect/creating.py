@@ -13,7 +13,7 @@ from shardkeep.hdf5.compression import require_filter
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset
 from shardkeep.hdf5.guard_exemption import exempt
 
-__all__ = ["create", "try_filters"]
+__all__ = ["chunk_shape", "create", "try_filters"]
 
 _TRIAL_BYTES = 1 << 20
 # Those of `compression_filters`, and the checksum of HDF5 itself.
@@ -28,26 +28,25 @@ _KNOWN = {
 _MOST_PARAMETERS = 16
 
 
+def chunk_shape(wanted: Schema) -> tuple[int, ...]:
+    """Return the shape of the chunks that a dataset is made with."""
+    if wanted.rows is None and 0 in wanted.row_shape:
+        return 1024, *(max(size, 1) for size in wanted.row_shape)
+    chunk_rows = wanted.chunk_rows if wanted.rows is None else max(min(wanted.chunk_rows, wanted.rows), 1)
+    return chunk_rows, *wanted.row_shape
+
+
 def create(file: h5py.File, wanted: Schema) -> h5py.Dataset:
-    """Create a dataset as it was declared, with its attributes; whatever HDF5 and h5py raise."""
+    """Create a dataset as it was declared; whatever HDF5 and h5py raise."""
     code = h5py.h5t.py_create(wanted.dtype, logical=True).encode()
     if wanted.rows is None and 0 in wanted.row_shape:
         shape = (0, *wanted.row_shape)
         limits = (None,) * len(shape)
-        chunks = (1024, *(max(size, 1) for size in wanted.row_shape))
-        dataset = file.create_dataset(
-            wanted.name, shape=shape, maxshape=limits, chunks=chunks, dtype=wanted.dtype
+        return file.create_dataset(
+            wanted.name, shape=shape, maxshape=limits, chunks=chunk_shape(wanted), dtype=wanted.dtype
         )
-    else:
-        chunk_rows = wanted.chunk_rows if wanted.rows is None else max(min(wanted.chunk_rows, wanted.rows), 1)
-        layout = Layout(
-            code, (chunk_rows, *wanted.row_shape), wanted.filters, b"", not wanted.dtype.hasobject
-        )
-        shape = (wanted.rows or 0, *wanted.row_shape)
-        dataset = create_dataset(file, wanted.name, layout, shape, wanted.dtype)
-    for name, value in wanted.attributes.items():
-        dataset.attrs.create(name, value, dtype=value.dtype)
-    return dataset
+    layout = Layout(code, chunk_shape(wanted), wanted.filters, b"", not wanted.dtype.hasobject)
+    return create_dataset(file, wanted.name, layout, (wanted.rows or 0, *wanted.row_shape), wanted.dtype)
 
 
 def try_filters(wanted: Schema) -> None:

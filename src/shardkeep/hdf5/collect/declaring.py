@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import h5py
 import numpy as np
 
 from shardkeep.errors import PlanError, SchemaError
@@ -23,7 +22,6 @@ def make_schema(
     compression: str | None,
     compression_level: int | None,
     shuffle: bool | None,
-    attributes: dict[str, Any] | None,
 ) -> Schema:
     """Check what was given and put it together; raises `SchemaError` and `PlanError`."""
     check_name(name, ())
@@ -41,7 +39,6 @@ def make_schema(
         if value is not None and (type(value) is not int or value < (0 if what == "rows" else 1)):
             raise SchemaError(f"dataset {name!r}: {what}={value!r} is no number of rows")
     usual = chunk_rows_of(kind, shape)
-    values = {str(key): _attribute(name, str(key), value) for key, value in (attributes or {}).items()}
     filters = _filters(compression, compression_level, shuffle, kind)
     return Schema(
         name,
@@ -50,7 +47,6 @@ def make_schema(
         min(chunk_rows or usual, 1 << 32) if usual < 1 << 40 else 1024,
         filters,
         rows,
-        values,
     )
 
 
@@ -65,12 +61,3 @@ def _filters(
 
     filters: tuple[FilterSpec, ...] = compression_filters(compression, level, shuffle, dtype)
     return filters
-
-
-def _attribute(name: str, key: str, value: Any) -> np.ndarray[Any, Any]:
-    array = np.asarray(value)
-    if array.dtype.kind in "OU":
-        return np.asarray(value, object).astype(h5py.string_dtype())
-    if array.dtype.kind not in "biufcSV":
-        raise SchemaError(f"attribute {key!r} of {name!r}: HDF5 cannot keep {array.dtype} values")
-    return array

@@ -9,17 +9,15 @@ from typing import Any
 
 from shardkeep import errors
 from shardkeep.errors import CollectorError, ShardkeepError
+from shardkeep.hdf5.collect.asking import Asking
 from shardkeep.hdf5.collect.connection import Connection
 from shardkeep.hdf5.collect.messages import BadMessage, Kind, Message, pack, unpack
 from shardkeep.hdf5.collect.outbox import Outbox
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import ClientSlots
-from shardkeep.hdf5.collect.tray import Request, Tray
+from shardkeep.hdf5.collect.tray import Tray
 
 __all__ = ["Hearing", "SpentCredit"]
-
-_AGAIN = (1 << 63) - 1
-"""The request number of datasets that are declared again after an interruption."""
 
 
 @dataclass
@@ -71,8 +69,8 @@ class Hearing:
         Why nothing is heard, in words.
     stopping : str or None
         Why the collector is about to end.
-    asked : dict of int to Request
-        Datasets that were declared and not answered.
+    asking : Asking
+        The datasets that are declared.
     """
 
     def __init__(self, tray: Tray, outbox: Outbox, connection: Connection) -> None:
@@ -84,18 +82,11 @@ class Hearing:
         self.credit = SpentCredit()
         self.flush_sent = self.room_asked = 0
         self.hello_at = 0.0
-        self.asked: dict[int, Request] = {}
-        self._requests = 0
+        self.asking = Asking(tray, connection)
+        self._of_all = CollectorError("nothing yet")
         self._tray = tray
         self._outbox = outbox
         self._connection = connection
-
-    def declare(self) -> None:
-        """Send what was laid down to be declared."""
-        while self._tray.requests:
-            self._requests += 1
-            request = self.asked[self._requests] = self._tray.requests.popleft()
-            self._send_declaration(self._requests, request.schema)
 
     def fail(self, error: ShardkeepError) -> None:
         """Give up: every call from now on raises that."""
@@ -137,7 +128,7 @@ class Hearing:
         elif kind is Kind.WELCOME:
             self._welcome(message.json())
         elif kind is Kind.DECLARED:
-            self._declared(message.value, Schema.from_json(message.json()))
+            self.asking.declared(message.value, Schema.from_json(message.json()))
         elif kind is Kind.REFUSED:
             self._refused(message)
         elif kind is Kind.UNKNOWN:
@@ -157,7 +148,7 @@ class Hearing:
 
     def _recalled(self) -> None:
         # First what may go: a credit that was waited for is used before it is given back.
-        if self.is_ready:
+        if self.is_ready and self.asking.send():
             while (batch := self._outbox.next_to_send()) is not None and self.credit.covers(batch.cost):
                 if not self._connection.send(batch.frames()):
                     break
@@ -183,11 +174,8 @@ class Hearing:
         self.flush_sent = self.room_asked = 0
         self._leave_slots()
         self._outbox.resend_after(received, durable)
+        self.asking.begin_anew()
         self.is_ready = True
-        for pen in self._tray.pens.values():
-            self._send_declaration(_AGAIN, pen.schema)
-        for number, request in self.asked.items():
-            self._send_declaration(number, request.schema)
 
     def _leave_slots(self) -> None:
         """They belonged to the connection, or to the process, that is gone."""
@@ -198,34 +186,24 @@ class Hearing:
         for one in self._tray.full:
             one.leave_slot()
 
-    def _send_declaration(self, number: int, schema: Schema) -> None:
-        self._connection.send(pack(Kind.DECLARE, value=number, data=schema.to_json()))
-
-    def _declared(self, number: int, schema: Schema) -> None:
-        if number == _AGAIN:
-            pen = self._tray.pens.get(schema.name)
-            if pen is not None and not schema.fits(pen.schema):
-                address = self._connection.address
-                self.fail(CollectorError(f"dataset {schema.name!r} of {address} has become another one"))
-        elif (request := self.asked.pop(number, None)) is not None:
-            request.reply = schema
-
     def _refused(self, message: Message) -> None:
         data = message.json()
         kind = getattr(errors, str(data.get("error")), CollectorError)
         text = str(data.get("text"))
         if not (isinstance(kind, type) and issubclass(kind, ShardkeepError)):
             kind = CollectorError
-        if message.value and message.value != _AGAIN:
-            if (request := self.asked.pop(message.value, None)) is not None:
-                request.reply = kind(text)
+        if message.value:
+            self.asking.refused(message.value, kind(text))
             return
-        if message.sequence and self._outbox.refuse(message.sequence, kind(text)):
+        says = f"the collector at {self._connection.address} says: {text}"
+        if message.sequence:
+            if not self._outbox.refuse(message.sequence, kind(text)):
+                self._tray.trouble.append(kind(says))
             return
-        self._tray.trouble.append(CollectorError(f"the collector at {self._connection.address} says: {text}"))
-        if not message.sequence and not message.value:
-            self.silence = f"it says: {text}"
-            self.is_ready = False
-            self.hello_at = time.monotonic()
-            while len(self._tray.trouble) > 1:
-                self._tray.trouble.popleft()
+        if self._of_all in self._tray.trouble:
+            self._tray.trouble.remove(self._of_all)
+        self._of_all = CollectorError(says)
+        self._tray.trouble.append(self._of_all)
+        self.silence = f"it says: {text}"
+        self.is_ready = False
+        self.hello_at = time.monotonic()

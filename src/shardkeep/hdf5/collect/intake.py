@@ -40,8 +40,8 @@ class Intake:
         self._credits = credits
         self._events = events
 
-    def take(self, session: Session, message: Message) -> ShardkeepError | None:
-        """Store a batch, or find that it was stored before; return why it, or its rest, cannot be.
+    def take(self, session: Session, message: Message) -> list[ShardkeepError]:
+        """Store a batch, or find that it was stored before; return why parts of it cannot be.
 
         Raises
         ------
@@ -60,24 +60,24 @@ class Intake:
         if message.sequence <= entry.sequence:
             session.state_due = True
             self._events.repeated(session.who)
-            return None
+            return []
         data_of = [
             frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
             for part, frame in parts
         ]
-        refusal: ShardkeepError | None = None
-        try:
-            for (part, _), data in zip(parts, data_of, strict=True):
+        refusals: list[ShardkeepError] = []
+        for (part, _), data in zip(parts, data_of, strict=True):
+            try:
                 if part.is_value:
                     self._disk.store.take_value(data)
                 else:
                     self._store(session, part.name, part.rows, data, keyed=part.keyed)
-        except (CollectorError, SchemaError) as error:
-            refusal = error  # it counts as taken: sent again it would be refused again
+            except (CollectorError, SchemaError) as error:
+                refusals.append(error)  # it counts as taken: sent again it would be refused again
         entry.sequence = message.sequence
         self._disk.store.clients.note(entry)
         self._disk.note(entry)
-        return refusal
+        return refusals
 
     def _in_slots(self, session: Session, offset: int | None, size: int) -> memoryview:
         try:
@@ -90,6 +90,7 @@ class Intake:
 
     def _store(self, session: Session, name: str, rows: int, data: memoryview, *, keyed: bool) -> None:
         store = self._disk.store
+        session.forms.check(name, rows)
         if keyed:
             if len(data) < 8 * rows:
                 raise CollectorError("a batch with fewer bytes than keys")

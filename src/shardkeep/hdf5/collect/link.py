@@ -312,11 +312,11 @@ class Link:
                 hearing.hello_at = now
                 connection.send(pack(Kind.HELLO, sequence=outbox.introduce(), data=self._hello))
             return hearing.hello_at + _HELLO_EVERY_S - now
-        hearing.declare()
-        self._send_batches()
+        if hearing.asking.send():
+            self._send_batches()
         self._ask_for_commits()
         self._ask_for_slots(now)
-        every_s = _PING_EVERY_S if outbox.all_durable and not hearing.asked else _HELLO_EVERY_S
+        every_s = _PING_EVERY_S if outbox.all_durable and not hearing.asking.is_waiting else _HELLO_EVERY_S
         if now >= connection.spoke + every_s:
             connection.send(pack(Kind.PING))
         return connection.spoke + every_s - now
@@ -353,7 +353,7 @@ class Link:
         if self.outbox.slots is not None or now < self._slots_at or not self._connection.is_local:
             return
         # Also while the first large rows wait for their dataset: the next ones are for slots.
-        asked = [one.schema for one in self._hearing.asked.values()]
+        asked = self._hearing.asking.schemas
         if any(pen.has_many for pen in self.tray.pens.values()) or any(map(has_large_rows, asked)):
             self._slots_at = now + _SLOTS_EVERY_S
             self._connection.send(pack(Kind.SLOTS))

@@ -58,7 +58,7 @@ class Kind(enum.IntEnum):
     """What a message is; `value` and `sequence` of its header in brackets."""
 
     HELLO = 1  # who I am [sequence: the oldest batch that I still have]
-    DECLARE = 2  # a dataset [value: request]
+    DECLARE = 2  # a dataset [value: request; parts: 1 if rows in that very form may be under way]
     BATCH = 3  # rows [sequence; value: bytes that count against the credit]
     FLUSH = 4  # make durable [up to sequence; value: 1 if nobody waits, but room will be short]
     BYE = 5  # I leave [sequence: of my last batch]

@@ -6,10 +6,9 @@ when it comes from a stranger.
 
 from __future__ import annotations
 
-import base64
 import itertools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -41,7 +40,6 @@ class Schema:
         (code, flags, parameters) of each HDF5 filter.
     rows : int or None
         How many rows there are, if they are placed by number (``key=``); None if they are appended.
-    attributes : dict of str to ndarray
     """
 
     name: str
@@ -50,7 +48,6 @@ class Schema:
     chunk_rows: int = 0
     filters: tuple[FilterSpec, ...] = ()
     rows: int | None = None
-    attributes: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def row_bytes(self) -> int:
@@ -74,7 +71,6 @@ class Schema:
             "chunk_rows": self.chunk_rows,
             "filters": [[code, flags, list(values)] for code, flags, values in self.filters],
             "rows": self.rows,
-            "attributes": {name: _array_to_json(value) for name, value in self.attributes.items()},
         }
 
     @classmethod
@@ -97,13 +93,12 @@ class Schema:
                 for code, flags, values in data["filters"]
             )
             rows = None if data["rows"] is None else _count(data["rows"])
-            attributes = {str(name): _array_from_json(one) for name, one in data["attributes"].items()}
             name = data["name"]
             if not isinstance(name, str):
                 raise TypeError("a name is a str")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise CollectorError(f"a dataset was declared in a way that makes no sense ({error})") from None
-        return cls(name, dtype, row_shape, chunk_rows, filters, rows, attributes)
+        return cls(name, dtype, row_shape, chunk_rows, filters, rows)
 
 
 def dtype_to_json(dtype: np.dtype[Any]) -> Any:
@@ -162,27 +157,6 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
     if any(start + size > later for (start, size), (later, _) in itertools.pairwise(ends)):
         raise ValueError("fields that overlap")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
-
-
-def _array_to_json(value: np.ndarray[Any, Any]) -> Any:
-    if value.dtype.hasobject:
-        return {
-            "text": [one.decode() if isinstance(one, bytes) else str(one) for one in value.ravel()],
-            "shape": list(value.shape),
-        }
-    return {
-        "dtype": dtype_to_json(value.dtype),
-        "shape": list(value.shape),
-        "data": base64.b64encode(np.ascontiguousarray(value).tobytes()).decode(),
-    }
-
-
-def _array_from_json(data: Any) -> np.ndarray[Any, Any]:
-    shape = tuple(map(_count, data["shape"]))
-    if "text" in data:
-        return np.array([str(one) for one in data["text"]] + [None], object)[:-1].reshape(shape).astype(TEXT)
-    dtype = dtype_from_json(data["dtype"])
-    return np.frombuffer(base64.b64decode(data["data"], validate=True), dtype).reshape(shape)
 
 
 def _count(value: Any) -> int:

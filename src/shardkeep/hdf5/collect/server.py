@@ -21,7 +21,6 @@ from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.intake import Intake, LostStepError
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
-from shardkeep.hdf5.collect.lengths import check_chunk
 from shardkeep.hdf5.collect.listening import failed_handshake, open_router
 from shardkeep.hdf5.collect.messages import (
     BadMessage,
@@ -32,7 +31,6 @@ from shardkeep.hdf5.collect.messages import (
     unknown_error,
     unpack,
 )
-from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.sessions import Session, parse_hello
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.slots import SlotBudget
@@ -43,6 +41,8 @@ __all__ = ["Server"]
 _TAKEOVER_S = 1.0
 _BYTES_A_ROUND = 2 << 20
 _MESSAGES_A_ROUND = 256
+# A client that hears nothing for seconds takes the collector for dead; to make something takes milliseconds.
+_ROUND_S = 0.1
 
 
 class Server:
@@ -182,8 +182,9 @@ class Server:
         """Take what has come, up to some; return whether there may be more."""
         zmq = self._zmq
         most = self._disk.bytes + _BYTES_A_ROUND
+        until = time.monotonic() + _ROUND_S
         for _ in range(_MESSAGES_A_ROUND):
-            if self._disk.bytes >= most:
+            if self._disk.bytes >= most or time.monotonic() > until:
                 break
             try:
                 frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -293,24 +294,22 @@ class Server:
 
     def _declare(self, session: Session, message: Message) -> None:
         try:
-            wanted = Schema.from_json(message.json())
-            check_chunk(wanted, self._settings.memory_bytes)
-            schema = self._disk.store.declare(wanted)
+            schema, is_new = session.forms.declare(message, self._disk.store, self._settings.memory_bytes)
         except (CollectorError, ValueError, MissingExtraError) as error:
             self._send(session, Kind.REFUSED, value=message.value, data=error_data(error))
             return
-        self._disk.answer_after_commit(
-            lambda: self._send(session, Kind.DECLARED, value=message.value, data=schema.to_json())
-        )
+        if is_new:
+            self._disk.note(session.entry)
+        self._send(session, Kind.DECLARED, value=message.value, data=schema.to_json())
 
     def _batch(self, session: Session, message: Message) -> None:
         try:
-            refusal = self._intake.take(session, message)
+            refusals = self._intake.take(session, message)
         except LostStepError:
             self._send(session, Kind.UNKNOWN)
             self._forget(session)
             return
-        if refusal is not None:
+        for refusal in refusals:
             self._send(session, Kind.REFUSED, sequence=message.sequence, data=error_data(refusal))
             self._events.refused(session.who, str(refusal))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from shardkeep.errors import CollectorError
 from shardkeep.files.owner import Owner
 from shardkeep.hdf5.collect.client_table import ClientEntry
+from shardkeep.hdf5.collect.declared import Forms
 from shardkeep.hdf5.collect.slots import ServerSlots
 
 __all__ = ["Session", "parse_hello"]
@@ -32,6 +33,8 @@ class Session:
         It said BYE.
     owner : Owner or None
         Its process, if it said so: nobody waits for one of this host that has ended.
+    forms : Forms
+        The datasets that it has declared.
     returns : int
         How often it gave credit back: it believes no limit that was sent before.
     told_limit : int
@@ -52,6 +55,7 @@ class Session:
     owner: Owner | None = None
     returns: int = 0
     told_limit: int = 0
+    forms: Forms = field(default_factory=Forms)
 
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for long; a client that is at rest says something every 2 s."""

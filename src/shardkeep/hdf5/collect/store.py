@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -18,10 +19,10 @@ from shardkeep.errors import (
     ShardkeepError,
 )
 from shardkeep.files.lock import FileLock
-from shardkeep.hdf5.attributes import PUT, check_attribute_name
-from shardkeep.hdf5.collect.all_or_nothing import all_or_nothing, groups_of
+from shardkeep.hdf5.attributes import PUT
+from shardkeep.hdf5.collect.all_or_nothing import all_or_nothing, first_missing, groups_of
 from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable
-from shardkeep.hdf5.collect.creating import create, try_filters
+from shardkeep.hdf5.collect.creating import chunk_shape, create, try_filters
 from shardkeep.hdf5.collect.keyed_rows import WRITERS, KeyedRows, check_row_count
 from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
@@ -117,28 +118,30 @@ class Store:
             return known.schema
         self._check_free(wanted.name)
         self._values.check_free(wanted.name)
-        for name in wanted.attributes:
-            check_attribute_name(name)
         check_row_count(wanted)
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
             raise SchemaError(f"{message}; append without key=, or without compression")
         if wanted.dtype.hasobject and wanted.filters:
-            wanted = Schema(**{**wanted.__dict__, "filters": ()})
+            wanted = replace(wanted, filters=())
         assert self._file is not None
-        with all_or_nothing(self._file, wanted.name, f"{WRITERS}/{wanted.name}", f"{TAILS}/{wanted.name}"):
+        missing = [first_missing(wanted.name, self._groups)]
+        for beside in (WRITERS if wanted.rows is not None else None, TAILS if wanted.filters else None):
+            missing += [first_missing(f"{beside}/{wanted.name}", self._file)] if beside else []
+        with all_or_nothing(self._file, *missing):
             try:
                 try_filters(wanted)
                 dataset = create(self._file, wanted)
+                made = self._rows_in(dataset, replace(wanted, chunk_rows=chunk_shape(wanted)[0]))
                 self._values.settle_on(dataset)
-                self._add(dataset, wanted)
             except ShardkeepError:
                 raise
             except Exception as error:  # whatever HDF5, h5py and NumPy may say to a type of a stranger
                 reason = first_line(error)
                 what = describe(wanted.dtype, wanted.row_shape)
                 raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
-        return wanted
+        self._add(made)
+        return made.schema
 
     def _check_free(self, name: str) -> None:
         check_path(name, "dataset")
@@ -285,24 +288,29 @@ class Store:
         mode, options = ("w", {"fs_strategy": "none"}) if live.fresh else ("r+", {})
         self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
         self.clients = ClientTable(live, file)
-        self._values = StoredValues(file)
+        self._values = StoredValues(file, self._groups)
         if live.fresh:
             file.require_group(OWN_GROUP).attrs["format"] = 1
             self.commit()
             self.apply()
             return
         names: list[str] = []
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+
+        def see(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                names.append(name)
+            else:
+                self._groups.add(name)
+
+        file.visititems(see)
         for name in names:
             if PUT in file[name].attrs:
                 self._values.names.add(name)
             elif not is_reserved(name):
-                self._add(file[name], _read_schema(file, name))
+                self._add(self._rows_in(file[name], _read_schema(file, name)))
 
-    def _add(self, dataset: h5py.Dataset, schema: Schema) -> None:
+    def _rows_in(self, dataset: h5py.Dataset, schema: Schema) -> StoredRows | KeyedRows:
         assert self._live is not None
-        chunks = dataset.chunks
-        schema = Schema(**{**schema.__dict__, "chunk_rows": chunks[0]})
         kind: type[StoredRows | KeyedRows]
         if schema.rows is not None:
             kind = KeyedRows
@@ -312,8 +320,12 @@ class Store:
             kind = FilteredRows
         else:
             kind = DirectRows
-        self._datasets[schema.name] = self._dirty[schema.name] = kind(self._live, dataset, schema)
-        self._groups.update(groups_of(schema.name))
+        return kind(self._live, dataset, schema)
+
+    def _add(self, made: StoredRows | KeyedRows) -> None:
+        name = made.schema.name
+        self._datasets[name] = self._dirty[name] = made
+        self._groups.update(groups_of(name))
 
     def _close_hdf5(self) -> None:
         file, self._file = self._file, None

@@ -14,6 +14,7 @@ import numpy as np
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.attributes import PUT, Attributes, as_attribute, read_attributes, same_value
+from shardkeep.hdf5.collect.all_or_nothing import groups_of
 from shardkeep.hdf5.collect.values import ROOT, Value, unpack_value
 from shardkeep.hdf5.live_view import OWN_GROUP
 from shardkeep.hdf5.open_errors import first_line
@@ -30,6 +31,8 @@ class StoredValues:
     Parameters
     ----------
     file : h5py.File
+    groups : set of str
+        Those in the file; it is kept up.
 
     Attributes
     ----------
@@ -37,9 +40,12 @@ class StoredValues:
         Of what was put.
     """
 
-    def __init__(self, file: h5py.File) -> None:
+    def __init__(self, file: h5py.File, groups: set[str]) -> None:
         self._file = file
+        self._groups = groups
         self.names: set[str] = set()
+        # Asking HDF5 for each new dataset takes longer than to make it.
+        self._are_waiting = _WAITING in file
 
     def take(self, data: memoryview, datasets: Any) -> None:
         """Store what a client sent; `datasets` are the names of those that have rows.
@@ -70,6 +76,8 @@ class StoredValues:
 
     def settle_on(self, item: h5py.Dataset) -> None:
         """Give a new dataset the attributes that wait for it."""
+        if not self._are_waiting:
+            return
         place = f"{_WAITING}{item.name}"
         if place in self._file:
             self._move(self._file[place], item)
@@ -108,6 +116,7 @@ class StoredValues:
         dataset = self._file.create_dataset(name, data=value.value, dtype=value.dtype)
         dataset.attrs[PUT] = True
         self.names.add(name)
+        self._groups.update(groups_of(name))
         self.settle_on(dataset)
 
     def _set(self, value: Value) -> None:
@@ -119,11 +128,17 @@ class StoredValues:
             assert on is not None
             if self._is_in_the_way(on.rpartition("/")[0]):
                 raise SchemaError(f"{on!r} is inside of what is no group: choose another name")
-            target = self._file[on] if on in self._file else self._file.require_group(f"{_WAITING}/{on}")
+            target = self._file[on] if on in self._file else self._wait(on)
+        if value.if_none and value.name in target.attrs:
+            return
         kept = as_attribute(value.name, value.value)
-        there = read_attributes(target)[0].values.get(value.name)
+        there = read_attributes(target)[0].values.get(value.name) if value.name in target.attrs else None
         if there is None or not same_value(there, kept):
             Attributes({value.name: kept}).write(target)
+
+    def _wait(self, on: str) -> h5py.Group:
+        self._are_waiting = True
+        return self._file.require_group(f"{_WAITING}/{on}")
 
     def _is_in_the_way(self, name: str) -> bool:
         """Whether a dataset has that name, or a part of it."""

@@ -29,13 +29,23 @@ _T = TypeVar("_T")
 
 
 class Request:
-    """A dataset that is declared, and the answer once it has come."""
+    """A dataset that is declared.
 
-    __slots__ = ("reply", "schema")
+    Attributes
+    ----------
+    schema : Schema
+    pen : Pen or None
+        For its rows; None until the collector has said what they look like.
+    error : ShardkeepError or None
+        Why there is no such dataset.
+    """
 
-    def __init__(self, schema: Schema) -> None:
+    __slots__ = ("error", "pen", "schema")
+
+    def __init__(self, schema: Schema, pen: Pen | None = None) -> None:
         self.schema = schema
-        self.reply: Schema | ShardkeepError | None = None
+        self.pen = pen
+        self.error: ShardkeepError | None = None
 
 
 class Tray:
@@ -64,6 +74,11 @@ class Tray:
         Those with rows on their sheet.
     full : list of Sheet or Rows
         Handed over, in order.
+    requests : deque of Request
+        Datasets to be declared.
+    unflushed : (str, bool) or None
+        A dataset that was declared since everything was last asked to become durable, and whether its rows
+        have keys.
     tickets : int
         How often somebody asked for everything so far to become durable.
     durable_ticket : int
@@ -85,6 +100,7 @@ class Tray:
         self.dirty: dict[str, Pen] = {}
         self.full: list[Sheet | Rows] = []
         self.requests: deque[Request] = deque()
+        self.unflushed: tuple[str, bool] | None = None
         self.tickets = self.durable_ticket = 0
         self.trouble: deque[ShardkeepError] = deque()
         self.ended: ShardkeepError | None = None
@@ -152,12 +168,6 @@ class Tray:
         self.tickets += 1
         self.wake()
         return self.tickets
-
-    def take_trouble(self) -> ShardkeepError | None:
-        """Return what is to be raised now."""
-        if self.trouble:
-            return self.trouble.popleft()
-        return self.ended
 
     # -- waiting -------------------------------------------------------------------------------------------
 

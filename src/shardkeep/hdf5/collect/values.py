@@ -4,7 +4,7 @@
 
     u32 length of the JSON | JSON | bytes of the value, as `shardkeep.hdf5.collect.payload` makes them
 
-    {"put": NAME, …} or {"set": NAME, "on": OBJECT, …}
+    {"put": NAME, …} or {"set": NAME, "on": OBJECT, "if_none": BOOL, …}
     {…, "dtype": TYPE, "shape": SHAPE}          an array or a scalar
     {…, "dtype": TYPE, "shape": null}           h5py.Empty
     {…, "vlen": TYPE, "shape": SHAPE, "lengths": […]}   values of variable length, in one array
@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.attributes import as_attribute
+from shardkeep.hdf5.attributes import as_attribute, as_read
 from shardkeep.hdf5.collect.payload import decode_rows, encode_rows
 from shardkeep.hdf5.collect.schema import dtype_from_json, dtype_to_json
 from shardkeep.hdf5.rows import as_value, check_path, is_text, vlen_base
@@ -42,12 +42,15 @@ class Value:
         The object that has the attribute, "/" for the file; None of what was put.
     value : ndarray or h5py.Empty
     dtype : dtype
+    if_none : bool
+        Whether an attribute of that name that is there already stays as it is.
     """
 
     name: str
     on: str | None
     value: Any
     dtype: np.dtype[Any]
+    if_none: bool = False
 
 
 def pack_put(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -57,12 +60,14 @@ def pack_put(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return _pack({"put": name}, array, array.dtype)
 
 
-def pack_attribute(name: str, value: Any, on: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def pack_attribute(
+    name: str, value: Any, on: str, *, if_none: bool = False
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return the bytes of an attribute; raises `SchemaError` for what HDF5 cannot keep."""
     if on != ROOT:
         check_path(on, "group")
     kept, dtype = as_attribute(name, value)
-    return _pack({"set": name, "on": on}, kept, dtype)
+    return _pack({"set": name, "on": on, "if_none": if_none}, kept, dtype)
 
 
 def unpack_value(data: memoryview) -> Value:
@@ -84,10 +89,11 @@ def unpack_value(data: memoryview) -> Value:
         body = data[4 + size :]
         is_put = "put" in head
         name, on = str(head["put"] if is_put else head["set"]), None if is_put else str(head["on"])
+        if_none = not is_put and bool(head.get("if_none", False))
         value, dtype = _unpack(head, body)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise CollectorError(f"a value came in a form that makes no sense ({error})") from None
-    return Value(name, on, value, dtype)
+    return Value(name, on, value, dtype, if_none)
 
 
 def _pack(head: dict[str, Any], value: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -124,8 +130,7 @@ def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]
         if count * min(max(dtype.itemsize, 1), 4) > len(body) and count * dtype.itemsize:
             raise ValueError(f"{len(body)} bytes are not {count} values")
         array = decode_rows(body, count, dtype, ()).reshape(shape)
-        # h5py gives text of attributes as str, that of datasets as bytes.
-        return (_as_str(array) if is_text(dtype) and "set" in head else array), dtype
+        return (as_read(array) if is_text(dtype) and "set" in head else array), dtype
     base = dtype_from_json(head["vlen"])
     lengths = [_count(length) for length in head["lengths"]]
     if len(lengths) != count or sum(lengths) * base.itemsize != len(body):
@@ -137,12 +142,6 @@ def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]
         result[place] = np.frombuffer(body, base, length, start).copy()
         start += length * base.itemsize
     return result.reshape(shape), dtype
-
-
-def _as_str(array: np.ndarray[Any, Any]) -> Any:
-    words = np.empty(array.shape, object)
-    words.reshape(-1)[:] = [one.decode() for one in array.ravel()]
-    return words if array.shape else words[()]
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:

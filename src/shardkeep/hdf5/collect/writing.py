@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
+from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.collect.lengths import check_length, check_name_length, check_value_length
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.payload import encode_rows
@@ -17,7 +17,7 @@ from shardkeep.hdf5.collect.pen import Pen, Rows, Sheet
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import SLOT_BYTES
 from shardkeep.hdf5.collect.tray import Request
-from shardkeep.hdf5.rows import as_first_rows, as_more_rows, check_name, chunk_rows_of
+from shardkeep.hdf5.rows import as_first_rows, as_more_rows, check_name, chunk_rows_of, describe
 
 __all__ = ["OnFull", "Writing"]
 
@@ -55,9 +55,8 @@ class Writing:
             check_name(name, tuple(self._tray.pens))
             shape = first.shape[1:]
             check_length(name, first, link.largest)
-            pen = self.declare(
-                Schema(name, first.dtype, shape, chunk_rows_of(first.dtype, shape) % (1 << 40))
-            )
+            chunk_rows = chunk_rows_of(first.dtype, shape) % (1 << 40)
+            pen = self._answer(self._ask(Schema(name, first.dtype, shape, chunk_rows)))
         schema = pen.schema
         new = as_more_rows(name, array, schema.dtype, schema.row_shape)
         text_bytes = check_length(name, new, link.largest)
@@ -138,39 +137,60 @@ class Writing:
 
     # -- datasets and values -------------------------------------------------------------------------------
 
-    def declare(self, schema: Schema) -> Pen:
-        """Have a dataset made; return the pen for its rows, with the schema that it really has."""
+    def declare(self, schemas: list[Schema], attributes: list[tuple[str, np.ndarray[Any, Any]]]) -> None:
+        """Have datasets made as they are, all at once, and then attributes of them.
+
+        Parameters
+        ----------
+        schemas : list of Schema
+        attributes : list of (str, ndarray)
+            Each with the name of its dataset, as `shardkeep.hdf5.collect.values` packs them.
+        """
+        self.check()
+        for name, data in attributes:
+            check_value_length(f"an attribute of {name!r}", data, self._link.largest)
+        requests = [self._ask(one) for one in schemas]
+        for request, wanted in zip(requests, schemas, strict=True):
+            known = self._answer(request).schema
+            if not known.fits(wanted):
+                is_now = f"dataset {known.name!r} has {describe(known.dtype, known.row_shape)}"
+                declared = f"and is declared with {describe(wanted.dtype, wanted.row_shape)}"
+                raise SchemaError(f"{is_now}, {declared}: declare the same everywhere")
+        for name, data in attributes:
+            self._lay_down_value(name, data)
+
+    def _ask(self, schema: Schema) -> Request:
         check_name_length(schema.name)
-        pen = self._tray.do(self._pen_without_asking, schema)
-        if pen is not None:
-            return pen
-        request = Request(schema)
-        self._tray.requests.append(request)
-        self._tray.wake()
-        self.wait(lambda: request.reply is not None, None, f"answer about dataset {schema.name!r}")
-        reply = request.reply
-        if isinstance(reply, ShardkeepError):
-            raise reply
-        assert reply is not None
-        return self._tray.do(self._new_pen, reply)
+        return self._tray.do(self._ask_for, schema)
 
-    def _pen_without_asking(self, schema: Schema) -> Pen | None:
-        # Declared to the collector, as all are, when it is there.
-        return self._new_pen(schema) if self._on_full == "spill" and not self._link.is_ready else None
+    def _answer(self, request: Request) -> Pen:
+        """Return the pen for rows of a dataset, with the schema that it really has."""
+        what = f"answer about dataset {request.schema.name!r}"
+        self.wait(lambda: request.pen is not None or request.error is not None, None, what)
+        if request.error is not None:
+            raise request.error
+        assert request.pen is not None
+        return request.pen
 
-    def _new_pen(self, schema: Schema) -> Pen:
-        known = self._tray.pens.get(schema.name)
-        if known is None:
-            known = self._tray.pens[schema.name] = Pen(schema)
-        return known
+    def _ask_for(self, schema: Schema) -> Request:
+        tray = self._tray
+        pen = tray.pens.get(schema.name)
+        if pen is None and self._on_full == "spill" and not self._link.is_ready:
+            # Declared to the collector, as all are, when it is there.
+            pen = tray.pens[schema.name] = Pen(schema)
+        request = Request(schema, pen)
+        tray.unflushed = schema.name, schema.rows is not None
+        if pen is None:
+            tray.requests.append(request)
+            tray.wake()
+        return request
 
     def put(self, name: str, data: np.ndarray[Any, Any], what: str) -> None:
         """Have a value or an attribute stored; returns when it is durable, or raises why it was refused."""
         self.check()
         check_name_length(name)
         check_value_length(what, data, self._link.largest)
-        value = Rows(name, 0, data, is_value=True)
-        self._in_parts(1, lambda start: self._lay_down([value], start))
+        value = self._lay_down_value(name, data)
         if self._on_full == "spill" and not self._link.is_ready:
             return
         self._tray.do(self._tray.new_ticket)
@@ -178,13 +198,27 @@ class Writing:
         if value.error is not None:
             raise value.error
 
+    def _lay_down_value(self, name: str, data: np.ndarray[Any, Any]) -> Rows:
+        value = Rows(name, 0, data, is_value=True)
+        self._in_parts(1, lambda start: self._lay_down([value], start))
+        return value
+
     # -- waiting -------------------------------------------------------------------------------------------
 
     def flush(self, timeout_s: float | None) -> None:
         """Return when everything is durable."""
-        ticket = self._tray.do(self._tray.new_ticket)
+        ticket = self._tray.do(self._ask_for_everything)
         self.wait(lambda: self._tray.durable_ticket >= ticket, timeout_s, "make the rows durable")
         self.check(ended=False)
+
+    def _ask_for_everything(self) -> int:
+        tray = self._tray
+        if tray.unflushed is not None:
+            # A declaration has no number of its own that could be waited for: no rows, behind it, have one.
+            name, keyed = tray.unflushed
+            tray.full.append(Rows(name, 0, np.empty(0, np.uint8), keyed=keyed))
+            tray.unflushed = None
+        return tray.new_ticket()
 
     def check(self, *, ended: bool = True) -> None:
         """Raise what the collector said about earlier rows."""

@@ -26,9 +26,7 @@ TYPES = [
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_a_type_comes_back(dtype):
-    schema = Schema(
-        "g/x", dtype, (2, 3), 4, ((1, 1, (4,)),), None, {"unit": np.array("m", TEXT), "n": np.arange(3)}
-    )
+    schema = Schema("g/x", dtype, (2, 3), 4, ((1, 1, (4,)),))
     found = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert same_dtype(found.dtype, dtype)
     assert (found.name, found.row_shape, found.chunk_rows, found.filters) == (
@@ -38,8 +36,6 @@ def test_a_type_comes_back(dtype):
         ((1, 1, (4,)),),
     )
     assert found.fits(schema)
-    assert (found.attributes["n"] == np.arange(3)).all()
-    assert found.attributes["unit"] == "m"
 
 
 _JSON = st.recursive(

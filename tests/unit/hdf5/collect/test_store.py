@@ -10,6 +10,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import Collector
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.store import Store
+from shardkeep.hdf5.collect.values import pack_attribute, pack_put
 from shardkeep.world import World
 
 
@@ -29,10 +30,6 @@ def _names(store):
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("a/b/x", {"attributes": {"DIMENSION_LIST": np.array([1])}}),
-        ("a/b/x", {"attributes": {"unit": np.array(1), "un\0it": np.array(1)}}),
-        ("a/b/x", {"attributes": {"unit": np.array(1), "": np.array(1)}}),
-        ("a/b/x", {"attributes": {"unit": np.array([1, "x"], object)}}),
         ("a/b/x", {"dtype": np.dtype("V0")}),
         ("a/b/x", {"chunk_rows": 1 << 40}),
         ("a/b/x", {"filters": ((32767, 0, ()),)}),
@@ -58,6 +55,7 @@ def test_what_cannot_be_made_leaves_nothing(store, name, changes):
 
 def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
     store.declare(Schema("a/kept", np.dtype("<f4"), (), 64))
+    store.take_value(memoryview(pack_attribute("unit", "m", "a/b/x")))
     before = _names(store)
 
     def fail(*_args):
@@ -65,10 +63,28 @@ def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
 
     monkeypatch.setattr("shardkeep.hdf5.collect.stored_rows.allocate_chunk", fail)
     with pytest.raises(SchemaError, match="no room"):
-        store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64, ((1, 0, (4,)),), None, {"unit": np.array(1)}))
+        store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64, ((1, 0, (4,)),)))
     assert _names(store) == before
     monkeypatch.undo()
     store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64, ((1, 0, (4,)),)))
+    assert dict(store._file["a/b/x"].attrs) == {"unit": "m"}
+
+
+def test_a_failure_leaves_groups_that_were_there(tmp_path):
+    path = str(tmp_path / "all.h5")
+    for _ in range(2):
+        store = Store(path, synced=False)
+        store.take_value(memoryview(pack_put("values/one", 1)))
+        store.take_value(memoryview(pack_attribute("note", "of nothing", "alone/inside")))
+        for name in ("values", "values/x", "alone/inside", "alone/x"):
+            with pytest.raises(SchemaError):
+                store.declare(Schema(name, np.dtype("V0"), (), 64))
+        store.close()
+    with h5py.File(path) as file:
+        assert file["values/one"][()] == 1
+        assert file["alone/inside"].attrs["note"] == "of nothing"
+        assert sorted(file) == ["_collector", "alone", "values"]
+        assert list(file["values"]) == ["one"]
 
 
 def test_a_dataset_and_a_group_at_once(store):

@@ -5,11 +5,14 @@ import os
 import random
 import resource
 import struct
+import time
 
 import numpy as np
 import pytest
+import zmq
 
 from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.listening import open_router
 from shardkeep.hdf5.collect.messages import BadMessage, Kind, Part, pack, pack_parts, unpack
 from shardkeep.hdf5.collect.schema import dtype_to_json
 from shardkeep.hdf5.collect.server import Server
@@ -198,3 +201,34 @@ def test_no_lie_disturbs_the_file(tmp_path, seed):
     child = start(_lie_at_random, str(tmp_path), seed)
     assert child.join() == 0
     assert int(child.said()) > 3
+
+
+def _listen_and_read_nothing(write_end, address):
+    context = zmq.Context()
+    router = open_router(context, address, None, 1 << 20)
+    os.write(write_end, b"listening")
+    time.sleep(2.5)  # as long as a heartbeat of libzmq, which must not be due here
+    while router.poll(500):
+        router.recv_multipart()
+        os.write(write_end, b".")
+
+
+def _flood_and_die(write_end, address):
+    socket = zmq.Context().socket(zmq.DEALER)
+    socket.connect(address)
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        try:
+            socket.send_multipart(pack(Kind.PING), zmq.NOBLOCK)
+        except zmq.Again:
+            time.sleep(0.01)
+
+
+def test_a_client_that_dies_with_much_unread_does_not_abort_the_collector(tmp_path):
+    address = f"ipc://{tmp_path}/s"
+    listener = start(_listen_and_read_nothing, address)
+    assert listener.wait_for_word() == b"listening"
+    client = start(_flood_and_die, address)
+    assert client.join() == 0
+    assert listener.join() == 0
+    assert len(listener.said()) >= 1000

@@ -39,7 +39,10 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     router.linger = 1000
     router.maxmsgsize = largest_bytes
     router.rcvhwm = router.sndhwm = 1000
-    router.heartbeat_ivl, router.heartbeat_timeout = 2000, 8000
+    # No heartbeat on this side: libzmq 4.3.5 aborts the process when one is due on the connection of a client
+    # that died while more of its messages waited than `rcvhwm`. Clients send theirs, and are missed after 10 s.
+    router.tcp_keepalive, router.tcp_keepalive_idle = 1, 10
+    router.tcp_keepalive_intvl, router.tcp_keepalive_cnt = 5, 3
     router.backlog = 1024
     if key is not None:
         router.curve_server, router.curve_secretkey, router.curve_publickey = True, key.secret, key.public

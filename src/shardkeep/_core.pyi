@@ -93,10 +93,19 @@ def hdf5_virtual_dataset(
 
 @final
 class KnownFiles:
-    def __new__(
-        cls, paths: Sequence[_Path], states: Sequence[tuple[int, int, int, int]], /
-    ) -> KnownFiles: ...
-    def changed(self) -> int | None: ...
+    def __new__(cls, paths: Sequence[bytes], /) -> KnownFiles: ...
+    def get(self, file: int, /) -> tuple[bytes, tuple[int, int, int, int] | None]: ...
+    def set(self, file: int, path: bytes, state: tuple[int, int, int, int] | None, /) -> None: ...
+    def changed(self) -> npt.NDArray[np.int64]: ...
+    def take(
+        self,
+        files: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        times: npt.NDArray[np.int64],
+        /,
+        *,
+        lock: bool,
+    ) -> npt.NDArray[np.int64]: ...
     def read_into(
         self,
         buffer: npt.NDArray[np.uint8],

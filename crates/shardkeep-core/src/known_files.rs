@@ -1,13 +1,13 @@
 //! Many small files whose state is known: whether each is still as it was, and parts of them read into one buffer.
 //!
 //! A file is open only while it is read, so that its writer is kept out no longer, and a set may have any number of them.
+//! Its path and its state may be told anew at any time.
 //! Nothing is told but which files could not be read: whoever opens one of those properly finds out why.
 #![deny(clippy::indexing_slicing)]
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::fdpool::Passing;
@@ -41,10 +41,21 @@ pub struct Piece {
     pub length: usize,
 }
 
-/// Files, each with the state in which it is known.
+/// A file whose size and time of the last change should be these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    pub file: usize,
+    pub size_bytes: u64,
+    pub modified_ns: i64,
+}
+
+/// A file, with the state in which it is known; None while it is not.
+type Entry = (PathBuf, Option<State>);
+
+/// Files by number.
 #[derive(Debug)]
 pub struct KnownFiles {
-    files: Vec<(PathBuf, State)>,
+    files: RwLock<Vec<Entry>>,
 }
 
 impl State {
@@ -73,25 +84,74 @@ impl State {
 }
 
 impl KnownFiles {
+    /// None of them is known yet.
     #[must_use]
-    pub fn new(files: Vec<(PathBuf, State)>) -> Self {
-        Self { files }
+    pub fn new(paths: Vec<PathBuf>) -> Self {
+        Self { files: RwLock::new(paths.into_iter().map(|path| (path, None)).collect()) }
     }
 
-    /// Look at all of them; the number of one that is not as it was, or not there.
     #[must_use]
-    pub fn changed(&self) -> Option<usize> {
-        let changed = AtomicUsize::new(usize::MAX);
-        let threads = threads_for(self.files.len());
-        let turn = turn_files(self.files.len(), threads);
-        in_turns((0..self.files.len()).step_by(turn), threads, |first| {
-            for (number, (path, known)) in self.files.iter().enumerate().skip(first).take(turn) {
-                if !State::of_path(path).is_ok_and(|now| now == *known) {
-                    changed.fetch_min(number, Ordering::Relaxed);
-                }
-            }
+    pub fn get(&self, file: usize) -> Option<Entry> {
+        self.read_all(|files| files.get(file).cloned())
+    }
+
+    /// Say where a file is, and in which state it is known.
+    pub fn set(&self, file: usize, path: PathBuf, state: Option<State>) {
+        if let Some(entry) = self.files.write().unwrap_or_else(|e| e.into_inner()).get_mut(file) {
+            *entry = (path, state);
+        }
+    }
+
+    /// Look at all of them; the numbers of those that are not as they were, not there, or not known; rising.
+    #[must_use]
+    pub fn changed(&self) -> Vec<usize> {
+        self.read_all(|files| {
+            let is_changed = |number: usize| match files.get(number) {
+                Some((path, Some(known))) => !State::of_path(path).is_ok_and(|now| now == *known),
+                _ => true,
+            };
+            which(files.len(), is_changed)
+        })
+    }
+
+    /// Take the files that are as expected, can be read, and are not being written, for known in the state in which
+    /// they are; the places in `expected` of the others, rising.
+    #[must_use]
+    pub fn take(&self, expected: &[Expected], lock: bool) -> Vec<usize> {
+        let taken = Mutex::new(Vec::new());
+        let left = self.read_all(|files| {
+            which(expected.len(), |place| {
+                let Some(one) = expected.get(place) else { return true };
+                let Some((path, _)) = files.get(one.file) else { return true };
+                let Ok(state) = Self::look(path, *one, lock) else { return true };
+                taken.lock().unwrap_or_else(|e| e.into_inner()).push((one.file, state));
+                false
+            })
         });
-        Some(changed.into_inner()).filter(|number| *number != usize::MAX)
+        let mut files = self.files.write().unwrap_or_else(|e| e.into_inner());
+        for (number, state) in taken.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            if let Some(entry) = files.get_mut(number) {
+                entry.1 = Some(state);
+            }
+        }
+        left
+    }
+
+    fn look(path: &std::path::Path, expected: Expected, lock: bool) -> io::Result<State> {
+        let file = Passing::open(path)?;
+        let state = State::of(&file.status()?);
+        if (state.size_bytes, state.modified_ns) != (expected.size_bytes, expected.modified_ns) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // Only now: the lock would be in the way of whoever writes another file there.
+        if lock {
+            file.lock_shared()?;
+        }
+        Ok(state)
+    }
+
+    fn read_all<T>(&self, work: impl FnOnce(&[Entry]) -> T) -> T {
+        work(&self.files.read().unwrap_or_else(|e| e.into_inner()))
     }
 
     /// Read every piece of `pieces` whose file is as it was; the places in `pieces` of the others, rising.
@@ -103,30 +163,49 @@ impl KnownFiles {
         let turns = turns(buffer, pieces, turn_files(pieces.len(), threads))
             .ok_or_else(|| Error::internal("pieces that do not lie one behind the other in their buffer"))?;
         let failed = Mutex::new(Vec::new());
-        in_turns(turns.into_iter(), threads, |turn| {
-            for (place, piece, target) in turn {
-                if self.read(piece, target, lock).is_err() {
-                    failed.lock().unwrap_or_else(|e| e.into_inner()).push(place);
+        self.read_all(|files| {
+            in_turns(turns.into_iter(), threads, |turn| {
+                for (place, piece, target) in turn {
+                    if read(files, piece, target, lock).is_err() {
+                        failed.lock().unwrap_or_else(|e| e.into_inner()).push(place);
+                    }
                 }
-            }
+            });
         });
         let mut failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
         failed.sort_unstable();
         Ok(failed)
     }
+}
 
-    fn read(&self, piece: &Piece, target: &mut [u8], lock: bool) -> io::Result<()> {
-        let (path, known) = self.files.get(piece.file).ok_or(io::ErrorKind::NotFound)?;
-        let file = Passing::open(path)?;
-        // Before it is looked at: afterwards a writer could have come in between.
-        if lock {
-            file.lock_shared()?;
-        }
-        if State::of(&file.status()?) != *known {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        file.read_exact_at(target, piece.offset_bytes)
+fn read(files: &[Entry], piece: &Piece, target: &mut [u8], lock: bool) -> io::Result<()> {
+    let Some((path, Some(known))) = files.get(piece.file) else { return Err(io::ErrorKind::NotFound.into()) };
+    let file = Passing::open(path)?;
+    // Before it is looked at: afterwards a writer could have come in between.
+    if lock {
+        file.lock_shared()?;
     }
+    if State::of(&file.status()?) != *known {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    file.read_exact_at(target, piece.offset_bytes)
+}
+
+/// Which numbers below `count` a question is answered with yes for, by several threads.
+fn which(count: usize, is_one: impl Fn(usize) -> bool + Sync) -> Vec<usize> {
+    let found = Mutex::new(Vec::new());
+    let threads = threads_for(count);
+    let turn = turn_files(count, threads);
+    in_turns((0..count).step_by(turn), threads, |first| {
+        for number in first..count.min(first + turn) {
+            if is_one(number) {
+                found.lock().unwrap_or_else(|e| e.into_inner()).push(number);
+            }
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
+    found.sort_unstable();
+    found
 }
 
 /// The place of each piece, the piece, and the part of the buffer that it goes to.
@@ -199,13 +278,15 @@ mod tests {
 
         /// File `i` has 16 times the byte `i`.
         fn files(&self, count: usize) -> KnownFiles {
-            let files = (0..count).map(|i| {
-                let path = self.0.join(i.to_string());
+            let paths: Vec<PathBuf> = (0..count).map(|i| self.0.join(i.to_string())).collect();
+            let files = KnownFiles::new(paths.clone());
+            assert_eq!(files.changed().len(), count);
+            for (i, path) in paths.into_iter().enumerate() {
                 std::fs::write(&path, [i as u8; 16]).unwrap();
                 let state = State::of_path(&path).unwrap();
-                (path, state)
-            });
-            KnownFiles::new(files.collect())
+                files.set(i, path, Some(state));
+            }
+            files
         }
     }
 
@@ -229,17 +310,18 @@ mod tests {
             for (i, part) in buffer.chunks(10).enumerate() {
                 assert_eq!(part, [[i as u8; 8].as_slice(), &[255; 2]].concat());
             }
-            assert_eq!(files.changed(), None);
+            assert_eq!(files.changed(), [0; 0]);
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_told_and_the_rest_is_read() {
         let folder = Folder::new("odd");
-        let mut files = folder.files(300);
-        std::fs::remove_file(&files.files[299].0).unwrap();
-        std::fs::write(&files.files[7].0, "longer than it was").unwrap();
-        files.files[100].1.modified_ns += 1;
+        let files = folder.files(300);
+        std::fs::remove_file(files.get(299).unwrap().0).unwrap();
+        std::fs::write(files.get(7).unwrap().0, "longer than it was").unwrap();
+        let (path, state) = files.get(100).unwrap();
+        files.set(100, path, state.map(|state| State { modified_ns: state.modified_ns + 1, ..state }));
         let mut wanted = pieces(300);
         wanted[200].offset_bytes = 9; // beyond the end
         wanted[201].file = 1000;
@@ -247,20 +329,47 @@ mod tests {
         let mut buffer = vec![0; 3000];
         assert_eq!(files.read_into(&mut buffer, &wanted, false).unwrap(), [7, 100, 200, 201, 202, 299]);
         assert_eq!(buffer[2980 - 10..2988 - 10], [(297 % 256) as u8; 8]);
-        assert_eq!(files.changed(), Some(7));
+        assert_eq!(files.changed(), [7, 100, 299]);
     }
 
     #[test]
     fn a_file_that_somebody_writes_is_not_read() {
         let folder = Folder::new("locked");
         let files = folder.files(1);
-        let writer = std::fs::File::options().write(true).open(&files.files[0].0).unwrap();
+        let writer = std::fs::File::options().write(true).open(files.get(0).unwrap().0).unwrap();
         writer.lock().unwrap();
         let mut buffer = [0; 8];
         assert_eq!(files.read_into(&mut buffer, &pieces(1), true).unwrap(), [0]);
         assert_eq!(files.read_into(&mut buffer, &pieces(1), false).unwrap(), [0; 0]);
         writer.unlock().unwrap();
         assert_eq!(files.read_into(&mut buffer, &pieces(1), true).unwrap(), [0; 0]);
+        writer.try_lock().unwrap(); // nothing is held afterwards
+    }
+
+    #[test]
+    fn what_is_as_expected_is_taken() {
+        let folder = Folder::new("take");
+        let files = folder.files(200);
+        let expected: Vec<Expected> = (0..200)
+            .map(|file| {
+                let (path, state) = files.get(file).unwrap();
+                files.set(file, path, None);
+                let state = state.unwrap();
+                let size_bytes = if file == 50 { 17 } else { state.size_bytes };
+                Expected {
+                    file: if file == 60 { 600 } else { file },
+                    size_bytes,
+                    modified_ns: state.modified_ns,
+                }
+            })
+            .collect();
+        let writer = std::fs::File::options().write(true).open(files.get(3).unwrap().0).unwrap();
+        writer.lock().unwrap();
+        assert_eq!(files.take(&expected, true), [3, 50, 60]);
+        assert_eq!(files.changed(), [3, 50, 60]);
+        assert_eq!(files.take(&expected[..4], false), [0; 0]);
+        assert_eq!(files.changed(), [50, 60]);
+        writer.unlock().unwrap();
         writer.try_lock().unwrap(); // nothing is held afterwards
     }
 

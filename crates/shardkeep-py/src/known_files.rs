@@ -1,17 +1,23 @@
 //! Small files whose state is known, read into one array.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use shardkeep_core::known_files::{self, Piece, State};
+use pyo3::types::PyBytes;
+use shardkeep_core::known_files::{self, Expected, Piece, State};
 
 use crate::errors::raise;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<KnownFiles>()
 }
+
+/// Device, inode, size in bytes, time of the last change in ns.
+type Told = (u64, u64, u64, i64);
 
 #[pyclass(module = "shardkeep._core", frozen)]
 struct KnownFiles {
@@ -20,25 +26,61 @@ struct KnownFiles {
 
 #[pymethods]
 impl KnownFiles {
-    /// A state is (device, inode, size in bytes, time of the last change in ns).
+    /// None of them is known yet.
     #[new]
-    #[pyo3(signature = (paths, states, /))]
-    fn new(paths: Vec<PathBuf>, states: Vec<(u64, u64, u64, i64)>) -> PyResult<Self> {
-        if paths.len() != states.len() {
-            return Err(PyValueError::new_err("as many states as paths are needed"));
-        }
-        let states = states.into_iter().map(|(device, inode, size_bytes, modified_ns)| State {
+    #[pyo3(signature = (paths, /))]
+    fn new(paths: Vec<Bound<'_, PyBytes>>) -> Self {
+        let paths = paths.iter().map(|path| PathBuf::from(OsStr::from_bytes(path.as_bytes())));
+        Self { files: known_files::KnownFiles::new(paths.collect()) }
+    }
+
+    /// The path of a file, and the state in which it is known:
+    /// (device, inode, size in bytes, time of the last change in ns), or None.
+    #[pyo3(signature = (file, /))]
+    fn get<'py>(&self, py: Python<'py>, file: usize) -> PyResult<(Bound<'py, PyBytes>, Option<Told>)> {
+        let (path, state) = self.files.get(file).ok_or_else(|| PyIndexError::new_err("no such file"))?;
+        let state = state.map(|state| (state.device, state.inode, state.size_bytes, state.modified_ns));
+        Ok((PyBytes::new(py, path.as_os_str().as_bytes()), state))
+    }
+
+    #[pyo3(signature = (file, path, state, /))]
+    fn set(&self, py: Python<'_>, file: usize, path: &[u8], state: Option<Told>) {
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        let state = state.map(|(device, inode, size_bytes, modified_ns)| State {
             device,
             inode,
             size_bytes,
             modified_ns,
         });
-        Ok(Self { files: known_files::KnownFiles::new(paths.into_iter().zip(states).collect()) })
+        py.detach(|| self.files.set(file, path, state));
     }
 
-    /// The number of a file that is not as it was; None if there is none.
-    fn changed(&self, py: Python<'_>) -> Option<usize> {
-        py.detach(|| self.files.changed())
+    /// The numbers of the files that are not as they were, or not known.
+    fn changed<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
+        numbers(py, py.detach(|| self.files.changed()))
+    }
+
+    /// Take files for known that have this size and time; the places of those that have not.
+    #[pyo3(signature = (files, sizes, times, /, *, lock))]
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        files: PyReadonlyArray1<'py, i64>,
+        sizes: PyReadonlyArray1<'py, i64>,
+        times: PyReadonlyArray1<'py, i64>,
+        lock: bool,
+    ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+        let (files, sizes, times) = (files.as_array(), sizes.as_array(), times.as_array());
+        let expected = |i: usize| -> Option<Expected> {
+            Some(Expected {
+                file: usize::try_from(*files.get(i)?).ok()?,
+                size_bytes: u64::try_from(*sizes.get(i)?).ok()?,
+                modified_ns: *times.get(i)?,
+            })
+        };
+        let expected: Option<Vec<Expected>> = (0..files.len()).map(expected).collect();
+        let expected = expected.ok_or_else(|| PyValueError::new_err("a number is negative, or missing"))?;
+        Ok(numbers(py, py.detach(|| self.files.take(&expected, lock))))
     }
 
     /// The places of the pieces that could not be read.
@@ -71,6 +113,10 @@ impl KnownFiles {
         let pieces = pieces.ok_or_else(|| PyValueError::new_err("a number is negative"))?;
         let buffer = buffer.as_slice_mut()?;
         let failed = py.detach(|| self.files.read_into(buffer, &pieces, lock)).map_err(raise)?;
-        Ok(PyArray1::from_iter(py, failed.into_iter().map(|place| place as i64)))
+        Ok(numbers(py, failed))
     }
+}
+
+fn numbers(py: Python<'_>, found: Vec<usize>) -> Bound<'_, PyArray1<i64>> {
+    PyArray1::from_iter(py, found.into_iter().map(|number| number as i64))
 }

@@ -7,19 +7,22 @@ boxes are axis-parallel. So everything is worked out per axis.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import PlanError
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.virtual_source import VirtualSource
+    from shardkeep.hdf5.virtual_sources import VirtualSources
 
-__all__ = ["Box", "Pick", "axis_picks", "finish", "gather", "intersecting", "is_run"]
+__all__ = ["Box", "Boxes", "Pick", "axis_picks", "finish", "gather", "intersecting", "is_run"]
+
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -43,36 +46,98 @@ class Box:
     axes: tuple[int, ...]
     source: VirtualSource
 
-    def is_rows(self, shape: tuple[int, ...]) -> bool:
-        """Whether it is whole rows on both sides, for a virtual dataset of `shape`."""
-        rest = shape[1:]
-        return (
-            self.low[1:] == (0,) * len(rest)
-            and self.high[1:] == rest
-            and self.axes == tuple(range(len(shape)))
-            and self.source.shape[1:] == rest
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes as arrays of int64: the columns of `Box`, a row for each.
+
+    Attributes
+    ----------
+    low, high : ndarray, shape (boxes, dimensions)
+    source_low : ndarray, shape (boxes, most dimensions of a source)
+        Beyond the dimensions of a source there are zeros.
+    axes : ndarray, as `source_low`
+    source_dimensions : ndarray, shape (boxes,)
+    numbers : ndarray, shape (boxes,)
+        Of the sources.
+    """
+
+    low: _Numbers
+    high: _Numbers
+    source_low: _Numbers
+    axes: _Numbers
+    source_dimensions: _Numbers
+    numbers: _Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def get(self, index: int, sources: VirtualSources) -> Box:
+        """Return one of them."""
+        there = slice(0, int(self.source_dimensions[index]))
+        return Box(
+            tuple(self.low[index].tolist()),
+            tuple(self.high[index].tolist()),
+            tuple(self.source_low[index, there].tolist()),
+            tuple(self.axes[index, there].tolist()),
+            sources[int(self.numbers[index])],
+        )
+
+    def in_order(self, order: _Numbers) -> Boxes:
+        """Return them in another order."""
+        return Boxes(*(getattr(self, field.name)[order] for field in fields(self)))
+
+    def are_rows(self, shape: tuple[int, ...], source_shapes: _Numbers) -> bool:
+        """Whether all are whole rows on both sides.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the virtual dataset.
+        source_shapes : ndarray of int64, shape (boxes, at least as many dimensions)
+        """
+        dimensions, rest = len(shape), shape[1:]
+        return bool(
+            dimensions > 0
+            and (self.source_dimensions == dimensions).all()
+            and (self.axes[:, :dimensions] == np.arange(dimensions)).all()
+            and (self.low[:, 1:] == 0).all()
+            and (self.high[:, 1:] == rest).all()
+            and (source_shapes[:, 1:dimensions] == rest).all()
         )
 
     @classmethod
     def fitting(
         cls,
-        low: Sequence[int],
-        high: Sequence[int],
-        source_low: Sequence[int],
-        source_high: Sequence[int],
-        source: VirtualSource,
-    ) -> Box | None:
-        """Return the box, None if the two sides differ by more than axes of length one."""
-        lengths = [top - base for base, top in zip(low, high, strict=True)]
-        there = [top - base for base, top in zip(source_low, source_high, strict=True)]
-        if lengths == there:
-            axes = list(range(len(lengths)))
-        elif [n for n in lengths if n != 1] == [n for n in there if n != 1]:
-            long = iter([axis for axis, n in enumerate(lengths) if n != 1])
-            axes = [-1 if n == 1 else next(long) for n in there]
-        else:
-            return None
-        return cls(tuple(low), tuple(high), tuple(source_low), tuple(axes), source)
+        low: _Numbers,
+        high: _Numbers,
+        source_low: _Numbers,
+        source_high: _Numbers,
+        source_dimensions: _Numbers,
+        numbers: _Numbers,
+    ) -> Boxes | None:
+        """Return the boxes, None if the two sides of one differ by more than axes of length one."""
+        lengths, there = high - low, source_high - source_low
+        dimensions, width = lengths.shape[1], there.shape[1]
+        axes = np.tile(np.arange(width), (len(numbers), 1))
+        same = source_dimensions == dimensions
+        if width >= dimensions:
+            same &= (lengths == there[:, :dimensions]).all(axis=1)
+        for index in np.flatnonzero(~same).tolist():
+            of_source = there[index, : source_dimensions[index]].tolist()
+            found = _axes(lengths[index].tolist(), of_source)
+            if found is None:
+                return None
+            axes[index, : len(found)] = found
+        return cls(low, high, source_low, axes, source_dimensions, numbers)
+
+
+def _axes(lengths: list[int], there: list[int]) -> list[int] | None:
+    """Return which axis of the virtual dataset each axis of a source is; None if that is not so."""
+    if [n for n in lengths if n != 1] != [n for n in there if n != 1]:
+        return None
+    long = iter([axis for axis, n in enumerate(lengths) if n != 1])
+    return [-1 if n == 1 else next(long) for n in there]
 
 
 class Pick:

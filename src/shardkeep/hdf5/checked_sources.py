@@ -16,21 +16,24 @@ and time; `shardkeep.hdf5.verify` reads the rows of all sources.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from shardkeep._core import crc32c
 
 __all__ = [
     "CHECKS",
     "CheckedSource",
+    "MergedSources",
     "is_settled",
     "layout_digest",
+    "merged_sources",
     "read_table",
-    "sources_in",
     "write_table_crc",
 ]
 
@@ -65,15 +68,32 @@ class CheckedSource:
     layout: str
 
 
+@dataclass(frozen=True)
+class MergedSources:
+    """What a table has of some sources, as arrays of int64: the columns of the table.
+
+    Attributes
+    ----------
+    size_bytes : ndarray
+        -1 for a source of which it has nothing.
+    mtime_ns, rows, offset_bytes : ndarray
+    """
+
+    size_bytes: npt.NDArray[np.int64]
+    mtime_ns: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    offset_bytes: npt.NDArray[np.int64]
+
+
 def is_settled(mtime_ns: int, begun_ns: int) -> bool:
     """Whether a change of a file after `begun_ns` is certain to change its time."""
     return mtime_ns < begun_ns - _SETTLED_NS and mtime_ns % _SECOND_NS != 0
 
 
-def layout_digest(oid: h5py.h5d.DatasetID) -> str:
-    """Return what identifies type and row shape of an open dataset: 32 hexadecimal digits."""
-    found = hashlib.blake2b(repr(tuple(oid.shape[1:])).encode(), digest_size=16)
-    found.update(oid.get_type().encode())
+def layout_digest(shape: Sequence[int], stored: h5py.h5t.TypeID) -> str:
+    """Return what identifies type and row shape of a dataset: 32 hexadecimal digits."""
+    found = hashlib.blake2b(repr(tuple(shape[1:])).encode(), digest_size=16)
+    found.update(stored.encode())
     return found.hexdigest()
 
 
@@ -96,25 +116,47 @@ def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def sources_in(table: np.ndarray[Any, Any], name: str, layout: str) -> dict[str, CheckedSource]:
-    """Return what a table has of the sources of one dataset, by file.
+def merged_sources(
+    table: np.ndarray[Any, Any] | None,
+    name: bytes,
+    layout: str,
+    files: Sequence[bytes],
+    datasets: Sequence[bytes],
+) -> MergedSources:
+    """Return what a table has of the sources of one dataset.
 
     Parameters
     ----------
-    table : ndarray
+    table : ndarray or None
         From `read_table`.
-    name : str
-        Of the dataset, without a "/" before it.
+    name : bytes
+        Of the dataset, without a "/" before it; those of its sources that were merged have the same.
     layout : str
         Its `layout_digest`, now.
+    files, datasets : sequence of bytes
+        The sources.
     """
-    of = (table["dataset"] == name.encode("utf-8", "surrogateescape")) & (table["layout"] == layout.encode())
-    rows = table[of & (table["size_bytes"] >= 0)]
-    columns = [rows[column].tolist() for column in _COLUMNS[:5]]
-    return {
-        path.decode("utf-8", "surrogateescape"): CheckedSource(size, mtime, count, offset, layout)
-        for path, size, mtime, count, offset in zip(*columns, strict=True)
-    }
+    unknown = np.full(len(files), -1, np.int64)
+    if table is None:
+        return MergedSources(unknown, unknown, unknown, unknown)
+    of = (table["dataset"] == name) & (table["layout"] == layout.encode()) & (table["size_bytes"] >= 0)
+    rows = table[of]
+    places = {file: place for place, file in enumerate(rows["file"].tolist())}
+    found = np.array(
+        [
+            places.get(file, -1) if dataset == name else -1
+            for file, dataset in zip(files, datasets, strict=True)
+        ],
+        np.int64,
+    )
+    known = found >= 0
+    columns = []
+    for column in _COLUMNS[1:5]:
+        numbers = unknown.copy()
+        numbers[known] = rows[column][found[known]]
+        columns.append(numbers)
+    size_bytes, mtime_ns, counts, offset_bytes = columns
+    return MergedSources(size_bytes, mtime_ns, counts, offset_bytes)
 
 
 def _crc_of(table: np.ndarray[Any, Any]) -> int:

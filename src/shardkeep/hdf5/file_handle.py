@@ -20,7 +20,8 @@ from shardkeep.hdf5.known_virtuals import known_virtuals
 from shardkeep.hdf5.live_view import open_whole
 from shardkeep.hdf5.open_files import open_files
 from shardkeep.hdf5.read_open import open_for_reading
-from shardkeep.hdf5.virtual_dataset import VirtualDataset, find_virtual
+from shardkeep.hdf5.virtual_dataset import VirtualDataset
+from shardkeep.hdf5.virtual_layout import find_virtual, read_virtual_layout
 from shardkeep.hdf5.virtual_source import Signature, signature_of
 from shardkeep.hdf5.write_open import WriteLock, open_for_writing
 
@@ -173,8 +174,8 @@ class File(Group, h5py.File):  # type: ignore[misc]
         """Close the file for now; under h5py's lock."""
         self._close_identifier()
 
-    def virtual(self, path: str, oid: Any) -> VirtualDataset:
-        """Return what is known of a virtual dataset, its sources checked."""
+    def virtual(self, path: str, oid: Any = None) -> VirtualDataset:
+        """Return what is known of a virtual dataset, its sources checked; `oid` if HDF5 has it open."""
         found = self._virtuals.get(path)
         if found is None:
             state = self._state()
@@ -183,8 +184,10 @@ class File(Group, h5py.File):  # type: ignore[misc]
             if found is None:
                 if self._checked is None:
                     self._checked = (read_table(self._fid),)
-                found = VirtualDataset(self._where, path, oid, *self._checked)
-            with self.pinned():
+                layout = read_virtual_layout(self._fid, self._where, path, oid)
+                found = VirtualDataset(self._where, path, layout, *self._checked)
+            # Under h5py's lock: a child that is forked meanwhile has a copy of what is known.
+            with phil, self.pinned():
                 found.check()
             self._virtuals[path] = found
             if not self.writes:
@@ -224,12 +227,12 @@ class File(Group, h5py.File):  # type: ignore[misc]
         known = None if self.writes else known_virtuals.get(self._where, state)
         if known is not None and known.seen is not None:
             for path in known.seen:
-                self.virtual(path, None)
+                self.virtual(path)
             return
         found = find_virtual(self._fid)
         for path, oid in found.items():
             self.virtual(path, oid)
-        self._open_virtuals = found
+        self._open_virtuals = {path: oid for path, oid in found.items() if oid is not None}
         self._without_virtuals = None if found else state
         if found and not self.writes:
             known_virtuals.add(self._where, state).seen = tuple(found)

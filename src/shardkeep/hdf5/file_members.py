@@ -24,7 +24,8 @@ from shardkeep.errors import PlanError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import filter_codes, offer_filters, require_filters
 from shardkeep.hdf5.open_files import open_files
-from shardkeep.hdf5.virtual_dataset import VirtualDataset, is_virtual
+from shardkeep.hdf5.virtual_dataset import VirtualDataset
+from shardkeep.hdf5.virtual_layout import is_virtual
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.file_handle import File

@@ -8,30 +8,21 @@ it properly has the error for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep._core import KnownFiles
-from shardkeep.hdf5.box_reading import Box
+from shardkeep.hdf5.box_reading import Boxes
 from shardkeep.hdf5.hdf5_locking import locking_mode
-from shardkeep.hdf5.virtual_source import VirtualSource
+from shardkeep.hdf5.virtual_sources import VirtualSources
 
-__all__ = ["PlainRows", "known_files"]
+__all__ = ["PlainRows"]
 
-_NOWHERE = (0, 0, 0, -1)
 # Of one source, so that a large one has several readers; of one call, which no signal interrupts.
 _PART_BYTES = 32 * 1024 * 1024
 _CALL_BYTES = 256 * 1024 * 1024
-
-
-def known_files(sources: Iterable[VirtualSource]) -> KnownFiles:
-    """Return the files of sources in the state in which they were checked."""
-    sources = list(sources)
-    states = [source.signature or _NOWHERE for source in sources]
-    return KnownFiles([source.path for source in sources], states)
 
 
 class PlainRows:
@@ -39,27 +30,24 @@ class PlainRows:
 
     Parameters
     ----------
-    boxes : sequence of Box
-    low, high : ndarray of int64, shape (boxes,)
-        The rows of each.
+    sources : VirtualSources
+    boxes : Boxes
     row_bytes : int
     """
 
-    def __init__(
-        self, boxes: Sequence[Box], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], row_bytes: int
-    ) -> None:
-        self._low, self._high, self._row_bytes = low, high, row_bytes
-        numbers: dict[VirtualSource, int] = {}
-        offsets = []
-        for box in boxes:
-            numbers.setdefault(box.source, len(numbers))
-            raw = box.source.raw_offset_bytes
-            offsets.append(-1 if raw is None else raw + box.source_low[0] * row_bytes)
-        self._numbers = np.array([numbers[box.source] for box in boxes], np.int64)
-        self._offsets = np.array(offsets, np.int64)
-        self._files = known_files(numbers)
+    def __init__(self, sources: VirtualSources, boxes: Boxes, row_bytes: int) -> None:
+        self._sources, self._row_bytes = sources, row_bytes
+        self._numbers = boxes.numbers
+        self._low, self._high, self._source_low = (
+            np.ascontiguousarray(one[:, 0]) for one in (boxes.low, boxes.high, boxes.source_low)
+        )
 
-    def read(self, out: np.ndarray[Any, Any], first: int, hits: range) -> tuple[list[int], bool]:
+    def between(self, first: int, stop: int) -> range:
+        """Return the boxes that have rows of ``[first, stop)``."""
+        begin = int(np.searchsorted(self._high, first, side="right"))
+        return range(begin, max(begin, int(np.searchsorted(self._low, stop))))
+
+    def read(self, out: np.ndarray[Any, Any], first: int, hits: range) -> list[int]:
         """Read the part of some boxes that lies in the rows of `out`.
 
         Parameters
@@ -71,29 +59,29 @@ class PlainRows:
 
         Returns
         -------
-        left : list of int
-            Boxes that have to be read otherwise.
-        doubtful : bool
-            Whether there is one among them whose source is not as it was, or is locked.
+        list of int
+            Boxes that have to be read otherwise: their rows do not lie so, or their source is not as it was,
+            or is locked.
         """
         boxes = slice(hits.start, hits.stop)
-        low, high = np.maximum(self._low[boxes], first), np.minimum(self._high[boxes], first + len(out))
-        offsets = self._offsets[boxes]
+        begin, numbers = self._low[boxes], self._numbers[boxes]
+        low, high = np.maximum(begin, first), np.minimum(self._high[boxes], first + len(out))
+        offsets = self._sources.offsets_bytes[numbers]
         plain = offsets >= 0
-        offsets = offsets + (low - self._low[boxes]) * self._row_bytes
+        offsets = offsets + (self._source_low[boxes] + low - begin) * self._row_bytes
         starts, lengths = (low - first) * self._row_bytes, (high - low) * self._row_bytes
         which = np.arange(hits.start, hits.stop)
         left: list[int] = which[~plain].tolist()
-        pieces = [which, self._numbers[boxes], offsets, starts, lengths]
+        pieces = [which, numbers, offsets, starts, lengths]
         if left:
             pieces = [one[plain] for one in pieces]
         failed: set[int] = set()
         view = out.reshape(-1).view(np.uint8)
         lock = locking_mode().effect != "off"
         for which, numbers, offsets, starts, lengths in _calls(_parts(pieces)):
-            missed = self._files.read_into(view, numbers, offsets, starts, lengths, lock=lock)
+            missed = self._sources.files.read_into(view, numbers, offsets, starts, lengths, lock=lock)
             failed.update(which[missed].tolist())
-        return sorted([*left, *failed]), bool(failed)
+        return sorted([*left, *failed]) if failed else left
 
 
 def _parts(pieces: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:

@@ -19,8 +19,9 @@ from shardkeep.hdf5.raw_file import RawFile
 from shardkeep.hdf5.rows import content_crc, is_reserved, value_crc
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.hdf5.source_rows import blocks, check_content, reading
+from shardkeep.hdf5.source_search import SourceSearch
 from shardkeep.hdf5.virtual_dataset import VirtualDataset
-from shardkeep.hdf5.virtual_source import source_path
+from shardkeep.hdf5.virtual_layout import read_virtual_layout
 
 __all__ = ["Verdict", "verify"]
 
@@ -216,7 +217,7 @@ class _Work:
             yield first_line(error)
 
     def _sources(self, checks: list[Check]) -> Iterator[str]:
-        path = os.path.abspath(self._source.path)
+        search = SourceSearch(os.path.abspath(self._source.path), merged=True)
         by_file: dict[str, list[Check]] = {}
         for check in checks:
             by_file.setdefault(check.file, []).append(check)
@@ -224,7 +225,7 @@ class _Work:
             yield from self._same_pointers(name, {check.file for check in checks if check.dataset == name})
         for file, wanted in by_file.items():
             try:
-                with open_source(source_path(path, file, merged=True)) as source:
+                with open_source(os.fsdecode(search.find(os.fsencode(file)))) as source:
                     for check in wanted:
                         yield from self._source_rows(source, check)
             except (ShardkeepError, OSError) as error:
@@ -267,7 +268,9 @@ class _Work:
 
     def _virtual(self, dataset: h5py.Dataset, name: str) -> None:
         """Read what other files have: HDF5 alone would put fill values for what it cannot read."""
-        virtual = VirtualDataset(os.path.abspath(self._source.path), f"/{name}", dataset.id)
+        path = os.path.abspath(self._source.path)
+        layout = read_virtual_layout(dataset.file.id, path, f"/{name}", dataset.id)
+        virtual = VirtualDataset(path, f"/{name}", layout)
         try:
             virtual.check()
             if not dataset.shape:

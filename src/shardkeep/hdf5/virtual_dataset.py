@@ -1,8 +1,8 @@
 """Virtual datasets without fill values for what cannot be read.
 
 HDF5 fills in silently for a source that is missing, may not be read, or finds no descriptor left, and clips
-values into a narrower type. So HDF5 is not asked to read a virtual dataset here: the mapping is read from
-its properties, every source is checked when the file is opened, and rows are read from the sources
+values into a narrower type. So HDF5 is not asked to read a virtual dataset here: its mapping is known
+(`virtual_layout`), every source is checked when the file is opened, and rows are read from the sources
 themselves, one file after another, each looked at again for the price of a ``stat``.
 
 A mapping whose both sides are boxes (merges along any axis, stacked arrays) is read so, whatever their
@@ -12,52 +12,21 @@ number. Other mappings are left to HDF5, between two looks at every source, with
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import h5py
 import numpy as np
 
-from shardkeep._core import KnownFiles
-from shardkeep.errors import BudgetError, SchemaError
-from shardkeep.hdf5.box_reading import Box, axis_picks, finish, gather, intersecting, is_run
-from shardkeep.hdf5.checked_sources import layout_digest, sources_in
+from shardkeep.errors import BudgetError
+from shardkeep.hdf5.box_reading import Boxes, axis_picks, finish, gather, intersecting, is_run
 from shardkeep.hdf5.open_files import file_budget
-from shardkeep.hdf5.plain_rows import PlainRows, known_files
-from shardkeep.hdf5.virtual_source import VirtualSource, source_path
+from shardkeep.hdf5.plain_rows import PlainRows
+from shardkeep.hdf5.virtual_layout import VirtualLayout
+from shardkeep.hdf5.virtual_source import Owner
+from shardkeep.hdf5.virtual_sources import VirtualSources
 
-__all__ = ["VirtualDataset", "find_virtual", "is_virtual"]
-
-# About 3 ms; what comes later is checked when it is first asked for.
-_MOST_LINKS = 64
-
-
-def is_virtual(layout: h5py.h5p.PropDCID) -> bool:
-    """Whether the creation properties are those of a virtual dataset."""
-    return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
-
-
-def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID]:
-    """Return path and identifier of the virtual datasets among the first 64 objects of a file."""
-    found: dict[str, h5py.h5d.DatasetID] = {}
-    seen = 0
-
-    def visit(name: bytes) -> bool | None:
-        nonlocal seen
-        seen += 1
-        if seen > _MOST_LINKS:
-            return True
-        try:
-            dataset = h5py.h5d.open(file_id, name)
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError):
-            return None  # a group, a named type, or damaged: whoever wants it will see
-        if is_virtual(dataset.get_create_plist()):
-            found["/" + name.decode("utf-8", "surrogateescape")] = dataset
-        return None
-
-    h5py.h5o.visit(file_id, visit)
-    return found
+__all__ = ["VirtualDataset"]
 
 
 class VirtualDataset:
@@ -68,7 +37,7 @@ class VirtualDataset:
     file_path : str
         Absolute path of the file that it is in.
     name : str
-    oid : h5py.h5d.DatasetID
+    layout : VirtualLayout
     table : ndarray, optional
         What a merge found out about the sources (`shardkeep.hdf5.checked_sources`).
     """
@@ -77,33 +46,28 @@ class VirtualDataset:
         self,
         file_path: str,
         name: str,
-        oid: h5py.h5d.DatasetID,
+        layout: VirtualLayout,
         table: np.ndarray[Any, Any] | None = None,
     ) -> None:
         self.file_path = file_path
         self.name = name
-        self.shape = tuple(oid.shape)
-        self.dtype = oid.dtype
-        self._stored = oid.get_type().copy()
+        self.shape = layout.shape
+        self.dtype = layout.stored.dtype
+        self._layout = layout
         self._as_in_memory = (
             not self.dtype.hasobject
             and self.dtype.itemsize > 0
-            and bool(h5py.h5t.py_create(self.dtype, logical=True) == self._stored)
+            and bool(h5py.h5t.py_create(self.dtype, logical=True) == layout.stored)
         )
-        self.sources: dict[tuple[str, str], VirtualSource] = {}
-        own_name = name.lstrip("/")
-        self._of_merge = table is not None
-        self._merged = {} if table is None else sources_in(table, own_name, layout_digest(oid))
-        self._mappings: list[tuple[VirtualSource, Any, Any]] = []
-        self._boxes: list[Box] | None = None
-        self._known: KnownFiles | None = None
-        self._is_boxes = True
-        properties = oid.get_create_plist()
-        for index in range(properties.get_virtual_count()):
-            self._add(properties, index)
-        self._fill = np.zeros((), self.dtype)
-        if not self.dtype.hasobject:
-            properties.get_fill_value(self._fill)
+        owner = Owner(file_path, name, self.dtype, layout.stored, self._as_in_memory)
+        self._sources = VirtualSources(owner, layout, table)
+        self._is_checked = False
+        # None if something is no box.
+        self._boxes: Boxes | None = None
+        # If they are all rows, and do not overlap: then the order in which they are read does not count.
+        self._plain: PlainRows | None = None
+        self._tiles = False
+        self._fill: np.ndarray[Any, Any] | None = None
 
     def check(self) -> None:
         """Look at every source.
@@ -113,33 +77,22 @@ class VirtualDataset:
         ShardkeepError, PermissionError
             One is missing, may not be read, is too short or of another type; the message names it.
         """
-        if self._boxes is not None and self._is_as_checked():
+        changed = self._sources.files.changed()
+        if self._is_checked and not len(changed):
+            self._sources.check_nested()
             return
-        self._known = None
-        boxes = []
-        for source, there, here in self._mappings:
-            if here is not None:
-                source.check(here[1])
-            else:  # all of the source, whatever its shape; it must be as much as the mapping takes
-                here = source.check_all(_size(there))
-            box = None
-            if there is not None and here[0] is not None:
-                box = Box.fitting(there[0], there[1], here[0], here[1], source)
-            if box is None:
-                self._is_boxes = False
-            else:
-                boxes.append(box)
-        self._known = known_files(self.sources.values())
-        self._arrange(boxes)
+        self._is_checked = False
+        self._sources.look(changed)
+        self._arrange()
+        self._is_checked = True
 
     def close_sources(self) -> None:
         """Close what is open of the sources, so that their locks are free."""
-        for source in self.sources.values():
-            source.close()
+        self._sources.close()
 
     def read(self, dataset: Any, args: Any, new_dtype: Any = None) -> Any:
         """Return what ``dataset[args]`` is."""
-        if not self._is_boxes or self._boxes is None:
+        if self._boxes is None:
             return self._read_by_hdf5(dataset, args, new_dtype)
         args = args if isinstance(args, tuple) else (args,)
         names = [one for one in args if isinstance(one, str)]
@@ -151,101 +104,77 @@ class VirtualDataset:
         out_shape = tuple(pick.count for pick in picks)
         out = np.empty(out_shape, self.dtype)
         if not self._tiles:
-            out[...] = b"" if self.dtype.hasobject else self._fill
-        if self._rises and is_run(picks, self.shape):
-            rows = self._rows_between(picks[0].first, picks[0].last + 1)
-            plain = self._as_in_memory and out.size > 0
-            hits: Sequence[int] = self._read_plain(picks[0].first, rows, out) if plain else rows
+            out[...] = b"" if self.dtype.hasobject else self._fill_value(dataset)
+        hits: Iterable[int]
+        if self._plain is not None and is_run(picks, self.shape):
+            hits = rows = self._plain.between(picks[0].first, picks[0].last + 1)
+            if self._as_in_memory and out.size > 0:
+                hits = self._plain.read(out, picks[0].first, rows)
         else:
-            hits = intersecting(picks, self._low, self._high).tolist()
+            hits = intersecting(picks, self._boxes.low, self._boxes.high).tolist()
         for index in hits:
-            gather(self._boxes[index], picks, out)
+            gather(self._boxes.get(index, self._sources), picks, out)
         keep = tuple(0 if pick.single else slice(None) for pick in picks)
         return finish(out[keep] if any(pick.single for pick in picks) else out, names, new_dtype)
 
-    def _is_as_checked(self) -> bool:
-        if self._known is None or self._known.changed() is not None:
-            return False
-        return all(source.is_as_checked() for source in self.sources.values() if source.nested)
-
-    def _arrange(self, boxes: list[Box]) -> None:
-        axes = len(self.shape)
-        whole = self._is_boxes and axes > 0 and all(box.is_rows(self.shape) for box in boxes)
-        if whole:
-            boxes = sorted(boxes, key=lambda box: box.low[0])
-        self._low = np.array([box.low for box in boxes], np.int64).reshape(len(boxes), axes)
-        self._high = np.array([box.high for box in boxes], np.int64).reshape(len(boxes), axes)
+    def _arrange(self) -> None:
+        """Compare the mappings with the sources, and put the boxes in order."""
+        layout, sources = self._layout, self._sources
+        dimensions, shapes = sources.dimensions[layout.numbers], sources.shapes[layout.numbers]
+        whole = layout.source_dimensions < 0
+        sizes = (layout.high - layout.low).prod(axis=1)
+        wrong = whole & layout.is_box & (shapes.prod(axis=1) != sizes)
+        width = layout.source_high.shape[1]
+        short = (dimensions != layout.source_dimensions) | (layout.source_high > shapes[:, :width]).any(
+            axis=1
+        )
+        wrong |= ~whole & short
+        if wrong.any():
+            first = int(wrong.argmax())
+            bounds = tuple(layout.source_high[first, : max(0, layout.source_dimensions[first])].tolist())
+            source = sources[int(layout.numbers[first])]
+            source.refuse(None if whole[first] else bounds, int(sizes[first]))
+        self._boxes, self._plain, self._tiles = None, None, False
+        if not (layout.is_box.all() and layout.is_source_box.all()):
+            return
+        width = int(dimensions.max(initial=0))
+        # A mapping that takes all of its source has zeros here, or nothing.
+        source_low, source_high = (
+            np.pad(one[:, :width], [(0, 0), (0, max(0, width - one.shape[1]))])
+            for one in (layout.source_low, layout.source_high)
+        )
+        there = np.arange(width) < dimensions[:, None]
+        source_high = np.where(whole[:, None] & there, shapes[:, :width], source_high)
+        boxes = Boxes.fitting(layout.low, layout.high, source_low, source_high, dimensions, layout.numbers)
         self._boxes = boxes
-        self._plain: PlainRows | None = None
-        # Where boxes overlap, the order in which they are read counts.
-        self._rises = whole and bool((self._low[1:, 0] >= self._high[:-1, 0]).all())
-        # Nothing to fill in where they are all rows.
-        covered = int((self._high[:, 0] - self._low[:, 0]).sum()) if self._rises else -1
-        self._tiles = self._rises and covered == self.shape[0]
-
-    def _rows_between(self, first: int, stop: int) -> range:
-        """The boxes that have rows of ``[first, stop)``."""
-        begin = np.searchsorted(self._high[:, 0], first, side="right")
-        end = np.searchsorted(self._low[:, 0], stop)
-        return range(int(begin), max(int(begin), int(end)))
-
-    def _read_plain(self, first: int, hits: range, out: np.ndarray[Any, Any]) -> list[int]:
-        """Read what lies in the sources as it does in memory; return the boxes that are left."""
-        assert self._boxes is not None
-        if self._plain is None:
+        if boxes is None or not boxes.are_rows(self.shape, shapes):
+            return
+        order = np.argsort(boxes.low[:, 0], kind="stable")
+        self._boxes = boxes = boxes.in_order(order)
+        if (boxes.low[1:, 0] >= boxes.high[:-1, 0]).all():
             row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
-            self._plain = PlainRows(self._boxes, self._low[:, 0], self._high[:, 0], row_bytes)
-        left, doubtful = self._plain.read(out, first, hits)
-        if doubtful:
-            self._plain = None  # their sources are looked at again now
-        return left
+            self._plain = PlainRows(sources, boxes, row_bytes)
+            # Nothing to fill in where they are all rows.
+            self._tiles = int((boxes.high[:, 0] - boxes.low[:, 0]).sum()) == self.shape[0]
 
-    def _add(self, properties: Any, index: int) -> None:
-        names = [
-            _decoded(properties.get_virtual_filename(index)),
-            _decoded(properties.get_virtual_dsetname(index)),
-        ]
-        there = _box(properties.get_virtual_vspace(index), self.shape)
-        if there == "open" or any("%b" in name.replace("%%", "") for name in names):
-            message = f"{self.name!r} of {self.file_path!r} has an unknown number of sources (%b, unlimited)"
-            advice = "so a missing one cannot be told: open with check_sources=False"
-            raise SchemaError(f"{message}, {advice}", path=self.file_path)
-        file_name, set_name = (name.replace("%%", "%") for name in names)
-        source = self.sources.get((file_name, set_name))
-        if source is None:
-            path = source_path(self.file_path, file_name, merged=self._of_merge)
-            source = VirtualSource(
-                self.file_path,
-                path,
-                set_name,
-                self.name,
-                self.dtype,
-                self._stored,
-                as_in_memory=self._as_in_memory,
-                merged=self._merged.get(file_name) if set_name == self.name.lstrip("/") else None,
-                row_shape=self.shape[1:],
-            )
-            self.sources[file_name, set_name] = source
-        space = properties.get_virtual_srcspace(index)
-        here = None
-        if space.get_select_type() != h5py.h5s.SEL_ALL:
-            here = _box(space, ())
-            if not isinstance(here, tuple):  # only its bounds are known, which is enough to check it
-                here = None, tuple(int(one) + 1 for one in space.get_select_bounds()[1])
-        self._mappings.append((source, there, here))
+    def _fill_value(self, dataset: Any) -> np.ndarray[Any, Any]:
+        if self._fill is None:
+            self._fill = np.zeros((), self.dtype)
+            dataset.id.get_create_plist().get_fill_value(self._fill)
+        return self._fill
 
     def _read_by_hdf5(self, dataset: Any, args: Any, new_dtype: Any) -> Any:
-        if len(self.sources) > file_budget() - 2:
-            message = (
-                f"{self.name!r} of {self.file_path!r} maps {len(self.sources)} sources in another way than"
-            )
+        sources = self._sources
+        if len(sources) > file_budget() - 2:
+            message = f"{self.name!r} of {self.file_path!r} maps {len(sources)} sources in another way than"
             raise BudgetError(
                 f"{message} by boxes, and {file_budget()} may be open: raise ulimit -n, or merge by copying",
                 path=self.file_path,
             )
         self.check()
-        before = [source.signature for source in self.sources.values()]
-        held = [source.open() for source in self.sources.values()]
+        each = [sources[number] for number in range(len(sources))]
+        before = [source.signature for source in each]
+        held = [source.open() for source in each]
         for one in held:
             one.pins += 1
         try:
@@ -256,36 +185,7 @@ class VirtualDataset:
             for one in held:
                 one.pins -= 1
         self.check()
-        for source, known in zip(self.sources.values(), before, strict=True):
+        for source, known in zip(each, before, strict=True):
             if source.signature != known:
                 source.changed()
         return rows
-
-
-def _box(space: h5py.h5s.SpaceID, shape: tuple[int, ...]) -> Any:
-    """Return (low, high) of a selection that is one box, "open" if it has no end, None for others."""
-    kind = space.get_select_type()
-    if kind == h5py.h5s.SEL_ALL:
-        return (0,) * len(shape), tuple(shape)
-    if kind != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
-        return None
-    start, stride, count, block = space.get_regular_hyperslab()
-    unlimited = h5py.h5s.UNLIMITED
-    if any(one in (unlimited, 2**64 - 1, 2**32 - 1, -1) for one in (*count, *block)):
-        return "open"
-    high = []
-    for at, step, times, size in zip(start, stride, count, block, strict=True):
-        if times > 1 and step != size:
-            return None
-        high.append(int(at) + int(times) * int(size))
-    return tuple(int(at) for at in start), tuple(high)
-
-
-def _size(there: Any) -> int | None:
-    if there is None:
-        return None
-    return int(np.prod([high - low for low, high in zip(*there, strict=True)], dtype=np.int64))
-
-
-def _decoded(name: Any) -> str:
-    return os.fsdecode(name) if isinstance(name, bytes) else str(name)

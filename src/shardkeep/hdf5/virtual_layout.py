@@ -21,7 +21,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.live_view import is_collected
 
-__all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_layout"]
+__all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]
 
 # About 3 ms through h5py; what comes later is checked when it is first asked for.
 _MOST_OBJECTS = 64
@@ -107,7 +107,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
     return found
 
 
-def read_layout(
+def read_virtual_layout(
     file_id: h5py.h5f.FileID, file_path: str, path: str, oid: h5py.h5d.DatasetID | None = None
 ) -> VirtualLayout:
     """Return what a virtual dataset is made of.

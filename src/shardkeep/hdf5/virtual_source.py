@@ -1,34 +1,32 @@
-"""One source of a virtual dataset: found as HDF5 finds it, checked, and read."""
+"""One source of a virtual dataset: checked and read through HDF5."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
-from shardkeep.hdf5.checked_sources import CheckedSource
 from shardkeep.hdf5.chunk_table import contiguous_offset
 from shardkeep.hdf5.forked_handle import close_identifier
-from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.read_open import open_for_reading
+from shardkeep.hdf5.virtual_layout import is_virtual
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.file_handle import File
+    from shardkeep.hdf5.virtual_sources import VirtualSources
 
-__all__ = ["Signature", "VirtualSource", "fits", "signature_of", "source_path"]
+__all__ = ["Owner", "Signature", "VirtualSource", "fits", "signature_of"]
 
 # What tells that a file is the one that was looked at: device, inode, size, time of the last change in ns.
 Signature = tuple[int, int, int, int]
-_FULL = slice(None)
 _CACHE_BYTES = 1024 * 1024
 
 
@@ -37,152 +35,87 @@ def signature_of(status: os.stat_result) -> Signature:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def source_path(file_path: str, name: str, *, merged: bool = False) -> str:
-    """Return where HDF5 would find a source (``H5F_prefix_open_file`` in its H5F.c).
+@dataclass(frozen=True)
+class Owner:
+    """A virtual dataset, as its sources have to know it.
 
-    HDF5 also looks in the current folder, where another run may have files of the same names. Sources of a
-    merge lie where the merged file says, and are never taken from there.
-
-    Parameters
+    Attributes
     ----------
-    file_path : str
-        Absolute path of the file with the virtual dataset.
+    path : str
+        Absolute path of its file.
     name : str
-        As it is written there.
-    merged : bool
-        Whether `shardkeep.hdf5.merge` wrote the file.
-    """
-    if name == ".":
-        return file_path
-    folder = os.path.dirname(file_path)
-    for path in _candidates(file_path, folder, name, merged):
-        if os.path.exists(path):
-            return path
-    return os.path.join(folder, name)
-
-
-def _candidates(file_path: str, folder: str, name: str, merged: bool) -> Iterator[str]:
-    rest = name
-    if os.path.isabs(name):
-        yield name
-        rest = os.path.basename(name)
-    for prefix in os.environ.get("HDF5_VDS_PREFIX", "").split(":"):
-        if prefix:
-            yield os.path.join(prefix.replace("${ORIGIN}", folder), rest)
-    yield os.path.join(folder, rest)
-    if rest is name and not merged:
-        yield os.path.abspath(rest)
-    yield os.path.join(os.path.dirname(os.path.realpath(file_path)), rest)
-
-
-class VirtualSource:
-    """A dataset of another file.
-
-    Parameters
-    ----------
-    owner_path : str
-        The virtual file.
-    path, name : str
-        File and dataset.
-    virtual_name : str
-        The virtual dataset.
     dtype : dtype
-        Of the virtual dataset.
     stored : h5py.h5t.TypeID
         The same as HDF5 has it in the file.
     as_in_memory : bool
         Whether values lie in a file of that type as they do in an array of that dtype.
-    merged : CheckedSource, optional
-        What was known of it when it was merged.
-    row_shape : tuple of int
-        Which it had then.
-
-    Attributes
-    ----------
-    signature : tuple of int or None
-        Of the file when it was last checked.
-    shape : tuple of int
-        Of the dataset then.
-    raw_offset_bytes : int or None
-        Where its rows are in the file, if they lie there one after another just as they are in memory.
-    nested : bool
-        Whether it is virtual itself.
     """
 
-    __slots__ = (
-        "_file",
-        "as_in_memory",
-        "dtype",
-        "merged",
-        "name",
-        "nested",
-        "owner_path",
-        "path",
-        "raw_offset_bytes",
-        "row_shape",
-        "shape",
-        "signature",
-        "stored",
-        "virtual_name",
-    )
+    path: str
+    name: str
+    dtype: np.dtype[Any]
+    stored: h5py.h5t.TypeID
+    as_in_memory: bool
 
-    def __init__(
-        self,
-        owner_path: str,
-        path: str,
-        name: str,
-        virtual_name: str,
-        dtype: np.dtype[Any],
-        stored: h5py.h5t.TypeID,
-        *,
-        as_in_memory: bool,
-        merged: CheckedSource | None = None,
-        row_shape: tuple[int, ...] = (),
-    ) -> None:
-        self.owner_path = owner_path
-        self.path = path
-        self.name = name
-        self.virtual_name = virtual_name
-        self.dtype = dtype
-        self.stored = stored
-        self.as_in_memory = as_in_memory
-        self.merged = merged
-        self.row_shape = row_shape
-        self.signature: Signature | None = None
-        self.shape: tuple[int, ...] = ()
-        self.raw_offset_bytes: int | None = None
-        self.nested = False
+
+class VirtualSource:
+    """A dataset of another file; what is known of it is in the arrays of `VirtualSources`.
+
+    Parameters
+    ----------
+    sources : VirtualSources
+    number : int
+        Which of them it is.
+    dataset : bytes
+    """
+
+    __slots__ = ("_file", "_number", "_owner", "_sources", "name")
+
+    def __init__(self, sources: VirtualSources, number: int, dataset: bytes) -> None:
+        self._sources = sources
+        self._number = number
+        self._owner = sources.owner
+        self.name = os.fsdecode(dataset)
         self._file: File | None = None
 
-    def is_as_checked(self) -> bool:
-        """Whether the file is still the one that was checked."""
-        if self._status() != self.signature:
-            return False
-        if self.nested:
-            self._check_nested()
-        return True
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return os.fsdecode(self._sources.files.get(self._number)[0])
 
-    def check(self, bounds: tuple[int, ...]) -> None:
-        """Raise unless the file can be read, and has the dataset with at least that shape and that type."""
-        self._look()
-        if len(self.shape) != len(bounds) or any(n < m for n, m in zip(self.shape, bounds, strict=True)):
-            message = f"{self._told()} has shape {self.shape}, and {bounds} is needed of it"
-            raise CorruptDataError(f"{message}: restore it from a copy", path=self.path)
+    @property
+    def signature(self) -> Signature | None:
+        """Of the file when it was last checked."""
+        return self._sources.files.get(self._number)[1]
 
-    def check_all(self, values: int | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Do as `check` for a mapping that takes all of the dataset; return it as a box.
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the dataset then."""
+        dimensions = int(self._sources.dimensions[self._number])
+        return tuple(self._sources.shapes[self._number, :dimensions].tolist())
+
+    def look(self) -> None:
+        """Raise unless the file can be read, and has a dataset with a type that fits."""
+        status = self._status()
+        if self.signature != status:
+            self._examine(status)
+
+    def refuse(self, bounds: tuple[int, ...] | None, values: int) -> NoReturn:
+        """Raise because its dataset is too small, or not as large as what is mapped to all of it.
 
         Parameters
         ----------
-        values : int or None
-            How many the mapping takes.
+        bounds : tuple of int or None
+            What is needed of it; None if it is all.
+        values : int
+            How many values are mapped.
         """
-        self._look()
+        if bounds is not None:
+            message = f"{self._told()} has shape {self.shape}, and {bounds} is needed of it"
+            raise CorruptDataError(f"{message}: restore it from a copy", path=self.path)
         size = math.prod(self.shape)
-        if values is not None and size != values:
-            message = f"{self._told()} has {size} values (shape {self.shape}), and {values} are taken from it"
-            raise CorruptDataError(f"{message}: restore it from a copy, or merge again", path=self.path)
-        return (0,) * len(self.shape), self.shape
+        message = f"{self._told()} has {size} values (shape {self.shape}), and {values} are taken from it"
+        raise CorruptDataError(f"{message}: restore it from a copy, or merge again", path=self.path)
 
     def open(self) -> File:
         """Return a handle of the file."""
@@ -199,7 +132,10 @@ class VirtualSource:
         """Read a selection, one slice or list per axis, into an array of as many values."""
         if self._status() != self.signature:
             self._forget()
-            self.check(_ends(parts))
+            self.look()
+            bounds = _ends(parts)
+            if len(self.shape) != len(bounds) or any(n < m for n, m in zip(self.shape, bounds, strict=True)):
+                self.refuse(bounds, 0)
         with self._context():
             dataset = self.open()[self.name]
             if target.dtype.hasobject or not target.flags.c_contiguous:
@@ -217,11 +153,6 @@ class VirtualSource:
         """Raise because the file was changed while it was read."""
         raise CorruptDataError(f"{self._told()} was changed while it was read: read it again", path=self.path)
 
-    def _look(self) -> None:
-        status = self._status()
-        if self.signature != status:
-            self._examine(status)
-
     def _status(self) -> Signature:
         try:
             return signature_of(os.stat(self.path))
@@ -232,49 +163,23 @@ class VirtualSource:
             raise self._denied(error) from None
 
     def _examine(self, status: Signature) -> None:
-        if self._is_as_merged(status):
+        if not len(self._sources.take_merged(np.array([self._number], np.int64))):
             return
+        path = self.path
         with self._context():
-            file_id, _, _ = open_for_reading(self.path, self.path, 0.0, _CACHE_BYTES, {})
+            file_id, _, _ = open_for_reading(path, path, 0.0, _CACHE_BYTES, {})
             try:
                 nested = self._examine_dataset(file_id)
             except BaseException:
                 close_identifier(file_id)
                 raise
             file_id.close()
-        self.nested = nested
         if nested:
-            self._check_nested()
-        self.signature = status
+            self.check_nested()
+        self._sources.files.set(self._number, os.fsencode(path), status)
 
-    def _is_as_merged(self, status: Signature) -> bool:
-        """Whether the file is the one that was merged and may be read; then it is known what is in it."""
-        merged = self.merged
-        if merged is None or status[2:] != (merged.size_bytes, merged.mtime_ns):
-            return False
-        try:
-            # A FIFO in its place must not stop us.
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            return False
-        try:
-            if signature_of(os.fstat(fd)) != status:
-                return False
-            if locking_mode().effect != "off":
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(fd)
-        self.shape = (merged.rows, *self.row_shape)
-        self.raw_offset_bytes = None
-        if self.as_in_memory and merged.offset_bytes >= 0:
-            self.raw_offset_bytes = merged.offset_bytes
-        self.nested = False
-        self.signature = status
-        return True
-
-    def _check_nested(self) -> None:
+    def check_nested(self) -> None:
+        """Look at the sources of a dataset that is virtual itself."""
         with self._context():
             self.open()[self.name].check_sources()
 
@@ -284,26 +189,24 @@ class VirtualSource:
         except (KeyError, OSError, RuntimeError, ValueError) as error:
             message = f"{self._told()} has no such dataset ({first_line(error)}): restore it, or merge again"
             raise SchemaError(message, path=self.path) from None
-        self.shape = tuple(dataset.shape)
-        stored = dataset.get_type()
-        equal = stored == self.stored
-        if not (equal or fits(dataset.dtype, self.dtype)):
-            message = f"{self._told()} has type {dataset.dtype}, which does not fit into {self.dtype}"
+        owner = self._owner
+        equal = dataset.get_type() == owner.stored
+        if not (equal or fits(dataset.dtype, owner.dtype)):
+            message = f"{self._told()} has type {dataset.dtype}, which does not fit into {owner.dtype}"
             raise SchemaError(f"{message}: HDF5 would change its values; merge again", path=self.path)
         layout = dataset.get_create_plist()
         plain = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
-        self.raw_offset_bytes = None
-        if plain and equal and self.as_in_memory:
-            self.raw_offset_bytes = contiguous_offset(dataset)
-        return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
+        offset_bytes = contiguous_offset(dataset) if plain and equal and owner.as_in_memory else None
+        nested = is_virtual(layout)
+        self._sources.put(self._number, dataset.shape, offset_bytes=offset_bytes, nested=nested)
+        return nested
 
     def _forget(self) -> None:
-        self.signature = None
-        self.raw_offset_bytes = None
+        self._sources.files.set(self._number, os.fsencode(self.path), None)
         self.close()
 
     def _told(self) -> str:
-        return f"{self.name!r} of {self.path!r}, a source of {self.virtual_name!r} of {self.owner_path!r},"
+        return f"{self.name!r} of {self.path!r}, a source of {self._owner.name!r} of {self._owner.path!r},"
 
     def _denied(self, error: OSError) -> CorruptDataError:
         code = errno.errorcode.get(error.errno or 0, str(error.errno))
@@ -317,9 +220,9 @@ class VirtualSource:
         except PermissionError as error:
             raise self._denied(error) from None
         except ShardkeepError as error:
-            if self.owner_path in str(error):
+            if self._owner.path in str(error):
                 raise
-            of = f"a source of {self.virtual_name!r} of {self.owner_path!r}"
+            of = f"a source of {self._owner.name!r} of {self._owner.path!r}"
             told = type(error)(f"{of}: {error}", path=self.path)
             told.__dict__.update({k: v for k, v in error.__dict__.items() if k != "path"})
             raise told from error

@@ -12,7 +12,7 @@ from shardkeep.errors import NotFoundError
 from shardkeep.hdf5 import file_handle
 from shardkeep.hdf5 import open as hopen
 from shardkeep.hdf5.known_virtuals import KnownVirtuals
-from shardkeep.hdf5.virtual_dataset import find_virtual
+from shardkeep.hdf5.virtual_layout import find_virtual
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardkeep._core import hdf5_virtual_dataset, hdf5_virtual_datasets
 from shardkeep.hdf5 import virtual_layout
-from shardkeep.hdf5.virtual_layout import VirtualLayout, find_virtual, read_layout
+from shardkeep.hdf5.virtual_layout import VirtualLayout, find_virtual, read_virtual_layout
 
 VERSIONS = ["earliest", "v108", "v110", "v112", "v114", "latest"]
 NAMES = ["a.h5", ".", "é/b.h5", "a-name-that-is-so-long-that-it-is-told-but-once", "100%%.h5"]
@@ -45,7 +45,7 @@ def native(path: str, name: str) -> VirtualLayout | None:
 
         patch.setattr(virtual_layout, "_through_h5py", never)
         try:
-            return read_layout(file.id, path, name)
+            return read_virtual_layout(file.id, path, name)
         except LookupError:
             return None
 
@@ -228,7 +228,7 @@ def test_a_writer_of_this_process_has_more_than_the_file(path):
         reader = h5py.h5f.open(path.encode(), h5py.h5f.ACC_RDONLY)
         assert hdf5_virtual_datasets(reader.get_vfd_handle(), 64) == []
         assert list(find_virtual(reader)) == ["/v"]
-        assert read_layout(reader, path, "/v").files == [b"s.h5"]
+        assert read_virtual_layout(reader, path, "/v").files == [b"s.h5"]
         reader.close()
 
 

@@ -273,6 +273,27 @@ def test_no_descriptor_at_all(path):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
+def test_the_garbage_collector_closes_the_last_file_before_it_is_looked_for(path):
+    body = """
+        import gc
+        from shardkeep.hdf5.open_files import OpenFiles
+        gc.disable()
+        sk.hdf5.open("a.h5")
+        taken = []
+        try:
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        close_all = OpenFiles.close_all
+        OpenFiles.close_all = lambda files: (gc.collect(), close_all(files))[1]
+        print(len(sk.hdf5.open("a.h5")["g/x"]))
+    """
+    done = run(path.parent, body, limit=64)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0
+
+
 NUMBERS = [5, 11, 37, 95, 524]
 
 

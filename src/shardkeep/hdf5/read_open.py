@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import time
 from typing import Any
@@ -48,6 +49,7 @@ def open_for_reading(
     mode = warn_if_stale()
     locked = mode.effect != "off"
     pause = pauses(timeout_s)
+    collected = False
     start = time.monotonic()
     while True:
         try:
@@ -57,7 +59,12 @@ def open_for_reading(
             if getattr(error, "errno", None) in _NO_DESCRIPTOR:
                 if open_files.close_all():
                     continue
-                raise _no_descriptor(name) from None
+                if collected:
+                    raise _no_descriptor(name) from None
+                # A file that nobody holds any more may have been closed by the garbage collector just now.
+                gc.collect()
+                collected = True
+                continue
             if number is None:
                 raise _why(name, path, error) from error
             if number in HELD:

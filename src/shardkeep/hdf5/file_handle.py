@@ -71,6 +71,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._options = options
         self._shut_down = False
         self._virtuals: dict[str, VirtualDataset] = {}
+        self._virtuals_of: Signature | None = None
         self._items: list[weakref.ref[Member]] = []
         self._prune_at = 64
         self._without_virtuals: Signature | None = None
@@ -119,8 +120,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
             with phil:
                 if not self._shut_down:
                     self._shut_down = True
-                    for one in self._virtuals.values():
-                        one.close_sources()
+                    self._forget_virtuals()
                     _alive.pop(id(self), None)
                     self._close_identifier()
         finally:
@@ -212,6 +212,9 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._token = object()
         if self.checks_sources and self._mode not in ("w", "x"):
             state = self._state()
+            if state != self._virtuals_of:
+                self._forget_virtuals()
+                self._virtuals_of = state
             if state == self._without_virtuals:
                 return
             try:
@@ -236,6 +239,11 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._without_virtuals = None if found else state
         if found and not self.writes:
             known_virtuals.add(self._where, state).seen = tuple(found)
+
+    def _forget_virtuals(self) -> None:
+        virtuals, self._virtuals = self._virtuals, {}
+        for one in virtuals.values():
+            one.close_sources()
 
     def _state(self) -> Signature:
         return signature_of(os.stat(self._where) if self._fd is None else os.fstat(self._fd))

@@ -225,12 +225,24 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
 
     @classmethod
     def _unopened(cls, owner: File, path: str, virtual: VirtualDataset) -> Dataset:
-        """Return a virtual dataset that HDF5 has not opened: reading its rows does not need that."""
+        """Return a virtual dataset that HDF5 has not opened: to read its rows does not need that."""
         made = cls.__new__(cls)
         made._owner, made._path = owner, path
         h5py.Dataset.__init__(made, h5py.h5d.DatasetID(0), readonly=True)
         made._token, made._virtual, made._known_by = _DROPPED, virtual, owner._token
+        made._cache_props["shape"] = virtual.shape
+        owner.remember(made)
         return made
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As h5py's."""
+        with phil:
+            owner = self._owner
+            if self._virtual is not None and self._known_by is owner._token and owner._pid == _getpid():
+                return self._virtual.dtype
+            found: np.dtype[Any] = super().dtype
+            return found
 
     def __getitem__(self, args: Any, new_dtype: Any = None) -> Any:
         with phil:

@@ -52,7 +52,7 @@ class VirtualDataset:
         self.file_path = file_path
         self.name = name
         self.shape = layout.shape
-        self.dtype = layout.stored.dtype
+        self.dtype: np.dtype[Any] = layout.stored.dtype
         self._layout = layout
         self._as_in_memory = (
             not self.dtype.hasobject
@@ -120,7 +120,9 @@ class VirtualDataset:
     def _arrange(self) -> None:
         """Compare the mappings with the sources, and put the boxes in order."""
         layout, sources = self._layout, self._sources
-        dimensions, shapes = sources.dimensions[layout.numbers], sources.shapes[layout.numbers]
+        dimensions = sources.dimensions[layout.numbers]
+        widest = max(len(self.shape), layout.source_high.shape[1], int(dimensions.max(initial=0)))
+        shapes = sources.shapes[:, :widest][layout.numbers]
         whole = layout.source_dimensions < 0
         sizes = (layout.high - layout.low).prod(axis=1)
         wrong = whole & layout.is_box & (shapes.prod(axis=1) != sizes)

@@ -76,6 +76,17 @@ def test_and_in_another_place(tmp_path, examined):
     assert examined == []
 
 
+def test_and_beside_a_link_to_it(tmp_path, examined):
+    """Then the sources are in the last of the places where they are looked for."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    whole = make(tmp_path / "one")
+    os.symlink("../one/all.h5", tmp_path / "two/all.h5")
+    with hopen(tmp_path / "two/all.h5") as file:
+        np.testing.assert_array_equal(file["g/x"][:], whole)
+    assert examined == []
+
+
 def test_sources_that_changed_just_before_the_merge_are_opened(tmp_path, examined):
     whole = make(tmp_path, old=False)
     with hopen(tmp_path / "all.h5") as file:

@@ -11,6 +11,7 @@ import pytest
 from shardkeep.errors import NotFoundError
 from shardkeep.hdf5 import file_handle
 from shardkeep.hdf5 import open as hopen
+from shardkeep.hdf5.file_members import Dataset
 from shardkeep.hdf5.known_virtuals import KnownVirtuals
 from shardkeep.hdf5.virtual_layout import find_virtual
 
@@ -73,6 +74,24 @@ def test_and_all_of_a_dataset_is_there(path, looks):
     with pytest.raises(Exception, match="is closed"):
         a[0]
     assert looks.count("all.h5") == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_hdf5_need_not_open_it(path, monkeypatch, known):
+    if known:
+        hopen(path).close()
+    with hopen(path) as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(Dataset, "_resolve", None)
+            a, b = file["a"], file["g/b"]
+            assert (a.shape, a.dtype, len(a)) == ((2, 2), np.dtype("i4"), 2)
+            assert b[1].tolist() == [2, 2]
+        file.suspend()
+        with h5py.File(path, "r+") as other:
+            del other["a"]
+            other["a"] = [7.5]
+        assert (a.shape, a.dtype, a[0]) == ((1,), np.dtype("f8"), 7.5)
+        assert (b.shape, b.dtype) == ((2, 2), np.dtype("i4"))
 
 
 def test_a_source_that_went_away_is_missed_every_time(path):

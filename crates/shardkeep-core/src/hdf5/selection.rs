@@ -102,3 +102,60 @@ fn dimensions(cursor: &mut Cursor<'_>) -> Known<usize> {
 pub(super) fn signed(number: u64) -> Known<i64> {
     i64::try_from(number).map_err(|_| NotKnown("a number beyond 63 bits"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn take(bytes: &[u8]) -> Known<(Selection, Vec<i64>, Vec<i64>)> {
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        let mut cursor = Cursor::new(bytes);
+        let selection = take_selection(&mut cursor, &mut low, &mut high)?;
+        assert_eq!(cursor.rest(), [0; 0]);
+        Ok((selection, low, high))
+    }
+
+    #[test]
+    fn all_of_it() {
+        assert_eq!(take(&numbers(&[3, 1, 0, 0])), Ok((Selection::All, vec![], vec![])));
+        assert!(take(&numbers(&[0, 1, 0, 0])).is_err(), "nothing");
+        assert!(take(&numbers(&[1, 1, 0, 0])).is_err(), "points");
+    }
+
+    #[test]
+    fn a_list_of_one_block() {
+        let block = numbers(&[2, 1, 0, 24, 2, 1, 4, 0, 11, 5]);
+        assert_eq!(take(&block), Ok((Selection::Box(2), vec![4, 0], vec![12, 6])));
+        assert!(take(&numbers(&[2, 1, 0, 24, 2, 1, 4, 0, 3, 5])).is_err(), "it ends before it begins");
+        assert!(take(&numbers(&[2, 1, 0, 24, 1, 2, 0, 1, 2, 3])).is_err(), "two blocks");
+        assert!(take(&numbers(&[2, 1, 0, 24, 33, 1])).is_err(), "33 dimensions");
+    }
+
+    #[test]
+    fn a_regular_one_of_each_width() {
+        for width in [2_usize, 4, 8] {
+            let regular = |axes: &[[u64; 4]]| {
+                let mut bytes = numbers(&[2, 3]);
+                bytes.extend([1, width as u8]);
+                bytes.extend((axes.len() as u32).to_le_bytes());
+                for number in axes.iter().flatten() {
+                    bytes.extend(number.to_le_bytes().get(..width).unwrap());
+                }
+                bytes
+            };
+            let expected = Ok((Selection::Box(2), vec![7, 3], vec![9, 13]));
+            assert_eq!(take(&regular(&[[7, 1, 2, 1], [3, 5, 2, 5]])), expected);
+            assert_eq!(take(&regular(&[[7, 9, 1, 2], [3, 1, 1, 10]])), expected);
+            for odd in [[0, 2, 2, 1], [0, 1, u64::MAX, 1], [0, 1, 1, u64::MAX], [0, 1, 0, 1]] {
+                assert!(take(&regular(&[odd])).is_err(), "{odd:?}");
+            }
+        }
+        let beyond = [&numbers(&[2, 2])[..], &[1, 0, 0, 0, 0], &numbers(&[1])].concat();
+        let numbers = [u64::MAX - 5, 1, 7, 1].map(u64::to_le_bytes).concat();
+        assert!(take(&[beyond, numbers].concat()).is_err());
+    }
+}

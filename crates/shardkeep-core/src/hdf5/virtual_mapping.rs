@@ -130,3 +130,65 @@ fn size(low: &[i64], high: &[i64], from: usize) -> Option<i64> {
     let sides = low.iter().zip(high).skip(from);
     sides.map(|(low, high)| high - low).try_fold(1_i64, i64::checked_mul)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lookup3::lookup3;
+    use super::*;
+
+    const ALL: [u8; 16] = [3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    /// Row `row` of a dataset of two dimensions, six numbers.
+    fn row(row: u8) -> Vec<u8> {
+        [
+            &[2, 0, 0, 0, 3, 0, 0, 0, 1, 2, 2, 0, 0, 0][..],
+            &[row, 0, 1, 0, 1, 0, 1, 0],
+            &[0, 0, 1, 0, 1, 0, 6, 0],
+        ]
+        .concat()
+    }
+
+    fn read(version: u8, count: u8, parts: &[&[u8]]) -> Known<VirtualMapping> {
+        let mut block = vec![version, count, 0, 0, 0];
+        block.extend(parts.concat());
+        block.extend(lookup3(&block).to_le_bytes());
+        VirtualMapping::read(&block, &[4, 6], 4)
+    }
+
+    #[test]
+    fn names_are_told_once_or_shared() {
+        let plain =
+            read(0, 3, &[b"a\0x\0", &ALL, &row(2), b".\0%%\0", &ALL, &row(0), b"a\0x\0", &ALL, &row(1)]);
+        let shared = [b"\0a\0x\0".as_slice(), &ALL, &row(2), b"\x04%%\0", &ALL, &row(0)];
+        let last = [b"\x03\0\0\0\0\0\0\0\0".as_slice(), &ALL, &row(1)];
+        let found = plain.unwrap();
+        assert_eq!(found, read(1, 3, &[&shared[..], &last[..]].concat()).unwrap());
+        assert_eq!(found.sources, [(b"a".to_vec(), b"x".to_vec()), (b".".to_vec(), b"%".to_vec())]);
+        assert_eq!(found.numbers, [0, 1, 0]);
+        assert_eq!(found.low, [2, 0, 0, 0, 1, 0]);
+        assert_eq!(found.high, [3, 6, 1, 6, 2, 6]);
+        assert_eq!(found.source_dimensions, [-1; 3]);
+    }
+
+    #[test]
+    fn what_is_odd_is_not_known() {
+        let odd: [(&str, u8, u8, &[&[u8]]); 11] = [
+            ("a version to come", 2, 0, &[]),
+            ("more than there is", 0, 2, &[b"a\0x\0", &ALL, &row(0)]),
+            ("less than there is", 0, 0, &[b"a\0x\0", &ALL, &row(0)]),
+            ("a row beyond", 0, 1, &[b"a\0x\0", &ALL, &row(4)]),
+            ("block numbers", 0, 1, &[b"a%b\0x\0", &ALL, &row(0)]),
+            ("a lone %", 0, 1, &[b"a\0x%\0", &ALL, &row(0)]),
+            ("a name of itself", 1, 1, &[b"\x01\0\0\0\0x\0", &ALL, &row(0)]),
+            ("an unknown flag", 1, 1, &[b"\x08a\0x\0", &ALL, &row(0)]),
+            ("no end of a name", 0, 1, &[b"a"]),
+            ("another size", 0, 1, &[b"a\0x\0", &row(0), &ALL]),
+            ("points", 0, 1, &[b"a\0x\0", &[1; 16], &row(0)]),
+        ];
+        for (what, version, count, parts) in odd {
+            assert!(read(version, count, parts).is_err(), "{what}");
+        }
+        assert!(read(0, 1, &[b"a\0x\0", &row(3), &row(0)]).is_ok());
+        assert!(VirtualMapping::read(b"\0\0\0\0\0nope", &[4, 6], 4).is_err(), "a wrong checksum");
+    }
+}

@@ -89,6 +89,14 @@ def hdf5_virtual_dataset(
     | None
 ): ...
 
+# -- hdf5_looks.rs
+
+def hdf5_looks(
+    paths: list[str], /, *, lock: bool, rows: bool
+) -> list[
+    tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, tuple[Any, ...] | None]]] | None
+]: ...
+
 # -- known_files.rs
 
 @final

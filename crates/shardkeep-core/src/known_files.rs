@@ -60,7 +60,7 @@ pub struct KnownFiles {
 
 impl State {
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
-    fn of(stat: &libc::stat) -> Self {
+    pub(crate) fn of(stat: &libc::stat) -> Self {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
@@ -230,11 +230,11 @@ fn turns<'a>(buffer: &'a mut [u8], pieces: &'a [Piece], most: usize) -> Option<V
     Some(turns)
 }
 
-fn turn_files(files: usize, threads: usize) -> usize {
+pub(crate) fn turn_files(files: usize, threads: usize) -> usize {
     (files / (4 * threads)).clamp(*TURN_FILES.start(), *TURN_FILES.end())
 }
 
-fn threads_for(files: usize) -> usize {
+pub(crate) fn threads_for(files: usize) -> usize {
     if files < 2 * FILES_A_THREAD {
         return 1;
     }
@@ -243,7 +243,11 @@ fn threads_for(files: usize) -> usize {
 }
 
 /// Do `work` to each of `turns`, in this thread and others; where none can be had, in this one.
-fn in_turns<T: Send>(turns: impl Iterator<Item = T> + Send, threads: usize, work: impl Fn(T) + Sync) {
+pub(crate) fn in_turns<T: Send>(
+    turns: impl Iterator<Item = T> + Send,
+    threads: usize,
+    work: impl Fn(T) + Sync,
+) {
     let turns = Mutex::new(turns);
     let run = || {
         loop {

@@ -7,6 +7,7 @@ mod chunk_copy;
 mod descriptors;
 mod errors;
 mod hdf5;
+mod hdf5_looks;
 mod known_files;
 mod lending;
 mod records;
@@ -24,6 +25,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     chunk_copy::register(m)?;
     descriptors::register(m)?;
     hdf5::register(m)?;
+    hdf5_looks::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
     writing::register(m)?;

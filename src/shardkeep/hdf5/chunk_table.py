@@ -97,8 +97,11 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
         return None
     found: list[Any] = []
     item.chunk_iter(found.append)
-    offsets = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, dimensions)
-    numbers = np.array([info[1:] for info in found], np.int64).reshape(-1, 3)
+    try:
+        offsets = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, dimensions)
+        numbers = np.array([info[1:] for info in found], np.int64).reshape(-1, 3)
+    except OverflowError:
+        return None  # addresses beyond all files: HDF5 says what is wrong when it reads there
     order = np.lexsort(offsets.T[::-1]) if len(found) > 1 else slice(None)
     offsets, numbers = offsets[order], numbers[order]
     inside = (offsets < np.array(shape)).all(axis=1)

@@ -119,7 +119,8 @@ class _ChunkHashes:
             del parts[1:]
             crcs = self._raw.crcs(table.part(*parts[0]))
         found = {}
-        for i, (check, (first, last)) in enumerate(zip(checks[number:], parts, strict=False), number):
+        of = zip(itertools.islice(checks, number, None), parts, strict=False)
+        for i, (check, (first, last)) in enumerate(of, number):
             part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
             found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
         return found

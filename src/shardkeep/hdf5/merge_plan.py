@@ -27,6 +27,7 @@ from shardkeep.hdf5.receipts import receipts_in
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.schema_survey import OnMismatch, SchemaSurvey, Settled
 from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.source_forms import look_at_all
 from shardkeep.hdf5.source_links import LinkLook
 from shardkeep.hdf5.source_look import Looker, SourceLook, Stamp
 
@@ -215,8 +216,7 @@ def plan_merge(
     looks: list[SourceLook] = []
     plans: list[SourcePlan] = []
     receipts: dict[str, dict[str, Any]] = {}
-    for one in expected:
-        look = looker.look(one.path, held=one.path in held)
+    for one, look in zip(expected, look_at_all(looker, [one.path for one in expected], held), strict=True):
         plans.append(_checked(one, look))
         looks.append(look)
         if look.record is not None:

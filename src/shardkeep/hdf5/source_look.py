@@ -167,15 +167,18 @@ class Looker:
         """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""
         if one.chunks is None or one.layout.filters or one.row_shape is None:
             return False
-        dtype = one.dtype
-        if not self._dtypes[one.layout.type_code][1] or dtype.itemsize == 0:
-            return False
-        if dtype.names is not None and repack_fields(dtype, recurse=True).itemsize != dtype.itemsize:
+        if not self.is_as_in_memory(one.layout, one.dtype):
             return False
         chunks = one.layout.chunks
         if chunks is None:
             return len(one.chunks) == 1
         return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
+
+    def is_as_in_memory(self, layout: Layout, dtype: np.dtype[Any]) -> bool:
+        """Whether values of what was looked at have the same bytes in file and memory, all of which count."""
+        if not self._dtypes[layout.type_code][1] or dtype.itemsize == 0:
+            return False
+        return dtype.names is None or repack_fields(dtype, recurse=True).itemsize == dtype.itemsize
 
     def _look(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceLook:
         # Of what is open, not of what the path names meanwhile.

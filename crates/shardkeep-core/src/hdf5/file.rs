@@ -94,6 +94,12 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
         Ok(file)
     }
 
+    /// Bytes of the whole file.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// The header of the root group.
     ///
     /// # Errors

@@ -15,20 +15,23 @@ pub fn read_object<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, index:
     let all = file.whole(start, address, length)?;
     let mut cursor = Cursor::new(&all);
     cursor.take(8 + file.length_width)?;
-    // Less than the head of an object is left over.
-    while cursor.rest().len() >= 8 + file.length_width {
+    let mut object = None;
+    let head = 8 + file.length_width;
+    // Less than the head of an object is left over. All are gone through, as HDF5 does before it takes one.
+    while cursor.rest().len() >= head {
         let found = u32::from(cursor.u16()?);
         cursor.take(2 + 4)?;
         let length = cursor.length(file.length_width)?;
         if found == 0 {
-            break; // the rest is free
+            // Free, the head included.
+            cursor.take(length.checked_sub(head).ok_or(NotKnown("a free part without a head"))?)?;
+            continue;
         }
-        let object = cursor.take(length)?;
-        if found == index {
-            return Ok(object.to_vec());
+        let content = cursor.take(length)?;
+        if found == index && object.replace(content).is_some() {
+            return Err(NotKnown("two objects of one number"));
         }
-        let filling = length.next_multiple_of(8) - length;
-        cursor.take(filling.min(cursor.rest().len()))?;
+        cursor.take(length.next_multiple_of(8) - length)?;
     }
-    Err(NotKnown("no such object in the global heap"))
+    object.map(<[u8]>::to_vec).ok_or(NotKnown("no such object in the global heap"))
 }

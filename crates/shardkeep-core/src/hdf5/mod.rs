@@ -15,6 +15,8 @@
 //! * [`global_heap`]     objects of any size
 //! * [`selection`], [`virtual_mapping`]  which box of which source is where in a virtual dataset
 //! * [`virtual_datasets`]  the virtual datasets of a file
+//! * [`chunk_index`], `chunk_arrays`  where the chunks of a dataset are
+//! * `superblock_check`, `attribute_form`, [`look`], [`looks`]  what a merge has to know about files
 //!
 //! The format: "HDF5 File Format Specification Version 4.0" of the HDF Group, and what HDF5 1.8 to 2.0 write.
 //!
@@ -25,14 +27,20 @@
 //! to the same place many times, ends in "not known". Structures with a checksum are used only if it is right.
 #![deny(clippy::indexing_slicing)]
 
+pub(crate) mod attribute_form;
+pub(crate) mod chunk_arrays;
+pub mod chunk_index;
 pub mod cursor;
 pub mod file;
 pub mod global_heap;
 pub mod links;
+pub mod look;
+pub mod looks;
 pub mod lookup3;
 pub mod messages;
 pub mod object_header;
 pub mod selection;
+pub(crate) mod superblock_check;
 pub mod symbol_table;
 pub mod virtual_datasets;
 pub mod virtual_mapping;

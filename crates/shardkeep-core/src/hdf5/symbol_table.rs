@@ -7,6 +7,9 @@ use super::file::{File, Storage};
 use super::links::Link;
 
 const SOFT_LINK: u32 = 2;
+/// The end of the list of the free parts of a heap.
+const NO_FREE: u64 = 1;
+const NOWHERE: u64 = u64::MAX;
 
 /// The symbol table of a group.
 pub struct SymbolTable<'a, 'b, S: Storage + ?Sized> {
@@ -18,8 +21,68 @@ pub struct SymbolTable<'a, 'b, S: Storage + ?Sized> {
 /// A node of the tree.
 struct Node {
     level: u8,
+    siblings: (Option<u64>, Option<u64>),
+    /// The place of the name before all in it.
+    first: u64,
     /// Of each child, with the place of the last name in it.
     children: Vec<(u64, u64)>,
+}
+
+/// Links as they are found.
+struct Walk {
+    most: usize,
+    found: Vec<Link>,
+    /// The last node of each level, and its right neighbour.
+    siblings: Vec<(u64, Option<u64>)>,
+}
+
+impl Walk {
+    fn check_siblings(&mut self, address: u64, node: &Node) -> Known<()> {
+        siblings_agree(&mut self.siblings, node.level, address, node.siblings)
+    }
+}
+
+/// Whether the nodes of a tree (version 1) name each other as neighbours; they come from left to right.
+///
+/// # Errors
+/// They do not.
+pub(super) fn siblings_agree(
+    last: &mut Vec<(u64, Option<u64>)>,
+    level: u8,
+    address: u64,
+    (left, right): (Option<u64>, Option<u64>),
+) -> Known<()> {
+    let level = usize::from(level);
+    let before = last.get(level).copied().filter(|(address, _)| *address != NOWHERE);
+    if left != before.map(|(address, _)| address) || before.is_some_and(|(_, right)| right != Some(address)) {
+        return Err(NotKnown("a tree whose nodes are not neighbours"));
+    }
+    if last.len() <= level {
+        last.resize(level + 1, (NOWHERE, None));
+    }
+    if let Some(last) = last.get_mut(level) {
+        *last = (address, right);
+    }
+    Ok(())
+}
+
+/// Whether the free parts of a heap are a list within it.
+fn check_free(heap: &[u8], mut free: u64, width: usize) -> Known<()> {
+    // Each takes at least two numbers.
+    for _ in 0..=heap.len() / (2 * width) {
+        if free == NO_FREE {
+            return Ok(());
+        }
+        let rest = usize::try_from(free).ok().and_then(|at| heap.get(at..));
+        let mut cursor = Cursor::new(rest.ok_or(NotKnown("a free part outside its heap"))?);
+        let next = cursor.number(width)?;
+        let size = cursor.length(width)?;
+        if next == 0 || rest.is_none_or(|rest| size > rest.len()) {
+            return Err(NotKnown("a free part outside its heap"));
+        }
+        free = next;
+    }
+    Err(NotKnown("free parts in a circle"))
 }
 
 impl<S: Storage + ?Sized> std::fmt::Debug for SymbolTable<'_, '_, S> {
@@ -39,9 +102,11 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         let mut cursor = Cursor::new(&start);
         cursor.expect(b"HEAP\0\0\0\0", "not a local heap")?;
         let length = cursor.length(file.length_width)?;
-        cursor.take(file.length_width)?;
+        let free = cursor.number(file.length_width)?;
         let data = cursor.address(file.offset_width)?.ok_or(NotKnown("a heap without data"))?;
-        Ok(Self { file, tree, names: file.read(data, length)? })
+        let names = file.read(data, length)?;
+        check_free(&names, free, file.length_width)?;
+        Ok(Self { file, tree, names })
     }
 
     /// The first links, in the order of their names.
@@ -49,10 +114,14 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
     /// # Errors
     /// The tree is not as it should be; as of what follows.
     pub fn links(&self, most: usize) -> Known<Vec<Link>> {
-        let mut found = Vec::new();
-        self.collect(self.tree, None, most, &mut found)?;
-        found.truncate(most);
-        Ok(found)
+        let mut walk = Walk { most, found: Vec::new(), siblings: Vec::new() };
+        self.collect(self.tree, None, &mut walk)?;
+        // Where one was cut short, there is no telling whether the last had others behind them.
+        if walk.found.len() < most && walk.siblings.iter().any(|(_, right)| right.is_some()) {
+            return Err(NotKnown("a tree with a node that nothing leads to"));
+        }
+        walk.found.truncate(most);
+        Ok(walk.found)
     }
 
     /// The link of a name.
@@ -75,17 +144,26 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         }
     }
 
-    fn collect(&self, address: u64, above: Option<u8>, most: usize, found: &mut Vec<Link>) -> Known<()> {
+    fn collect(&self, address: u64, above: Option<u8>, walk: &mut Walk) -> Known<()> {
         let node = self.node(address, above)?;
-        for (_, child) in node.children {
-            if found.len() >= most {
+        walk.check_siblings(address, &node)?;
+        let mut left = self.name(node.first)?;
+        for (last, child) in node.children {
+            if walk.found.len() >= walk.most {
                 break;
             }
+            // HDF5 finds by these what it has gone through without them.
+            let right = self.name(last)?;
             if node.level == 0 {
-                found.append(&mut self.entries(child)?);
+                let mut entries = self.entries(child)?;
+                if entries.iter().any(|link| link.name.as_slice() <= left || link.name.as_slice() > right) {
+                    return Err(NotKnown("links outside the bounds of their node"));
+                }
+                walk.found.append(&mut entries);
             } else {
-                self.collect(child, Some(node.level), most, found)?;
+                self.collect(child, Some(node.level), walk)?;
             }
+            left = right;
         }
         Ok(())
     }
@@ -104,12 +182,14 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         let head = 8 + 2 * offset;
         let all = self.file.whole(start, address, head + count * (offset + length) + length)?;
         let mut cursor = Cursor::new(&all);
-        cursor.take(head + length)?;
+        cursor.take(8)?;
+        let siblings = (cursor.address(offset)?, cursor.address(offset)?);
+        let first = cursor.number(length)?;
         let children = (0..count).map(|_| {
             let child = cursor.address(offset)?.ok_or(NotKnown("a tree without a child"))?;
             Ok((cursor.number(length)?, child))
         });
-        Ok(Node { level, children: children.collect::<Known<_>>()? })
+        Ok(Node { level, siblings, first, children: children.collect::<Known<_>>()? })
     }
 
     fn entries(&self, address: u64) -> Known<Vec<Link>> {

@@ -23,6 +23,7 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "find_flipped_bit",
+    "hdf5_looks",
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
     "image_shape",

@@ -182,6 +182,10 @@ class Pen:
             self.capacity = min(self.capacity, 4096)
         self.sheet = Sheet(self, np.empty((0, *self.row_shape), schema.dtype), None)
 
+    def knows(self, rows: Any) -> bool:
+        """Whether rows just like these were found to fit before."""
+        return type(rows) is np.ndarray and rows.dtype is self.accepted and rows.shape[1:] == self.row_shape
+
     def fresh(self, slots: ClientSlots | None) -> Sheet:
         """Return an empty sheet, in shared memory if there is some and it is worth it."""
         schema = self.schema

@@ -142,7 +142,10 @@ class Hearing:
             address = message.json()
             if address and self._outbox.slots is None:
                 with contextlib.suppress(OSError, KeyError, ValueError):
-                    self._outbox.slots = ClientSlots(address)
+                    self._outbox.slots = self._tray.slots = ClientSlots(address)
+            if self._outbox.slots is not None:
+                for pen in self._tray.pens.values():
+                    pen.leave_sheet()
         elif kind is not Kind.GOODBYE:
             raise BadMessage(f"{kind.name} is not for clients")
 

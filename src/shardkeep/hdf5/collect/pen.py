@@ -182,6 +182,13 @@ class Pen:
             self.capacity = min(self.capacity, 4096)
         self.sheet = Sheet(self, np.empty((0, *self.row_shape), schema.dtype), None)
 
+    def leave_sheet(self) -> None:
+        """Let the next row be on a sheet in shared memory, if this one is elsewhere and empty."""
+        sheet = self.sheet
+        if self.has_many and sheet.fill == 0 and sheet.slot is None:
+            sheet.array = sheet.array[:0]
+            sheet.limit = 0
+
     def knows(self, rows: Any) -> bool:
         """Whether rows just like these were found to fit before."""
         return type(rows) is np.ndarray and rows.dtype is self.accepted and rows.shape[1:] == self.row_shape

@@ -19,6 +19,7 @@ from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.outbox import Outbox
 from shardkeep.hdf5.collect.settings import check_seconds
 from shardkeep.hdf5.collect.spill import SpillFile
+from shardkeep.hdf5.collect.steps import Steps
 from shardkeep.hdf5.collect.tray import Tray
 from shardkeep.hdf5.collect.writing import OnFull, Writing
 
@@ -84,7 +85,10 @@ class Client:
             "memory_bytes": memory_bytes,
         }
         self._tray: Tray | None = None
+        self._answered: Link | None = None
         self._closed = False
+        self._opening = Steps(rank)
+        _alive.add(self)
 
     @property
     def timeout_s(self) -> float:
@@ -346,12 +350,27 @@ class Client:
     # -- inside --------------------------------------------------------------------------------------------
 
     def _use(self) -> Link:
-        """Return the link; make one in a forked or unpickled client."""
-        if self._closed:
-            raise CollectorError(f"the client of rank {self.rank} is closed: connect again")
+        """Return the link, once somebody answers; make it in a forked or unpickled client."""
         link = self._link
-        if link is not None:
-            return link
+        if link is None:
+            link = self._opening.do(self._open)
+            if self._closed:  # by a signal handler that came in between
+                self._drop()
+                raise self._is_closed()
+        if link is not self._answered and self._options["on_full"] != "spill":
+            try:
+                Writing(link, "block").wait(lambda: link.is_ready, None, "answer")
+            except BaseException:
+                self._opening.do(self._give_up, link)
+                raise
+            self._answered = link
+        return link
+
+    def _open(self) -> Link:
+        if self._closed:
+            raise self._is_closed()
+        if self._link is not None:
+            return self._link
         options = self._options
         outbox = Outbox(options["memory_bytes"])
         identity = None
@@ -363,24 +382,19 @@ class Client:
         size = options["world_size"]
         link = Link(finder, finder.what, self.rank, size, outbox, _LINGER_S, self.timeout_s, identity)
         leaving.register(link)
-        _alive.add(self)
-        self._link, self._tray = link, link.tray
         self._writing = Writing(link, options["on_full"])
-        if options["on_full"] != "spill":
-            try:
-                self._writing.wait(lambda: link.is_ready, None, "answer")
-            except BaseException:
-                self._drop(0.0)
-                self._closed = False
-                raise
+        self._link, self._tray = link, link.tray
         return link
 
     def _calls(self) -> Writing:
         self._use()
         writing = self._writing
         if writing is None:
-            raise CollectorError(f"the client of rank {self.rank} is closed: connect again")
+            raise self._is_closed()
         return writing
+
+    def _is_closed(self) -> CollectorError:
+        return CollectorError(f"the client of rank {self.rank} is closed: connect again")
 
     def _leave(self, *, raises: bool) -> None:
         link, writing = self._link, self._writing
@@ -409,10 +423,17 @@ class Client:
     def _drop(self, timeout_s: float | None = None) -> None:
         """Let the link deliver what is left in the background; takes no lock."""
         self._closed = True
+        self._let_go(self.timeout_s if timeout_s is None else timeout_s)
+
+    def _let_go(self, timeout_s: float) -> None:
         link, self._link = self._link, None
-        self._tray = self._writing = None
+        self._tray = self._writing = self._answered = None
         if link is not None:
-            link.leave(self.timeout_s if timeout_s is None else timeout_s)
+            link.leave(timeout_s)
+
+    def _give_up(self, link: Link) -> None:
+        if self._link is link:
+            self._let_go(0.0)
 
 
 def _rebuild(options: dict[str, Any]) -> Client:
@@ -424,9 +445,9 @@ _alive: weakref.WeakSet[Client] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for one in list(_alive):
-        # The rows are the parent's.
-        one._link = one._tray = one._writing = None
-    _alive.clear()
+        # The rows are the parent's, and a thread that is not here may hold the lock.
+        one._link = one._tray = one._writing = one._answered = None
+        one._opening = Steps(one.rank)
 
 
 os.register_at_fork(after_in_child=_after_fork)

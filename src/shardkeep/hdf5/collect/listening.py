@@ -40,7 +40,7 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     router.maxmsgsize = largest_bytes
     router.rcvhwm = router.sndhwm = 1000
     # No heartbeat on this side: libzmq 4.3.5 aborts the process when one is due on the connection of a client
-    # that died while more of its messages waited than `rcvhwm`. Clients send theirs, and are missed in 10 s.
+    # that died while more of its messages waited than `rcvhwm`. Clients are missed when they are silent.
     router.tcp_keepalive, router.tcp_keepalive_idle = 1, 10
     router.tcp_keepalive_intvl, router.tcp_keepalive_cnt = 5, 3
     router.backlog = 1024

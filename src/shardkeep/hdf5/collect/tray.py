@@ -5,7 +5,7 @@ the client again, between any two steps of the main thread, never in another one
 
 - whatever takes several steps that belong together is done by the link's thread. A call adds rows by
   one step (`Sheet.fill` is raised, or a list is extended); before it nothing was added, after it all;
-- every step is taken within `Tray.do`, or with `busy` set as it does. A handler that finds the tray
+- every step is taken within `Steps.do`, or with `busy` set as it does. A handler that finds the tray
   busy is refused, as it would overwrite the row that is being written;
 - nothing waits with the lock held, so a handler that comes while a call waits may do what it likes.
 """
@@ -16,16 +16,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from shardkeep.errors import LockError, ShardkeepError
+from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.collect.pen import Pen, Rows, Sheet
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import ClientSlots
+from shardkeep.hdf5.collect.steps import Steps
 
 __all__ = ["Request", "Tray"]
-
-_T = TypeVar("_T")
 
 
 class Request:
@@ -48,7 +47,7 @@ class Request:
         self.error: ShardkeepError | None = None
 
 
-class Tray:
+class Tray(Steps):
     """The part of a link that calls and thread share.
 
     Parameters
@@ -64,10 +63,6 @@ class Tray:
 
     Attributes
     ----------
-    lock : RLock
-        Of all that follows.
-    busy : bool
-        Somebody is between two steps.
     attention : bool
         The next call has something to look at first: `trouble`, `ended` or a full disk.
     dirty : dict of str to Pen
@@ -93,8 +88,7 @@ class Tray:
     """
 
     def __init__(self, rank: int, linger_s: float, wake: Callable[[], None], pens: dict[str, Pen]) -> None:
-        self.lock = threading.RLock()
-        self.busy = False
+        super().__init__(rank)
         self.attention = False
         self.pens = pens
         self.dirty: dict[str, Pen] = {}
@@ -108,37 +102,8 @@ class Tray:
         self.retry = False
         self.linger_at: float | None = None
         self.wake = wake
-        self._rank = rank
         self._linger_s = linger_s
         self._waiters: list[Any] = []
-
-    # -- steps ---------------------------------------------------------------------------------------------
-
-    def do(self, work: Callable[..., _T], *values: Any) -> _T:
-        """Do some steps that nobody else may come between."""
-        # Nothing is called between the lock and `try`, and the lock is C: no handler runs there.
-        with self.lock:
-            if self.busy:
-                raise self.interrupted()
-            self.busy = True
-            try:
-                return work(*values)
-            finally:
-                self.busy = False
-
-    def is_interrupted(self) -> bool:
-        """Whether this is a signal handler that came between two steps of another call of its thread."""
-        with self.lock:
-            return self.busy
-
-    def interrupted(self) -> LockError:
-        """Return the error for a call out of a signal handler that came between two steps of another."""
-        message = (
-            f"the client of rank {self._rank} is in the middle of another call, this one came in between"
-        )
-        return LockError(
-            f"{message}: a signal handler sets a flag, and the loop acts on it between two calls"
-        )
 
     # -- rows, within `do` ---------------------------------------------------------------------------------
 

@@ -1,14 +1,22 @@
 """What a client holds back, splits and refuses before anything is sent."""
 
+import pickle
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import SchemaError
+from shardkeep.errors import CollectorError, LockError, SchemaError
 from shardkeep.hdf5 import Collector, connect
+from shardkeep.hdf5.collect.finding import Finder
 from shardkeep.world import World
-from tests.procs.collector_run import collecting
-from tests.waiting import eventually
+from tests.procs.collector_run import collecting, start
+from tests.waiting import PATIENCE_S, eventually
 
 WORLD = World(rank=0, size=1)
 LEAST_MEMORY = 16 << 20
@@ -111,3 +119,107 @@ def test_large_rows_go_through_shared_memory_from_the_beginning(tmp_path):
         assert client._tray.pens["rows"].sheet.slot is not None
     with h5py.File(path) as file:
         assert file["rows"][:, 5].tolist() == [0, *range(40)]
+
+
+def _copy(client):
+    return pickle.loads(pickle.dumps(client))
+
+
+def _joined(path):
+    return Path(f"{path}.log").read_text().count("joined")
+
+
+def _all_at_once(client, count):
+    """Make the first calls of a client in many threads."""
+    ready = threading.Barrier(count)
+
+    def call(number):
+        ready.wait()
+        client.append("x", [number])
+        client.flush()
+
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(call, range(count)))
+    client.close()
+
+
+def test_the_first_calls_of_many_threads_make_one_link(tmp_path):
+    path = tmp_path / "all.h5"
+    switching = sys.getswitchinterval()
+    with collecting(path, durability="flush") as collector:
+        client = collector.connect(WORLD)
+        for turn in range(5):
+            copy = _copy(client)
+            sys.setswitchinterval(1e-6)
+            try:
+                _all_at_once(copy, 8)
+            finally:
+                sys.setswitchinterval(switching)
+            assert _joined(path) == 2 + turn
+        held, may_end = threading.Event(), threading.Event()
+        other = threading.Thread(target=client._opening.do, args=(lambda: held.set() or may_end.wait(),))
+        other.start()
+        held.wait()  # a lock that nobody would let go in a child
+        try:
+            child = start(lambda _: _all_at_once(client, 8))
+            assert child.join() == 0
+        finally:
+            may_end.set()
+            other.join()
+        assert _joined(path) == 7
+        client.close()
+    with h5py.File(path) as file:
+        assert sorted(file["x"][:].tolist()) == sorted([*range(8)] * 6)
+
+
+@pytest.mark.parametrize("call", ["append", "close"])
+def test_a_signal_handler_in_the_middle_of_the_first_call(tmp_path, monkeypatch, call):
+    said = []
+
+    def handler(*_):
+        try:
+            copy.append("x", [2]) if call == "append" else copy.close()
+        except LockError as error:
+            said.append(str(error))
+
+    class Interrupted(Finder):
+        def __init__(self, *values):
+            super().__init__(*values)
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with collecting(tmp_path / "all.h5", durability="flush") as collector:
+            client = collector.connect(WORLD)
+            copy = _copy(client)
+            monkeypatch.setattr("shardkeep.hdf5.collect.client.Finder", Interrupted)
+            if call == "append":
+                copy.append("x", [1])
+                assert "in the middle of another call" in said[0]
+            else:
+                with pytest.raises(CollectorError, match="is closed"):
+                    copy.append("x", [1])
+            copy.close()
+            client.close()
+            assert _joined(tmp_path / "all.h5") <= 2
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert [file[name][:].tolist() for name in file if name == "x"] == [[1]] * (call == "append")
+
+
+def test_a_first_call_that_finds_nobody_may_be_made_again(tmp_path):
+    with collecting(tmp_path / "all.h5", durability="flush") as collector:
+        client = collector.connect(WORLD)
+        copy = _copy(client)
+        client.close()
+    copy.timeout_s = 0.2
+    for _ in range(2):
+        with pytest.raises(CollectorError, match="did not answer within"):
+            copy.append("x", [1])
+    copy.timeout_s = PATIENCE_S
+    with collecting(tmp_path / "all.h5", durability="flush"):
+        copy.append("x", [1])
+        copy.close()
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [1]

@@ -17,7 +17,14 @@ import time
 from shardkeep.errors import PlanError
 from shardkeep.files.mounts import Mount, mount_of
 
-__all__ = ["HELD", "lock_fault", "lock_fault_of", "locks_are_trusted", "second_lock_is_refused"]
+__all__ = [
+    "HELD",
+    "is_of_one_kernel",
+    "lock_fault",
+    "lock_fault_of",
+    "locks_are_trusted",
+    "second_lock_is_refused",
+]
 
 # One kernel sees all of the file system, so its locks are everybody's.
 _LOCAL = """
@@ -125,6 +132,12 @@ def lock_fault_of(folder: str) -> str | None:
         fault = f"{mount.kind} ({mount.source}) at {mount.point!r}: {fault}"
     _faults[device] = (now + _FRESH_S, fault)
     return fault
+
+
+def is_of_one_kernel(folder: str) -> bool:
+    """Whether all who can see the files of a folder share one kernel, and so its locks of every kind."""
+    mount = mount_of(folder)
+    return mount is not None and mount.kind in _ONE_KERNEL
 
 
 def locks_are_trusted() -> bool:

@@ -23,6 +23,7 @@ from shardkeep.hdf5.attributes import PUT
 from shardkeep.hdf5.collect.all_or_nothing import all_or_nothing, first_missing, groups_of
 from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable
 from shardkeep.hdf5.collect.creating import chunk_shape, create, try_filters
+from shardkeep.hdf5.collect.inode_lock import InodeLock
 from shardkeep.hdf5.collect.keyed_rows import WRITERS, KeyedRows, check_row_count
 from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
@@ -55,7 +56,9 @@ class Store:
     Raises
     ------
     LockTimeoutError
-        Another process writes this file.
+        Another process writes this file, be it under another name or without a collector.
+    LockError
+        The file has several names (hard links).
     ExistsError, FormatError
         The file is there and no collector wrote it; it is no HDF5 file.
 
@@ -91,10 +94,13 @@ class Store:
         self._groups: set[str] = set()
         self._live: LiveFile | None = None
         self._file: h5py.File | None = None
+        self._inode = InodeLock(path)
         try:
+            self._inode.hold()
             self.recovery: Recovery | None = recover(path)
             _check_ours(path)
             self._open(synced)
+            self._inode.hold()  # the file may have been made just now
         except BaseException:
             self._drop()
             if lock is None:
@@ -342,6 +348,7 @@ class Store:
             self._close_hdf5()
         if live is not None:
             live.abandon()
+        self._inode.release()
 
 
 def _check_ours(path: str) -> None:

@@ -1,0 +1,97 @@
+"""One file under several names: no second collector, and no other writer, gets at it."""
+
+import os
+import subprocess
+import sys
+
+import h5py
+import pytest
+
+from shardkeep.errors import CollectorError, LockError, LockTimeoutError
+from shardkeep.files.lock_probe import is_of_one_kernel
+from shardkeep.hdf5 import Collector
+from shardkeep.hdf5.collect.store import Store
+from shardkeep.world import World
+from tests.procs.collector_run import collecting, start_collector
+from tests.waiting import PATIENCE_S, eventually
+
+WORLD = World(rank=0, size=1)
+PLAIN = """
+import sys, h5py
+with h5py.File(sys.argv[1], sys.argv[2], locking=True) as file:
+    print("_collector" in file)
+"""
+
+
+def _plain(path, mode):
+    """Open a file with nothing but h5py, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", PLAIN, str(path), mode], capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def test_a_hard_link_is_the_same_file(tmp_path):
+    path, link = tmp_path / "all.h5", tmp_path / "link.h5"
+    collector = start_collector(path)
+    os.link(path, link)
+    with pytest.raises(LockError, match=r"link.h5' has 2 names \(hard links\)"):
+        Collector(link)
+    collector.kill()
+    collector.join()
+    for name in (link, path):  # there is a log beside one of them
+        before = name.read_bytes()
+        with pytest.raises(LockError, match="remove the others"):
+            Store(str(name), synced=False)
+        assert name.read_bytes() == before
+    os.unlink(link)
+    with collecting(path) as again, again.connect(WORLD) as client:
+        client.append("x", [1])
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1]
+    assert sorted(name for name in os.listdir(tmp_path) if "link" in name) == []
+
+
+def test_a_file_that_was_moved_while_it_is_written(tmp_path):
+    if not is_of_one_kernel(str(tmp_path)):
+        pytest.skip("only where one kernel has all locks of a file")
+    path, moved = tmp_path / "all.h5", tmp_path / "moved.h5"
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", [1])
+        client.flush()
+        os.rename(path, moved)
+        with pytest.raises(LockTimeoutError, match=r"moved.h5' is written by a collector that knows it by"):
+            Collector(moved)
+        os.rename(moved, path)
+        client.append("x", [2])
+
+        def is_stored():
+            try:
+                client.flush()
+            except CollectorError as error:
+                assert "removed, moved or replaced" in str(error)
+                return False
+            return True
+
+        eventually(is_stored)
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1, 2]
+
+
+def test_no_plain_writer_beside_a_collector_and_any_reader(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", [1])
+        client.flush()
+        done = _plain(path, "a")
+        assert done.returncode == 1
+        assert "unable to lock file" in done.stderr
+        assert _plain(path, "r").stdout == "True\n"
+        client.append("x", [2])
+    with h5py.File(path, "r+", locking=True) as file:
+        file.attrs["mine"] = 1
+        with pytest.raises(LockTimeoutError, match="open for writing in a program that is no collector"):
+            Store(str(path), synced=False)
+    with collecting(path) as collector, collector.connect(WORLD) as client:
+        client.append("x", [3])
+    with h5py.File(path) as file:
+        assert file["x"][:].tolist() == [1, 2, 3]

@@ -68,6 +68,7 @@ def _of_another_mind(write_end, place, go_on):
 def test_somebody_else_declares_otherwise_what_was_lost(tmp_path):
     path = tmp_path / "all.h5"
     go_on = flag()
+    go_on.value = 0
     collector = start_collector(path)
     with _client(tmp_path) as other:
         other.declare("y", "f8")

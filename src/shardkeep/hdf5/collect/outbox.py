@@ -174,9 +174,9 @@ class Outbox:
     def refuse(self, sequence: int, error: ShardkeepError) -> bool:
         """Note an error about a batch; False if nobody waits for it."""
         for batch in (*self._sent, *self._waiting):
-            if batch.sequence == sequence and batch.rows and batch.rows[0].is_value:
+            if batch.sequence == sequence and batch.rows:
                 batch.rows[0].error = error
-                return True
+                return batch.rows[0].is_awaited
         return False
 
     def _spill(self, batch: Batch) -> None:
@@ -257,8 +257,6 @@ class Outbox:
             while queue and queue[0].sequence <= sequence:
                 self._free(batch := queue.popleft())
                 self.bytes -= batch.size
-                for one in batch.rows:
-                    one.is_durable = True
         if self.spill is not None:
             self.spill.forget(sequence)
         return True

@@ -41,12 +41,13 @@ class Rows:
         Whether their numbers stand in front.
     is_value : bool
         Whether it is a value or an attribute, in the form of `shardkeep.hdf5.collect.values`.
-    is_durable : bool
+    is_awaited : bool
+        Whether a call waits for what becomes of a value; else the next one has to raise an error about it.
     error : ShardkeepError or None
-        What the collector said about a value.
+        What the collector said about a value that is awaited.
     """
 
-    __slots__ = ("data", "error", "is_durable", "is_value", "keyed", "name", "rows", "slot")
+    __slots__ = ("data", "error", "is_awaited", "is_value", "keyed", "name", "rows", "slot")
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class Rows:
         self.slot = slot
         self.keyed = keyed
         self.is_value = is_value
-        self.is_durable = False
+        self.is_awaited = False
         self.error: ShardkeepError | None = None
 
     @property

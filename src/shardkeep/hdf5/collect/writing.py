@@ -160,8 +160,8 @@ class Writing:
                 is_now = f"dataset {known.name!r} has {describe(known.dtype, known.row_shape)}"
                 declared = f"and is declared with {describe(wanted.dtype, wanted.row_shape)}"
                 raise SchemaError(f"{is_now}, {declared}: declare the same everywhere")
-        for name, data in attributes:
-            self._lay_down_value(name, data)
+        values = [Rows(name, 0, data, is_value=True) for name, data in attributes]
+        self._in_parts(len(values), lambda start: self._lay_down(values, start))
 
     def _ask(self, schema: Schema) -> Request:
         check_name_length(schema.name)
@@ -194,18 +194,21 @@ class Writing:
         self.check()
         check_name_length(name)
         check_value_length(what, data, self._link.largest)
-        value = self._lay_down_value(name, data)
-        if self._on_full == "spill" and not self._link.is_ready:
+        value = Rows(name, 0, data, is_value=True)
+        value.is_awaited = self._on_full != "spill" or self._link.is_ready
+        self._in_parts(1, lambda start: self._lay_down([value], start))
+        if not value.is_awaited:
             return
-        self._tray.do(self._tray.new_ticket)
-        self.wait(lambda: value.is_durable or value.error is not None, None, f"store {what}")
+        try:
+            # Not for the value itself: it may be in the spill file meanwhile, and come back another object.
+            ticket = self._tray.do(self._tray.new_ticket)
+            done = lambda: value.error is not None or self._tray.durable_ticket >= ticket  # noqa: E731
+            self.wait(done, None, f"store {what}")
+        finally:
+            value.is_awaited = False
         if value.error is not None:
             raise value.error
-
-    def _lay_down_value(self, name: str, data: np.ndarray[Any, Any]) -> Rows:
-        value = Rows(name, 0, data, is_value=True)
-        self._in_parts(1, lambda start: self._lay_down([value], start))
-        return value
+        self.check(ended=False)
 
     # -- waiting -------------------------------------------------------------------------------------------
 
@@ -258,8 +261,7 @@ class Writing:
         """Raise if none comes: then nothing more was added."""
         link, tray = self._link, self._tray
         if self._on_full == "spill":
-            tray.retry = True
-            tray.wake()
+            tray.do(self._ask_to_try_again)
             outbox = link.outbox
             self.wait(
                 lambda: not tray.retry and (link.has_room() or outbox.spill_failure is not None),
@@ -276,6 +278,11 @@ class Writing:
             "take more rows",
             patient=self._on_full == "block",
         )
+
+    def _ask_to_try_again(self) -> None:
+        # Within `do`: the thread must not take it for what it has just done.
+        self._tray.retry = True
+        self._tray.wake()
 
 
 def _keyed(schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> list[Rows]:

@@ -1,6 +1,8 @@
 """What a client puts once and the attributes that it sets."""
 
 import contextlib
+import os
+import time
 
 import h5py
 import numpy as np
@@ -15,7 +17,8 @@ from shardkeep.hdf5.collect.values import pack_attribute, pack_put, unpack_value
 from shardkeep.hdf5.rows import as_value
 from shardkeep.hdf5.segment import H5_VERSIONS
 from shardkeep.world import World
-from tests.procs.collector_run import collecting, start_collector, stop
+from tests.procs.collector_run import collecting, start, start_collector, stop
+from tests.waiting import PATIENCE_S
 
 KIND = np.dtype([("name", h5py.string_dtype()), ("x", ">f4", (2,))])
 RAGGED = np.empty(2, h5py.vlen_dtype("i4"))
@@ -189,3 +192,90 @@ def test_without_a_collector_they_wait_with_the_rows(tmp_path):
         client.close()
     with h5py.File(tmp_path / "run/all.h5") as file:
         assert file["config"][()] == 3
+
+
+def test_attributes_that_are_declared_are_those_that_are_set(tmp_path):
+    with (
+        collecting(tmp_path / "a.h5", durability="flush") as collector,
+        collector.connect(World(rank=0, size=2)) as one,
+        collector.connect(World(rank=1, size=2)) as two,
+    ):
+        values = {**VALUES, "ragged": RAGGED, "empty": h5py.Empty("f4")}
+        one.set_attribute("early", 1, on="y")
+        one.declare(["x", "y"], "f4", attributes={**values, "early": 2})
+        two.declare("x", "f4", attributes={"number": 4, "late": 5})
+        two.set_attribute("half", 0.25, on="x")
+        for bad in ({"_put": 1}, {"": 1}, {"DIMENSION_LIST": 1}, {"ok": 1, "bad": object()}, {3: 1}):
+            with pytest.raises(SchemaError):
+                one.declare("never", "f4", attributes=bad)
+        with pytest.raises(SchemaError, match="too long for this collector"):
+            one.declare("never", "f4", attributes={"much": np.zeros(20 << 20)})
+    with h5py.File(tmp_path / "a.h5", libver=H5_VERSIONS) as file:
+        assert set(file) == {"_collector", "x", "y"}
+        for name in ("x", "y"):
+            there = read_attributes(file[name])[0].values
+            for key, value in values.items():
+                if (name, key) != ("x", "half"):
+                    assert same_value(there[key], as_attribute(key, value)), key
+        assert (file["x"].attrs["late"], file["x"].attrs["half"]) == (5, 0.25)
+        assert (file["x"].attrs["early"], file["y"].attrs["early"]) == (2, 1)
+
+
+def _spilling(tmp_path):
+    options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "timeout_s": PATIENCE_S}
+    return connect(tmp_path / "run", World(rank=0, size=1), **options)
+
+
+def test_what_is_refused_of_values_that_nobody_waited_for_is_told(tmp_path):
+    path = tmp_path / "run/all.h5"
+    (tmp_path / "run").mkdir()
+    with collecting(path) as collector, collector.connect(World(rank=1, size=2)) as other:
+        other.put("config", 4)
+    client = _spilling(tmp_path)
+    client.put("config", 3)  # as nobody is there
+    client.append("x", [1.0])
+    with collecting(path):
+        with pytest.raises(SchemaError, match="says: the value 'config' was put before and was another one"):
+            client.flush()
+        client.append("x", [2.0])
+        client.put("config", 4)
+        with pytest.raises(SchemaError, match="another one"):
+            client.put("config", 3)
+        client.close()
+    with h5py.File(path) as file:
+        assert (file["config"][()], file["x"][:].tolist()) == (4, [1.0, 2.0])
+
+
+def _put_and_wait(write_end, tmp_path):
+    client = _spilling(tmp_path)
+    client.put("config", [1, 2])
+    client.set_attribute("unit", "m", on="x")
+    client.put("refused", 1)
+    client.declare("x", "f4", attributes={"n": 7})
+    client.append("x", [1.0])
+    client._link.leave(0.0)
+    client._link.join()
+    os.write(write_end, b"kept")
+    time.sleep(PATIENCE_S)
+
+
+def test_values_of_a_killed_client_are_stored_by_the_next_of_its_rank(tmp_path):
+    (tmp_path / "run").mkdir()
+    child = start(_put_and_wait, tmp_path)
+    assert child.wait_for_word() == b"kept"
+    child.kill()
+    child.join()
+    with collecting(tmp_path / "run/all.h5") as collector:
+        with collector.connect(World(rank=1, size=2)) as other:
+            other.put("refused", 2)
+        client = _spilling(tmp_path)
+        client.append("x", [2.0])
+        with pytest.raises(SchemaError, match="'refused' was put before and was another one"):
+            client.flush()
+        client.close()
+    assert os.listdir(tmp_path / "spill") == []
+    with h5py.File(tmp_path / "run/all.h5") as file:
+        assert file["config"][:].tolist() == [1, 2]
+        assert file["x"][:].tolist() == [1.0, 2.0]
+        assert (file["x"].attrs["unit"], file["x"].attrs["n"]) == ("m", 7)
+        assert file["refused"][()] == 2

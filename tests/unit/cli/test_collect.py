@@ -2,7 +2,9 @@
 
 import json
 import os
+import tempfile
 
+import h5py
 import pytest
 
 from shardkeep.cli.app import run
@@ -29,6 +31,7 @@ from shardkeep.hdf5.collect.settings import Settings
         (["--listen", "ipc:///no/such/folder/socket"], "cannot listen"),
         (["--durability", "x"], "fsync"),
         (["--key-file", "none", "--listen", "tcp://127.0.0.1:*"], "no key file"),
+        (["--key-file", "/", "--listen", "tcp://127.0.0.1:*"], "Is a directory"),
     ],
 )
 def test_values_that_make_no_sense(tmp_path, capfd, options, why):
@@ -40,6 +43,40 @@ def test_values_that_make_no_sense(tmp_path, capfd, options, why):
     assert why in last
     assert "Traceback" not in told.err
     assert not os.path.exists(tmp_path / "all.h5.redo")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("none/all.h5", "there is no folder"),
+        (".", "is a folder: name a file in it"),
+        ("", "is a folder: name a file in it"),
+        ("text.h5", "file signature not found"),
+        ("mine.h5", "was not written by a collector"),
+    ],
+)
+def test_files_that_it_cannot_write(tmp_path, capfd, monkeypatch, name, why):
+    """It says why, and leaves nothing: no file, and no folder for a socket."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/text.h5").write_text("text")
+    h5py.File(tmp_path / "run/mine.h5", "w").close()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path / "run")
+    assert run(["collect", name]) in (2, 3, 10)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert why in line
+    assert line.count("(") == line.count(")")
+    assert sorted(os.listdir()) == ["mine.h5", "text.h5"]
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_the_wrong_half_of_a_key(tmp_path, capfd):
+    key = str(tmp_path / "run.key")
+    assert run(["collect", "--new-key", key]) == 0
+    listen = ["--listen", "tcp://127.0.0.1:*"]
+    assert run(["collect", str(tmp_path / "all.h5"), *listen, "--key-file", key + ".client"]) == 3
+    assert "it is the other half" in capfd.readouterr().err
 
 
 def test_settings_that_make_no_sense():

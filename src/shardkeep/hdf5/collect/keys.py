@@ -91,14 +91,14 @@ def read_server_key(path: str) -> ServerKey:
     CollectorError
         Others than its owner can read it.
     """
-    values = _read(path, ("public", "secret", "clients"), "shardkeep collect --new-key")
+    values = _read(path, ("public", "secret", "clients"), "the file of shardkeep collect --new-key FILE")
     clients = frozenset(_key(one, path) for one in values["clients"])
     return ServerKey(_key(values["public"], path), _key(values["secret"], path), clients)
 
 
 def read_client_key(path: str) -> ClientKey:
     """Read the clients' file; raises what `read_server_key` does."""
-    values = _read(path, ("server", "public", "secret"), "the .client file of shardkeep collect --new-key")
+    values = _read(path, ("server", "public", "secret"), "FILE.client of shardkeep collect --new-key FILE")
     return ClientKey(*(_key(values[name], path) for name in ("server", "public", "secret")))
 
 
@@ -151,11 +151,16 @@ def _read(path: str, names: tuple[str, ...], made_by: str) -> dict[str, Any]:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(1 << 20)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no key file {path!r}: make one with {made_by}", path=path) from None
+        raise NotFoundError(f"there is no key file {path!r}: give {made_by}", path=path) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CollectorError(
+            f"the key in {path!r} cannot be read ({reason}): give {made_by}", path=path
+        ) from None
     try:
         values = json.loads(data)
         if not isinstance(values, dict) or not all(name in values for name in names):
-            raise ValueError("keys are missing")
+            raise ValueError("it is the other half" if "secret" in values else "keys are missing")
         if not isinstance(values.get("clients", []), list):
             raise ValueError("there is no list of clients")
     except (ValueError, TypeError) as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from shardkeep.errors import CollectorError
-from shardkeep.hdf5.collect.address import remove_dead_socket
+from shardkeep.errors import CollectorError, PlanError
+from shardkeep.hdf5.collect.address import check_address, remove_dead_socket
+from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.wire import zmq_module
 
 if TYPE_CHECKING:
@@ -14,7 +15,24 @@ if TYPE_CHECKING:
 
     from shardkeep.hdf5.collect.keys import ServerKey
 
-__all__ = ["failed_handshake", "open_router"]
+__all__ = ["failed_handshake", "open_router", "wanted_address"]
+
+
+def wanted_address(settings: Settings) -> str | None:
+    """Return where to listen; None for a place of its own.
+
+    Raises
+    ------
+    PlanError
+        It is no address, or one that strangers reach, without a key.
+    """
+    if not settings.address:
+        return None
+    address = check_address(settings.address)
+    if address.startswith("tcp://") and settings.key_file is None:
+        message = f"{address!r} can be reached by anybody on the network, so it needs a key"
+        raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
+    return address
 
 
 def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, largest_bytes: int) -> Any:

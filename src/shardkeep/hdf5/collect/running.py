@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkeep.errors import NotFoundError, ShardkeepError
-from shardkeep.hdf5.collect.address import Place
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.keys import client_key_path
 from shardkeep.hdf5.collect.notes import remove_note, write_note
@@ -42,16 +41,11 @@ def run(
     commands : int, optional
         A descriptor: "stop" in a line of it, or its end, ends the collector. So do SIGTERM and SIGINT.
     """
-    place = None if settings.address else Place(settings.path)
-    listened = False
-    if place is not None:
-        settings = Settings(**{**settings.to_json(), "address": place.address})
     reasons: list[str] = []
     signals = _Signals(reasons)
     try:
         _raise_descriptor_limit()
         server = Server(settings, events)
-        listened = True
         try:
             key = None if settings.key_file is None else os.path.abspath(client_key_path(settings.key_file))
             write_note(settings.path, server.address, key)
@@ -81,8 +75,6 @@ def run(
         return report
     finally:
         signals.restore()
-        if place is not None and listened:  # else it may be that of the one who holds the file
-            place.close()
 
 
 def recover_file(path: str, events: Events) -> None:

@@ -8,20 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardkeep.errors import (
-    CollectorError,
-    MissingExtraError,
-    PlanError,
-    ShardkeepError,
-)
-from shardkeep.hdf5.collect.address import check_address
+from shardkeep.errors import CollectorError, MissingExtraError, ShardkeepError
+from shardkeep.hdf5.collect.address import Place
 from shardkeep.hdf5.collect.client_table import LEFT, ClientEntry
 from shardkeep.hdf5.collect.committer import Committer
 from shardkeep.hdf5.collect.credits import CreditPool
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.intake import Intake, LostStepError
 from shardkeep.hdf5.collect.keys import Gate, read_server_key
-from shardkeep.hdf5.collect.listening import failed_handshake, open_router
+from shardkeep.hdf5.collect.listening import failed_handshake, open_router, wanted_address
 from shardkeep.hdf5.collect.messages import (
     BadMessage,
     Kind,
@@ -57,17 +52,14 @@ class Server:
     Raises
     ------
     PlanError, CollectorError, LockTimeoutError, ExistsError
-        It cannot begin; nothing is left behind.
+        It cannot begin.
     """
 
     def __init__(self, settings: Settings, events: Events) -> None:
         zmq = self._zmq = zmq_module()
         self._settings = settings
         self._events = events
-        address = check_address(settings.address)
-        if address.startswith("tcp://") and settings.key_file is None:
-            message = f"{address!r} can be reached by anybody on the network, so it needs a key"
-            raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
+        address = wanted_address(settings)
         # Before the file is touched.
         self._key = None if settings.key_file is None else read_server_key(settings.key_file)
         self._sessions: dict[bytes, Session] = {}
@@ -85,18 +77,24 @@ class Server:
             Kind.GIVE_BACK: self._give_back,
             Kind.SLOTS: self._give_slots,
         }
-        self._context = zmq.Context()
         self._gate: Gate | None = None
         self._disk = Committer(settings, events)
         self._intake = Intake(self._disk, self._credits, events)
+        self._context = zmq.Context()
         # Who had left before a collector that was killed was started again.
         self._finished, self.world_size = self._disk.store.clients.finished()
         self._left_before = frozenset(self._finished)
+        self._place: Place | None = None
         try:
+            if address is None:
+                # Not before the lock of the file is held: whoever holds it may be in that place.
+                self._place = Place(settings.path)
+                address = self._place.address
             self._listen(address)
         except BaseException:
             self._disk.close()
             self._context.destroy(linger=0)
+            self._leave_place()
             raise
 
     def _listen(self, address: str) -> None:
@@ -175,6 +173,7 @@ class Server:
             self._monitor.close(linger=0)
             self._router.close()
             self._context.term()
+            self._leave_place()
 
     # -- messages ------------------------------------------------------------------------------------------
 
@@ -374,6 +373,10 @@ class Server:
             self._forget(session)
 
     # -- small things --------------------------------------------------------------------------------------
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            self._place.close()
 
     def _state(self, session: Session) -> None:
         session.state_due = False

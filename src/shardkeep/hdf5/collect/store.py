@@ -74,6 +74,9 @@ class Store:
 
     def __init__(self, path: str, *, synced: bool, lock: FileLock | None = None) -> None:
         self.path = path = real_name(path)
+        if os.path.isdir(path):
+            example = os.path.join(path, "all.h5")
+            raise FormatError(f"{path!r} is a folder: name a file in it, as {example!r}", path=path)
         # A reader of before must not see half of a recovery; one that never ends must not keep us out.
         readers = reader_lock(path, shared=False, timeout_s=_READER_WAIT_S)
         if os.path.exists(log_path(path)):
@@ -358,8 +361,8 @@ def _check_ours(path: str) -> None:
         with h5py.File(path, "r", locking=False) as file:
             ours = OWN_GROUP in file and CLIENTS in file
     except OSError as error:
-        reason = str(error).splitlines()[0]
-        raise FormatError(f"{path!r} cannot be opened ({reason}): give another name", path=path) from error
+        message = f"{path!r} cannot be opened ({first_line(error)}): give another name"
+        raise FormatError(message, path=path) from error
     if not ours:
         message = f"{path!r} exists and was not written by a collector: give another name, or move it away"
         raise ExistsError(message, path=path)

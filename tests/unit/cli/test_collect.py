@@ -45,6 +45,13 @@ def test_values_that_make_no_sense(tmp_path, capfd, options, why):
     assert not os.path.exists(tmp_path / "all.h5.redo")
 
 
+@pytest.fixture
+def short():
+    """Return a folder whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield folder
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -55,20 +62,19 @@ def test_values_that_make_no_sense(tmp_path, capfd, options, why):
         ("mine.h5", "was not written by a collector"),
     ],
 )
-def test_files_that_it_cannot_write(tmp_path, capfd, monkeypatch, name, why):
+def test_files_that_it_cannot_write(tmp_path, capfd, monkeypatch, short, name, why):
     """It says why, and leaves nothing: no file, and no folder for a socket."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/text.h5").write_text("text")
     h5py.File(tmp_path / "run/mine.h5", "w").close()
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", short)
     monkeypatch.chdir(tmp_path / "run")
     assert run(["collect", name]) in (2, 3, 10)
     (line,) = capfd.readouterr().err.splitlines()
     assert why in line
     assert line.count("(") == line.count(")")
     assert sorted(os.listdir()) == ["mine.h5", "text.h5"]
-    assert os.listdir(tmp_path / "temporary") == []
+    assert os.listdir(short) == []
 
 
 def test_the_wrong_half_of_a_key(tmp_path, capfd):

@@ -1,13 +1,19 @@
 """When a run ends by itself, although its collector was killed and started again in between."""
 
+import os
+import signal
+import threading
+import time
+
 import h5py
 import pytest
 
-from shardkeep.hdf5 import connect
+from shardkeep.hdf5 import Collector, connect
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.running import recover_file
 from shardkeep.world import World
-from tests.procs.collector_run import start_collector
+from tests.procs.collector_run import start, start_collector
+from tests.waiting import PATIENCE_S
 
 
 def _kill(collector):
@@ -76,3 +82,60 @@ def test_a_run_that_begins_anew_after_a_kill_counts_anew(tmp_path):
     _one_client(tmp_path, 0)
     assert collector.join(30) == 0
     assert _rows(path) == [0, 0, 1, 1]
+
+
+def _rows_after_a_word(write_end, place, rank, read_end):
+    with connect(place, World(rank=rank, size=3), timeout_s=PATIENCE_S) as client:
+        client.append("x", [rank])
+        client.flush()
+        os.write(write_end, b"here")
+        os.read(read_end, 1)
+        client.append("x", [10 * rank])
+
+
+def _two_others(collector):
+    go_on, tell = os.pipe()
+    others = [start(_rows_after_a_word, collector.address, rank, go_on) for rank in (1, 2)]
+    os.close(go_on)
+    for other in others:
+        other.wait_for_word()
+    with collector.connect(World(rank=0, size=3)) as client:
+        client.append("x", [0])
+    return others, tell
+
+
+def test_the_end_of_rank_0_waits_for_the_others(tmp_path):
+    collector = Collector(tmp_path / "all.h5", durability="flush", wait_s=PATIENCE_S)
+    others, tell = _two_others(collector)
+    later = threading.Timer(1.0, os.write, (tell, b"12"))  # when it waits already
+    later.start()
+    collector.close()
+    later.join()
+    os.close(tell)
+    assert [other.join() for other in others] == [0, 0]
+    assert _rows(tmp_path / "all.h5") == [0, 1, 2, 10, 20]
+
+
+def test_who_never_leaves_is_not_waited_for_any_longer(tmp_path):
+    collector = Collector(tmp_path / "all.h5", durability="flush", wait_s=1)
+    others, tell = _two_others(collector)
+    others[1].kill()
+    assert others[1].join() == -signal.SIGKILL
+    os.write(tell, b"1")
+    assert others[0].join() == 0
+    collector.close()
+    os.close(tell)
+    assert _rows(tmp_path / "all.h5") == [0, 1, 2, 10]
+
+
+def test_a_body_that_fails_does_not_wait(tmp_path):
+    started = time.monotonic()
+    with (
+        pytest.raises(ZeroDivisionError),
+        Collector(tmp_path / "all.h5", wait_s=10 * PATIENCE_S) as collector,
+    ):
+        collector.connect(World(rank=0, size=2)).append("x", [1])
+        raise ZeroDivisionError
+    assert time.monotonic() - started < PATIENCE_S
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [1]

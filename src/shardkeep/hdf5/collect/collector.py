@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from shardkeep import errors
 from shardkeep.errors import CollectorError, ShardkeepError
 from shardkeep.files.child_python import child_python
-from shardkeep.hdf5.collect.settings import DEFAULT_MEMORY_BYTES, Durability, Settings
+from shardkeep.hdf5.collect.settings import DEFAULT_MEMORY_BYTES, Durability, Settings, check_seconds
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.client import Client
@@ -46,6 +46,10 @@ class Collector:
         Whether what was acknowledged survives a power cut too, or the death of processes only.
     drain_s : float
         How long clients may take to send the rest when it ends.
+    wait_s : float
+        How long `close`, and the end of ``with``, let the other ranks go on, until each rank of the world has
+        been there and left. Without it, or after that, they are told to finish: what they have appended is
+        stored, and their next call raises `CollectorError`.
 
     Raises
     ------
@@ -90,6 +94,7 @@ class Collector:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         durability: Durability = "fsync",
         drain_s: float = 10.0,
+        wait_s: float = 0.0,
     ) -> None:
         settings = Settings(
             path=os.path.abspath(path),
@@ -103,6 +108,7 @@ class Collector:
         self.report: dict[str, Any] | None = None
         self._key_file = settings.key_file
         self._drain_s = drain_s
+        self._wait_s = check_seconds("wait_s", wait_s)
         self._pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             child_python("shardkeep.hdf5.collect.running", "child_main()"),
@@ -139,25 +145,37 @@ class Collector:
         return connect(address, world, **options)
 
     def close(self) -> None:
-        """Let clients send the rest, store it, close the file.
+        """Wait for the other ranks (`wait_s`), let clients send the rest, store it, close the file.
 
         Raises
         ------
         CollectorError
             It had died, or could not store everything; with what it said last.
         """
+        self._end(self._wait_s)
+
+    def _end(self, wait_s: float) -> None:
         process = self._process
         if process is None or self._pid != os.getpid():
             return
         try:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(b"stop\n")
-                process.stdin.flush()
+            if wait_s > 0:
+                self._say(b"finish\n")
+                assert process.stdout is not None
+                select.select([process.stdout], [], [], wait_s)
+            # Nobody hears it where everybody has left.
+            self._say(b"stop\n")
             self.report = self._answer(self._drain_s + _START_S, "end").get("report")
             process.wait(_START_S)
         finally:
             self._kill()
+
+    def _say(self, line: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
 
     def __enter__(self) -> Collector:
         return self
@@ -172,7 +190,7 @@ class Collector:
             self.close()
             return
         with contextlib.suppress(ShardkeepError, OSError):
-            self.close()
+            self._end(0.0)
 
     def __del__(self) -> None:
         if getattr(self, "_process", None) is not None and self._pid == os.getpid():

@@ -39,10 +39,12 @@ def run(
     ready : callable, optional
         Told the address once clients may come.
     commands : int, optional
-        A descriptor: "stop" in a line of it, or its end, ends the collector. So do SIGTERM and SIGINT.
+        A descriptor: after a line "finish" it ends when every rank has left; after "stop", or when nobody has
+        the other end any more, at once. So it does after SIGTERM and SIGINT.
     """
     reasons: list[str] = []
     signals = _Signals(reasons)
+    until_done = settings.until_done
     try:
         _raise_descriptor_limit()
         server = Server(settings, events)
@@ -58,13 +60,15 @@ def run(
             while not server.is_done:
                 others = server.step(server.wait_s)
                 if commands is not None and commands in others:
-                    line = os.read(commands, 4096)
-                    reasons.append("told to" if line else "the process that started it has ended")
-                    server.poller.unregister(commands)
-                    commands = None
+                    said = os.read(commands, 4096)
+                    until_done = until_done or b"finish" in said
+                    if not said or b"stop" in said:
+                        reasons.append("told to" if said else "the process that started it has ended")
+                        server.poller.unregister(commands)
+                        commands = None
                 if signals.fd in others:
                     signals.drain()
-                if settings.until_done and server.everybody_has_left:
+                if until_done and server.everybody_has_left:
                     reasons.append("every rank has left")
                 if reasons:
                     server.stop(reasons[0])

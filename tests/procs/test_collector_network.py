@@ -1,9 +1,11 @@
 """A collector in another network namespace, over TCP with keys; the link is cut and healed in mid-run."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import h5py
@@ -13,9 +15,10 @@ import zmq
 
 from shardkeep.errors import CollectorError, PlanError
 from shardkeep.hdf5 import Collector, connect
+from shardkeep.hdf5.collect import leaving
 from shardkeep.hdf5.collect.keys import client_key_path, new_key
 from shardkeep.world import World
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 WORLD = World(rank=0, size=1)
 
@@ -122,6 +125,9 @@ def test_an_allowed_key_and_nobody_else(tmp_path):
         mine |= {"public": public.decode(), "secret": secret.decode()}
         (tmp_path / "forged").write_text(json.dumps(mine))
         (tmp_path / "forged").chmod(0o600)
+        other = client_key_path(new_key(str(tmp_path / "other"))[0])
+        for wrong in (tmp_path / "forged", other):
+            _is_told("the key is not one that this collector takes", collector.address, wrong)
         with pytest.raises(CollectorError, match="within 1 s"):
             connect(collector.address, WORLD, key_file=tmp_path / "forged", timeout_s=1)
         with collector.connect(WORLD) as client:
@@ -131,3 +137,24 @@ def test_an_allowed_key_and_nobody_else(tmp_path):
             client.append("x", [2.0])
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["x"][:].tolist() == [1.0, 2.0]
+    # Nobody is there any more; and there never was anybody of that name.
+    for address in (collector.address, "tcp://nobody.invalid:5555"):
+        _is_told("nobody is reached there", address, client_key_path(key))
+
+
+def _is_told(words, address, key_file):
+    """Wait until a client that waits knows why."""
+    before = set(leaving._links)
+    client = threading.Thread(target=_connect_in_vain, args=(address, key_file))
+    client.start()
+    try:
+        eventually(lambda: any(words in str(one.silence) for one in set(leaving._links) - before))
+    finally:
+        for one in set(leaving._links) - before:
+            one.tray.do(one._hearing.fail, CollectorError("the test ends it"))
+        client.join()
+
+
+def _connect_in_vain(address, key_file):
+    with contextlib.suppress(CollectorError):
+        connect(address, WORLD, key_file=key_file, timeout_s=PATIENCE_S)

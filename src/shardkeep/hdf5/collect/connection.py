@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkeep.errors import ShardkeepError
-from shardkeep.hdf5.collect.wire import Target, open_dealer, zmq_module
+from shardkeep.hdf5.collect.wire import Handshake, Target, open_dealer, zmq_module
 
 __all__ = ["Connection"]
 
@@ -40,6 +40,7 @@ class Connection:
         self._find = find
         self._zmq = zmq_module()
         self._socket: Any = None
+        self._handshake: Handshake | None = None
         self._target: Target | None = None
         self._heard = self._opened_at = self._looked_at = 0.0
         self._wakes, self._wake_end = os.pipe()
@@ -72,7 +73,7 @@ class Connection:
         if target is None:
             return False
         self._target = target
-        self._socket = open_dealer(target)
+        self._socket, self._handshake = open_dealer(target)
         self._opened_at = self._heard = time.monotonic()
         return True
 
@@ -133,8 +134,19 @@ class Connection:
                     return "it has moved"
         return None
 
+    def trouble(self) -> str | None:
+        """Return why nobody has answered yet, in words, where that can be seen."""
+        return None if self._handshake is None else self._handshake.trouble()
+
+    def greet(self) -> None:
+        """Note that the collector has answered."""
+        handshake, self._handshake = self._handshake, None
+        if handshake is not None:
+            handshake.close()
+
     def close(self, *, linger_ms: int) -> None:
         """Let the socket go."""
+        self.greet()
         one, self._socket = self._socket, None
         if one is not None:
             one.close(linger=linger_ms)

@@ -173,6 +173,7 @@ class Hearing:
             return
         self.largest = int(data["largest"])
         self.silence = None
+        self._connection.greet()
         self.credit = SpentCredit(limit=int(data["limit"]))
         self.flush_sent = self.room_asked = 0
         self._leave_slots()

@@ -310,6 +310,7 @@ class Link:
         if not hearing.is_ready or outbox.is_at_gap:
             if now >= hearing.hello_at + _HELLO_EVERY_S:
                 hearing.hello_at = now
+                hearing.silence = connection.trouble() or hearing.silence
                 connection.send(pack(Kind.HELLO, sequence=outbox.introduce(), data=self._hello))
             return hearing.hello_at + _HELLO_EVERY_S - now
         if hearing.asking.send():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from shardkeep.hdf5.collect.keys import ClientKey
 
-__all__ = ["Target", "open_dealer", "shared_context", "zmq_module"]
+__all__ = ["Handshake", "Target", "open_dealer", "shared_context", "zmq_module"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ def shared_context() -> zmq.Context[Any]:
     return _contexts[pid]
 
 
-def open_dealer(target: Target) -> Any:
-    """Return a socket that connects, now and after each interruption.
+def open_dealer(target: Target) -> tuple[Any, Handshake | None]:
+    """Return a socket that connects, now and after each interruption; and, with a key, how that goes.
 
     Raises
     ------
@@ -72,12 +72,65 @@ def open_dealer(target: Target) -> Any:
         one.curve_serverkey, one.curve_publickey, one.curve_secretkey = key.server, key.public, key.secret
     if target.address.startswith("tcp://["):
         one.ipv6 = True
+    handshake = None if target.key is None else Handshake(one)
     try:
         one.connect(target.address)
     except zmq.ZMQError as error:
+        if handshake is not None:
+            handshake.close()
         one.close()
         raise CollectorError(f"{target.address!r} is no address to connect to ({error})") from None
-    return one
+    return one, handshake
+
+
+class Handshake:
+    """What becomes of a connection before anything can be sent on it: ZeroMQ tells it to a monitor only.
+
+    Parameters
+    ----------
+    dealer : zmq.Socket
+        Before it connects.
+    """
+
+    def __init__(self, dealer: Any) -> None:
+        zmq = zmq_module()
+        self._dealer = dealer
+        self._failed = {
+            zmq.EVENT_DISCONNECTED,
+            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+            zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+        }
+        self._news = dealer.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(self._failed)
+        )
+        self._is_open = self._is_refused = self._is_agreed = False
+        self._has_had_time = False
+
+    def trouble(self) -> str | None:
+        """Return what is wrong, in words; None if nothing is."""
+        from zmq.utils.monitor import recv_monitor_message
+
+        zmq = zmq_module()
+        while self._news.poll(0):
+            event = recv_monitor_message(self._news, zmq.NOBLOCK)["event"]
+            if event == zmq.EVENT_CONNECTED:
+                self._is_open, self._is_agreed = True, False
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_agreed, self._is_refused = True, False
+            elif event in self._failed:
+                self._is_refused = self._is_refused or (self._is_open and not self._is_agreed)
+                self._is_open = self._is_agreed = False
+        had_time, self._has_had_time = self._has_had_time, True
+        if self._is_refused:
+            return "it closes the connection: the key is not one that this collector takes"
+        return "nobody is reached there" if had_time and not self._is_open else None
+
+    def close(self) -> None:
+        """Hear no more of it; before the socket is closed, and as soon as it is not needed."""
+        # News that nobody takes away would block ZeroMQ's own thread one day.
+        self._dealer.disable_monitor()
+        self._news.close(linger=0)
 
 
 _contexts: dict[int, zmq.Context[Any]] = {}

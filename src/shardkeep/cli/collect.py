@@ -35,7 +35,8 @@ def collect(
 
     Workers call shardkeep.hdf5.connect with the address, or with the folder of PATH. A file whose collector
     was killed is brought to its last commit first. SIGTERM or Ctrl-C: clients finish, the file is closed.
-    Without --listen it takes clients of this user and host, and ends when every rank has left.
+    Without --listen it takes clients of this user and host, and ends when every rank has left. To read the
+    file meanwhile, call shardkeep.hdf5.open.
     """
     import sys
 

@@ -38,17 +38,22 @@ def _as_seconds(_context: click.Context, _parameter: click.Parameter, value: flo
 _OPTIONS = [
     click.option("--listen", metavar="ADDRESS", help="ipc:///path/of/a/socket or tcp://host:port."),
     click.option(
-        "--key-file", type=click.Path(), help="The collector's key, which its clients have the half of."
+        "--key-file",
+        type=click.Path(),
+        help="The key of --new-key; needed for tcp. Clients have FILE.client.",
     ),
     click.option(
-        "--new-key", metavar="FILE", type=click.Path(), help="Make a key in FILE and FILE.client, and end."
+        "--new-key",
+        metavar="FILE",
+        type=click.Path(),
+        help="Make a key: FILE for the collector, FILE.client for clients.",
     ),
     click.option(
         "--memory",
         default="256MB",
         show_default=True,
         callback=_as_bytes,
-        help="Most memory for rows.",
+        help="Most memory for rows, whatever the number of clients.",
     ),
     click.option(
         "--durability",
@@ -64,7 +69,7 @@ _OPTIONS = [
         callback=_as_seconds,
         help="Seconds that clients have to finish at the end.",
     ),
-    click.option("--until-done", is_flag=True, help="End when every rank has left."),
+    click.option("--until-done", is_flag=True, help="End when every rank has left, also with --listen."),
     click.option("--recover", is_flag=True, help="Bring the file to its last commit, and end."),
     click.option(
         "--metrics-port",

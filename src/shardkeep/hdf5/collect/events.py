@@ -75,7 +75,9 @@ class Events:
             text = f"{store.path}: {_rows(store.rows) or 'no rows yet'}"
             self._tell("opened", text, path=store.path, rows=store.rows)
             return
-        text = f"{store.path} was not closed: brought {found.commits} commits from the log into it"
+        text = (
+            f"{store.path} was not closed: brought {_counted(found.commits, 'commit')} from the log into it"
+        )
         if found.dropped_bytes:
             text += f", cut off {found.dropped_bytes:,} bytes that no commit spoke of"
         text += f"; it has {_rows(store.rows) or 'no rows'}"
@@ -158,7 +160,7 @@ class Events:
         """It was told to stop."""
         self._tell(
             "stopping",
-            f"stopping ({reason})" + (f": {_clients(clients)} told to finish" if clients else ""),
+            f"stopping ({reason})" + (f": {_counted(clients, 'client')} told to finish" if clients else ""),
             reason=reason,
             clients=clients,
         )
@@ -200,7 +202,7 @@ class Events:
             parts = [
                 f"{values['rows_per_s']:,.0f} rows/s",
                 f"{values['mb_per_s']:,.1f} MB/s",
-                _clients(clients),
+                _counted(clients, "client"),
                 f"{disk.queued_bytes / 1e6:.1f} MB queued",
                 "no commit yet" if age is None else f"commit {age:.0f} s ago",
                 f"{disk.rows:,} rows",
@@ -250,8 +252,8 @@ def fitting(parts: list[str], columns: int) -> str:
     return "  ".join(parts)[: max(columns, 0)]
 
 
-def _clients(count: int) -> str:
-    return f"{count:,} client" + ("" if count == 1 else "s")
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _rows(rows: dict[str, int]) -> str:

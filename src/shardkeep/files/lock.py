@@ -109,6 +109,7 @@ class FileLock:
             raise PlanError(f'if_unsafe={if_unsafe!r} means nothing here: use "refuse", "warn" or "trust"')
         self.path = os.fspath(path)
         self.lock_path = self.path + ".lock"
+        self._where = os.path.abspath(self.lock_path)  # the program may go to another folder meanwhile
         self.shared = shared
         self.timeout_s = timeout_s
         self.if_unsafe: IfUnsafe = if_unsafe
@@ -139,7 +140,7 @@ class FileLock:
         self._fd = fd
         _held.add(self)
         self._sign(fd)
-        if not (trusted or fault or second_lock_is_refused(fd, self.lock_path)):
+        if not (trusted or fault or second_lock_is_refused(fd, self._where)):
             try:
                 self._unsafe("its flock lets two holders in at once: it answers yes and does nothing")
             except LockError:
@@ -171,8 +172,8 @@ class FileLock:
             # Only the last holder may take the name away: another shared one still needs it.
             if not self.shared or self._flock(fd, fcntl.LOCK_EX):
                 with contextlib.suppress(OSError):
-                    if _has_name(fd, self.lock_path):
-                        os.unlink(self.lock_path)
+                    if _has_name(fd, self._where):
+                        os.unlink(self._where)
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
@@ -195,7 +196,7 @@ class FileLock:
 
     def _fault(self) -> str | None:
         try:
-            return lock_fault_of(os.path.dirname(self.lock_path) or ".")
+            return lock_fault_of(os.path.dirname(self._where))
         except OSError:
             return None  # `_try` has the error for it
 
@@ -215,7 +216,7 @@ class FileLock:
 
     def _try(self) -> int | None:
         try:
-            fd = os.open(self.lock_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            fd = os.open(self._where, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except (FileNotFoundError, NotADirectoryError):
             folder = os.path.dirname(self.lock_path) or "."
             message = f"cannot lock {self.path!r}: there is no folder {folder!r}; make it first"
@@ -224,7 +225,7 @@ class FileLock:
             raise durability_error("make the lock of", self.path, error) from error
         try:
             operation = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
-            if self._flock(fd, operation) and _has_name(fd, self.lock_path):
+            if self._flock(fd, operation) and _has_name(fd, self._where):
                 taken, fd = fd, -1
                 return taken
             return None
@@ -263,7 +264,7 @@ class FileLock:
             os.write(fd, json.dumps(line).encode() + b"\n")
 
     def _timeout(self, waited_s: float) -> LockTimeoutError:
-        holder = read_holder(self.lock_path)
+        holder = read_holder(self._where)
         if holder is None:
             who = "by a process that did not say who it is"
         else:

@@ -7,10 +7,12 @@ import os
 import h5py
 import numpy as np
 
+from shardkeep.errors import PlanError
 from shardkeep.hdf5.checked_sources import CheckedSource, is_settled, layout_digest
 from shardkeep.hdf5.dataset_layout import same_file_type
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
+from shardkeep.hdf5.rows import is_unicode
 from shardkeep.hdf5.virtual_source import fits
 
 __all__ = ["point_to_sources", "relative_source", "virtual_checks"]
@@ -30,9 +32,7 @@ def point_to_sources(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py
     space = h5py.h5s.create_simple(shape)
     # HDF5 puts block numbers in the place of "%b", so a "%" in a name is doubled.
     name = one.name.replace("%", "%%").encode("utf-8", "surrogateescape")
-    files = {
-        part.source: os.fsencode(relative_source(plan, part.source).replace("%", "%%")) for part in one.parts
-    }
+    files = {part.source: _virtual_name(plan, part.source) for part in one.parts}
     spaces = {part.source: h5py.h5s.create_simple((part.rows, *one.row_shape)) for part in one.parts}
     zeros = (0,) * len(one.row_shape)
     if one.keyed and plan.key is not None:
@@ -53,6 +53,14 @@ def point_to_sources(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py
     whole = h5py.h5s.create_simple(shape)
     name = one.name.encode("utf-8", "surrogateescape")
     return h5py.Dataset(h5py.h5d.create(file.id, name, kind, whole, properties, links))
+
+
+def _virtual_name(plan: MergePlan, number: int) -> bytes:
+    name = relative_source(plan, number)
+    if not is_unicode(name):
+        message = f"{name!r} is no Unicode text, which h5py could not read back from a virtual file"
+        raise PlanError(f'{message}: rename it, or use mode="copy"', path=plan.sources[number].path)
+    return name.replace("%", "%%").encode()
 
 
 def virtual_checks(dataset: h5py.Dataset, one: DatasetPlan, plan: MergePlan) -> list[Check]:

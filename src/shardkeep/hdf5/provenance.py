@@ -65,7 +65,8 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
             dataset[-len(block) :] = block
     if dataset is None:
         dataset = create_table(file, PROVENANCE, np.zeros(0, dtype))
-    dataset.attrs["root"] = root
+    # Bytes: a folder may have a name that is no Unicode.
+    dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
 
 

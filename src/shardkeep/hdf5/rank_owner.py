@@ -34,7 +34,8 @@ class RankOwner:
     def __init__(self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None) -> None:
         self.run_dir = run_dir
         self.rank = rank
-        self._folder = rank_folder(run_dir, rank)
+        # Absolute: the program may go to another folder between two commits.
+        self._folder = rank_folder(os.path.abspath(run_dir), rank)
         self._durable = durable
         self._mutex = threading.RLock()
         self._busy: str | None = None

@@ -107,11 +107,18 @@ def list_segments(folder: str) -> list[SegmentName]:
 
     Raises
     ------
+    NotFoundError
+        There is no such folder any more.
     CorruptDataError
         A segment is missing from the series, is there twice, or steps do not rise.
     """
     found = []
-    for name in os.listdir(folder):
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        message = f"{folder!r}, the folder of a rank, is gone: bring it back, or begin a new run folder"
+        raise NotFoundError(message, path=folder) from None
+    for name in names:
         match = _SEGMENT.match(name)
         if match is not None:
             found.append(SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name)))

@@ -120,7 +120,8 @@ class WorkerFile(RankOwner):
         storage.check()
         self._world_size = world.size
         self._incarnation = uuid.uuid4().hex
-        self._contents = Contents(rank_folder(os.fspath(run_dir), world.rank), world.rank, storage)
+        folder = rank_folder(os.path.abspath(os.fspath(run_dir)), world.rank)
+        self._contents = Contents(folder, world.rank, storage)
         self._writers: dict[str, RowWriter] = {}
         super().__init__(os.fspath(run_dir), world.rank, durable=durable, timeout_s=timeout_s)
 

@@ -85,8 +85,8 @@ def verify(
     ----------
     paths : path, pattern, or iterable of them
         TFRecord and TensorBoard event files: both checksums of every record; behind damage it goes
-        on with the next whole record. HDF5 files, as `shardkeep.hdf5.verify`. Folders of runs: all
-        commits, and whether any is missing. Other folders: the files of these kinds in and below.
+        on with the next whole record. HDF5 files, as `shardkeep.hdf5.verify`. Folders: the files of
+        these kinds in and below; of each run in there all commits, and whether any is missing.
     threads : int, optional
         How many files are read at once; by default as many as there are processors.
     progress : callable, optional
@@ -142,21 +142,32 @@ def _tasks(path: str, runs: list[str]) -> Iterator[tuple[str, str]]:
     if kind.name != "folder":
         yield path, "tfrecord" if kind.name == "empty" else kind.name
         return
-    ranks = list_ranks(path)
-    if ranks:
-        runs.append(path)
-        for folder in ranks.values():
-            for segment in list_segments(folder):
-                yield segment.path, "hdf5"
-        return
     for folder, folders, names in os.walk(path):
+        ranks = list_ranks(folder)
+        if ranks:
+            runs.append(folder)
+            for one in ranks.values():
+                yield from _segments(one)
+            folders[:] = [name for name in folders if os.path.join(folder, name) not in ranks.values()]
         folders.sort()
-        for name in sorted(names):
-            below = os.path.join(folder, name)
-            with contextlib.suppress(OSError):
-                found = identify(below)
-                if found.name in ("tfrecord", "hdf5"):
-                    yield below, found.name
+        yield from _readable(folder, names)
+
+
+def _segments(folder: str) -> Iterator[tuple[str, str]]:
+    try:
+        for segment in list_segments(folder):
+            yield segment.path, "hdf5"
+    except CorruptDataError:  # `_run` tells; what is there is read all the same
+        yield from _readable(folder, os.listdir(folder))
+
+
+def _readable(folder: str, names: list[str]) -> Iterator[tuple[str, str]]:
+    for name in sorted(names):
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            found = identify(path)
+            if found.name in ("tfrecord", "hdf5"):
+                yield path, found.name
 
 
 def _size(path: str) -> int:
@@ -315,7 +326,12 @@ def _run(folder: str, records: dict[str, str]) -> VerifiedFile:
     commits = 0
     findings: list[str] = []
     for rank_folder in list_ranks(folder).values():
-        for segment in list_segments(rank_folder):
+        try:
+            segments = list_segments(rank_folder)
+        except CorruptDataError as error:
+            findings.append(str(error))
+            continue
+        for segment in segments:
             text = records.get(segment.path)
             if text is None:
                 continue

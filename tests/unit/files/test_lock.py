@@ -160,3 +160,17 @@ def test_a_full_disk_does_not_refuse_the_lock(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "write", full)
     with lock(tmp_path / "a", timeout_s=0) as mine:
         assert mine.held
+
+
+def test_the_program_goes_to_another_folder(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    held = FileLock("x").acquire()
+    (tmp_path / "b" / "x.lock").write_text("of somebody else")
+    monkeypatch.chdir(tmp_path / "b")
+    with pytest.raises(LockTimeoutError):
+        FileLock("../a/x", timeout_s=0).acquire()
+    held.release()
+    assert os.listdir(tmp_path / "a") == []
+    assert os.listdir(tmp_path / "b") == ["x.lock"]

@@ -21,7 +21,7 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
-from shardkeep.hdf5 import WorkerFile, merge, plan_merge, receipts, rollback
+from shardkeep.hdf5 import WorkerFile, merge, plan_merge, receipts, rollback, verify
 from shardkeep.world import World
 from tests.descriptors import few_descriptors
 
@@ -655,3 +655,17 @@ def test_one_file_under_two_names_is_refused(tmp_path, link):
         merge([tmp_path / "a.h5", tmp_path / "b.h5"], tmp_path / "all.h5")
     with pytest.raises(PlanError, match="named twice"):
         merge([str(tmp_path / "a.h5")] * 2, tmp_path / "all.h5")
+
+
+def test_folders_whose_names_are_no_unicode(tmp_path):
+    folder = os.fsencode(tmp_path) + b"/r\xff%b"
+    with WorkerFile(os.fsdecode(folder), World(rank=0, size=1)) as out:
+        out.append("x", [1, 2])
+        out.commit(step=1)
+    report = merge(os.fsdecode(folder), tmp_path / "all.h5")
+    assert verify(report.output).ok
+    with h5py.File(report.output) as file:
+        assert os.fsencode(file["_provenance"].attrs["root"]) == folder
+    with pytest.raises(PlanError, match="no Unicode text"):
+        merge(os.fsdecode(folder), tmp_path / "virtual.h5", mode="virtual")
+    assert not (tmp_path / "virtual.h5").exists()

@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import threading
 
 import h5py
@@ -13,6 +14,7 @@ from shardkeep.errors import (
     DurabilityError,
     LockError,
     LockTimeoutError,
+    NotFoundError,
     PlanError,
     SchemaError,
 )
@@ -570,3 +572,30 @@ def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
     assert (_merged(run) == _rows(0, 2)).all()
     with pytest.raises(LockError, match="closed"):
         out.commit(step=2)
+
+
+def test_the_program_goes_to_another_folder(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b" / "run" / "rank-00000").mkdir(parents=True)  # nothing may come in there
+    monkeypatch.chdir(tmp_path / "a")
+    with WorkerFile("run", WORLD) as out:
+        for step in range(3):
+            out.append("x", [step])
+            out.commit(step=step)
+            monkeypatch.chdir(tmp_path / "b")
+        out.rollback(step=1)
+        assert out.committed_rows == {"x": 2}
+    assert sorted(os.listdir(tmp_path / "a/run/rank-00000")) == ["00000000-step-0.h5", "00000001-step-1.h5"]
+    assert os.listdir(tmp_path / "b/run/rank-00000") == []
+
+
+def test_the_folder_of_the_rank_was_removed(run):
+    with WorkerFile(run, WORLD) as out:
+        out.append("x", [1])
+        out.commit(step=0)
+        shutil.rmtree(run)
+        with pytest.raises(NotFoundError, match="rank-00000"):
+            out.append("x", [1])
+            out.commit(step=1)
+        with pytest.raises(NotFoundError, match="is gone: bring it back"):
+            out.rollback(step=0)

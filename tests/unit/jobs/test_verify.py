@@ -91,6 +91,24 @@ def test_folders(tmp_path):
             verify(path)
 
 
+def test_what_lies_beside_and_below_the_ranks(tmp_path):
+    for name in ("one", "two"):
+        for step in range(3):
+            with WorkerFile(tmp_path / "runs" / name, World(rank=0, size=1)) as out:
+                out.append("x", np.arange(1000.0))
+                out.commit(step=step)
+        merge(tmp_path / "runs" / name, tmp_path / "runs" / name / "all.h5")
+    _records(tmp_path / "runs" / "one" / "logs.tfrecord")
+    report = verify(tmp_path / "runs")
+    assert report.ok and [file.kind for file in report.files].count("run") == 2
+    assert len(report.files) == 2 * 3 + 2 + 1 + 2
+    _flip(tmp_path / "runs" / "one" / "all.h5", 4000)
+    os.unlink(tmp_path / "runs" / "two" / "rank-00000" / "00000001-step-1.h5")
+    bad = [file for file in verify(tmp_path / "runs").files if file.findings]
+    assert [os.path.relpath(file.path, tmp_path) for file in bad] == ["runs/one/all.h5", "runs/two"]
+    assert "segment 1 is missing in" in bad[1].findings[0]
+
+
 def test_a_file_that_crashes_hdf5(tmp_path, monkeypatch):
     for name in ("a.h5", "b.h5"):
         with h5py.File(tmp_path / name, "w") as file:

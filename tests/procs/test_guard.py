@@ -68,6 +68,7 @@ def test_w_over_a_file_that_another_process_has_open(tmp_path):
         guarded = run(tmp_path, TRUNCATES, guarded=True)
         assert guarded.returncode == 1
         assert "LockError: mode 'w' would empty 'a.h5'" in guarded.stderr
+        assert guarded.stderr.count("  File ") == 2, "the program's line, and the one that raises"
         assert f"pid {child.pid}" in guarded.stderr
         assert path.read_bytes() == whole
 
@@ -214,21 +215,22 @@ def test_two_unlocked_writers(tmp_path, guarded):
         assert kept < 40
 
 
-def test_spawned_children_are_guarded(tmp_path):
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_children_of_multiprocessing_are_guarded(tmp_path, method):
     path = made(tmp_path)
     child = hold(path, "r")
     body = """
-        import multiprocessing, h5py
+        import multiprocessing, sys, h5py
         def work(path):
             h5py.File(path, "w")
         if __name__ == "__main__":
-            one = multiprocessing.get_context("spawn").Process(target=work, args=("a.h5",))
+            one = multiprocessing.get_context(sys.argv[1]).Process(target=work, args=("a.h5",))
             one.start()
             one.join()
             print(one.exitcode)
     """
     try:
-        done = run(tmp_path, body, guarded=True)
+        done = run(tmp_path, body, method, guarded=True)
         assert (done.stdout, "would empty" in done.stderr) == ("1\n", True), done.stderr
         assert path.stat().st_size > 0
     finally:

@@ -21,7 +21,7 @@ from typing import Any
 import h5py
 from h5py._hl.base import HLObject
 
-from shardkeep.errors import LockTimeoutError, PlanError, ShardkeepError
+from shardkeep.errors import LockError, LockTimeoutError, PlanError, ShardkeepError
 from shardkeep.files.lock import FileLock
 from shardkeep.hdf5.forked_handle import descriptor_of, divert
 from shardkeep.hdf5.guard_exemption import is_exempt
@@ -86,7 +86,7 @@ class Guard:
         """Wrap h5py."""
         self._wrap(h5py.File, "__init__", self._opening)
         self._wrap(h5py.File, "close", self._closing)
-        self._wrap(multiprocessing.spawn, "get_command_line", self._spawning)
+        self._wrap(multiprocessing.spawn, "get_preparation_data", self._spawning)
 
     def stop(self) -> None:
         """Leave h5py as it was."""
@@ -113,7 +113,11 @@ class Guard:
             if path is not None:
                 self._refuse_inherited(path)
                 if mode in _WRITING:
-                    lock = self._look(path, mode, options)
+                    try:
+                        lock = self._look(path, mode, options)
+                    except LockError as error:
+                        # Our own frames would hide the program's line.
+                        raise error.with_traceback(None) from None
             try:
                 original(file, name, mode, driver, *args, **options)
                 if path is not None and mode in _WRITING:
@@ -137,17 +141,11 @@ class Guard:
         return close
 
     def _spawning(self, original: Any) -> Any:
-        def get_command_line(**options: Any) -> list[str]:
-            line: list[str] = original(**options)
-            if "-c" in line:
-                at = line.index("-c") + 1
-                begin = (
-                    f"from shardkeep.hdf5.guard_watch import guard_child; guard_child({self.on_finding!r}); "
-                )
-                line[at] = begin + line[at]
-            return line
+        def get_preparation_data(name: str) -> dict[str, Any]:
+            # What every child that is not forked by us reads first, that of a fork server too.
+            return {**original(name), "shardkeep guard": _InChild(self.on_finding)}
 
-        return get_command_line
+        return get_preparation_data
 
     def _gone(self, key: int) -> None:
         writer = self._writers.pop(key, None)
@@ -285,8 +283,8 @@ def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
     Seen are files that h5py opens by their path; other libraries with an HDF5 of their own (netCDF4,
     PyTables) are seen only from ``/proc``, by this user's processes on this host. Guarded processes see
     each other by the sidecar ``path.lock`` too. Processes that are forked, and those that multiprocessing
-    spawns, are guarded as well; afterwards nothing in h5py is patched any more. ``python -m
-    shardkeep.guard script.py`` guards a whole program.
+    starts (spawn, fork server), are guarded as well; afterwards nothing in h5py is patched any more.
+    ``python -m shardkeep.guard script.py`` guards a whole program.
 
     Opening for writing takes some milliseconds more, since all processes of this user are looked at.
 
@@ -315,8 +313,18 @@ def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
         one.stop()
 
 
+class _InChild:
+    """Guards the process in which it is unpickled."""
+
+    def __init__(self, on_finding: OnFinding | None) -> None:
+        self._on_finding = on_finding
+
+    def __reduce__(self) -> Any:
+        return guard_child, (self._on_finding,)
+
+
 def guard_child(on_finding: OnFinding | None) -> None:
-    """Guard this process to its end; the first thing that a spawned child does.
+    """Guard this process to its end; the first thing that a child of multiprocessing does.
 
     Threads that outlive the main one are guarded too: they end before what is registered here runs.
     """

@@ -218,6 +218,8 @@ def merge(
     """
     start = time.monotonic()
     target = os.fspath(output)
+    if os.path.isdir(target):
+        raise ExistsError(f"{target!r} is a folder: give the name of a file in it", path=target)
     if exists == "fail" and os.path.lexists(target) and not dry_run:
         message = f'{target!r} exists: choose another name, or allow exists="replace"'
         raise ExistsError(message, path=target)

@@ -450,6 +450,9 @@ def test_wrong_calls(tmp_path, three):
         merge(three, three[0], exists="replace")
     with pytest.raises(ExistsError):
         merge(three, three[0])
+    for exists in ("fail", "replace"):
+        with pytest.raises(ExistsError, match="is a folder: give the name of a file in it"):
+            merge(three, tmp_path, exists=exists)
     with pytest.raises(NotFoundError, match="folder"):
         merge(three, tmp_path / "gone" / "all.h5")
     assert _read(three[0]).tolist() == list(range(10))

@@ -345,10 +345,12 @@ def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:
         rows = rows.data
     try:
         array = np.asarray(rows)
-    except (ValueError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        message = f"{label}: these rows make no array ({reason}); all rows must have one shape"
-        raise SchemaError(message) from None
+    except (ValueError, TypeError, RuntimeError) as error:  # a tensor with a gradient, or on a device
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        advice = "give a NumPy array"
+        if "inhomogeneous" in reason:
+            advice = "give all one shape, or declare rows of any length by create(…, h5py.vlen_dtype(…))"
+        raise SchemaError(f"{label}: these rows make no array ({reason}): {advice}") from None
     if array.dtype.kind in "OUT":
         return _as_text(label, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
     if array.dtype.kind == "S" and not hasattr(rows, "dtype"):
@@ -417,6 +419,8 @@ def _as_text(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     flat = result.reshape(-1)
     for i, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, str):
+            if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+                raise SchemaError(f"{label}: {value} has more than 64 bits: append it as a float, or as text")
             kind = type(value).__name__
             message = f"{label}: object rows hold {kind}, only str can be kept; use an array of numbers"
             raise SchemaError(message)

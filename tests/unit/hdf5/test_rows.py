@@ -95,13 +95,23 @@ def test_text_becomes_utf8(rows):
     assert array.ravel()[0] == np.asarray(rows).ravel()[0].encode()
 
 
+class _NoArray:
+    """As a tensor that wants its gradient."""
+
+    def __array__(self, *arguments, **options):
+        raise RuntimeError("call detach() first")
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
         (1.5, "no row axis"),
         ("text", "no row axis"),
         (np.float32(1), "no row axis"),
-        ([[1], [2, 3]], "one shape"),
+        ([[1], [2, 3]], "one shape, or declare rows of any length by create"),
+        ([1 << 64], "18446744073709551616 has more than 64 bits: append it as a float"),
+        ([-1 << 64], "more than 64 bits"),
+        (_NoArray(), r"no array \(call detach\(\) first\): give a NumPy array"),
         ([1, "a"], "hold int"),
         ([None], "hold NoneType"),
         ([object()], "hold object"),

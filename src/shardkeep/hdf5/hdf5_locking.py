@@ -21,6 +21,9 @@ __all__ = ["VARIABLE", "LockingMode", "locking_mode", "warn_if_stale"]
 
 VARIABLE = "HDF5_USE_FILE_LOCKING"
 Effect = Literal["asked", "on", "off"]
+# H5F__parse_file_lock_env_var in HDF5's H5Fint.c; other values are ignored there, without a word.
+_ON = ("TRUE", "1", "BEST_EFFORT")
+_OFF = ("FALSE", "0")
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,21 @@ class LockingMode:
     variable: str | None
     stale: bool
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the variable has a value that HDF5 does not know, as ``false``, and does nothing."""
+        return self.variable not in (None, "", *_OFF, *_ON)
+
     def __str__(self) -> str:
         told = {"asked": "on unless a program switches it off", "on": "always on", "off": "always off"}
-        late = f"; {VARIABLE}={self.variable} came after HDF5 was loaded and does nothing"
-        return f"HDF5 locking is {told[self.effect]}{late if self.stale else ''}"
+        why = self._why_nothing("came after HDF5 was loaded")
+        return f"HDF5 locking is {told[self.effect]}{why and f'; {why}'}"
+
+    def _why_nothing(self, late: str) -> str:
+        """Say why the variable does nothing; nothing if it does something, or is not there."""
+        if self.is_unknown:
+            return f"{VARIABLE}={self.variable!r} is no value that HDF5 knows and does nothing"
+        return f"{VARIABLE}={self.variable} {late} and does nothing" if self.stale else ""
 
 
 def locking_mode() -> LockingMode:
@@ -63,20 +77,20 @@ def locking_mode() -> LockingMode:
 
 
 def warn_if_stale() -> LockingMode:
-    """Return `locking_mode` and warn if the variable was set too late."""
+    """Return `locking_mode` and warn if the variable was set too late, or to what HDF5 does not know."""
     mode = locking_mode()
-    if mode.stale and mode.variable not in _warned:
+    why = mode._why_nothing("was set after h5py was imported")
+    if why and mode.variable not in _warned:
         _warned.add(mode.variable)
-        message = f"{VARIABLE}={mode.variable} was set after h5py was imported and does nothing"
-        warn_user(f"{message}: set it before the program starts")
+        advice = f"use {', '.join((*_ON, *_OFF))}" if mode.is_unknown else "set it before the program starts"
+        warn_user(f"{why}: {advice}")
     return mode
 
 
 def _meant(variable: str | None) -> Effect:
-    # H5F__parse_file_lock_env_var in HDF5's H5Fint.c; other values are ignored there.
-    if variable in ("FALSE", "0"):
+    if variable in _OFF:
         return "off"
-    return "on" if variable in ("TRUE", "1", "BEST_EFFORT") else "asked"
+    return "on" if variable in _ON else "asked"
 
 
 def _try() -> Effect | None:

@@ -19,6 +19,12 @@ endif
 # TensorFlow has a venv of its own: it pins h5py, and the product is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
+# Two processes share the tests. Of the ways to share them this one goes on after a test that has ended its
+# process; `loadfile` would run it again and again.
+TWO := -n 2 --dist worksteal
+# What is imported hundreds of times is compiled once, also where the environment forbids to keep it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test lint bench docs ci frameworks clean
@@ -33,8 +39,8 @@ demo: $(VENV)/.demo  ## install, then run the main job: pack, train, kill a work
 
 test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k name --slow")
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest $(ARGS) || { test $$? -eq 1 && echo "what failed is run once more, alone:" && \
-	$(BIN)/python -m pytest $(ARGS) --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest $(TWO) $(ARGS) || { test $$? -eq 1 && echo "what failed is run once more, alone:" && \
+	$(BIN)/python -m pytest $(ARGS) -n 0 --last-failed --last-failed-no-failures none; }
 
 lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 	$(BIN)/ruff check .

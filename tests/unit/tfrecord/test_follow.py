@@ -367,7 +367,8 @@ def truncate(path: Path, data: bytes) -> None:
 
 
 def rewrite(path: Path, data: bytes) -> None:
-    path.write_bytes(data * 20)
+    with path.open("r+b") as file:  # never empty, which would be a truncation to who looks then
+        file.write(data * 20)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,10 @@ class File(Group, h5py.File):  # type: ignore[misc]
         self._close_identifier()
 
     def virtual(self, path: str, oid: Any = None) -> VirtualDataset:
-        """Return what is known of a virtual dataset, its sources checked; `oid` if HDF5 has it open."""
+        """Return what is known of a virtual dataset, its sources checked; `oid` if HDF5 has it open.
+
+        Under h5py's lock: no child is forked then, with a half of what is known.
+        """
         found = self._virtuals.get(path)
         if found is None:
             state = self._state()
@@ -186,8 +189,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
                     self._checked = (read_table(self._fid),)
                 layout = read_virtual_layout(self._fid, self._where, path, oid)
                 found = VirtualDataset(self._where, path, layout, *self._checked)
-            # Under h5py's lock: a child that is forked meanwhile has a copy of what is known.
-            with phil, self.pinned():
+            with self.pinned():
                 found.check()
             self._virtuals[path] = found
             if not self.writes:
@@ -218,7 +220,11 @@ class File(Group, h5py.File):  # type: ignore[misc]
             if state == self._without_virtuals:
                 return
             try:
-                self._check_virtuals(state)
+                with phil, self.pinned():
+                    if self._token is None:
+                        self._id  # noqa: B018  # closed for another one meanwhile: opened again, and looked at
+                    else:
+                        self._check_virtuals(state)
             except BaseException:
                 self.close()
                 raise

@@ -69,7 +69,8 @@ class ChunkMove:
         crcs = [crc for part in self._parts for crc in part]
         if self._known is not None and f"{table_crc(self.table, crcs):08x}" != self._known:
             raise not_as_committed(self.path, self.name)
-        self._crc = table_crc(self.table.part(0, self._kept), crcs[: self._kept])
+        kept = self.table if self._kept == len(crcs) else self.table.part(0, self._kept)
+        self._crc = table_crc(kept, crcs[: self._kept])
 
     def check(self) -> Check:
         """Return what the result must have."""

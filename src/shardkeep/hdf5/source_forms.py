@@ -9,6 +9,7 @@ says what is wrong.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -171,8 +172,11 @@ class _Forms:
 
 
 def _key(form: bytes, found: Any) -> tuple[bytes, bytes | None]:
-    place = found[2]
-    return form, place if isinstance(place, bytes) else None
+    value = found[2]
+    if not isinstance(value, bytes):
+        return form, None
+    # A digest, so that values that are different in every file are not all kept.
+    return form, value if len(value) <= 32 else hashlib.blake2b(value, digest_size=32).digest() + b"digest"
 
 
 def _contiguous(address: int, shape: tuple[int, ...], item_bytes: int) -> ChunkTable | None:

@@ -274,6 +274,21 @@ def test_segments(tmp_path):
     assert all(list(look.datasets) == list(look.record.datasets) for look in looks)
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_value_without_rows_belongs_to_its_form(tmp_path, size):
+    paths = [str(tmp_path / name) for name in "abcd"]
+    for path, value in zip(paths, (1, 2, 2, 1), strict=True):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", (), np.dtype((np.void, size)), data=np.void(bytes([value]) * size))
+            file["text"] = "of variable length" if value == 1 else "another"
+            del file["text"]
+    assert check_same(paths) == 2
+    for path in paths:
+        with h5py.File(path, "a") as file:
+            file["text"] = path
+    assert check_same(paths) == 0  # the bytes of a text without a fixed length are elsewhere
+
+
 def test_many_at_once_under_a_small_limit(tmp_path):
     paths = [str(tmp_path / f"{number:03}") for number in range(100)]
     for path in paths:

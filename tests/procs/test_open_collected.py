@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pickle
 import subprocess
@@ -125,3 +127,39 @@ def test_a_finished_file_in_a_folder_that_nobody_may_write(tmp_path):
     os.mkdir(f"{path}.readers.lock")  # root may write anywhere, but not this
     with sk.hdf5.open(path) as file:
         assert file.locking == "flock, shared"
+
+
+@pytest.mark.parametrize("when", ["while it is written", "afterwards"])
+def test_all_ways_to_read_a_file_go_together_in_one_process(tmp_path, when):
+    """HDF5 opens a file twice in a process only if both ask for the same locks."""
+    path = tmp_path / "all.h5"
+    ways = [sk.hdf5.open, sk.hdf5.snapshot, lambda path: h5py.File(path, "r")]
+    with contextlib.ExitStack() as writing:
+        collector = writing.enter_context(collecting(path, durability="flush"))
+        with collector.connect(WORLD) as client:
+            client.append("x", np.arange(10))
+            client.flush()
+            eventually(lambda: rows_in(path) == 10)
+        if when == "afterwards":
+            writing.close()
+        else:
+            ways.pop()  # a plain one does not keep the collector from bringing in rows in that very moment
+        for first, second in itertools.permutations(ways, 2):
+            with first(path) as one, second(path) as other:
+                assert one["x"][:].tolist() == other["x"][:].tolist() == list(range(10))
+    with h5py.File(path, "r+") as file:
+        assert len(file["x"]) == 10
+
+
+def test_a_snapshot_is_closed_at_its_end(tmp_path):
+    path = tmp_path / "all.h5"
+    with collecting(path, durability="flush") as collector, collector.connect(WORLD) as client:
+        client.append("x", np.arange(10))
+        client.flush()
+    before = open_descriptors()
+    for _ in range(5):
+        with sk.hdf5.snapshot(path) as file:
+            dataset = file["x"]
+        assert not file
+        assert not dataset
+    assert open_descriptors() == before

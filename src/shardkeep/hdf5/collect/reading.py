@@ -10,8 +10,11 @@ import h5py
 
 from shardkeep.errors import NotFoundError
 from shardkeep.hdf5.live_view import log_path, open_whole
+from shardkeep.hdf5.read_open import open_for_reading
 
 __all__ = ["snapshot"]
+
+_CACHE_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -56,8 +59,13 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     path = os.fspath(path)
     if not os.path.exists(path) and not os.path.exists(log_path(path)):
         raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path)
+
+    def open_it() -> h5py.File:
+        # As `shardkeep.hdf5.open` does it: HDF5 opens a file twice in a process only in the same way.
+        return h5py.File(open_for_reading(os.path.abspath(path), path, timeout_s, _CACHE_BYTES, {})[0])
+
     try:
-        file, lock = open_whole(path, timeout_s, lambda: h5py.File(path, "r", locking=False), _id_of)
+        file, lock = open_whole(path, timeout_s, open_it, _id_of)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path) from None
     try:

@@ -1,14 +1,18 @@
 """The memory of a collector, in what is not under way but kept."""
 
+import os
 import time
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from shardkeep.hdf5 import snapshot
+from shardkeep.hdf5 import connect, snapshot
+from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.running import run
+from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
-from tests.procs.collector_run import collecting
+from tests.procs.collector_run import collecting, start, stop
 from tests.waiting import PATIENCE_S, eventually
 
 MEMORY_BYTES = 16 << 20
@@ -52,3 +56,43 @@ def test_a_reader_that_never_ends_and_rows_by_number(tmp_path):
     with h5py.File(path) as file:
         assert (file["x"][:, -1] == np.where(numbers % 16, numbers % 256, 0)).all()
         assert len(file["new"]) == 1
+
+
+def _send(write_end, place, clients, megabytes):
+    all_of_them = [
+        connect(place, World(rank=rank, size=clients), timeout_s=PATIENCE_S, memory_bytes=4 << 20)
+        for rank in range(clients)
+    ]
+    rows = np.zeros((16, 8192), "u1")
+    for _ in range(megabytes * 8 // clients):
+        for client in all_of_them:
+            client.append("x", rows)
+    for client in all_of_them:
+        client.close()
+
+
+class _Slow(Events):
+    """Has every round of the collector's loop take a while: clients could send far more than it takes."""
+
+    def progress(self, *values):
+        time.sleep(0.03)
+
+
+def _collect_slowly(write_end, path, memory_bytes):
+    settings = Settings(path, "", memory_bytes=memory_bytes, durability="flush")
+    run(settings, _Slow(None), ready=lambda address: os.write(write_end, address.encode()))
+
+
+def test_many_clients_that_send_more_than_fits(tmp_path):
+    path, megabytes, clients = tmp_path / "all.h5", 120, 60
+    collector = start(_collect_slowly, str(path), MEMORY_BYTES)
+    address = collector.wait_for_word().decode()
+    before = _resident_bytes(collector.pid)
+    sender = start(_send, address, clients, megabytes)
+    assert sender.join() == 0
+    grown = _resident_bytes(collector.pid) - before
+    stop(collector)
+    # Beside the rows: what Python and HDF5 take at their first use, and 60 connections.
+    assert grown < 2 * MEMORY_BYTES < megabytes << 19
+    with h5py.File(path) as file:
+        assert len(file["x"]) == megabytes * 8 // clients * clients * 16

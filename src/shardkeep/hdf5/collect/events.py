@@ -18,11 +18,13 @@ __all__ = ["Events", "Report"]
 
 Report = Literal["none", "problems", "lines", "progress", "json"]
 
-_PROBLEMS = {"recovered", "refused", "warning", "failed"}
+_PROBLEMS = {"recovered", "refused", "warning", "failed", "resumed"}
 # A client with the wrong key comes again many times a second, for as long as it runs.
 _SAY_AGAIN_AFTER_S = 60.0
 _REFUSALS_A_MINUTE = 100
 _USUAL_COLUMNS = 80
+# While a disk is full, the file fails, is opened again, and all clients come back, every second or two.
+_GOES_ON_AFTER_S = 5.0
 
 
 class Events:
@@ -58,6 +60,8 @@ class Events:
         self._is_open_line = False
         self._refusals: dict[tuple[str, str], int] = {}
         self._refusals_since = self._began
+        self._failing: str | None = None
+        self._failed_at = self._failure_told_at = self._began
         self.refused_count = self.repeated_count = 0
 
     def serve_metrics(self, port: int) -> None:
@@ -70,6 +74,8 @@ class Events:
 
     def opened(self, store: Store) -> None:
         """The file is open."""
+        if self._failing is not None:
+            return
         found = store.recovery
         if found is None:
             text = f"{store.path}: {_rows(store.rows) or 'no rows yet'}"
@@ -101,7 +107,8 @@ class Events:
 
     def joined(self, who: str, clients: int) -> None:
         """A client came."""
-        self._tell("joined", f"{who} joined", who=who, clients=clients)
+        if self._failing is None:
+            self._tell("joined", f"{who} joined", who=who, clients=clients)
 
     def left(self, who: str, clients: int) -> None:
         """A client said goodbye."""
@@ -151,10 +158,20 @@ class Events:
         self._tell("warning", f"warning: {text}", text=text)
 
     def failed(self, error: ShardkeepError) -> None:
-        """Nothing can be stored."""
-        self._tell(
-            "failed", f"{error}; trying again every second", error=type(error).__name__, text=str(error)
-        )
+        """Nothing can be stored; the same is told once a minute."""
+        now, text = time.monotonic(), str(error)
+        if self._failing != text or now >= self._failure_told_at + _SAY_AGAIN_AFTER_S:
+            self._failure_told_at = now
+            line = f"{text}; trying again every second"
+            self._tell("failed", line, error=type(error).__name__, text=text)
+        self._failing, self._failed_at = text, now
+
+    def _tell_that_it_goes_on(self, disk: Committer, clients: int) -> None:
+        if disk.failure is None and time.monotonic() > self._failed_at + _GOES_ON_AFTER_S:
+            self._failing = None
+            rows = _rows(disk.store.rows) or "no rows"
+            text = f"{disk.store.path} can be written again: {rows}, {_counted(clients, 'client')}"
+            self._tell("resumed", text, path=disk.store.path, rows=disk.store.rows, clients=clients)
 
     def stopping(self, reason: str, clients: int) -> None:
         """It was told to stop."""
@@ -173,6 +190,8 @@ class Events:
         """Tell how it goes, if it is time."""
         if self._refusals:
             self._tell_again()
+        if self._failing is not None:
+            self._tell_that_it_goes_on(disk, clients)
         now = time.monotonic()
         passed = now - self._told_at
         if passed < self._every_s or (self._how not in ("progress", "json") and self._metrics is None):

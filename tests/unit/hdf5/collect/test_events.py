@@ -20,7 +20,12 @@ from tests.procs.collector_run import start_collector
 from tests.waiting import PATIENCE_S
 
 DISK = SimpleNamespace(
-    rows=123_456_789, bytes=987_654_321_000, commits=3, last_commit=None, queued_bytes=12_345_678
+    rows=123_456_789,
+    bytes=987_654_321_000,
+    commits=3,
+    last_commit=None,
+    queued_bytes=12_345_678,
+    failure=None,
 )
 
 
@@ -83,6 +88,29 @@ def test_the_same_refusal_is_told_once_a_minute_with_its_number(clock):
         events.refused(f"connection {number}", "garbage")
     assert len(out.getvalue().splitlines()) == 101
     assert events.refused_count == 1501
+
+
+def test_a_full_disk_is_told_once_a_minute_and_its_end(clock):
+    """Meanwhile the file is opened again every second, and all clients come back."""
+    out = io.StringIO()
+    events = Events(out, "lines")
+    store = SimpleNamespace(path="all.h5", rows={"x": 5}, recovery=None)
+    disk = SimpleNamespace(**{**vars(DISK), "store": store})
+    for _ in range(100):
+        clock[0] += 1
+        events.failed(CollectorError("the disk is full"))
+        events.progress(disk, 2, 0)
+        events.opened(store)
+        events.joined("rank 0", 1)
+    clock[0] += 6
+    events.progress(disk, 2, 0)
+    events.joined("rank 3", 3)
+    full = "shardkeep: the disk is full; trying again every second"
+    assert out.getvalue().splitlines() == [
+        *(full, full),
+        "shardkeep: all.h5 can be written again: 5 rows of 'x', 2 clients",
+        "shardkeep: rank 3 joined",
+    ]
 
 
 def test_problems_only(clock):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shardkeep.hdf5.attributes import Attributes
+from shardkeep.hdf5.attributes import RANKS, Attributes
 from shardkeep.hdf5.source_look import Found
 
 __all__ = ["AttributeSurvey", "Holder"]
@@ -56,7 +56,7 @@ class AttributeSurvey:
         for owner, one in self._owners.items():
             for name, have in one.names.items():
                 lacking = sorted(set(one.files) - set(have))
-                if lacking and name not in one.unkept:
+                if lacking and name not in one.unkept and name != RANKS:
                     yield owner, name, have, lacking
 
     def settle(self, owner: str) -> tuple[Attributes, tuple[str, ...]]:
@@ -68,8 +68,10 @@ class AttributeSurvey:
         lacking = {name for name, have in one.names.items() if not set(one.files) <= set(have)}
         left_out = one.differing | set(one.unkept) | lacking
         values = {} if one.kept is None else one.kept.values
-        kept = Attributes({name: value for name, value in values.items() if name not in left_out})
-        return kept, tuple(sorted(left_out))
+        # What a merge wrote about the rows of one file does not fit those of several.
+        lost = left_out | {RANKS} if len(one.files) > 1 else left_out
+        kept = Attributes({name: value for name, value in values.items() if name not in lost})
+        return kept, tuple(sorted(left_out - {RANKS}))
 
     def unkept(self, owner: str) -> dict[str, str]:
         """Return the attributes that cannot be in another file, and why; to be called after `settle`."""

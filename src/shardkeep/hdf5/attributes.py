@@ -18,6 +18,7 @@ from shardkeep.hdf5.rows import as_value, is_text, is_unicode, value_crc, vlen_b
 
 __all__ = [
     "PUT",
+    "RANKS",
     "Attributes",
     "as_attribute",
     "as_read",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 PUT = "_put"
+RANKS = "_ranks"  # of a merged dataset with one row for each rank: whose they are
 """Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
 
 # Dimension scales refer to other objects of their file; H5Ocopy breaks them too (hdf5#6200).
@@ -61,7 +63,7 @@ def check_attribute_name(name: object) -> str:
     """Return the name of an attribute; `SchemaError` if it is none, or used by HDF5 itself."""
     if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
         raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
-    if name == PUT or name in _SCALES - {"CLASS", "NAME"}:
+    if name in (PUT, RANKS) or name in _SCALES - {"CLASS", "NAME"}:
         raise SchemaError(f"the attribute {name!r} is not free: choose another name")
     return name
 

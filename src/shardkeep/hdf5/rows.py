@@ -252,12 +252,17 @@ def as_more_rows(
         if _enum(array.dtype) is None and array.dtype.kind in "iu":
             if np.isin(array, list(members.values())).all():
                 return array.astype(dtype)
+            have = describe(dtype, row_shape)
+            odd = array[~np.isin(array, list(members.values()))].flat[0]
+            raise SchemaError(f"dataset {name!r} has {have}, and {odd} is none of its members: convert it")
         elif array.size == 0 and _enum(array.dtype) is None:
             return array.astype(dtype)
         raise _mismatch(name, array, dtype, row_shape)
     if array.dtype.names != dtype.names:
         raise _mismatch(name, array, dtype, row_shape)
-    if np.can_cast(array.dtype, dtype, "safe") or array.size == 0:
+    if array.size == 0:
+        return array.astype(dtype)
+    if np.can_cast(array.dtype, dtype, "safe") and _keeps_whole_numbers(array, dtype):
         return array.astype(dtype)
     if not hasattr(rows, "dtype") and _fits_as_python_numbers(array, dtype):
         return array.astype(dtype)
@@ -447,13 +452,27 @@ def _enum(dtype: np.dtype[Any]) -> dict[str, int] | None:
 def _fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     """Python numbers have no width: a float may be rounded, though not to infinity; an int must fit."""
     kinds = array.dtype.kind + dtype.kind
-    if kinds in ("ff", "fc", "cc", "if", "ic", "uf", "uc"):
+    if kinds in ("ff", "fc", "cc"):
         with np.errstate(over="ignore"):
             return bool((np.isfinite(array.astype(dtype)) == np.isfinite(array)).all())
+    if kinds in ("if", "ic", "uf", "uc"):
+        return _keeps_whole_numbers(array, dtype)
     if array.dtype.kind in "iu" and dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return bool(int(array.min()) >= limits.min and int(array.max()) <= limits.max)
     return False
+
+
+def _keeps_whole_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Whether integers have a float each; NumPy calls int64 to float64 safe, which rounds above 2**53."""
+    if array.dtype.kind not in "iu" or dtype.kind not in "fc" or np.finfo(dtype).nmant >= 63:
+        return True
+    limit = 1 << (np.finfo(dtype).nmant + 1)
+    if int(array.max()) <= limit and int(array.min()) >= -limit:
+        return True
+    with np.errstate(over="ignore"):
+        # Python compares floats and ints exactly; NumPy makes one of the other first.
+        return bool((array.astype(dtype).real.astype(object) == array.astype(object)).all())
 
 
 def _mismatch(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import h5py
 import numpy as np
 
-from shardkeep.hdf5.attributes import PUT
+from shardkeep.hdf5.attributes import PUT, RANKS
 from shardkeep.hdf5.merge_plan import DatasetPlan
 from shardkeep.hdf5.rows import value_crc, vlen_base
 
 __all__ = ["RANKS", "crc_of_values", "write_values"]
-
-RANKS = "_ranks"
 
 
 def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:

@@ -137,8 +137,9 @@ class WorkerFile(RankOwner):
         rows : array_like, shape (n, ...)
             The leading axis counts rows, also for one row: ``append("loss", [0.5])``. The first
             rows fix dtype and row shape. Later ones must have that shape and a dtype that casts
-            to it without loss (``numpy.can_cast(…, "safe")``); plain Python numbers need only
-            fit. Text is str, bytes are fixed-size (``S``).
+            to it without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats
+            only if none is rounded); plain Python numbers need only fit. Text is str, bytes are
+            fixed-size (``S``).
 
         Raises
         ------

@@ -186,3 +186,21 @@ def test_the_plan_prints(tmp_path):
     values = plan.to_dict()
     assert [one["way"] for one in values["datasets"]] == ["chunks and rows", "rows", "ranks"]
     assert values["datasets"][0]["bytes"] > 0
+
+
+def test_what_ranks_put_merged_again(tmp_path):
+    for name in ("a", "b"):
+        for rank in range(2):
+            with WorkerFile(tmp_path / name, World(rank=rank, size=2)) as out:
+                out.put("seed", rank)
+                out.put("classes", 10)
+                out.commit(step=1)
+        merge(tmp_path / name, tmp_path / f"{name}.h5")
+    for sources, rows, ranks in (("a",), [0, 1], [[0, 1]]), (("a", "b"), [0, 1, 0, 1], []):
+        merge([tmp_path / f"{name}.h5" for name in sources], tmp_path / "all.h5", exists="replace")
+        with h5py.File(tmp_path / "all.h5") as file:
+            assert file["seed"][:].tolist() == rows
+            # Two files have four rows, and no such numbers for them.
+            assert [value.tolist() for value in file["seed"].attrs.values()] == ranks
+            assert file["classes"][()] == 10
+        assert verify(tmp_path / "all.h5").ok

@@ -17,6 +17,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
+from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers
 
 __all__ = [
     "RESERVED_NAMES",
@@ -262,9 +263,9 @@ def as_more_rows(
         raise _mismatch(name, array, dtype, row_shape)
     if array.size == 0:
         return array.astype(dtype)
-    if np.can_cast(array.dtype, dtype, "safe") and _keeps_whole_numbers(array, dtype):
+    if np.can_cast(array.dtype, dtype, "safe") and keeps_whole_numbers(array, dtype):
         return array.astype(dtype)
-    if not hasattr(rows, "dtype") and _fits_as_python_numbers(array, dtype):
+    if not hasattr(rows, "dtype") and fits_as_python_numbers(array, dtype):
         return array.astype(dtype)
     raise _mismatch(name, array, dtype, row_shape)
 
@@ -447,32 +448,6 @@ def _check_bytes(label: str, given: np.ndarray[Any, Any], array: np.ndarray[Any,
 
 def _enum(dtype: np.dtype[Any]) -> dict[str, int] | None:
     return None if dtype.kind == "b" else h5py.check_enum_dtype(dtype)
-
-
-def _fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Python numbers have no width: a float may be rounded, though not to infinity; an int must fit."""
-    kinds = array.dtype.kind + dtype.kind
-    if kinds in ("ff", "fc", "cc"):
-        with np.errstate(over="ignore"):
-            return bool((np.isfinite(array.astype(dtype)) == np.isfinite(array)).all())
-    if kinds in ("if", "ic", "uf", "uc"):
-        return _keeps_whole_numbers(array, dtype)
-    if array.dtype.kind in "iu" and dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        return bool(int(array.min()) >= limits.min and int(array.max()) <= limits.max)
-    return False
-
-
-def _keeps_whole_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
-    """Whether integers have a float each; NumPy calls int64 to float64 safe, which rounds above 2**53."""
-    if array.dtype.kind not in "iu" or dtype.kind not in "fc" or np.finfo(dtype).nmant >= 63:
-        return True
-    limit = 1 << (np.finfo(dtype).nmant + 1)
-    if int(array.max()) <= limit and int(array.min()) >= -limit:
-        return True
-    with np.errstate(over="ignore"):
-        # Python compares floats and ints exactly; NumPy makes one of the other first.
-        return bool((array.astype(dtype).real.astype(object) == array.astype(object)).all())
 
 
 def _mismatch(

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 64) - 1), min_size=1, max_size=5), st.sampled_from("fdeFDg"))
+def test_integers_as_floats(values, kind):
+    try:
+        array = np.array(values, "i8" if min(values) < 0 else "u8")
+    except OverflowError:  # no type holds these
+        return
+    dtype = np.dtype(kind)
+    with np.errstate(over="ignore"):
+        floats = array.astype(dtype).real
+    exact = all(np.isfinite(one) and int(one) == value for one, value in zip(floats, values, strict=True))
+    assert keeps_whole_numbers(array, dtype) == exact
+    assert fits_as_python_numbers(array, dtype) == exact
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "fits"),
+    [
+        ([0.1], "f4", True),
+        ([1e39], "f4", False),
+        ([float("inf"), float("nan")], "f2", True),
+        ([1e39j], "c8", False),
+        ([1, 255], "u1", True),
+        ([-1], "u1", False),
+        ([0.5], "i4", False),
+        ([True], "i4", False),
+    ],
+)
+def test_python_numbers(values, dtype, fits):
+    assert fits_as_python_numbers(np.array(values), np.dtype(dtype)) == fits

@@ -8,13 +8,14 @@ from typing import Any
 import click
 
 from shardkeep.cli.options import choice_option, command, exists_option, json_option
+from shardkeep.cli.shard_options import sources_and_output
 
 
 @command
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The merged file; then every argument is a source.")
 @choice_option(
-    "--mode", ["auto", "copy", "virtual"], "Copy the rows, point at the sources (virtual), or decide (auto)."
+    "--mode", ["auto", "copy", "virtual"], "Copy the rows (auto does that), or only point at the sources."
 )
 @click.option(
     "--order-by",
@@ -43,12 +44,7 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
     from shardkeep.cli.progress import watched
     from shardkeep.hdf5 import merge as merge_files
 
-    if output is None:
-        if len(paths) < 2:
-            raise click.UsageError("give at least one source and the output: SOURCES... OUTPUT")
-        *sources, output = paths
-    else:
-        sources = list(paths)
+    sources, output = sources_and_output(paths, output, "OUTPUT")
     source = sources[0] if len(sources) == 1 else sources
     if dry_run:
         plan = merge_files(source, output, dry_run=True, **options)

@@ -139,7 +139,7 @@ class WorkerFile(RankOwner):
             rows fix dtype and row shape. Later ones must have that shape and a dtype that casts
             to it without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats
             only if none is rounded); plain Python numbers need only fit. Text is str, bytes are
-            fixed-size (``S``).
+            fixed-size (``S``). An empty list, which has no type, creates nothing.
 
         Raises
         ------
@@ -374,6 +374,8 @@ class WorkerFile(RankOwner):
     def _append(self, name: str, rows: Any) -> None:
         writer = self._writers.get(name)
         if writer is None:
+            if isinstance(rows, (list, tuple)) and not rows:
+                return  # of no type: another rank's rows say what it is
             writer, array = self._contents.first_rows(name, rows)
         elif (
             type(rows) is _ndarray

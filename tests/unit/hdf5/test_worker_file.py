@@ -194,6 +194,17 @@ def test_a_dataset_without_rows_is_kept(run):
         out.append("none", np.zeros((1, 5), "i2"))
 
 
+def test_an_empty_list_says_nothing_of_the_type(run):
+    for rank, names in enumerate(([], ["a", "b"], [])):
+        with WorkerFile(run, World(rank=rank, size=3)) as out:
+            out.append("names", names)
+            out.append("names", ["c"] if rank == 2 else ())
+            out.commit(step=0)
+    merge(run, run / "all.h5")
+    with h5py.File(run / "all.h5") as file:
+        assert file["names"].asstr()[:].tolist() == ["a", "b", "c"]
+
+
 # -- commits --------------------------------------------------------------------------------------
 
 

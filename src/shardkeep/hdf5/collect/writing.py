@@ -51,6 +51,8 @@ class Writing:
             return
         array = rows if getattr(rows, "shape", None) or isinstance(rows, (list, tuple)) else _one_row(rows)
         if pen is None:
+            if isinstance(rows, (list, tuple)) and not rows:
+                return  # of no type: the first rows say what it is
             if key is not None:
                 raise SchemaError(
                     f"dataset {name!r} has no known length: declare(…, rows=N) it before append(key=)"

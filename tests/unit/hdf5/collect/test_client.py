@@ -54,6 +54,7 @@ def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path)
     ):
         with pytest.raises(SchemaError, match="too long for this collector"):
             client.append("numbers", np.zeros((1, 1_000_000)))
+        client.append("text", [])  # of no type
         client.append("text", ["short"])
         for name in ("text", "more"):
             with pytest.raises(SchemaError, match="too long for this collector"):

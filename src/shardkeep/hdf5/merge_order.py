@@ -12,6 +12,7 @@ import numpy.typing as npt
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.merge_sources import SourcePlan
+from shardkeep.hdf5.rows import describe
 from shardkeep.hdf5.source import open_source
 from shardkeep.hdf5.source_rows import reading
 
@@ -152,5 +153,5 @@ def _gaps(name: str, keys: np.ndarray[Any, Any]) -> tuple[str, ...]:
 def check_key(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...] | None) -> None:
     """Raise `SchemaError` unless a dataset can be a key: one integer for each row."""
     if row_shape != () or dtype.kind not in "iu":
-        what = "no rows" if row_shape is None else f"{dtype} rows of shape {row_shape}"
+        what = "no rows" if row_shape is None else describe(dtype, row_shape)
         raise SchemaError(f"order_by={name!r}: it has {what}; a key is one integer for each row")

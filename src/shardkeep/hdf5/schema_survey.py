@@ -306,8 +306,8 @@ class SchemaSurvey:
         first, second = (self._plans[number].path for number, _ in different[:2])
         reason = "its shapes differ" if len(shapes) > 1 else "it has no row axis"
         messages.append(
-            f"the {what} {seen.name!r} differs between {first!r} and {second!r}: {reason} and "
-            "it cannot be merged"
+            f"the {what} {seen.name!r} differs between {first!r} and {second!r} and {reason}: "
+            "make it equal, or rows of it"
         )
         for (_, value), members in zip(different, groups, strict=True):
             table.append(self._row(seen.name, f"the {what} {_short(value)}", members))

@@ -201,15 +201,21 @@ def test_what_hdf5_refuses_in_an_old_superblock_is_not_known(tmp_path, at):
     assert not is_known(path)
 
 
-def test_an_old_tree_of_names_that_contradicts_itself_is_not_known(tmp_path):
+# Neighbours of a node, then its keys: places of names; or size, mask and first element of a chunk.
+@pytest.mark.parametrize(
+    ("signature", "wrong"),
+    [
+        (b"TREE\0", [(8, b"\x40"), (16, b"\x40"), (24, b"\xff"), (40, b"\x00")]),
+        (b"TREE\1", [(8, b"\x40"), (16, b"\x40"), (32, b"\x01"), (48, b"\x01"), (72, b"\x01")]),
+    ],
+)
+def test_an_old_tree_that_contradicts_itself_is_not_known(tmp_path, signature, wrong):
     path = str(tmp_path / "a.h5")
-    write(path, "earliest", "<f4", {}, 3)
+    write(path, "earliest", "<f4", LAYOUTS[1], 3)
     with open(path, "rb") as file:
-        tree = file.read().index(b"TREE\0")
-    for at, value in [(8, b"\x40"), (16, b"\x40"), (24, b"\xff"), (40, b"\x00")]:
-        with open(path, "rb") as file:
-            before = file.read()
-        _changed(path, tree + at, value)
+        before = file.read()
+    for at, value in wrong:
+        _changed(path, before.index(signature) + at, value)
         assert not is_known(path)
         with open(path, "wb") as file:
             file.write(before)

@@ -183,6 +183,7 @@ impl Chunked {
             chunk: &self.chunk,
             counts: &counts,
             chunk_bytes,
+            value_bytes: self.element_bytes,
             is_wide: self.is_wide,
         };
         match self.index {
@@ -238,6 +239,8 @@ pub(super) struct Found<'a> {
     chunk: &'a [u64],
     pub(super) counts: &'a [u64],
     chunk_bytes: u64,
+    /// Of one element of the dataset.
+    value_bytes: u64,
     is_wide: bool,
 }
 
@@ -264,6 +267,21 @@ impl Found<'_> {
         self.chunks.sizes.push(size);
         self.chunks.masks.push(mask);
         Ok(())
+    }
+
+    /// Read the key of a B-tree: size, filter mask and first element of a chunk.
+    fn key(&self, at: &mut Cursor<'_>) -> Known<(u32, u32, Vec<u64>)> {
+        let (size, mask) = (at.u32()?, at.u32()?);
+        let mut place = Vec::with_capacity(self.chunk.len());
+        for one in self.chunk.iter().chain([&self.value_bytes]) {
+            let offset = at.number(8)?;
+            if offset.checked_rem(*one) != Some(0) {
+                return Err(NotKnown("a chunk that begins within another"));
+            }
+            place.push(offset);
+        }
+        place.pop();
+        Ok((size, mask, place))
     }
 
     /// Bytes of an element of an array: an address, and of filtered chunks size and mask.
@@ -308,23 +326,18 @@ fn btree1<S: Storage + ?Sized>(
     if level.is_some_and(|level| level != here) || used > 2 * BTREE_K {
         return Err(ARRAY);
     }
-    let sizes = found.chunk;
     for _ in 0..used {
-        let (size, mask) = (at.u32()?, at.u32()?);
-        let mut key = Cursor::new(at.take(8 * (axes + 1))?);
+        let (size, mask, place) = found.key(&mut at)?;
         let child = at.address(8)?.ok_or(ARRAY)?;
         if here > 0 {
             btree1(file, child, Some(here - 1), last, found)?;
             continue;
         }
-        for one in sizes {
-            let offset = key.number(8)?;
-            if offset % one != 0 {
-                return Err(ARRAY);
-            }
-            found.chunks.offsets.push(offset);
-        }
+        found.chunks.offsets.extend(place);
         found.put(child, size.into(), mask)?;
+    }
+    if used > 0 {
+        found.key(&mut at)?; // behind the last, which HDF5 reads as well
     }
     Ok(())
 }
@@ -364,6 +377,7 @@ mod tests {
             chunk: &[2, 5],
             counts: &[3, 4],
             chunk_bytes: 80,
+            value_bytes: 8,
             is_wide: false,
         };
         for number in [0, 3, 4, 27] {

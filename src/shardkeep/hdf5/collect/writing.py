@@ -73,7 +73,7 @@ class Writing:
             pieces = _keyed(schema, new, key)
             self._in_parts(len(pieces), lambda start: self._lay_down(pieces, start))
             return
-        if type(rows) is np.ndarray and new.dtype is rows.dtype:
+        if type(rows) is np.ndarray and new.dtype is rows.dtype and not rows.dtype.hasobject:
             pen.accepted = rows.dtype
         row_bytes = schema.row_bytes + text_bytes // max(len(new), 1)
         self._in_parts(len(new), lambda start: self._write(pen, new, start, row_bytes))

@@ -61,10 +61,16 @@ def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path)
                 client.append(name, ["x" * 4_000_000])
         with pytest.raises(SchemaError, match="a name of more than"):
             client.append("n" * 70_000, 1.0)
+        kind = np.dtype([("name", h5py.string_dtype()), ("x", "f4")])
+        both = np.array([("short", 1.5)], kind)
+        client.append("both", both)
+        with pytest.raises(SchemaError, match="too long for this collector"):
+            client.append("both", np.array([("x" * 4_000_000, 1.5)], both.dtype))
         client.append("text", ["x" * 1_900_000])
         client.flush()
     with h5py.File(path) as file:
-        assert set(file) == {"_collector", "text"}
+        assert set(file) == {"_collector", "both", "text"}
+        assert file["both"].shape == (1,)
         assert file["text"].shape == (2,)
 
 

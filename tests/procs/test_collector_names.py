@@ -7,7 +7,7 @@ import sys
 import h5py
 import pytest
 
-from shardkeep.errors import CollectorError, LockError, LockTimeoutError
+from shardkeep.errors import CollectorError, FormatError, LockError, LockTimeoutError
 from shardkeep.files.lock_probe import is_of_one_kernel
 from shardkeep.hdf5 import Collector
 from shardkeep.hdf5.collect.store import Store
@@ -49,6 +49,11 @@ def test_a_hard_link_is_the_same_file(tmp_path):
     with h5py.File(path) as file:
         assert file["x"][:].tolist() == [1]
     assert sorted(name for name in os.listdir(tmp_path) if "link" in name) == []
+
+
+def test_a_folder_is_no_file_with_several_names(tmp_path):
+    with pytest.raises(FormatError, match="cannot be opened"):
+        Store(str(tmp_path), synced=False)
 
 
 def test_a_file_that_was_moved_while_it_is_written(tmp_path):

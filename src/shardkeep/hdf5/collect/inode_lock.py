@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import struct
 import time
 from collections.abc import Callable
@@ -59,6 +60,8 @@ class InodeLock:
             named = os.stat(path)
         except OSError:
             return
+        if not stat.S_ISREG(named.st_mode):
+            return  # whoever opens it says what it is
         if self._fd >= 0 and os.path.samestat(os.fstat(self._fd), named):
             return
         self.release()

@@ -194,7 +194,7 @@ class Pen:
         """Whether rows just like these were found to fit before."""
         if type(rows) is not np.ndarray or rows.dtype is not self.accepted:
             return False
-        return rows.ndim == 1 + len(self.row_shape) and rows.shape[1:] == self.row_shape
+        return rows.ndim > 0 and rows.shape[1:] == self.row_shape
 
     def fresh(self, slots: ClientSlots | None) -> Sheet:
         """Return an empty sheet, in shared memory if there is some and it is worth it."""

@@ -24,6 +24,7 @@ from shardkeep.hdf5.merge_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge_way import Way, layout_of_result, way_of
 from shardkeep.hdf5.promotion import converted_by_hdf5
 from shardkeep.hdf5.receipts import receipts_in
+from shardkeep.hdf5.rows import describe_dtype
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.schema_survey import OnMismatch, SchemaSurvey, Settled
 from shardkeep.hdf5.source import open_source
@@ -354,7 +355,10 @@ def _require_conversion(one: Settled, parts: list[Part], looks: list[SourceLook]
     for part in parts:
         if not converted_by_hdf5(part.dtype, one.dtype):
             path = looks[part.source].path
-            message = f"{one.name!r} has {part.dtype} in {path!r}, which HDF5 does not read as {one.dtype}"
+            message = (
+                f"{one.name!r} has {describe_dtype(part.dtype)} in {path!r}, which HDF5 does not read as"
+            )
+            message = f"{message} {describe_dtype(one.dtype)}"
             raise SchemaError(f'{message}: use mode="copy"', path=path)
 
 

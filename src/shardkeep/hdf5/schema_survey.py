@@ -268,7 +268,7 @@ class SchemaSurvey:
             if wide is not None and on_mismatch == "promote":
                 return wide
             if wide is not None:
-                advice = f'convert one of them, or allow on_mismatch="promote" (to {wide})'
+                advice = f'convert one of them, or allow on_mismatch="promote" (to {describe_dtype(wide)})'
             elif on_mismatch == "promote":
                 advice = "no type holds the values of all; convert one of them"
         two = others[0]

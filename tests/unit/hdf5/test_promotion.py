@@ -117,6 +117,17 @@ def test_merged_by_promotion(tmp_path, one, two, both, mode):
     assert verify(tmp_path / "all.h5").ok
 
 
+def test_enums_are_named_as_such(tmp_path):
+    files = [tmp_path / "0.h5", tmp_path / "1.h5"]
+    for path, members in zip(files, ({"A": 0}, {"A": 0, "B": 1}), strict=True):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", (2,), _enum(**members))
+    with pytest.raises(SchemaError, match=r"\(to enum of int8 \{'A': 0, 'B': 1\}\)"):
+        merge(files, tmp_path / "all.h5")
+    with pytest.raises(SchemaError, match=r"has enum of int8 \{'A': 0\} in .* does not read as enum of int8"):
+        merge(files, tmp_path / "all.h5", mode="virtual", on_mismatch="promote")
+
+
 def test_the_error_has_a_table(tmp_path):
     for i, dtype in enumerate(["i4", "i4", "i8", "f4"]):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -65,11 +66,9 @@ class RankOwner:
             if self._busy is not None:
                 self._close_later = True
                 return
-            lost = self._uncommitted() if self._pid == os.getpid() and not self._closed else []
-            self._shut()
-        if lost:
-            message = f"rows of rank {self.rank} that were never committed are dropped: {', '.join(lost)}"
-            warn_user(f"{message}; call commit(step=…) before the end")
+            told = self._shut_telling()
+        if told is not None:
+            warn_user(told)
 
     def __enter__(self: _Self) -> _Self:
         self._check_owner()
@@ -152,6 +151,16 @@ class RankOwner:
                 f"the worker file of rank {self.rank} is closed: make a new one", path=self._folder
             )
 
+    def _shut_telling(self) -> str | None:
+        """Let the rank go; return what is lost by that, if anything."""
+        with self._mutex:
+            lost = self._uncommitted() if self._pid == os.getpid() and not self._closed else []
+            self._shut()
+        if not lost:
+            return None
+        what = f"rows of rank {self.rank} in {self.run_dir!r} that were never committed"
+        return f"{what} are dropped: {', '.join(lost)}; call commit(step=…) before the end"
+
     def _shut(self) -> None:
         # A commit of another thread ends first.
         with self._mutex:
@@ -179,9 +188,13 @@ def _after_fork() -> None:
 @atexit.register
 def _close_all() -> None:
     # HDF5 closes what is open after Python is gone, and would call into it: a crash.
+    told = []
     for one in list(_alive):
         with contextlib.suppress(ShardkeepError, OSError):
-            one._shut()
+            told.append(one._shut_telling())
+    if not hasattr(sys, "last_value"):  # a program that died of an error has said enough
+        for message in filter(None, told):
+            warn_user(message)
 
 
 os.register_at_fork(after_in_child=_after_fork)

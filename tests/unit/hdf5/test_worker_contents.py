@@ -176,7 +176,7 @@ def test_large_rows_and_rows_of_nothing(run):
         out.append("none", np.zeros((5, 0), "f4"))
         out.append("none", np.zeros((1, 0), "f4"))
         out.append("large", large[:0])
-        out.append("loss", [])
+        out.append("loss", np.zeros(0))
         out.commit(step=1)
         assert out.committed_rows == {"large": 3, "none": 6, "loss": 0}
     with _segment(run) as file:

@@ -38,7 +38,7 @@ def concat(
     from shardkeep.cli.shard_output import print_split
     from shardkeep.jobs import concat as join
 
-    sources, name = sources_and_output(paths, output, "OUTPUT")
+    sources, name = sources_and_output(paths, output, "OUTPUT", exists)
     with watched("concat", at_end="sync to disk") as progress:
         report = join(sources, name, compression=compression, exists=exists, verify=verify, progress=progress)
     print_json(report.to_dict()) if as_json else print_split(report)

@@ -44,7 +44,7 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
     from shardkeep.cli.progress import watched
     from shardkeep.hdf5 import merge as merge_files
 
-    sources, output = sources_and_output(paths, output, "OUTPUT")
+    sources, output = sources_and_output(paths, output, "OUTPUT", options["exists"])
     source = sources[0] if len(sources) == 1 else sources
     if dry_run:
         plan = merge_files(source, output, dry_run=True, **options)

@@ -62,7 +62,7 @@ def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, 
     from shardkeep.cli.shard_output import print_pack
     from shardkeep.jobs import pack as pack_records
 
-    sources, pattern = sources_and_output(paths, output, "PATTERN")
+    sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])
     options["dtypes"] = options["dtypes"] or None
     with watched("pack", at_end="sync to disk") as progress:
         report = pack_records(sources, pattern, kind=kind, progress=progress, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,16 +61,27 @@ def compression_option(function: _F) -> _F:
     )(function)
 
 
-def sources_and_output(paths: tuple[str, ...], output: str | None, name: str) -> tuple[list[str], str]:
+def sources_and_output(
+    paths: tuple[str, ...], output: str | None, name: str, exists: str
+) -> tuple[list[str], str]:
     """Tell the sources from the output, which is the last of the arguments if it is no option.
 
     Raises
     ------
     click.UsageError
-        One of them is missing.
+        One of them is missing; or what would be replaced is named as a source is, but for its number. Then
+        the output was forgotten after ``part-*``, and the last part would be lost.
     """
     if output is not None:
         return list(paths), output
     if len(paths) < 2:
         raise click.UsageError(f"give at least one source and the output: SOURCES... {name}")
-    return list(paths[:-1]), paths[-1]
+    *sources, output = paths
+    if exists == "replace" and os.path.isfile(output) and _unnumbered(output) in map(_unnumbered, sources):
+        message = f"{output!r} would be replaced, and is named as the sources are"
+        raise click.UsageError(f"{message}: give the output by -o, if it is that")
+    return sources, output
+
+
+def _unnumbered(path: str) -> str:
+    return re.sub(r"\d+", "#", os.path.normpath(path))

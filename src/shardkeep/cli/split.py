@@ -52,7 +52,7 @@ def split(
     from shardkeep.cli.shard_output import print_split
     from shardkeep.jobs import split as divide
 
-    sources, pattern = sources_and_output(paths, output, "PATTERN")
+    sources, pattern = sources_and_output(paths, output, "PATTERN", exists)
     with watched("split", at_end="sync to disk") as progress:
         report = divide(
             sources,

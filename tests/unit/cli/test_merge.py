@@ -147,3 +147,16 @@ def test_a_table_of_what_was_done_has_one_line_each(folder: Path, capsys: pytest
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split(maxsplit=1)[1] == "1 file into all.h5"
     assert lines[-1].split(maxsplit=2) == ["loss", "2", "rows: copied and checked, since not compressed"]
+
+
+@pytest.mark.parametrize("command", ["merge", "concat"])
+def test_a_forgotten_output_costs_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [f"part-{number:03}" for number in range(3)]
+    for name in names:
+        Path(name).write_text(name)
+    assert run([command, *names, "--exists", "replace"]) == 2
+    assert "'part-002' would be replaced, and is named as the sources are" in capsys.readouterr().err
+    assert [Path(name).read_text() for name in names] == names

@@ -48,9 +48,10 @@ pub(super) fn add_attribute<S: Storage + ?Sized>(
     while !cursor.rest().is_empty() {
         let length = cursor.length(4)?;
         let (heap, index) = (cursor.address(8)?, cursor.u32()?);
+        // Also of an empty text HDF5 reads the heap, unless there is none.
         let text = match heap {
-            Some(heap) if length > 0 => read_object(file, heap, index)?,
-            _ => Vec::new(),
+            None | Some(0) => Vec::new(),
+            Some(heap) => read_object(file, heap, index)?,
         };
         add(form, KIND, text.get(..length).ok_or(NotKnown("a text that ends too early"))?);
     }

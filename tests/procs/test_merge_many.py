@@ -33,15 +33,13 @@ print(json.dumps(most))
 """
 
 
-@pytest.mark.parametrize(
-    ("ranks", "steps"), [(100, 3), pytest.param(500, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
-)
+@pytest.mark.parametrize(("ranks", "steps"), [(100, 3), pytest.param(500, 20, marks=pytest.mark.slow)])
 def test_more_files_than_descriptors(tmp_path, ranks, steps):
     done = subprocess.run(
         [sys.executable, "-c", _WORK, str(tmp_path), str(ranks), str(steps)],
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=3000,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) < 30

@@ -62,8 +62,11 @@ impl Chunks {
     /// Sort them by place, and forget those outside a shape.
     ///
     /// # Errors
-    /// Two have the same place.
+    /// Two have the same place, or one has none that a number can tell.
     pub fn put_in_order(&mut self, shape: &[u64]) -> Known<()> {
+        if self.offsets.iter().any(|offset| i64::try_from(*offset).is_err()) {
+            return Err(FAR);
+        }
         let axes = shape.len().max(1);
         let places: Vec<&[u64]> = self.offsets.chunks_exact(axes).collect();
         let inside = |place: &[u64]| place.iter().zip(shape).all(|(offset, size)| offset < size);

@@ -48,8 +48,9 @@ pub(super) fn is_whole<S: Storage + ?Sized>(file: &File<'_, S>) -> Known<()> {
         }
         (base, cursor.number(8)?)
     };
-    if base != 0 || end > file.length() {
-        return Err(NotKnown("a file that is cut off"));
+    // HDF5 follows no address beyond this end, and leaves a file that long.
+    if base != 0 || end != file.length() {
+        return Err(NotKnown("a file that is cut off, or goes on behind its end"));
     }
     Ok(())
 }

@@ -52,7 +52,7 @@ def test_a_hard_link_is_the_same_file(tmp_path):
 
 
 def test_a_folder_is_no_file_with_several_names(tmp_path):
-    with pytest.raises(FormatError, match="cannot be opened"):
+    with pytest.raises(FormatError, match="is a folder"):
         Store(str(tmp_path), synced=False)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -36,6 +38,16 @@ except EOFError:
 """
 
 
+def acting(program: str) -> Callable[[str, str], list[str]]:
+    """Return what stands in for `child_python`, and runs `program` after `HEAD`."""
+
+    def command(module: str, call: str) -> list[str]:
+        socket = call.removeprefix("main(").removesuffix(")")
+        return [sys.executable, "-c", HEAD + program, socket, json.dumps(sys.path)]
+
+    return command
+
+
 @dataclass
 class Actors:
     """Makes crews whose workers run `program` after `HEAD`."""
@@ -43,7 +55,7 @@ class Actors:
     patch: pytest.MonkeyPatch
 
     def __call__(self, size: int, program: str) -> Crew:
-        self.patch.setattr(crew_module, "_PROGRAM", HEAD + program)
+        self.patch.setattr(crew_module, "child_python", acting(program))
         self.patch.setattr(crew_module, "_STOP_S", 1.0)
         return Crew([Assignment(rank, size, Settings(), (), 0, "", "", 0.0) for rank in range(size)])
 
@@ -157,10 +169,10 @@ def test_a_worker_leaves_when_the_parent_is_killed() -> None:
 import os, signal, sys, time
 sys.path.insert(0, {os.getcwd()!r})
 from shardkeep.demo import crew
-from tests.procs.test_demo_crew import ECHO, HEAD
+from tests.procs.test_demo_crew import ECHO, acting
 from shardkeep.demo.messages import Assignment, Publish, Published
 from shardkeep.demo.settings import Settings
-crew._PROGRAM = HEAD + ECHO
+crew.child_python = acting(ECHO)
 made = crew.Crew([Assignment(rank, 3, Settings(), (), 0, "", "", 0.0) for rank in range(3)])
 made.broadcast(Publish(1))
 made.gather(Published)

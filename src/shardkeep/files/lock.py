@@ -64,6 +64,8 @@ class FileLock:
         raise `LockError`; warn (`RuntimeWarning`), and go on with what the lock is worth there, be it
         nothing (`held` is False if even ``flock`` fails); or believe in it. ``SHARDKEEP_LOCKS=trust`` in
         the environment turns each into "trust".
+    lock_path : str, optional
+        The sidecar, if it is another one.
 
     Raises
     ------
@@ -104,11 +106,12 @@ class FileLock:
         shared: bool = False,
         timeout_s: float | None = 10.0,
         if_unsafe: IfUnsafe = "refuse",
+        lock_path: str | None = None,
     ) -> None:
         if if_unsafe not in ("refuse", "warn", "trust"):
             raise PlanError(f'if_unsafe={if_unsafe!r} means nothing here: use "refuse", "warn" or "trust"')
         self.path = os.fspath(path)
-        self.lock_path = self.path + ".lock"
+        self.lock_path = lock_path or self.path + ".lock"
         self._where = os.path.abspath(self.lock_path)  # the program may go to another folder meanwhile
         self.shared = shared
         self.timeout_s = timeout_s

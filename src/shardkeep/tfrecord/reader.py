@@ -243,10 +243,8 @@ def lock_of_file(
 
     Messages keep the path as it was given.
     """
-    lock = FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe)
-    if os.path.islink(path):
-        lock.lock_path = os.path.realpath(path) + ".lock"
-    return lock
+    lock_path = os.path.realpath(path) + ".lock" if os.path.islink(path) else None
+    return FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe, lock_path=lock_path)
 
 
 def compression_name(compression: str | None) -> Any:

@@ -17,14 +17,24 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from shardkeep.errors import CollectorError
 from shardkeep.hdf5 import connect
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
-__all__ = ["Child", "check_rows", "collecting", "start", "start_client", "start_collector", "stop"]
+__all__ = [
+    "Child",
+    "check_rows",
+    "collecting",
+    "start",
+    "start_client",
+    "start_collector",
+    "stop",
+    "wait_until_put_back",
+]
 
 # A fork takes milliseconds, where a new interpreter takes a second. No thread or socket is open here.
 _FORK = multiprocessing.get_context("fork")
@@ -122,6 +132,20 @@ def collecting(path, **options):
         yield collector
     finally:
         stop(collector)
+
+
+def wait_until_put_back(client) -> None:
+    """Wait until a collector has found its file in its place again, and stored the rows."""
+
+    def is_stored() -> bool:
+        try:
+            client.flush()
+        except CollectorError as error:
+            assert "removed, moved or replaced" in str(error)
+            return False
+        return True
+
+    eventually(is_stored)
 
 
 def _append_until_told(write_end, place, rank, incarnation, seed, go_on) -> None:

@@ -10,7 +10,8 @@ import pytest
 from shardkeep.errors import CollectorError, FormatError, NotFoundError
 from shardkeep.hdf5 import Collector, snapshot
 from shardkeep.world import World
-from tests.waiting import PATIENCE_S, eventually
+from tests.procs.collector_run import wait_until_put_back
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 
@@ -62,14 +63,6 @@ def test_a_file_that_is_gone_is_told_and_may_come_back(tmp_path):
         assert not path.exists()
         os.rename(elsewhere, path)
 
-        def is_stored():
-            try:
-                client.flush()
-            except CollectorError as error:
-                assert "removed, moved or replaced" in str(error)
-                return False
-            return True
-
-        eventually(is_stored)
+        wait_until_put_back(client)
     with h5py.File(path) as file:
         assert file["x"][:].tolist() == [1.0, 2.0]

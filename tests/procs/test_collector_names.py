@@ -7,13 +7,13 @@ import sys
 import h5py
 import pytest
 
-from shardkeep.errors import CollectorError, FormatError, LockError, LockTimeoutError
+from shardkeep.errors import FormatError, LockError, LockTimeoutError
 from shardkeep.files.lock_probe import is_of_one_kernel
 from shardkeep.hdf5 import Collector
 from shardkeep.hdf5.collect.store import Store
 from shardkeep.world import World
-from tests.procs.collector_run import collecting, start_collector
-from tests.waiting import PATIENCE_S, eventually
+from tests.procs.collector_run import collecting, start_collector, wait_until_put_back
+from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 PLAIN = """
@@ -69,15 +69,7 @@ def test_a_file_that_was_moved_while_it_is_written(tmp_path):
         os.rename(moved, path)
         client.append("x", [2])
 
-        def is_stored():
-            try:
-                client.flush()
-            except CollectorError as error:
-                assert "removed, moved or replaced" in str(error)
-                return False
-            return True
-
-        eventually(is_stored)
+        wait_until_put_back(client)
     with h5py.File(path) as file:
         assert file["x"][:].tolist() == [1, 2]
 

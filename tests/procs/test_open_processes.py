@@ -20,9 +20,19 @@ from shardkeep.errors import LockError, LockTimeoutError
 from tests.flock_shim import flock_environment
 from tests.waiting import PATIENCE_S
 
+HEAD = """
+import sys, os, h5py, warnings, numpy as np, shardkeep as sk
+def take_all_descriptors():
+    try:
+        while True:
+            os.open("/dev/null", os.O_RDONLY)
+    except OSError:
+        pass
+"""
+
 
 def run(folder: Path, body: str, *arguments: str, limit: int = 0, **variables: str):
-    script = "import sys, os, h5py, warnings, numpy as np, shardkeep as sk\n" + textwrap.dedent(body)
+    script = HEAD + textwrap.dedent(body)
     prefix = ["bash", "-c", f'ulimit -n {limit}; exec "$@"', "bash"] if limit else []
     return subprocess.run(
         [*prefix, sys.executable, "-c", script, *arguments],
@@ -257,12 +267,7 @@ def test_no_descriptor_at_all(path):
     body = """
         f = sk.hdf5.open("a.h5")
         g = sk.hdf5.open("a.h5")
-        taken = []
-        try:
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError:
-            pass
+        take_all_descriptors()
         try:
             sk.hdf5.open("a.h5")["g/x"]   # one of the others is closed for it
             f["g/x"][:], g["g/x"][:]
@@ -279,12 +284,7 @@ def test_the_garbage_collector_closes_the_last_file_before_it_is_looked_for(path
         from shardkeep.hdf5.open_files import OpenFiles
         gc.disable()
         sk.hdf5.open("a.h5")
-        taken = []
-        try:
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        except OSError:
-            pass
+        take_all_descriptors()
         close_all = OpenFiles.close_all
         OpenFiles.close_all = lambda files: (gc.collect(), close_all(files))[1]
         print(len(sk.hdf5.open("a.h5")["g/x"]))
@@ -415,7 +415,8 @@ def test_a_variable_that_came_too_late(path):
     """
     done = run(path.parent, body)
     assert "HDF5_USE_FILE_LOCKING=FALSE was set after h5py was imported and does nothing" in done.stderr
-    assert done.stderr.startswith("<string>:5: "), "the line of the program, not one of ours"
+    line = HEAD.count("\n") + 4
+    assert done.stderr.startswith(f"<string>:{line}: "), "the line of the program, not one of ours"
     assert "came after HDF5 was loaded and does nothing" in done.stdout
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Mapping
 
@@ -27,6 +28,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, LockTimeoutError
 from shardkeep.files.lock import FileLock
 from shardkeep.files.pending import durably
+from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.collect.messages import Part, pack_parts, unpack_table
 from shardkeep.hdf5.collect.outbox import Batch
 from shardkeep.hdf5.collect.pen import Pen, Rows
@@ -185,9 +187,14 @@ class SpillFile:
         while True:
             length = os.pread(fd, 8, self._end)
             size = int.from_bytes(length, "little") + 8 + 4 if len(length) == 8 else 0
-            record = os.pread(fd, size, self._end) if 24 <= size <= os.fstat(fd).st_size else b""
+            rest = os.fstat(fd).st_size - self._end
+            record = os.pread(fd, size, self._end) if 24 <= size <= rest else b""
             found = _parse(record)
             if found is None:
+                if record:
+                    self._tell_damage(takeovers)
+                with durably("shorten", path):
+                    os.ftruncate(fd, self._end)
                 # A client that leaves writes what it had sent behind what it could not send.
                 self.left.sort(key=lambda one: one.sequence)
                 return True
@@ -200,6 +207,15 @@ class SpillFile:
                 self.left.append(batch)
                 self._places[found[0]] = (self._end, size)
             self._end += size
+
+    def _tell_damage(self, takeovers: int) -> None:
+        """Keep a file with a damaged batch, and say so; half of one, left by a kill, is no damage."""
+        kept = f"{self.path}.{takeovers}.damaged"
+        with durably("copy", self.path):
+            shutil.copyfile(self.path, kept)
+            lost = os.fstat(self._fd).st_size - self._end
+        message = f"the spill file {self.path!r} is damaged at byte {self._end}"
+        warn_user(f"{message}: {lost} bytes of rows from there on are not sent; a copy is kept as {kept!r}")
 
 
 def _parse(record: bytes) -> tuple[int, list[Rows]] | None:

@@ -269,6 +269,8 @@ class Link:
             tray.retry = False
             tray.tell()
         self._seal(everything=asked or lingered)
+        if not outbox.is_full:
+            outbox.spill_failure = None  # it is in memory, where there is room
         if tray.tickets > self._ticket_taken:
             self._ticket_taken = tray.tickets
             self._flush_wanted = outbox.sequence

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardkeep.errors import CollectorError, SchemaError
+from shardkeep.errors import CollectorError, DurabilityError, SchemaError
 from shardkeep.hdf5.collect.lengths import check_length, check_name_length, check_value_length
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.payload import encode_rows
@@ -264,14 +264,17 @@ class Writing:
         link, tray = self._link, self._tray
         if self._on_full == "spill":
             tray.do(self._ask_to_try_again)
-            outbox = link.outbox
-            self.wait(
-                lambda: not tray.retry and (link.has_room() or outbox.spill_failure is not None),
-                None,
-                "take more rows",
-            )
-            if outbox.spill_failure is not None:
-                raise outbox.spill_failure
+            failure: DurabilityError | None = None
+
+            def is_decided() -> bool:
+                nonlocal failure
+                failure = link.outbox.spill_failure
+                return not tray.retry and (failure is not None or link.has_room())
+
+            # Within `do`: while the thread tries, it has failed and not given up.
+            self.wait(lambda: tray.do(is_decided), None, "take more rows")
+            if failure is not None:
+                raise failure
             return
         # Shared memory that is free in a moment is better than a way through the socket.
         self.wait(

@@ -15,9 +15,22 @@ fn read_checked<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: u
     Ok(bytes)
 }
 
-/// The client of an array: filtered chunks or others.
-fn client(filtered: bool) -> u8 {
-    u8::from(filtered)
+/// Go over the begin of a block: its name, version 0, and what the array is of (filtered chunks or others).
+fn begin(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool) -> Known<()> {
+    let same = at.take(4)? == name && at.u8()? == 0 && at.u8()? == u8::from(filtered);
+    if same { Ok(()) } else { Err(ARRAY) }
+}
+
+/// Go over the begin of the header of an array.
+fn begin_header(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, width: usize) -> Known<()> {
+    begin(at, name, filtered)?;
+    if at.u8()? as usize == width { Ok(()) } else { Err(ARRAY) }
+}
+
+/// Go over the begin of another block, which says where the header is.
+fn begin_block(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, header: u64) -> Known<()> {
+    begin(at, name, filtered)?;
+    if at.number(8)? == header { Ok(()) } else { Err(ARRAY) }
 }
 
 /// Whether bit `number`, counted from the highest of the first byte, is set.
@@ -34,9 +47,7 @@ pub(super) fn fixed_array<S: Storage + ?Sized>(
     let width = found.element_bytes(filtered);
     let head = read_checked(file, header, 28)?;
     let mut at = Cursor::new(&head);
-    if at.take(4)? != b"FAHD" || at.u8()? != 0 || at.u8()? != client(filtered) || at.u8()? as usize != width {
-        return Err(ARRAY);
-    }
+    begin_header(&mut at, b"FAHD", filtered, width)?;
     let page_bits = at.u8()?;
     let (count, block) = (at.number(8)?, at.address(8)?);
     let all = product(found.counts);
@@ -51,9 +62,7 @@ pub(super) fn fixed_array<S: Storage + ?Sized>(
     let inside = if pages == 0 { count.saturating_mul(width) } else { map_bytes };
     let prefix = read_checked(file, block, inside.saturating_add(18))?;
     let mut at = Cursor::new(&prefix);
-    if at.take(4)? != b"FADB" || at.u8()? != 0 || at.u8()? != client(filtered) || at.number(8)? != header {
-        return Err(ARRAY);
-    }
+    begin_block(&mut at, b"FADB", filtered, header)?;
     let content = at.take(inside)?;
     if pages == 0 {
         return found.elements(content, 0, filtered);
@@ -93,9 +102,7 @@ pub(super) fn extensible_array<S: Storage + ?Sized>(
     let width = found.element_bytes(filtered);
     let head = read_checked(file, header, 72)?;
     let mut at = Cursor::new(&head);
-    if at.take(4)? != b"EAHD" || at.u8()? != 0 || at.u8()? != client(filtered) || at.u8()? as usize != width {
-        return Err(ARRAY);
-    }
+    begin_header(&mut at, b"EAHD", filtered, width)?;
     let [bits, in_index, least, least_pointers, page_bits] = *at.take(5)? else { return Err(ARRAY) };
     at.take(32)?;
     let end = at.number(8)?;
@@ -122,7 +129,7 @@ pub(super) fn extensible_array<S: Storage + ?Sized>(
     let size = 14 + usize::from(in_index) * width + 8 * (blocks + others) + 4;
     let block = read_checked(file, index, size)?;
     let mut at = Cursor::new(&block);
-    array.signature(&mut at, b"EAIB")?;
+    begin_block(&mut at, b"EAIB", filtered, header)?;
     array.add(at.take(usize::from(in_index) * width)?, 0, found)?;
     let mut first = u64::from(in_index);
     for number in 0..super_blocks {
@@ -150,11 +157,6 @@ pub(super) fn extensible_array<S: Storage + ?Sized>(
 }
 
 impl Extensible {
-    fn signature(&self, at: &mut Cursor<'_>, name: &[u8; 4]) -> Known<()> {
-        let same = at.take(4)? == name && at.u8()? == 0 && at.u8()? == client(self.filtered);
-        if same && at.number(8)? == self.header { Ok(()) } else { Err(ARRAY) }
-    }
-
     /// Take elements, without those behind the last that was set.
     fn add(&self, elements: &[u8], first: u64, found: &mut Found<'_>) -> Known<()> {
         let most = usize::try_from(self.end.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -178,7 +180,7 @@ impl Extensible {
         let size = 18_usize.saturating_add(self.offset_bytes).saturating_add(map_bytes).saturating_add(names);
         let block = read_checked(file, address, size)?;
         let mut at = Cursor::new(&block);
-        self.signature(&mut at, b"EASB")?;
+        begin_block(&mut at, b"EASB", self.filtered, self.header)?;
         at.take(self.offset_bytes)?;
         let map = at.take(map_bytes)?;
         for number in 0..count {
@@ -208,7 +210,7 @@ impl Extensible {
         let block_bytes = if pages.is_some() { size } else { size.saturating_add(inside) };
         let block = read_checked(file, address, block_bytes)?;
         let mut at = Cursor::new(&block);
-        self.signature(&mut at, b"EADB")?;
+        begin_block(&mut at, b"EADB", self.filtered, self.header)?;
         at.take(self.offset_bytes)?;
         let Some((map, first_bit)) = pages else {
             return self.add(at.take(inside)?, first, found);

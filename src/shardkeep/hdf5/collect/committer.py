@@ -222,8 +222,7 @@ class Committer:
         self._answering, self._answers = self._answers, []
         self._touched = {}
         self._committing_bytes += self._uncommitted_bytes
-        self._hurry, self._wanted_at = False, None
-        self._first_at, self._uncommitted_bytes = None, 0
+        self._forget_what_is_due()
         self._run(lambda: self.store.write_commit(commit), is_commit=True)
         return self._end() if self._thread is None else {}
 
@@ -295,8 +294,11 @@ class Committer:
     def _reset(self) -> None:
         self._touched, self._committing = {}, {}
         self._answers, self._answering = [], []
-        self._hurry, self._wanted_at = False, None
-        self._first_at = None
-        self._uncommitted_bytes = self._committing_bytes = 0
+        self._committing_bytes = 0
+        self._forget_what_is_due()
         self._to_apply = False
         self._durable = {}
+
+    def _forget_what_is_due(self) -> None:
+        self._hurry, self._wanted_at = False, None
+        self._first_at, self._uncommitted_bytes = None, 0

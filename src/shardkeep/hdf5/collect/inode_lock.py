@@ -17,19 +17,18 @@ import fcntl
 import os
 import stat
 import struct
-import time
 from collections.abc import Callable
 
 from shardkeep.errors import LockError, LockTimeoutError
 from shardkeep.files.lock_probe import HELD, is_of_one_kernel
 from shardkeep.files.pending import durably
+from shardkeep.hdf5.read_open import pauses
 
 __all__ = ["InodeLock"]
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, process
 _PLACE = 1 << 62
 _WAIT_S = 0.5
-_PAUSE_S = 0.02
 
 
 class InodeLock:
@@ -105,7 +104,7 @@ class InodeLock:
 
 def _within(take: Callable[[], None]) -> bool:
     """Take a lock within a moment; False if others have it. Where there are no such locks, none is taken."""
-    deadline = time.monotonic() + _WAIT_S
+    pause = pauses(_WAIT_S)
     while True:
         try:
             take()
@@ -114,9 +113,8 @@ def _within(take: Callable[[], None]) -> bool:
                 return True
         else:
             return True
-        if time.monotonic() >= deadline:
+        if next(pause, None) is None:
             return False
-        time.sleep(_PAUSE_S)
 
 
 _held: set[InodeLock] = set()

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from shardkeep.cli.output import facts, print_parts
-from shardkeep.cli.text import human_bytes, printable
+from shardkeep.cli.text import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from shardkeep.jobs import VerifyReport
@@ -58,9 +58,7 @@ def print_verify(report: VerifyReport) -> None:
     for one in report.files:
         if one in shown:
             size = "" if one.kind == "run" else human_bytes(one.file_bytes)
-            items = f"{one.items:,}"
-            if one.kind == "run":
-                items += " commit" if one.items == 1 else " commits"
+            items = counted(one.items, "commit") if one.kind == "run" else f"{one.items:,}"
             table.add_row(printable(one.path), one.kind, size, items, "DAMAGED" if one.findings else "ok")
     parts: list[RenderableType] = [table]
     if len(shown) < len(report.files):

@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from shardkeep.cli.text import human_bytes, printable
+from shardkeep.cli.text import counted, human_bytes, printable
 from shardkeep.jobs.cat import RecordItem, RowItem, feature_type
 from shardkeep.jobs.info import FolderInfo, HDF5Info, TFRecordInfo
 from shardkeep.jobs.plain import plain
@@ -246,7 +246,7 @@ def print_merge(report: MergeReport) -> None:
     """Print what `shardkeep.hdf5.merge` did."""
     from shardkeep.hdf5.plan_text import left_out_lines
 
-    files = "1 file" if len(report.sources) == 1 else f"{len(report.sources):,} files"
+    files = counted(len(report.sources), "file")
     table = _listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():
         table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
@@ -292,8 +292,7 @@ def print_audit(report: AuditReport) -> None:
         findings += [f"epoch {epoch.epoch}: {problem}" for problem in epoch.problems]
     findings += report.problems
     verdict = "proved: every record was used exactly once" if report.ok else "NOT proved"
-    plural = "" if report.receipts == 1 else "s"
     parts: list[RenderableType] = [table] if report.epochs else []
     if findings:
         parts.append("\n".join(map(printable, findings)))
-    print_parts(*parts, f"{verdict} ({report.receipts:,} receipt{plural})")
+    print_parts(*parts, f"{verdict} ({counted(report.receipts, 'receipt')})")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from shardkeep.cli.output import facts, print_parts
-from shardkeep.cli.text import human_bytes, printable
+from shardkeep.cli.text import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,11 +26,10 @@ _SHOWN_BAD = 5
 
 def print_split(report: SplitReport) -> None:
     """Print what `shardkeep.jobs.split` or `concat` did."""
-    plural = "" if len(report.sources) == 1 else "s"
     how = "" if report.mode == "concat" else f", {report.mode}"
     checked = "every checksum" if report.verified else "lengths and order, not the payloads"
     rows = {
-        "read": f"{report.records:,} records from {len(report.sources):,} file{plural}",
+        "read": f"{report.records:,} records from {counted(len(report.sources), 'file')}",
         "written": f"{_files(report.outputs)}{how}, {human_bytes(report.bytes)}",
         "verified": f"{checked}, read back from the new file{'' if len(report.outputs) == 1 else 's'}",
         "digest": report.digest,
@@ -55,7 +54,7 @@ def print_pack(report: PackReport) -> None:
         rest = len(listed) - len(shown)
         rows["labels"] = ", ".join(shown) + (f", … ({rest:,} more)" if rest else "")
     if report.skipped:
-        rows["skipped"] = f"{report.skipped:,} bad record{'' if report.skipped == 1 else 's'}"
+        rows["skipped"] = counted(report.skipped, "bad record")
     rows["took"] = _took(report.bytes, report.seconds)
     parts: list[RenderableType] = [facts(rows), _listing(report.outputs)]
     remarks = [printable(note) for note in report.notes]
@@ -70,16 +69,12 @@ def print_pack(report: PackReport) -> None:
 def print_indexes(indexes: dict[str, Index]) -> None:
     """Print what `shardkeep.tfrecord.build_index` found, by path."""
     rows = [(path, len(one), one.size_bytes) for path, one in indexes.items()]
-    total = f"{sum(records for _, records, _ in rows):,} records in {_counted(len(rows))}"
+    total = f"{sum(records for _, records, _ in rows):,} records in {counted(len(rows), 'file')}"
     print_parts(_table(rows), total)
 
 
-def _counted(files: int) -> str:
-    return f"{files:,} file{'' if files == 1 else 's'}"
-
-
 def _files(outputs: tuple[ShardFile, ...]) -> str:
-    return _counted(len(outputs))
+    return counted(len(outputs), "file")
 
 
 def _took(size_bytes: int, seconds: float) -> str:

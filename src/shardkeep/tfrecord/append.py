@@ -1,4 +1,9 @@
-"""Opening a TFRecord file at its end: what a killed writer left torn there is cut off first."""
+"""Opening a TFRecord file at its end: what a killed writer left torn there is cut off first.
+
+A torn tail is a record that the end of the file cuts off, with no whole record after its beginning. A length
+that reaches beyond the end of the file while whole records follow is damage (a lost block, two files put
+together), and nothing is cut.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,21 @@ from shardkeep.errors import (
     CorruptRecordError,
     InternalError,
     PlanError,
+    RepairRefusedError,
     TruncatedFileError,
 )
 from shardkeep.files.pending import durably
 from shardkeep.tfrecord.frame import HEADER_BYTES, OVERHEAD_BYTES, checked_length
 from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.resync import next_frame
 
 __all__ = ["cut", "cut_torn_tail", "open_to_append"]
 
 _BLOCK_BYTES = 1 << 20
 # What zlib takes for "a gzip header, and the largest window".
 _GZIP = 31
+# Of a gzip member whose method is deflate, the only one there is (RFC 1952).
+_MEMBER_START = b"\x1f\x8b\x08"
 
 
 def open_to_append(path: str, compression: Any) -> int:
@@ -45,6 +54,8 @@ def open_to_append(path: str, compression: Any) -> int:
         The file has another compression, or is a zlib file.
     CorruptDataError
         It is damaged otherwise than by a writer that was killed, or by a power cut.
+    RepairRefusedError
+        Whole records follow a torn one: to cut there would lose them.
     DurabilityError
         The operating system refuses.
     """
@@ -83,19 +94,37 @@ def open_to_append(path: str, compression: Any) -> int:
     return fd
 
 
-def cut_torn_tail(fd: int, path: str) -> None:
-    """Cut off a partial last record, or the NULs that a power cut left of it; other damage is an error."""
+def cut_torn_tail(fd: int, path: str, *, written_from: int | None = None) -> None:
+    """Cut off a partial last record, or the NULs that a power cut left of it; other damage is an error.
+
+    Parameters
+    ----------
+    fd : int
+    path : str
+    written_from : int, optional
+        Offset from which the caller itself wrote, with the lock held. A torn record from there on is the
+        caller's, and so is all that follows it: a payload may hold whole records without being damage.
+
+    Raises
+    ------
+    CorruptDataError
+        Other damage.
+    RepairRefusedError
+        Whole records follow the torn one. Nothing was cut.
+    """
     try:
         frame_starts([path], verify=True)
         return
     except TruncatedFileError as error:
         whole = error.offset_bytes
+        if whole is None:
+            raise InternalError(f"{path}: a torn tail without an offset", path=path) from error
+        if written_from is None or whole < written_from:
+            _refuse_if_frames_follow(fd, path, whole, error)
     except CorruptRecordError as error:
         if error.offset_bytes is None or not _is_lost_to_the_end(fd, error.offset_bytes):
             raise
         whole = error.offset_bytes
-    if whole is None:
-        raise InternalError(f"{path}: a torn tail without an offset", path=path)
     cut(fd, path, whole)
 
 
@@ -115,7 +144,54 @@ def _cut_torn_member(fd: int, path: str) -> None:
         end, content_bytes = _whole_members(fd)
         if end == 0 or not _holds_whole_records(path, content_bytes):
             raise
+        _refuse_if_members_follow(fd, path, end)
         cut(fd, path, end)
+
+
+def _refuse_if_frames_follow(fd: int, path: str, torn: int, error: TruncatedFileError) -> None:
+    following = next_frame(fd, torn)
+    if following is None:
+        return
+    message = (
+        f"{path}: record {error.record} at byte {torn} reaches beyond the end of the file, yet a whole record"
+        f" follows at byte {following}: this is damage and not a torn tail, and nothing was cut off"
+    )
+    advice = f'"shardkeep verify {path}" lists the damage; copy what is whole with Loader(on_corrupt="skip")'
+    raise RepairRefusedError(f"{message}. {advice}", path=path, record=error.record, offset_bytes=torn)
+
+
+def _refuse_if_members_follow(fd: int, path: str, torn: int) -> None:
+    """Refuse to cut where a whole gzip member begins after `torn`, where the torn one does."""
+    at = torn + 1
+    while block := os.pread(fd, _BLOCK_BYTES + len(_MEMBER_START) - 1, at):
+        place = block.find(_MEMBER_START)
+        while place >= 0:
+            if _is_whole_member(fd, at + place):
+                message = (
+                    f"{path}: the gzip member at byte {torn} has no end, yet a whole one follows at byte"
+                    f" {at + place}: this is damage and not a torn tail, and nothing was cut off"
+                )
+                advice = f'"shardkeep verify {path}" says where; restore the file from a copy'
+                raise RepairRefusedError(f"{message}. {advice}", path=path, offset_bytes=torn)
+            place = block.find(_MEMBER_START, place + 1)
+        at += _BLOCK_BYTES
+
+
+def _is_whole_member(fd: int, offset_bytes: int) -> bool:
+    member = zlib.decompressobj(_GZIP)
+    block = b""
+    while not member.eof:
+        if not block:
+            block = os.pread(fd, _BLOCK_BYTES, offset_bytes)
+            offset_bytes += len(block)
+            if not block:
+                return False
+        try:
+            member.decompress(block, _BLOCK_BYTES)
+        except zlib.error:
+            return False
+        block = member.unconsumed_tail
+    return True
 
 
 def _whole_members(fd: int) -> tuple[int, int]:

@@ -157,6 +157,9 @@ class Writer:
     CorruptRecordError, TruncatedFileError, CorruptDataError
         ``exists="append"`` and the file is damaged otherwise than by a torn tail: continuing would hide that.
         Also a gzip file that is torn in its first member. The file stays as it is.
+    RepairRefusedError
+        ``exists="append"`` and whole records follow a torn one: to cut there would lose them. The message has
+        the record and its offset, and the file stays as it is.
 
     Notes
     -----
@@ -331,6 +334,6 @@ class Writer:
 
     def _take_back(self, fd: int) -> None:
         if self._packing is None:
-            cut_torn_tail(fd, self.path)
+            cut_torn_tail(fd, self.path, written_from=self._size_bytes)
         else:
             cut(fd, self.path, self._size_bytes)

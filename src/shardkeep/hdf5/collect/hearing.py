@@ -141,7 +141,7 @@ class Hearing:
         elif kind is Kind.SLOTS:
             address = message.json()
             if address and self._outbox.slots is None:
-                with contextlib.suppress(OSError, KeyError, ValueError):
+                with contextlib.suppress(OSError, KeyError, TypeError, ValueError, OverflowError):
                     self._outbox.slots = self._tray.slots = ClientSlots(address)
             if self._outbox.slots is not None:
                 for pen in self._tray.pens.values():

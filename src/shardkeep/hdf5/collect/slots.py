@@ -1,15 +1,22 @@
 """Shared memory between a client and the collector on one host: large rows cross without a copy.
 
-The collector makes an anonymous file (``memfd_create``), which has no name that could be left
-behind, and tells the client where to find it: ``/proc/PID/fd/N``. Only the same user can open that;
-where it cannot be opened (another container, no Linux) rows go through the socket.
+The collector makes an anonymous file (``memfd_create``), which leaves no name after its end, and
+sends the client its place: ``/proc/PID/fd/N``. Only the same user can open that; where it cannot be
+opened (another container, no Linux) rows go through the socket.
+
+Its length is sealed, so neither side can cut it under the other, which would end that process with
+SIGBUS. Before the client writes a byte, it checks on its descriptor that it has opened such memory and
+not a file of its user: only memory from ``memfd_create`` can have these seals (fcntl(2), "File Sealing").
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
+import re
+import stat
 from typing import Any
 
 import numpy as np
@@ -19,6 +26,12 @@ __all__ = ["SLOT_BYTES", "ClientSlots", "ServerSlots", "SlotBudget"]
 SLOT_BYTES = 512 * 1024
 # For one client. More of them would be touched for the first time, not more in use.
 _MOST_SLOTS = 16
+_PLACE = re.compile(r"/proc/[1-9]\d{0,9}/fd/\d{1,9}")
+
+
+def _seals() -> int:
+    """Return the seals of the memory: its length is fixed, and so are its seals."""
+    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SlotBudget:
@@ -60,9 +73,10 @@ class ServerSlots:
 
     def __init__(self, count: int) -> None:
         self.bytes = count * SLOT_BYTES
-        self._fd = os.memfd_create("shardkeep-slots", os.MFD_CLOEXEC)
+        self._fd = os.memfd_create("shardkeep-slots", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self._fd, self.bytes)
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _seals())
             self._map = mmap.mmap(self._fd, self.bytes, prot=mmap.PROT_READ)
         except BaseException:
             os.close(self._fd)
@@ -90,16 +104,19 @@ class ClientSlots:
     Raises
     ------
     OSError
-        It cannot be reached from here.
+        It cannot be reached from here, or is not sealed memory of this user.
+    KeyError, ValueError, TypeError
+        The address is not one of `ServerSlots`.
     """
 
     def __init__(self, address: dict[str, Any]) -> None:
-        fd = os.open(str(address["path"]), os.O_RDWR | os.O_CLOEXEC)
+        path, inode, count = str(address["path"]), int(address["inode"]), int(address["count"])
+        if _PLACE.fullmatch(path) is None or not 0 < count <= _MOST_SLOTS:
+            raise ValueError(f"{path!r} with {count} slots is not a place of shared memory")
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         try:
-            found = os.fstat(fd)
-            size = int(address["count"]) * SLOT_BYTES
-            if found.st_ino != address["inode"] or found.st_size != size:
-                raise OSError(f"{address['path']!r} is something else here")
+            size = count * SLOT_BYTES
+            _check_memory(fd, path, inode, size)
             self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
@@ -133,3 +150,13 @@ class ClientSlots:
     def give_back(self, offset: int) -> None:
         """Make a slot free again."""
         self._free.append(offset // SLOT_BYTES)
+
+
+def _check_memory(fd: int, path: str, inode: int, size: int) -> None:
+    """Raise `OSError` unless a descriptor is one of the memory that `ServerSlots` makes."""
+    found = os.fstat(fd)
+    same = stat.S_ISREG(found.st_mode)
+    same = same and (found.st_ino, found.st_size, found.st_uid) == (inode, size, os.geteuid())
+    # F_GET_SEALS fails on a file of a disk; one of a tmpfs has no other seal than the last.
+    if not same or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() != _seals():
+        raise OSError(f"{path!r} is not sealed memory of a collector of this user")

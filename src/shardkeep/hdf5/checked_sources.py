@@ -4,7 +4,7 @@ The table ``_checks`` of a virtual file has size and time of every source as the
 read. A source that still has both is taken for the file that was checked: it is opened and locked, but not
 through HDF5, which takes twenty times as long. A row of the table is used only if
 
-- the table has the CRC32C that stands beside it,
+- the table has the CRC32C that it carries (`shardkeep.hdf5.sealed_table`),
 - the virtual dataset has the type and the row shape for which the source was checked,
 - the time of the source was not within 0.1 s of the merge, when a change might not show in it, and is not
   in whole seconds, as it is where the file system or an archive rounds it.
@@ -34,7 +34,6 @@ __all__ = [
     "layout_digest",
     "merged_sources",
     "read_table",
-    "write_table_crc",
 ]
 
 CHECKS = "_checks"
@@ -95,11 +94,6 @@ def layout_digest(shape: Sequence[int], stored: h5py.h5t.TypeID) -> str:
     found = hashlib.blake2b(repr(tuple(shape[1:])).encode(), digest_size=16)
     found.update(stored.encode())
     return found.hexdigest()
-
-
-def write_table_crc(dataset: h5py.Dataset, table: np.ndarray[Any, Any]) -> None:
-    """Put the CRC32C of a table beside it."""
-    dataset.attrs[_CRC] = np.uint32(_crc_of(table))
 
 
 def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:

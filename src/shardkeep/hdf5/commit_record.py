@@ -1,21 +1,23 @@
-"""What a sealed segment says about itself, in its dataset ``_commit`` (JSON text).
+"""The record of a commit, in the dataset ``_commit`` of a sealed segment (JSON text).
 
 ::
 
-    {"format": 1, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
+    {"format": 2, "rank": 3, "world_size": 8, "sequence": 7, "step": 100,
      "incarnation": "9f…", "host": "node7", "pid": 4711, "created": 1764283902.5,
      "datasets": {"embeddings": {"first_row": 7168, "rows": 1024, "crc32c": "5a6b7c8d",
                                  "chunks_crc32c": "0a1b2c3d" or null}},
      "puts": {"labels": {"sequence": 0, "crc32c": "9b8a7f6e"}},
      "receipt": {…} or null,
-     "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>}}
+     "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>},
+     "crc32c": "1c2d3e4f"}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
 `shardkeep.hdf5.rows.content_crc` of the segment's rows, ``chunks_crc32c``
 `shardkeep.hdf5.chunk_table.table_crc` of their compressed chunks, so that a merge can copy these
 as they are and still know that they are whole. ``puts`` has the values without rows that
 stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
-So the newest segment of a rank is enough to find all values and receipts that stand.
+So the newest segment of a rank is enough to find all values and receipts that stand. The last ``crc32c``
+is that of the record itself (`shardkeep.plan.sealed_json`); records of format 1 have none.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError
+from shardkeep.plan.sealed_json import CRC_KEY, check_sealed_text, sealed_text
 
 __all__ = [
     "COMMIT",
@@ -41,7 +44,8 @@ __all__ = [
 ]
 
 COMMIT = "_commit"
-_FORMAT = 1
+_FORMAT = 2
+_FORMAT_WITHOUT_SEAL = 1
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class CommitRecord:
 
     def to_json(self) -> str:
         """Return the text that the file holds."""
-        return json.dumps({"format": _FORMAT, **asdict(self)}, separators=(",", ":"))
+        return sealed_text({"format": _FORMAT, **asdict(self)}).decode()
 
 
 def write_record(file: h5py.File, record: CommitRecord) -> None:
@@ -103,7 +107,7 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
     Raises
     ------
     CorruptDataError
-        It has one that makes no sense.
+        It has one that is damaged.
     FormatError
         It was written by a later Shardkeep.
     """
@@ -121,7 +125,10 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
     try:
         values = json.loads(text)
         version = values.pop("format")
-        if version != _FORMAT:
+        if CRC_KEY in values or version != _FORMAT_WITHOUT_SEAL:
+            check_sealed_text(text)
+            del values[CRC_KEY]
+        if version not in (_FORMAT, _FORMAT_WITHOUT_SEAL):
             message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
             raise FormatError(message, path=path)
         values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
@@ -135,7 +142,7 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
             raise ValueError("negative or missing numbers")
     except FormatError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(path, error) from error
     return record
 
@@ -152,7 +159,7 @@ def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
         return None
     try:
         if not isinstance(receipt, dict):
-            raise TypeError(f"a {type(receipt).__name__} is no dict")
+            raise TypeError(f"a {type(receipt).__name__} is not a dict")
         copy: dict[str, Any] = json.loads(json.dumps(receipt, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise PlanError(f"receipt= is not what loader.receipt() gives ({error}): pass that") from error

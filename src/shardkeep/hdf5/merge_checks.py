@@ -21,7 +21,7 @@ offset_bytes   int64
 layout         text
 =============  =======  ================================================================
 
-The attribute ``crc32c`` of a table with these is the CRC32C of the table as it is in memory.
+The table carries its own hash (`shardkeep.hdf5.sealed_table`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.hdf5.checked_sources import CHECKS, CheckedSource, write_table_crc
+from shardkeep.hdf5.checked_sources import CHECKS, CheckedSource
+from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.sealed_table import check_table, seal_table
 
 __all__ = ["CHECKS", "Check", "read_checks", "write_checks"]
 
@@ -99,9 +101,7 @@ def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
             for row, state in zip(rows, states, strict=True)
         ]
     table = np.array(rows, dtype)
-    dataset = create_table(file, CHECKS, table)
-    if virtual:
-        write_table_crc(dataset, table)
+    seal_table(create_table(file, CHECKS, table), content_crc(table))
 
 
 _UNKNOWN = CheckedSource(-1, -1, -1, -1, "")
@@ -113,10 +113,11 @@ def read_checks(file: h5py.File, path: str) -> list[Check] | None:
     Raises
     ------
     CorruptDataError
-        It makes no sense.
+        It is damaged.
     """
     if CHECKS not in file:
         return None
+    check_table(file, CHECKS, path)
     try:
         return [
             Check(

@@ -16,6 +16,7 @@ source_row     int64    first row in the dataset of the source
 The runs of a dataset cover its rows without a gap. Attributes of the table: ``root``, the folder
 that the sources have in common, and ``order_by``, as `shardkeep.hdf5.merge` was told. In the order
 of a key neighbours often come from different ranks, and the table has up to one row for each row.
+The table carries its own hash (`shardkeep.hdf5.sealed_table`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ import numpy as np
 
 from shardkeep.hdf5.merge_checks import create_table, text_dtype
 from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan
+from shardkeep.hdf5.rows import content_crc
+from shardkeep.hdf5.sealed_table import seal_table
 
 __all__ = ["PROVENANCE", "write_provenance"]
 
@@ -56,6 +59,7 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     of_source["rank"] = [-1 if one.rank is None else one.rank for one in plan.sources]
     of_source["step"] = [-1 if one.step is None else one.step for one in plan.sources]
     dataset: h5py.Dataset | None = None
+    crc = 0
     for block in _blocks(plan, names, of_source):
         if dataset is None:
             dataset = create_table(file, PROVENANCE, block)
@@ -63,11 +67,13 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
             # Only a large table has a second block, and a large one has chunks.
             dataset.resize(len(dataset) + len(block), 0)
             dataset[-len(block) :] = block
+        crc = content_crc(block, crc)
     if dataset is None:
         dataset = create_table(file, PROVENANCE, np.zeros(0, dtype))
     # Bytes: a folder may have a name that is no Unicode.
     dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
+    seal_table(dataset, crc)
 
 
 def _blocks(plan: MergePlan, names: list[bytes], of_source: np.ndarray[Any, Any]) -> Iterator[Any]:

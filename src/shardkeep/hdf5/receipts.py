@@ -7,9 +7,12 @@ import os
 from typing import Any
 
 import h5py
+import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.sealed_table import check_table, seal_table
 from shardkeep.hdf5.source import Source, open_source
 
 __all__ = ["RECEIPTS", "receipts", "receipts_in", "write_receipts"]
@@ -60,6 +63,7 @@ def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
         return {} if receipt is None else {str(receipt.get("id", record.incarnation)): receipt}
     if RECEIPTS not in source.file:
         return {}
+    check_table(source.file, RECEIPTS, source.path)
     try:
         texts = source.file[RECEIPTS].asstr()[:]
         values = [json.loads(text) for text in texts]
@@ -72,7 +76,9 @@ def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
 def write_receipts(file: h5py.File, values: tuple[dict[str, Any], ...]) -> None:
     """Put receipts into a merged file: one JSON text each."""
     texts = [json.dumps(value, separators=(",", ":")) for value in values]
-    file.create_dataset(RECEIPTS, data=texts, shape=(len(texts),), dtype=h5py.string_dtype("utf-8"))
+    dtype = h5py.string_dtype("utf-8")
+    dataset = file.create_dataset(RECEIPTS, data=texts, shape=(len(texts),), dtype=dtype)
+    seal_table(dataset, content_crc(np.array(texts, object)))
 
 
 def _receipt_of(path: str) -> dict[str, Any]:

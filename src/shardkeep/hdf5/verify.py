@@ -15,8 +15,11 @@ from shardkeep.hdf5.commit_record import CommitRecord
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
 from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.provenance import PROVENANCE
 from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.receipts import RECEIPTS
 from shardkeep.hdf5.rows import content_crc, is_reserved, value_crc
+from shardkeep.hdf5.sealed_table import check_table
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.hdf5.source_rows import blocks, check_content, reading
 from shardkeep.hdf5.source_search import SourceSearch
@@ -169,6 +172,11 @@ class _Work:
                     yield f"{check.described}: the file {wrong}"
                 elif check.way == "chunks":
                     yield from self._decodes(check)
+        for table in (PROVENANCE, RECEIPTS):
+            try:
+                check_table(file, table, path)
+            except ShardkeepError as error:
+                yield first_line(error)
         yield from self._sources([check for check in checks if check.file])
         yield from self._more_rows(checks)
         covered = {check.dataset for check in checks if check.counts_rows or check.way == "value"}

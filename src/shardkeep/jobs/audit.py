@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from shardkeep import hdf5, plan
-from shardkeep.errors import FormatError, NotFoundError
+from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.files.kind import identify
+from shardkeep.plan.receipt import check_receipt_seal
 
 __all__ = ["audit", "gather_receipts"]
 
 PathLike = str | os.PathLike[str]
+
+# Every receipt has both keys, so that one of them is left when the other one is damaged.
+_KEYS = ("receipt_version", "segments")
 
 
 def audit(paths: PathLike | Iterable[PathLike], *, epochs: Sequence[int] | None = None) -> plan.AuditReport:
@@ -40,6 +44,8 @@ def audit(paths: PathLike | Iterable[PathLike], *, epochs: Sequence[int] | None 
         If a path is not there, or none of them holds a receipt.
     FormatError
         If a file is neither JSON receipts nor HDF5.
+    CorruptDataError
+        If a receipt is damaged: it does not have the checksum of its content, or is not JSON any more.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     receipts = [receipt for path in given for receipt in gather_receipts(path)]
@@ -60,7 +66,9 @@ def gather_receipts(path: PathLike) -> list[dict[str, Any]]:
     NotFoundError
         If there is nothing at `path`.
     FormatError
-        If the file is neither, or its JSON is no receipt.
+        If the file is neither, or its JSON is not a receipt.
+    CorruptDataError
+        If a receipt is damaged.
     """
     kind = identify(path)
     if kind.name == "folder":
@@ -80,14 +88,21 @@ def gather_receipts(path: PathLike) -> list[dict[str, Any]]:
 
 def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
     """Read a receipt or a list of them; with `stray`, pass over JSON that is something else."""
+    text = path.read_bytes()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        # To pass over a damaged receipt could prove an epoch that it contradicts.
+        if any(f'"{key}"'.encode() in text for key in _KEYS):
+            message = f"{path}: a receipt that is not valid JSON any more ({error}): take it from a copy"
+            raise CorruptDataError(message, path=path) from None
         if stray:
             return []
         raise FormatError(f"{path}: not valid JSON ({error})", path=path) from None
     receipts = content if isinstance(content, list) else [content]
-    if all(isinstance(receipt, dict) and "segments" in receipt for receipt in receipts):
+    if all(isinstance(receipt, dict) and any(key in receipt for key in _KEYS) for receipt in receipts):
+        for receipt in receipts:
+            check_receipt_seal(receipt, os.fspath(path))
         return receipts
     if stray:
         return []

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.coverage import Combs, RangeSet, measure
 from shardkeep.plan.damage import Damage
@@ -57,6 +57,8 @@ def audit(
     PlanError
         When a receipt is malformed (which one, and which key), when receipts claim more than 2**26 ranks
         over all runs, or an epoch is no whole number from 0 on.
+    CorruptDataError
+        When a receipt does not have the checksum of its content.
 
     Notes
     -----
@@ -137,8 +139,8 @@ def _read(receipts: Iterable[Receipt | Mapping[str, Any]]) -> list[Receipt]:
         if not isinstance(receipt, Receipt):
             try:
                 receipt = Receipt.from_dict(receipt)
-            except PlanError as error:
-                raise PlanError(f"receipt {i}: {error}") from None
+            except (PlanError, CorruptDataError) as error:
+                raise type(error)(f"receipt {i}: {error}") from None
         read.append(receipt)
     return read
 

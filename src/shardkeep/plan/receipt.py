@@ -3,6 +3,9 @@
 A receipt holds ranges, never lists of records. It belongs to one Loader object of one rank, and to the
 stretch since that Loader was made or since it took over a state: a Loader takes a new `id` whenever a
 state is loaded into it. Receipts are cumulative, so of several with one `id` the longest says it all.
+
+As JSON a receipt has the CRC32C of its content (`shardkeep.plan.sealed_json`), since a proof must not rest on
+a flipped bit. Those of versions 1 and 2 have none and are read as they are.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.checks import (
     MAX_BATCH_SIZE,
@@ -28,11 +31,20 @@ from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.fields import Fields, kind_of
 from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
 from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.sealed_json import CRC_KEY, check_seal, seal
 from shardkeep.plan.shards import ShardTable
 
-__all__ = ["RECEIPT_VERSION", "Dataset", "Receipt", "Segment", "legs_from_lists", "legs_to_lists"]
+__all__ = [
+    "RECEIPT_VERSION",
+    "Dataset",
+    "Receipt",
+    "Segment",
+    "check_receipt_seal",
+    "legs_from_lists",
+    "legs_to_lists",
+]
 
-RECEIPT_VERSION = 2
+RECEIPT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +177,12 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the receipt as JSON-able types; `from_dict` reads it back."""
+        """Return the receipt as JSON-able types, with a checksum; `from_dict` reads it back."""
         damage = {
             "skipped": damage_to_lists(self.damage, repaired=False),
             "repaired": damage_to_lists(self.damage, repaired=True),
         }
-        return {
+        values = {
             "receipt_version": RECEIPT_VERSION,
             "id": self.id,
             "rank": self.rank,
@@ -194,6 +206,7 @@ class Receipt:
             "segments": _segments_to_dicts(self.segments),
             **{key: lists for key, lists in damage.items() if lists},
         }
+        return seal(values)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
@@ -205,8 +218,13 @@ class Receipt:
         ------
         PlanError
             Naming the key that is missing, unknown or wrong.
+        CorruptDataError
+            It does not have the checksum of its content.
         """
+        check_receipt_seal(data)
         fields = Fields(data, "")
+        if CRC_KEY in fields:
+            fields.text(CRC_KEY, ".*", "a text")
         version = fields.integer("receipt_version", 1, 2**31)
         if version > RECEIPT_VERSION:
             raise PlanError(
@@ -250,6 +268,21 @@ class Receipt:
         )
         fields.nothing_else()
         return receipt
+
+
+def check_receipt_seal(data: object, path: str | None = None) -> None:
+    """Raise a `CorruptDataError` for a receipt that was damaged or edited; `path` is the file it is from."""
+    if not isinstance(data, Mapping):
+        return
+    # `from_dict` refuses a later version.
+    if CRC_KEY not in data and data.get("receipt_version") != RECEIPT_VERSION:
+        return
+    try:
+        check_seal(data)
+    except (ValueError, TypeError, RecursionError) as error:
+        where = "" if path is None else f" in {path!r}"
+        message = f"the receipt{where} is damaged or was edited ({error}): take it from a copy"
+        raise CorruptDataError(message, path=path) from error
 
 
 def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.plan import Dataset, Receipt, Segment
+from shardkeep.plan.sealed_json import seal
 
 PROVED = """\
 epoch  records  delivered  lost  repeated  dropped  verdict
@@ -50,16 +51,17 @@ def test_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_skipped_and_repaired_records_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    damaged = receipt(0, (0, 0, 3)) | {"skipped": [[0, 6, 100, 180]], "repaired": [[0, 1, 20, 40]]}
-    path = write(tmp_path / "a.json", damaged, receipt(1, (0, 0, 3)))
+    met: dict[str, Any] = {"skipped": [[0, 6, 100, 180]], "repaired": [[0, 1, 20, 40]]}
+    whole = {key: value for key, value in receipt(0, (0, 0, 3)).items() if key != "crc32c"}
+    path = write(tmp_path / "a.json", seal(whole | met), receipt(1, (0, 0, 3)))
     assert run(["audit", path]) == 3
     printed = capsys.readouterr().out
     assert "dropped  skipped  verdict" in printed
     assert "epoch 0 skipped as damaged: b record 1 (bytes 100-180)" in printed
     assert "epoch 0 repaired: a record 1 (bytes 20-40)" in printed
     assert "NOT proved" in printed
-    del damaged["skipped"]
-    assert run(["audit", write(tmp_path / "b.json", damaged, receipt(1, (0, 0, 3)))]) == 0
+    del met["skipped"]
+    assert run(["audit", write(tmp_path / "b.json", seal(whole | met), receipt(1, (0, 0, 3)))]) == 0
     assert "repaired: a record 1" in capsys.readouterr().out
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from shardkeep.errors import FormatError, NotFoundError
+from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs import audit, gather_receipts
+from shardkeep.jobs.audit import _from_json
 from shardkeep.plan import Dataset, Receipt, Segment
 from shardkeep.world import World
 
@@ -73,7 +74,7 @@ def test_epochs(tmp_path: Path) -> None:
     assert not audit(tmp_path, epochs=[0, 1]).ok
 
 
-@pytest.mark.parametrize("content", ["{}", "[1]", '{"segments": 1}x', "[{}]"])
+@pytest.mark.parametrize("content", ["{}", "[1]", '{"segment": 1}x', "[{}]"])
 def test_json_that_is_no_receipt(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
@@ -81,6 +82,26 @@ def test_json_that_is_no_receipt(tmp_path: Path, content: str) -> None:
         gather_receipts(path)
     assert caught.value.path == str(path)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_no_flipped_bit_of_a_receipt_in_a_folder_is_passed_over(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "receipts.json"
+    text = json.dumps([receipt(0)], indent=indent).encode()
+    for place in range(1, len(text)):
+        damaged = bytearray(text)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        try:
+            assert _from_json(path, stray=True) == [receipt(0)]  # white space is not content
+        except CorruptDataError as error:
+            assert error.path == str(path)
+
+
+def test_other_json_in_a_folder_is_passed_over(run: Path) -> None:
+    (run / "settings.json").write_text('{"rate": 0.1}')
+    (run / "torn.json").write_text('{"rate": 0.')
+    assert audit(run).ok
 
 
 def test_nothing_there(tmp_path: Path) -> None:

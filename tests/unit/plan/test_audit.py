@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan import Damage, Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
+from shardkeep.plan.sealed_json import seal
 
 DATA = Dataset("c0ffee", 100, ("a", "b"), (60, 40))
 _ids = iter(range(10**9))
@@ -258,7 +259,9 @@ def test_many_problems_are_few_lines() -> None:
 
 def test_a_malformed_receipt_is_named() -> None:
     with pytest.raises(PlanError, match="receipt 1: receipt has no id"):
-        audit([run(1)[0], {k: v for k, v in run(1)[0].to_dict().items() if k != "id"}])
+        audit([run(1)[0], seal({k: v for k, v in run(1)[0].to_dict().items() if k not in ("id", "crc32c")})])
+    with pytest.raises(CorruptDataError, match="receipt 1: the receipt is damaged"):
+        audit([run(1)[0], run(1)[0].to_dict() | {"rank": 1}])
     with pytest.raises(PlanError, match="epoch=-1"):
         audit([], epochs=[-1])
 

@@ -12,6 +12,7 @@ from typing import Any
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.collect.client_table import ClientEntry
 from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.kept_errors import without_frames
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.store import Store
 
@@ -190,7 +191,7 @@ class Committer:
             self._thread.join()
         self._thread = None
         self._thread_failure = None
-        self.failure = error
+        self.failure = without_frames(error)
         self._retry_at = time.monotonic() + _RETRY_S
         self._lock = self._lock or self.store.abandon()
         self._reset()
@@ -238,7 +239,7 @@ class Committer:
             try:
                 job()
             except BaseException as error:
-                self._thread_failure = error
+                self._thread_failure = without_frames(error)
             # Told before the wake-up: the thread itself may still be alive when that is heard.
             self._thread_done = True
             os.write(self._wake, b".")
@@ -285,7 +286,7 @@ class Committer:
         self._retry_at = now + _RETRY_S
         try:
             self.store = Store(self._settings.path, synced=self._synced, lock=self._lock)
-        except (ShardkeepError, OSError):
+        except Exception:  # whatever a disk without room, or a machine without memory, makes of it
             return
         self._lock = None
         self.failure = None

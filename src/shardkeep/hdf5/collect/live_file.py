@@ -15,6 +15,8 @@ So the state of the file is that of the last whole record of the log, or, withou
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,11 +87,16 @@ class LiveFile(PositionedFile):
             with durably("read", path), open(path, "rb") as file:
                 size, start = os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK_BYTES)
         self._log = RedoLog(log_path(path), LogHeader(fresh, synced, boot, size, superblock=start.hex()))
-        with durably("open", path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._size = os.fstat(self._fd).st_size
-            if synced:
-                sync_folder(path)
+        self._fd = -1
+        try:
+            with durably("open", path):
+                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._size = os.fstat(self._fd).st_size
+                if synced:
+                    sync_folder(path)
+        except BaseException:
+            self.abandon()
+            raise
         self.fresh = fresh
         self._floor = self._size
         # Structures of HDF5, and the bytes of `change`: never the same ones.
@@ -135,13 +142,16 @@ class LiveFile(PositionedFile):
             # The superblock always goes through the log: its flags are taken off there.
             if offset < SUPERBLOCK_BYTES:
                 below = size
-            if below:
-                self._dirty.put(offset, bytes(rest[:below]))
-            if below < size and self.failure is None:
-                try:
+            try:
+                if below:
+                    self._dirty.put(offset, bytes(rest[:below]))
+                if below < size and self.failure is None:
                     _write_all(self._fd, rest[below:], offset + below)
-                except OSError as error:
-                    self.failure = durability_error("write", self.path, error)
+            except OSError as error:
+                self.failure = self.failure or durability_error("write", self.path, error)
+            except MemoryError:
+                reason = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+                self.failure = self.failure or durability_error("write", self.path, reason)
             return size
 
     def truncate(self, size: int | None = None) -> int:
@@ -344,8 +354,12 @@ class LiveFile(PositionedFile):
     def abandon(self) -> None:
         """Let the file go as it is on disk; `recover` brings it to the last commit."""
         self.failure = self.failure or DurabilityError(f"{self.path!r} was given up", path=self.path)
-        self._log.close(remove=False)
-        os.close(self._fd)
+        # A network file system tells here that bytes are lost; no commit has counted on them.
+        with contextlib.suppress(OSError):
+            self._log.close(remove=False)
+        fd, self._fd = self._fd, -1
+        with contextlib.suppress(OSError):
+            os.close(fd)
 
 
 def recover(path: str) -> Recovery | None:

@@ -94,7 +94,11 @@ class RedoLog:
         with durably("make the redo log", path):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.bytes = 0
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            self.close(remove=False)  # a full disk is tried again every second, with a descriptor each time
+            raise
 
     def append(self, file_bytes: int, extents: Sequence[Extent]) -> None:
         """Write one record, and sync it if the log is a synced one.

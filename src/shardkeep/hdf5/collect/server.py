@@ -26,7 +26,7 @@ from shardkeep.hdf5.collect.messages import (
     unknown_error,
     unpack,
 )
-from shardkeep.hdf5.collect.sessions import Session, parse_hello
+from shardkeep.hdf5.collect.sessions import SILENT_S, Session, parse_hello
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.slots import SlotBudget
 from shardkeep.hdf5.collect.wire import zmq_module
@@ -64,9 +64,13 @@ class Server:
         self._key = None if settings.key_file is None else read_server_key(settings.key_file)
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
+        # Clients that a failure of the disk cut off: they come again with their rows, also while it stops.
+        self._interrupted: set[bytes] = set()
+        self._awaited_until = 0.0
         self._credits = CreditPool(settings.memory_bytes // 4)
         self._slots = SlotBudget(settings.memory_bytes // 4)
         self._stop_at: float | None = None
+        self._stop_reason = ""
         self._handlers: dict[Kind, Callable[[Session, Message], None]] = {
             Kind.DECLARE: self._declare,
             Kind.BATCH: self._batch,
@@ -140,7 +144,7 @@ class Server:
         """Whether it was told to stop and everybody has left, or had the time to."""
         if self._stop_at is None:
             return False
-        everybody = not self._sessions and not self._disk.is_busy
+        everybody = not (self._sessions or self._interrupted or self._disk.is_busy or self._disk.failure)
         return everybody or time.monotonic() >= self._stop_at
 
     @property
@@ -153,6 +157,7 @@ class Server:
         if self._stop_at is None:
             self._events.stopping(reason, len(self._sessions))
             self._stop_at = time.monotonic() + self._settings.drain_s
+            self._stop_reason = reason
             for session in self._sessions.values():
                 self._send(session, Kind.STOPPING, data={"reason": reason})
 
@@ -233,7 +238,7 @@ class Server:
     def _hello(self, route: bytes, message: Message) -> None:
         try:
             identity, rank, size, who, owner = parse_hello(message.json())
-            if self._stop_at is not None:
+            if self._stop_at is not None and identity not in self._interrupted:
                 raise CollectorError("the collector is stopping: it takes no more clients")
             old = self._by_client.get(identity)
             if old is not None and old.route != route:
@@ -263,6 +268,7 @@ class Server:
         known = self._sessions.get(route)
         if known is not None and known.entry.id != identity:
             self._forget(known)
+        self._interrupted.discard(identity)
         session = self._sessions.get(route)
         if session is None:
             session = self._sessions[route] = self._by_client[identity] = Session(
@@ -287,6 +293,8 @@ class Server:
             "path": os.path.abspath(self._settings.path),
         }
         self._send(session, Kind.WELCOME, data=welcome)
+        if self._stop_at is not None:
+            self._send(session, Kind.STOPPING, data={"reason": self._stop_reason})
         if message.sequence > entry.sequence + 1:
             # It goes on from the spill file of a client that died: what was only in its memory is gone.
             entry.sequence = message.sequence - 1
@@ -359,6 +367,10 @@ class Server:
         except Exception as error:
             self._storage_failed(unknown_error(error))
         now = time.monotonic()
+        if self._disk.failure is not None:
+            self._awaited_until = now + SILENT_S
+        elif now > self._awaited_until:
+            self._interrupted.clear()
         for session in [one for one in self._sessions.values() if one.is_silent(now)]:
             self._events.lost(session.who, len(self._sessions) - 1)
             self._forget(session)
@@ -369,6 +381,7 @@ class Server:
         self._events.failed(error)
         self._disk.fail(error)
         for session in list(self._sessions.values()):
+            self._interrupted.add(session.entry.id)
             self._send(session, Kind.REFUSED, data=error_data(error))
             self._forget(session)
 

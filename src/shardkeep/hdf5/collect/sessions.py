@@ -11,9 +11,9 @@ from shardkeep.hdf5.collect.client_table import ClientEntry
 from shardkeep.hdf5.collect.declared import Forms
 from shardkeep.hdf5.collect.slots import ServerSlots
 
-__all__ = ["Session", "parse_hello"]
+__all__ = ["SILENT_S", "Session", "parse_hello"]
 
-_SILENT_S = 10.0
+SILENT_S = 10.0
 _LOOK_AFTER_S = 1.0
 
 
@@ -60,7 +60,7 @@ class Session:
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for long; a client that is at rest says something every 2 s."""
         silent_s = now - self.seen
-        return silent_s > _SILENT_S or (silent_s > _LOOK_AFTER_S and self._is_gone())
+        return silent_s > SILENT_S or (silent_s > _LOOK_AFTER_S and self._is_gone())
 
     def _is_gone(self) -> bool:
         return self.owner is not None and self.owner.is_gone()

@@ -77,11 +77,10 @@ class ServerSlots:
         try:
             os.ftruncate(self._fd, self.bytes)
             fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _seals())
-            self._map = mmap.mmap(self._fd, self.bytes, prot=mmap.PROT_READ)
+            self._view = memoryview(mmap.mmap(self._fd, self.bytes, prot=mmap.PROT_READ))
         except BaseException:
             os.close(self._fd)
             raise
-        self._view = memoryview(self._map)
         inode = os.fstat(self._fd).st_ino
         self.address = {"path": f"/proc/{os.getpid()}/fd/{self._fd}", "inode": inode, "count": count}
 
@@ -92,9 +91,9 @@ class ServerSlots:
         return self._view[offset : offset + size]
 
     def close(self) -> None:
-        """Let it go; the memory is free once the client has let it go too."""
-        self._view.release()
-        self._map.close()
+        """Let it go; the memory is free once the client, and every view of a part, has let it go too."""
+        # Dropped and not closed: an error that is being handled may still refer to a part.
+        self._view = memoryview(b"")
         os.close(self._fd)
 
 

@@ -1,0 +1,62 @@
+"""A plan for `failing_calls.c` in another process: which of its calls fail, and how far its clock is off."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["FailingCalls"]
+
+_PLAN = struct.Struct("<64s64siiqqqq")
+
+
+class FailingCalls:
+    """The plan of one process, which maps the same file.
+
+    Parameters
+    ----------
+    library : path
+        Of the shim.
+    file : path
+        Is made.
+    """
+
+    def __init__(self, library: Path, file: Path) -> None:
+        file.write_bytes(bytes(_PLAN.size))
+        self.environment = {**os.environ, "LD_PRELOAD": str(library), "SK_FAIL": str(file)}
+        with open(file, "r+b") as opened:
+            self._map = mmap.mmap(opened.fileno(), _PLAN.size)
+
+    @property
+    def calls(self) -> int:
+        """How many calls of the chosen kind there were."""
+        return int(_PLAN.unpack(self._map[:])[6])
+
+    @contextlib.contextmanager
+    def failing(
+        self,
+        functions: str,
+        path: str,
+        number: int = 0,
+        *,
+        first: int = 1,
+        last: int = 1 << 40,
+        is_short: bool = False,
+    ) -> Iterator[None]:
+        """Have calls on files with `path` in their names fail while the body runs."""
+        plan = _PLAN.pack(functions.encode(), path.encode(), number, is_short, first, last, 0, 0)
+        # The names last: a call in between finds no half of a plan.
+        self._map[64:] = plan[64:]
+        self._map[:64] = plan[:64]
+        try:
+            yield
+        finally:
+            self._map[:64] = bytes(64)
+
+    def step_clock(self, seconds: int) -> None:
+        """Have the clock of the day be off by so many seconds."""
+        self._map[-8:] = struct.pack("<q", seconds)

@@ -1,4 +1,4 @@
-"""The demo when more goes wrong than it asked for."""
+"""Kills at every moment of the demo, and faults that the demo did not cause."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from shardkeep.demo import DemoReport
-from shardkeep.demo.console import Watch
-from shardkeep.demo.phases import perform
+from shardkeep.demo.console import ProgressObserver
+from shardkeep.demo.phases import run_with_settings
 from shardkeep.demo.proof import Results, read_results
 from shardkeep.demo.settings import Kill, Layout, Settings
 from shardkeep.errors import CorruptRecordError, ShardkeepError
@@ -24,12 +24,16 @@ SMALL = {"images": 200, "workers": 2, "epochs": 2, "global_batch": 16, "checkpoi
 STEPS = 20  # 160 records, 16 a step, two epochs, while no worker is lost
 
 
-def perform_small(output: Path, *kills: Kill, watch: Watch | None = None, **changes: int) -> DemoReport:
-    return perform(output, Settings(**{**SMALL, **changes}, kills=kills), watch or Watch())
+def run_small(
+    output: Path, *kills: Kill, progress: ProgressObserver | None = None, **changes: int
+) -> DemoReport:
+    return run_with_settings(
+        output, Settings(**{**SMALL, **changes}, kills=kills), progress or ProgressObserver()
+    )
 
 
 def assert_proved(report: DemoReport) -> None:
-    # Whether 160 images are enough to learn from is not the question here.
+    # 160 images may be too few to learn from.
     wrong = [check for check in report.checks if not check.ok and check.name != "learned"]
     assert wrong == []
     assert report.rows_merged == 2 * 160
@@ -45,46 +49,44 @@ def children() -> list[int]:
                 command = Path(f"/proc/{name}/cmdline").read_bytes()
             except OSError:
                 continue
-            # Not Python's own resource tracker, which an earlier test may have started.
+            # Python's resource tracker, which an earlier test may have started, is not a worker.
             if b"shardkeep.demo.worker" in command and int(fields[1]) == os.getpid() and fields[0] != "Z":
                 found.append(int(name))
     return found
 
 
-# -- kills that it must survive -----------------------------------------------------------------------
+# -- kills by the demo -----------------------------------------------------------------------
 
 
-def test_without_a_kill(tmp_path: Path) -> None:
-    report = perform_small(tmp_path)
+def test_run_without_a_kill(tmp_path: Path) -> None:
+    report = run_small(tmp_path)
     assert_proved(report)
     assert (report.steps, report.lost_steps, report.deaths) == (STEPS, 0, ())
 
 
-def test_before_the_first_checkpoint_everything_starts_anew(tmp_path: Path) -> None:
-    report = perform_small(tmp_path, Kill(step=2, rank=0))
+def test_kill_before_the_first_checkpoint_restarts_from_step_0(tmp_path: Path) -> None:
+    report = run_small(tmp_path, Kill(step=2, rank=0))
     assert_proved(report)
     assert [(death.resumed_step, death.lost_steps) for death in report.deaths] == [(0, 2)]
     assert report.deaths[0].workers_after == 1
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_between_the_commits_and_the_checkpoint_the_commits_are_rolled_back(
-    tmp_path: Path, rank: int
-) -> None:
-    report = perform_small(tmp_path, Kill(step=6, rank=rank, moment="publishing"))
+def test_kill_between_commits_and_checkpoint_rolls_the_commits_back(tmp_path: Path, rank: int) -> None:
+    report = run_small(tmp_path, Kill(step=6, rank=rank, moment="publishing"))
     assert_proved(report)
-    # The rows of step 4 to 6 were durable in every worker's file and count for nothing.
+    # The rows of step 4 to 6 were durable in the file of every worker, and are rolled back.
     assert [(death.resumed_step, death.lost_steps) for death in report.deaths] == [(3, 3)]
 
 
-def test_three_times_down_to_one_worker_which_is_then_restarted(tmp_path: Path) -> None:
+def test_four_kills_leave_one_worker_which_is_restarted(tmp_path: Path) -> None:
     kills = (
         Kill(2, 2),
         Kill(step=5, rank=0),
         Kill(step=5, rank=0),
         Kill(step=12, rank=0, moment="publishing"),
     )
-    report = perform_small(tmp_path, *kills, workers=3)
+    report = run_small(tmp_path, *kills, workers=3)
     assert_proved(report)
     assert [(death.workers_before, death.workers_after) for death in report.deaths] == [
         (3, 2), (2, 1), (1, 1), (1, 1),
@@ -92,60 +94,60 @@ def test_three_times_down_to_one_worker_which_is_then_restarted(tmp_path: Path) 
     assert [death.resumed_step for death in report.deaths] == [0, 3, 3, 9]
 
 
-def test_in_the_very_last_step(tmp_path: Path) -> None:
-    report = perform_small(tmp_path, Kill(step=STEPS, rank=1))
+def test_kill_in_the_last_step(tmp_path: Path) -> None:
+    report = run_small(tmp_path, Kill(step=STEPS, rank=1))
     assert_proved(report)
     assert report.deaths[0].resumed_step == 18
 
 
-def test_equal_seeds_give_equal_rows_in_spite_of_a_kill(tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_rows_after_a_kill(tmp_path: Path) -> None:
     tables: list[Any] = []
     for name in ("a", "b"):
-        perform_small(tmp_path / name, Kill(step=14, rank=1))
+        run_small(tmp_path / name, Kill(step=14, rank=1))
         tables.append(read_results(Layout(tmp_path / name).results).predictions)
     assert np.array_equal(tables[0], tables[1])
 
 
-def test_a_kill_that_never_came_is_a_failed_check(tmp_path: Path) -> None:
-    report = perform_small(tmp_path, Kill(step=1000, rank=0))
+def test_planned_kill_that_did_not_happen_is_a_failed_check(tmp_path: Path) -> None:
+    report = run_small(tmp_path, Kill(step=1000, rank=0))
     assert [check.name for check in report.checks if not check.ok and check.name != "learned"] == [
         "kill survived"
     ]
     assert not report.ok
 
 
-# -- what it did not ask for --------------------------------------------------------------------------
+# -- faults that the demo did not cause -------------------------------------------------------------------
 
 
-class _At(Watch):
-    """Does something at one step, from inside the parent."""
+class _RunAtStep(ProgressObserver):
+    """An observer that calls a function at one step, in the parent."""
 
     def __init__(self, step: int, action: object) -> None:
         self._step, self._action = step, action
 
-    def step(self, step: int, epoch: int, loss: float) -> None:
+    def finish_step(self, step: int, epoch: int, loss: float) -> None:
         if step == self._step:
             self._action()  # type: ignore[operator]
 
 
-def test_a_worker_that_somebody_else_kills_is_told(tmp_path: Path) -> None:
-    def murder() -> None:
+def test_worker_killed_by_another_process_is_an_error(tmp_path: Path) -> None:
+    def kill_last_worker() -> None:
         os.kill(children()[-1], signal.SIGKILL)
 
     with pytest.raises(
         ShardkeepError, match=r"was killed by SIGKILL at step [78], and not by the demo"
     ) as caught:
-        perform_small(tmp_path, watch=_At(7, murder))
+        run_small(tmp_path, progress=_RunAtStep(7, kill_last_worker))
     assert "\n" not in str(caught.value)
     assert children() == []
     assert not Layout(tmp_path).results.exists()
     assert not Layout(tmp_path).report.exists()
-    assert_proved(perform_small(tmp_path))  # in the same folder, over what was left
+    assert_proved(run_small(tmp_path))  # in the same folder, which still has the files of the failed run
 
 
-def test_a_shard_that_is_damaged_under_way_is_named(tmp_path: Path) -> None:
-    class Damage(Watch):
-        def steps(self, begin: int, end: int) -> None:
+def test_shard_damaged_during_the_run_is_named(tmp_path: Path) -> None:
+    class Damage(ProgressObserver):
+        def begin_steps(self, begin: int, end: int) -> None:
             for shard in Layout(tmp_path).data.glob("train-*.tfrecord"):
                 with shard.open("r+b") as file:
                     file.seek(-200, os.SEEK_END)
@@ -154,7 +156,7 @@ def test_a_shard_that_is_damaged_under_way_is_named(tmp_path: Path) -> None:
                     file.write(bytes([byte[0] ^ 255]))
 
     with pytest.raises(CorruptRecordError) as caught:
-        perform_small(tmp_path, watch=Damage())
+        run_small(tmp_path, progress=Damage())
     assert "train-0000" in str(caught.value.path)
     assert children() == []
 
@@ -200,7 +202,7 @@ def _children_of(parent: int) -> list[int]:
 @pytest.mark.parametrize(
     ("limit_bytes", "what"), [(100_000, "train-"), (700_000, "checkpoint"), (4, ".shardkeep-demo")]
 )
-def test_no_room_is_told_in_one_line(tmp_path: Path, limit_bytes: int, what: str) -> None:
+def test_full_disk_is_an_error_of_one_line(tmp_path: Path, limit_bytes: int, what: str) -> None:
     limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
     demo = command(tmp_path / "out", limit=limit)
     _, err = demo.communicate(timeout=PATIENCE_S)

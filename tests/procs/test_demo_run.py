@@ -1,4 +1,4 @@
-"""The demo from end to end, once, and what it leaves behind."""
+"""One run of the demo from end to end, and the files that it leaves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoReport, Layo
 
 
 def records_in(shard: Path) -> int:
-    """Walk the frames by hand, so that no reader of ours is trusted."""
+    """Count the frames without a reader of Shardkeep."""
     data = shard.read_bytes()
     position = count = 0
     while position < len(data):
@@ -60,7 +60,7 @@ def test_the_kill_cost_work_and_a_worker(finished: tuple[DemoReport, Layout]) ->
     assert death.away_s > 0
 
 
-def test_every_record_once_in_every_epoch_counted_by_hand(finished: tuple[DemoReport, Layout]) -> None:
+def test_every_record_is_used_once_in_every_epoch(finished: tuple[DemoReport, Layout]) -> None:
     _, layout = finished
     expected = {
         (epoch, shard, index)
@@ -76,7 +76,7 @@ def test_every_record_once_in_every_epoch_counted_by_hand(finished: tuple[DemoRe
     assert set(used.values()) == {1}
 
 
-def test_the_world_shrinks_at_the_checkpoint(finished: tuple[DemoReport, Layout]) -> None:
+def test_world_shrinks_at_the_checkpoint(finished: tuple[DemoReport, Layout]) -> None:
     report, layout = finished
     with h5py.File(layout.results) as file:
         losses = file["losses"][()]
@@ -88,13 +88,13 @@ def test_the_world_shrinks_at_the_checkpoint(finished: tuple[DemoReport, Layout]
     assert late.mean() < early.mean() / 2
 
 
-def test_the_workers_own_files_prove_the_same(finished: tuple[DemoReport, Layout]) -> None:
+def test_worker_files_prove_the_same_as_the_merged_file(finished: tuple[DemoReport, Layout]) -> None:
     _, layout = finished
-    for place in (layout.run, layout.results):
-        assert audit(place, epochs=[0, 1, 2]).ok
+    for path in (layout.run, layout.results):
+        assert audit(path, epochs=[0, 1, 2]).ok
 
 
-def test_nothing_else_is_left(finished: tuple[DemoReport, Layout]) -> None:
+def test_folder_has_only_the_documented_files(finished: tuple[DemoReport, Layout]) -> None:
     _, layout = finished
     names = {name for name in os.listdir(layout.root) if not name.endswith(".lock")}
     assert names == {
@@ -111,16 +111,16 @@ def test_nothing_else_is_left(finished: tuple[DemoReport, Layout]) -> None:
     assert len({(layout.data / name).stat().st_size for name in shards if name.startswith("train")}) == 8
 
 
-def test_the_report_says_what_the_folder_holds(finished: tuple[DemoReport, Layout]) -> None:
+def test_report_json_and_html_agree_with_the_returned_report(finished: tuple[DemoReport, Layout]) -> None:
     report, layout = finished
     assert json.loads(layout.summary.read_text()) == json.loads(json.dumps(report.to_dict()))
     html = layout.report.read_text()
-    assert "SIGKILL to worker 1 at step 33; on from step 30, 4 → 3 ranks" in html
-    # One dot for every record of every epoch, and one for every record of the lost steps.
+    assert "SIGKILL to worker 1 at step 33; resumed from step 30, 4 → 3 ranks" in html
+    # One point for every record of every epoch, and one for every record of the lost steps.
     assert html.count("h0M") + html.count('h0"') == 3 * 1438 + 3 * 64
 
 
-# -- sabotage: the proof must notice -----------------------------------------------------------------
+# -- changed results: the proof must fail -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def failed(proof: Proof) -> list[str]:
     return [check.name for check in proof.checks if not check.ok]
 
 
-def test_the_copy_is_as_good(copy: Layout) -> None:
+def test_unchanged_copy_passes_every_check(copy: Layout) -> None:
     assert failed(prove_again(copy)) == []
 
 
@@ -165,7 +165,7 @@ def test_a_row_in_place_of_another_is_noticed(copy: Layout) -> None:
     assert failed(prove_again(copy, rows)) == ["counted"]
 
 
-def test_a_row_of_an_epoch_that_never_was_is_noticed(copy: Layout) -> None:
+def test_row_of_an_unknown_epoch_is_noticed(copy: Layout) -> None:
     rows = read_results(copy.results).predictions
     extra = rows[:1].copy()
     extra["epoch"] = 3

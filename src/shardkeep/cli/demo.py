@@ -1,4 +1,4 @@
-"""``shardkeep demo``: everything at once, on one machine."""
+"""The command ``shardkeep demo``: a complete training run on one machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from shardkeep.cli.options import command, json_option
     "--epochs", type=click.IntRange(1, 10_000), default=3, show_default=True, help="Passes over the data."
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Equal seeds, equal results."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed; equal seeds give equal results.",
 )
 @click.option(
     "--output",
@@ -27,13 +31,13 @@ from shardkeep.cli.options import command, json_option
 )
 @json_option
 def demo(workers: int, epochs: int, seed: int, output: str, as_json: bool) -> int:
-    """Train on real images, kill a worker, go on, and prove what was used.
+    """Train, kill a worker, resume, and prove that every record was used.
 
     Packs 1,797 handwritten digits into TFRecord shards, trains a small classifier in several
-    processes, kills one of them with SIGKILL in the second epoch, goes on with one fewer from the
+    processes, kills one of them with SIGKILL in the second epoch, resumes with one fewer from the
     last checkpoint, merges the workers' HDF5 files and proves that every record was used exactly
-    once in every epoch. No server, no framework; needs: pip install "shardkeep[demo]". The exit
-    code is 3 if a check fails.
+    once in every epoch. Needs no server and no framework, but pip install "shardkeep[demo]". The
+    exit code is 3 if a check fails.
     """
     import json
 

@@ -1,4 +1,8 @@
-"""The whole promise on one machine: train, lose a worker, go on, and prove what was used."""
+"""The demo: a training run on one machine that loses a worker, resumes, and proves which records it used.
+
+The parent (`train`) starts one process per rank (`worker_pool`, `worker`) and exchanges messages with them.
+After the training, `proof` checks the merged file and `page` writes ``report.html`` from the `timeline`.
+"""
 
 from shardkeep.demo.phases import run
 from shardkeep.demo.report import Check, Death, DemoReport, EpochUse

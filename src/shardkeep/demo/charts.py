@@ -1,21 +1,21 @@
-"""Inline SVG, made by hand: the loss curve, and which rank read which record when.
+"""Charts of `report.html` as inline SVG: the loss curve, and which rank read which record in which step.
 
-Colours are CSS variables of the page (`--rank-0` …, `--ink`, `--quiet`, `--grid`, `--lost`), so
-that both pictures follow a dark or a light screen.
+Colours are CSS variables of the page (`--rank-0` …, `--ink`, `--quiet`, `--grid`, `--lost`), so both charts
+follow the light or dark mode of the screen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 
-from shardkeep.demo.story import Dots, Mark, Story
-from shardkeep.demo.svg import circle, document, path, polyline, rect, text
+from shardkeep.demo.timeline import ReadPoints, Timeline, TimelineStep
 
 __all__ = ["RANK_COLOURS", "loss_chart", "rank_colour", "reading_chart"]
 
-# Okabe and Ito's colours, told apart with any kind of colour vision; (light, dark) screens.
+# Based on the palette of Okabe and Ito, for every kind of colour vision; for (light, dark) screens.
 RANK_COLOURS = (
     ("#0072b2", "#56a8e0"),
     ("#d55e00", "#ff8c42"),
@@ -28,242 +28,303 @@ RANK_COLOURS = (
 )
 
 _WIDTH = 960
-_LEFT, _RIGHT = 74, 890  # edges of the plots; the names of ranks, records and shards stand outside
-_KILL_ROWS = 8  # the captions of more kills than these share rows
-_MOST_DOTS = 40_000
-_MOST_TIPS = 4_000
+_LEFT, _RIGHT = 74, 890  # edges of the plots; labels are outside
+_CAPTION_ROWS = 8  # more captions of kills share these rows
+_MAX_POINTS = 40_000
+_MAX_TOOLTIPS = 4_000
+
+_HATCH = (
+    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"'
+    ' patternTransform="rotate(45)"><rect class="hatch" width="2" height="6"/></pattern></defs>'
+)
 
 _Scale = Callable[[float], float]
 
 
 def rank_colour(rank: int) -> str:
-    """Return the CSS colour of a rank; from the ninth rank on they are spread over the circle."""
+    """Return the CSS colour of a rank; ranks from 8 on have hues spread over the colour circle."""
     if rank < len(RANK_COLOURS):
         return f"var(--rank-{rank})"
     return f"hsl({rank * 137.508 % 360:.0f} 55% 52%)"
 
 
 @dataclass(frozen=True)
-class _Ticks:
-    """The horizontal axis that both pictures share: each tick has a slot of equal width."""
+class _StepAxis:
+    """The horizontal axis of both charts: one slot of equal width for each executed step."""
 
     number: int
 
     @property
-    def slot(self) -> float:
+    def slot_width(self) -> float:
         return (_RIGHT - _LEFT) / max(1, self.number)
 
-    def middle(self, tick: int) -> float:
-        return _LEFT + (tick + 0.5) * self.slot
+    def middle(self, slot: int) -> float:
+        return _LEFT + (slot + 0.5) * self.slot_width
 
-    def edge(self, tick: int) -> float:
-        return _LEFT + tick * self.slot
+    def edge(self, slot: int) -> float:
+        return _LEFT + slot * self.slot_width
 
 
-def loss_chart(story: Story) -> str:
-    """Mean loss of every step; lost steps dashed, each kill and each epoch marked."""
-    top, height = _head(story), 220.0
-    axis = _Ticks(len(story.marks))
-    rungs = _rungs(max((mark.loss for mark in story.marks if _has_loss(mark)), default=1.0))
+def loss_chart(timeline: Timeline) -> str:
+    """Return the chart of the mean loss of every step, with lost steps dashed and kills and epochs marked."""
+    top, height = _header_height(timeline), 220.0
+    axis = _StepAxis(len(timeline.steps))
+    levels = _levels(max((step.loss for step in timeline.steps if _has_loss(step)), default=1.0))
 
     def y(value: float) -> float:
-        return top + height * (1 - value / rungs[-1])
+        return top + height * (1 - value / levels[-1])
 
     parts = [
-        *_lost_bands(story, axis, top, height),
-        *_value_grid(rungs, y),
-        *_frame_of_time(story, axis, top, height),
+        *_lost_bands(timeline, axis, top, height),
+        *_value_grid(levels, y),
+        *_time_frame(timeline, axis, top, height),
         *(
-            polyline(
-                "line lost-line" if lost else "line", ((axis.middle(tick), y(loss)) for tick, loss in points)
+            _polyline(
+                "line lost-line" if lost else "line", ((axis.middle(slot), y(loss)) for slot, loss in points)
             )
-            for points, lost in _runs(story)
+            for points, lost in _curve_pieces(timeline)
         ),
     ]
-    for tick, mark in enumerate(story.marks):
-        if _has_loss(mark):
-            kind, after = ("dot lost-dot", ", lost with the kill") if mark.lost else ("dot", "")
-            tip = f"{_name(mark)}: loss {mark.loss:.3f}{after}"
-            parts.append(circle(kind, axis.middle(tick), y(mark.loss), 2.4, tip=tip))
-    parts.extend(_axis_names(top, height, "mean loss of the step (nats)"))
-    return document(_WIDTH, top + height + 52, "Loss of every training step", parts)
+    for slot, step in enumerate(timeline.steps):
+        if _has_loss(step):
+            kind, after = ("dot lost-dot", ", lost with the kill") if step.lost else ("dot", "")
+            tip = f"{_step_label(step)}: loss {step.loss:.3f}{after}"
+            parts.append(_circle(kind, axis.middle(slot), y(step.loss), 2.4, tip=tip))
+    parts.extend(_axis_titles(top, height, "mean loss of the step (nats)"))
+    return _document(_WIDTH, top + height + 52, "Loss of every training step", parts)
 
 
-def reading_chart(story: Story) -> str:
-    """Above: how many records each rank read at every tick. Below: which ones."""
-    axis = _Ticks(len(story.marks))
-    lanes_top, lane = _head(story), (20.0 if story.ranks <= 8 else 8.0)
-    top, height = lanes_top + lane * story.ranks + 18, 460.0
-    records = sum(story.shard_records)
+def reading_chart(timeline: Timeline) -> str:
+    """Return the chart of reads: per step and rank the number of records above, every record below."""
+    axis = _StepAxis(len(timeline.steps))
+    rows_top, row_height = _header_height(timeline), (20.0 if timeline.ranks <= 8 else 8.0)
+    top, height = rows_top + row_height * timeline.ranks + 18, 460.0
+    records = sum(timeline.shard_records)
 
     def y(record: float) -> float:
         return top + height * record / max(1, records)
 
-    total = sum(len(dots.ticks) for dots in story.dots)
-    keep_every = max(1, -(-total // _MOST_DOTS))
-    radius = max(0.9, min(2.0, axis.slot / 4))
+    total = sum(len(reads.slots) for reads in timeline.reads)
+    every_nth = max(1, -(-total // _MAX_POINTS))
+    radius = max(0.9, min(2.0, axis.slot_width / 4))
     parts = [
-        *_lost_bands(story, axis, lanes_top, top + height - lanes_top),
-        *_lanes(story, axis, lanes_top, lane),
-        *_shard_grid(story.shard_records, y),
-        *_frame_of_time(story, axis, lanes_top, top + height - lanes_top),
-        *(_dots(dots, axis, y, radius, keep_every) for dots in story.dots),
-        *_axis_names(top, height, "record number, shard after shard"),
+        *_lost_bands(timeline, axis, rows_top, top + height - rows_top),
+        *_rank_rows(timeline, axis, rows_top, row_height),
+        *_shard_grid(timeline.shard_records, y),
+        *_time_frame(timeline, axis, rows_top, top + height - rows_top),
+        *(_read_points(reads, axis, y, radius, every_nth) for reads in timeline.reads),
+        *_axis_titles(top, height, "record number, shard after shard"),
     ]
-    if keep_every > 1:
-        note = f"one record in {keep_every} is drawn"
-        parts.append(text("label", _RIGHT, top + height + 36, note, anchor="end"))
-    return document(_WIDTH, top + height + 52, "Which rank read which record at which step", parts)
+    if every_nth > 1:
+        note = f"one record in {every_nth} is drawn"
+        parts.append(_text("label", _RIGHT, top + height + 36, note, anchor="end"))
+    return _document(_WIDTH, top + height + 52, "Which rank read which record at which step", parts)
 
 
-# -- what both pictures have ------------------------------------------------------------------------
+# -- parts of both charts ------------------------------------------------------------------------
 
 
-def _head(story: Story) -> float:
-    """Room above a plot for the names of the epochs and a row for each kill."""
-    return 22.0 + 16 * min(len(story.turns), _KILL_ROWS)
+def _header_height(timeline: Timeline) -> float:
+    """Return the height above a plot for the labels of epochs and the captions of kills."""
+    return 22.0 + 16 * min(len(timeline.restarts), _CAPTION_ROWS)
 
 
-def _lost_bands(story: Story, axis: _Ticks, top: float, height: float) -> Iterator[str]:
-    """Shade the ticks whose work was lost, one band for each unbroken run of them."""
+def _lost_bands(timeline: Timeline, axis: _StepAxis, top: float, height: float) -> Iterator[str]:
+    """Shade the slots of lost steps, one band for each uninterrupted sequence."""
     start: int | None = None
-    for tick in range(len(story.marks) + 1):
-        lost = tick < len(story.marks) and story.marks[tick].lost
+    for slot in range(len(timeline.steps) + 1):
+        lost = slot < len(timeline.steps) and timeline.steps[slot].lost
         if lost and start is None:
-            start = tick
+            start = slot
         elif not lost and start is not None:
-            yield rect(axis.edge(start), top, axis.slot * (tick - start), height, kind="lost-band")
+            yield _rect(axis.edge(start), top, axis.slot_width * (slot - start), height, kind="lost-band")
             start = None
 
 
-def _frame_of_time(story: Story, axis: _Ticks, top: float, height: float) -> Iterator[str]:
+def _time_frame(timeline: Timeline, axis: _StepAxis, top: float, height: float) -> Iterator[str]:
     """Draw epochs and kills above the plot, step numbers below it."""
     bottom = top + height
-    yield path("frame", f"M{_LEFT} {top}V{bottom}H{_RIGHT}")
-    turns = {turn.tick for turn in story.turns}
-    last_name = -math.inf
-    for tick, mark in enumerate(story.marks):
-        if tick and mark.epoch <= story.marks[tick - 1].epoch:
+    yield _path("frame", f"M{_LEFT} {top}V{bottom}H{_RIGHT}")
+    restarts = {restart.slot for restart in timeline.restarts}
+    last_label = -math.inf
+    for slot, step in enumerate(timeline.steps):
+        if slot and step.epoch <= timeline.steps[slot - 1].epoch:
             continue
-        x = axis.edge(tick)
-        if tick and tick not in turns:
-            yield path("epoch", f"M{x:.1f} {top}V{bottom}")
-        if x - last_name >= 60:
-            yield text("label", x + 3, top - 10, f"epoch {mark.epoch}")
-            last_name = x
-    for number, turn in enumerate(story.turns):
-        x, y = axis.edge(turn.tick), top - 27 - 16 * (number % _KILL_ROWS)
-        yield path("kill", f"M{x:.1f} {y - 6}V{bottom}")
+        x = axis.edge(slot)
+        if slot and slot not in restarts:
+            yield _path("epoch", f"M{x:.1f} {top}V{bottom}")
+        if x - last_label >= 60:
+            yield _text("label", x + 3, top - 10, f"epoch {step.epoch}")
+            last_label = x
+    for number, restart in enumerate(timeline.restarts):
+        x, y = axis.edge(restart.slot), top - 27 - 16 * (number % _CAPTION_ROWS)
+        yield _path("kill", f"M{x:.1f} {y - 6}V{bottom}")
         caption = (
-            f"SIGKILL to worker {turn.rank} at step {turn.step}; on from step {turn.resumed_step}, "
-            f"{turn.workers_before} → {turn.workers_after} ranks"
+            f"SIGKILL to worker {restart.rank} at step {restart.step}; resumed from step "
+            f"{restart.resumed_step}, "
+            f"{restart.workers_before} → {restart.workers_after} ranks"
         )
         right = x > _WIDTH * 0.62
-        yield text("kill-label", x - 5 if right else x + 5, y, caption, anchor="end" if right else "start")
-    every = _nice(max(1.0, len(story.marks) / 14))
-    for tick, mark in enumerate(story.marks):
-        if mark.step % every == 0:
-            yield text("tick", axis.middle(tick), bottom + 12, str(mark.step), anchor="middle")
+        yield _text("kill-label", x - 5 if right else x + 5, y, caption, anchor="end" if right else "start")
+    every = _round_up(max(1.0, len(timeline.steps) / 14))
+    for slot, step in enumerate(timeline.steps):
+        if step.step % every == 0:
+            yield _text("tick", axis.middle(slot), bottom + 12, str(step.step), anchor="middle")
 
 
-def _axis_names(top: float, height: float, vertical: str) -> Iterator[str]:
-    turned = f"translate(18 {top + height / 2:.0f}) rotate(-90)"
-    yield text("label", 0, 0, vertical, anchor="middle", transform=turned)
-    horizontal = "step number, in the order the steps happened"
-    yield text("label", (_LEFT + _RIGHT) / 2, top + height + 36, horizontal, anchor="middle")
+def _axis_titles(top: float, height: float, vertical: str) -> Iterator[str]:
+    rotation = f"translate(18 {top + height / 2:.0f}) rotate(-90)"
+    yield _text("label", 0, 0, vertical, anchor="middle", transform=rotation)
+    horizontal = "step number, in the order of execution"
+    yield _text("label", (_LEFT + _RIGHT) / 2, top + height + 36, horizontal, anchor="middle")
 
 
-# -- what one of them has ---------------------------------------------------------------------------
+# -- parts of one chart ---------------------------------------------------------------------------
 
 
-def _value_grid(rungs: Sequence[float], y: _Scale) -> Iterator[str]:
-    for rung in rungs:
-        yield path("grid", f"M{_LEFT} {y(rung):.1f}H{_RIGHT}")
-        yield text("tick", _LEFT - 8, y(rung), f"{rung:g}", anchor="end")
+def _value_grid(levels: Sequence[float], y: _Scale) -> Iterator[str]:
+    for level in levels:
+        yield _path("grid", f"M{_LEFT} {y(level):.1f}H{_RIGHT}")
+        yield _text("tick", _LEFT - 8, y(level), f"{level:g}", anchor="end")
 
 
 def _shard_grid(shard_records: Sequence[int], y: _Scale) -> Iterator[str]:
     start = 0
-    last_number = last_name = -math.inf
+    last_number = last_label = -math.inf
     for shard, records in enumerate(shard_records):
         end = start + records
-        yield path("grid", f"M{_LEFT} {y(end):.1f}H{_RIGHT}")
+        yield _path("grid", f"M{_LEFT} {y(end):.1f}H{_RIGHT}")
         if y(start) - last_number >= 12:
             last_number = y(start)
-            yield text("tick", _LEFT - 8, last_number, f"{start:,}", anchor="end")
+            yield _text("tick", _LEFT - 8, last_number, f"{start:,}", anchor="end")
         middle = (y(start) + y(end)) / 2
-        if middle - last_name >= 12:
-            last_name = middle
-            yield text("tick", _RIGHT + 8, middle, f"shard {shard}")
+        if middle - last_label >= 12:
+            last_label = middle
+            yield _text("tick", _RIGHT + 8, middle, f"shard {shard}")
         start = end
 
 
-def _lanes(story: Story, axis: _Ticks, top: float, lane: float) -> Iterator[str]:
-    gap = 1.0 if axis.slot > 4 else 0.0
-    tips = len(story.marks) * story.ranks <= _MOST_TIPS
-    for rank in range(story.ranks):
-        if lane >= 12 or rank % 4 == 0:
-            middle = top + (rank + 0.5) * lane
+def _rank_rows(timeline: Timeline, axis: _StepAxis, top: float, row_height: float) -> Iterator[str]:
+    gap = 1.0 if axis.slot_width > 4 else 0.0
+    with_tooltips = len(timeline.steps) * timeline.ranks <= _MAX_TOOLTIPS
+    for rank in range(timeline.ranks):
+        if row_height >= 12 or rank % 4 == 0:
+            middle = top + (rank + 0.5) * row_height
             fill = f"fill:{rank_colour(rank)}"
-            yield text("tick", _LEFT - 8, middle, f"rank {rank}", anchor="end", style=fill)
-    for tick, mark in enumerate(story.marks):
-        for rank, rows in mark.rows.items():
-            x, y = axis.edge(tick) + gap / 2, top + rank * lane + 1.5
-            tip = f"{_name(mark)}, rank {rank}: {rows} records{', lost' if mark.lost else ''}" if tips else ""
-            kind = "lane-lost" if mark.lost else "lane"
+            yield _text("tick", _LEFT - 8, middle, f"rank {rank}", anchor="end", style=fill)
+    for slot, step in enumerate(timeline.steps):
+        for rank, rows in step.rows.items():
+            x, y = axis.edge(slot) + gap / 2, top + rank * row_height + 1.5
+            suffix = ", lost" if step.lost else ""
+            tip = f"{_step_label(step)}, rank {rank}: {rows} records{suffix}" if with_tooltips else ""
+            kind = "rank-block-lost" if step.lost else "rank-block"
             style = f"fill:{rank_colour(rank)}"
-            yield rect(x, y, axis.slot - gap, lane - 3, kind=kind, style=style, tip=tip)
-            if mark.lost:
-                yield rect(x, y, axis.slot - gap, lane - 3, fill="url(#hatch)")
+            yield _rect(x, y, axis.slot_width - gap, row_height - 3, kind=kind, style=style, tip=tip)
+            if step.lost:
+                yield _rect(x, y, axis.slot_width - gap, row_height - 3, fill="url(#hatch)")
 
 
-def _dots(dots: Dots, axis: _Ticks, y: _Scale, radius: float, keep_every: int) -> str:
-    def place(tick: int, record: int) -> str:
-        # The records of one tick are spread over its slot, or ranks would cover each other's.
-        x = axis.edge(tick) + axis.slot * (0.2 + 0.6 * (record * 0.618034 % 1))
+def _read_points(reads: ReadPoints, axis: _StepAxis, y: _Scale, radius: float, every_nth: int) -> str:
+    def point(slot: int, record: int) -> str:
+        # The records are spread over the width of the slot, so that ranks do not cover each other's.
+        x = axis.edge(slot) + axis.slot_width * (0.2 + 0.6 * (record * 0.618034 % 1))
         return f"M{x:.1f} {y(record + 0.5):.1f}h0"
 
-    # One path of zero-length strokes with round caps: a tenth of the bytes of as many circles.
-    ticks, records = dots.ticks[::keep_every].tolist(), dots.records[::keep_every].tolist()
-    return path(
-        "reads lost-reads" if dots.lost else "reads",
-        "".join(map(place, ticks, records)),
-        style=f"stroke:{rank_colour(dots.rank)};stroke-width:{2 * radius:.1f}",
+    # A path of zero-length strokes with round caps has a tenth of the bytes of as many circles.
+    slots, records = reads.slots[::every_nth].tolist(), reads.records[::every_nth].tolist()
+    return _path(
+        "reads lost-reads" if reads.lost else "reads",
+        "".join(map(point, slots, records)),
+        style=f"stroke:{rank_colour(reads.rank)};stroke-width:{2 * radius:.1f}",
     )
 
 
-def _runs(story: Story) -> list[tuple[list[tuple[int, float]], bool]]:
-    """Cut the curve where the run went back: each piece is all lost or all standing."""
-    runs: list[tuple[list[tuple[int, float]], bool]] = []
-    before: Mark | None = None
-    for tick, mark in enumerate(story.marks):
-        if not _has_loss(mark):
+def _curve_pieces(timeline: Timeline) -> list[tuple[list[tuple[int, float]], bool]]:
+    """Cut the curve at each restart; the steps of a piece are all lost or all kept."""
+    pieces: list[tuple[list[tuple[int, float]], bool]] = []
+    before: TimelineStep | None = None
+    for slot, step in enumerate(timeline.steps):
+        if not _has_loss(step):
             before = None
             continue
-        follows = before is not None and mark.step == before.step + 1
-        if before is None or not follows or mark.lost != before.lost:
-            # Lost work grew out of the step before it, which stands.
-            runs.append(([(tick - 1, before.loss)] if before and follows and mark.lost else [], mark.lost))
-        runs[-1][0].append((tick, mark.loss))
-        before = mark
-    return runs
+        follows = before is not None and step.step == before.step + 1
+        if before is None or not follows or step.lost != before.lost:
+            # A lost piece begins at the kept step before it.
+            pieces.append(([(slot - 1, before.loss)] if before and follows and step.lost else [], step.lost))
+        pieces[-1][0].append((slot, step.loss))
+        before = step
+    return pieces
 
 
-def _has_loss(mark: Mark) -> bool:
-    return math.isfinite(mark.loss)
+def _has_loss(step: TimelineStep) -> bool:
+    return math.isfinite(step.loss)
 
 
-def _name(mark: Mark) -> str:
-    return f"step {mark.step}, epoch {mark.epoch}"
+def _step_label(step: TimelineStep) -> str:
+    return f"step {step.step}, epoch {step.epoch}"
 
 
-def _rungs(high: float) -> list[float]:
-    """Round values from 0 to at least `high`, four to eight of them."""
-    step = _nice(high / 6) if high > 0 else 1.0
+def _levels(high: float) -> list[float]:
+    """Return four to eight round values from 0 to at least `high`."""
+    step = _round_up(high / 6) if high > 0 else 1.0
     return [step * number for number in range(max(1, math.ceil(high / step)) + 1)]
 
 
-def _nice(value: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, … times a power of ten that is not below `value`."""
+def _round_up(value: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, … times a power of ten and at least `value`."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value * (1 - 1e-9))
+
+
+# -- SVG elements ---------------------------------------------------------------------------------
+
+
+def _document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
+    """Return an SVG document that defines ``url(#hatch)``; screen readers read `title`."""
+    body = "\n".join(part for part in parts if part)
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">\n'
+        f"{_HATCH}\n{body}\n</svg>"
+    )
+
+
+def _text(kind: str, x: float, y: float, content: str, *, anchor: str = "start", **attributes: str) -> str:
+    """Return a text element of class `kind`; `y` is the middle of its height.
+
+    Examples
+    --------
+    >>> _text("tick", 1, 2.25, "a < b")
+    '<text class="tick" x="1.0" y="2.2" dy="0.35em" text-anchor="start">a &lt; b</text>'
+    """
+    position = f'x="{x:.1f}" y="{y:.1f}" dy="0.35em" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {position}{_attributes(attributes)}>{escape(content)}</text>'
+
+
+def _path(kind: str, d: str, **attributes: str) -> str:
+    """Return a path element of class `kind`."""
+    return f'<path class="{kind}"{_attributes(attributes)} d="{d}"/>'
+
+
+def _polyline(kind: str, points: Iterable[tuple[float, float]]) -> str:
+    """Return straight lines that connect the points."""
+    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline class="{kind}" points="{joined}"/>'
+
+
+def _circle(kind: str, x: float, y: float, radius: float, *, tip: str) -> str:
+    """Return a disc with the tooltip `tip`."""
+    position = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
+    return f'<circle class="{kind}" {position}><title>{escape(tip)}</title></circle>'
+
+
+def _rect(x: float, y: float, width: float, height: float, *, tip: str = "", **attributes: str) -> str:
+    """Return a rectangle; the attribute `kind` is its class."""
+    inside = f"<title>{escape(tip)}</title>" if tip else ""
+    position = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f"<rect {position}{_attributes(attributes)}>{inside}</rect>"
+
+
+def _attributes(attributes: dict[str, str]) -> str:
+    return "".join(
+        f' {"class" if name == "kind" else name}="{escape(value)}"' for name, value in attributes.items()
+    )

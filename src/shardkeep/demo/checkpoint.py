@@ -1,8 +1,8 @@
-"""The checkpoint of a run: one file that is replaced whole.
+"""The checkpoint of a run: one file that is replaced atomically.
 
-The order around it is what makes a restart exact: every worker commits its own file at a step, and
-only when all of them have does the checkpoint of that step appear. So a checkpoint never speaks of
-rows that a worker could still lose; rows committed after the newest checkpoint are rolled back.
+Every worker commits its own file at a step before the checkpoint of that step is published. A checkpoint
+therefore refers only to durable rows, and a restart rolls back the rows that were committed after the newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Checkpoint", "load", "publish"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run can go on from.
+    """The state from which a run can resume.
 
     Attributes
     ----------
     step : int
-        Steps done.
+        Number of steps done.
     loader_state : dict or None
-        `Loader.state_dict` after that step, the same on every rank; None before the first step.
+        `Loader.state_dict` after that step, equal on every rank; None before the first step.
     parameters, velocity : ndarray of float32, shape (parameters,)
-        Of the model and the optimiser.
+        State of the model and of the optimiser.
     """
 
     step: int
@@ -43,12 +43,12 @@ class Checkpoint:
 
 
 def publish(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Replace the checkpoint at `path`: after a crash it is the old one or the new one, whole.
+    """Replace the checkpoint at `path`; after a crash the file is the old or the new one.
 
     Raises
     ------
     DurabilityError
-        It could not be written or synced; the old one is still there.
+        The file could not be written or synced; the old checkpoint is unchanged.
     """
     state = json.dumps({"step": checkpoint.step, "loader": checkpoint.loader_state})
     with files.publish(path, exists="replace") as out:
@@ -61,22 +61,22 @@ def publish(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Checkpoint:
-    """Read a checkpoint back.
+    """Read a checkpoint.
 
     Raises
     ------
     NotFoundError
-        There is none.
+        The file does not exist.
     CorruptDataError
-        The file is not one of ours, or its bytes changed since.
+        The file is not a checkpoint of the demo, or its bytes were changed.
     """
     try:
-        # Opened here: np.load leaves a file open that is cut short.
+        # Opened here, because np.load does not close a truncated file.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             state = json.loads(stored["state"].tobytes())
             return Checkpoint(state["step"], state["loader"], stored["parameters"], stored["velocity"])
     except FileNotFoundError:
-        raise NotFoundError(f"{path}: no checkpoint to go on from", path=path) from None
+        raise NotFoundError(f"{path}: no checkpoint found", path=path) from None
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise CorruptDataError(
             f"{path}: not a whole checkpoint ({error}); run the demo again", path=path

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: bars while the demo works, a table at the end."""
+"""Terminal output of the demo: progress bars during the run, a table at the end."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from rich.text import Text
 
 from shardkeep.demo.report import Death, DemoReport, plural
 
-__all__ = ["Watch", "WatchOnTerminal", "print_report", "watching"]
+__all__ = ["ProgressObserver", "TerminalProgress", "print_report", "show_progress"]
 
 
-class Watch:
-    """Is told how far the run is; this one keeps it to itself."""
+class ProgressObserver:
+    """Receiver of the progress of a run; this base class ignores it."""
 
-    def packing(self, done: int, total: int) -> None:
-        """`done` of `total` images are packed."""
+    def update_packing(self, done: int, total: int) -> None:
+        """Report that `done` of `total` images are packed."""
 
-    def steps(self, begin: int, end: int) -> None:
-        """A world stands at step `begin` and will go on to `end`."""
+    def begin_steps(self, begin: int, end: int) -> None:
+        """Report that a world starts after step `begin` and will run to step `end`."""
 
-    def step(self, step: int, epoch: int, loss: float) -> None:
-        """A step of every rank is computed."""
+    def finish_step(self, step: int, epoch: int, loss: float) -> None:
+        """Report that every rank has computed a step."""
 
-    def died(self, death: Death) -> None:
-        """A worker was killed and the run has gone back to a checkpoint."""
+    def report_death(self, death: Death) -> None:
+        """Report that a worker was killed and the run resumes from a checkpoint."""
 
-    def finishing(self, done: int, total: int, doing: str) -> None:
-        """Training is over; `done` of `total` things are done and `doing` begins."""
+    def update_finishing(self, done: int, total: int, activity: str) -> None:
+        """Report that `done` of `total` activities after the training are done and `activity` begins."""
 
 
-class WatchOnTerminal(Watch):
-    """Shows it as Rich progress bars, and as plain lines what is worth keeping."""
+class TerminalProgress(ProgressObserver):
+    """Progress as Rich progress bars, and each death as a line of text."""
 
     def __init__(self, console: Console, progress: Progress) -> None:
         self._console, self._progress = console, progress
@@ -43,45 +43,45 @@ class WatchOnTerminal(Watch):
         self._training: TaskID | None = None
         self._finishing: TaskID | None = None
 
-    def packing(self, done: int, total: int) -> None:
-        """See `Watch`."""
+    def update_packing(self, done: int, total: int) -> None:
+        """See `ProgressObserver`."""
         if self._packing is None:
             self._packing = self._progress.add_task("pack images", total=total)
         self._progress.update(self._packing, completed=done, refresh=done == total)
 
-    def steps(self, begin: int, end: int) -> None:
-        """See `Watch`."""
+    def begin_steps(self, begin: int, end: int) -> None:
+        """See `ProgressObserver`."""
         if self._training is None:
             self._training = self._progress.add_task("train", total=end)
         self._progress.update(self._training, completed=begin, total=end, refresh=True)
 
-    def step(self, step: int, epoch: int, loss: float) -> None:
-        """See `Watch`."""
+    def finish_step(self, step: int, epoch: int, loss: float) -> None:
+        """See `ProgressObserver`."""
         if self._training is not None:
             self._progress.update(
                 self._training, completed=step, description=f"train, epoch {epoch}, loss {loss:.2f}"
             )
 
-    def died(self, death: Death) -> None:
-        """See `Watch`."""
+    def report_death(self, death: Death) -> None:
+        """See `ProgressObserver`."""
         self._console.print(
             f"[bold red]SIGKILL[/] to worker {death.rank} (pid {death.pid}) at step {death.step}: "
-            f"on from step {death.resumed_step} with {plural(death.workers_after, 'worker')}",
+            f"resumed from step {death.resumed_step} with {plural(death.workers_after, 'worker')}",
             highlight=False,
         )
 
-    def finishing(self, done: int, total: int, doing: str) -> None:
-        """See `Watch`."""
+    def update_finishing(self, done: int, total: int, activity: str) -> None:
+        """See `ProgressObserver`."""
         if self._finishing is None:
-            self._finishing = self._progress.add_task(doing, total=total)
-        self._progress.update(self._finishing, completed=done, description=doing, refresh=True)
+            self._finishing = self._progress.add_task(activity, total=total)
+        self._progress.update(self._finishing, completed=done, description=activity, refresh=True)
 
 
 @contextmanager
-def watching(console: Console | None) -> Iterator[Watch]:
-    """Show bars on `console` while the body runs; none without a console or a terminal."""
+def show_progress(console: Console | None) -> Iterator[ProgressObserver]:
+    """Show progress bars on `console` while the body runs; none without a console or a terminal."""
     if console is None:
-        yield Watch()
+        yield ProgressObserver()
         return
     progress = Progress(
         TextColumn("{task.description}"),
@@ -93,11 +93,11 @@ def watching(console: Console | None) -> Iterator[Watch]:
         disable=not console.is_terminal,
     )
     with progress:
-        yield WatchOnTerminal(console, progress)
+        yield TerminalProgress(console, progress)
 
 
 def print_report(console: Console, report: DemoReport) -> None:
-    """Print the table and, below it, every check with its finding."""
+    """Print the table of results, then every check with its finding."""
     table = Table(title="shardkeep demo", title_justify="left", show_header=False, min_width=60)
     table.add_column("what", style="bold", no_wrap=True)
     table.add_column("value", overflow="fold")
@@ -108,6 +108,6 @@ def print_report(console: Console, report: DemoReport) -> None:
         verdict = ("ok  ", "bold green") if check.ok else ("FAILED  ", "bold red")
         table.add_row(check.name, Text.assemble(verdict, check.finding))
     console.print(table)
-    # Not wrapped: paths are to be copied.
-    for line in (f"see: {report.output}/report.html", f"prove it again: {report.commands()[0][0]}"):
+    # Not wrapped, so that paths can be copied.
+    for line in (f"see: {report.output}/report.html", f"audit again: {report.commands()[0][0]}"):
         console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,4 +1,4 @@
-"""The images: handwritten digits as PNG records in shards of unequal size."""
+"""Input of the demo: handwritten digits as PNG records in shards of unequal size."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ IMAGE_VALUES = SIDE_PX * SIDE_PX * CHANNELS
 # The features of the classic TensorFlow tutorial on images in TFRecord files.
 FEATURES: dict[str, Feature] = {"image_raw": Image(CHANNELS, "float32"), "label": FixedLen((), "int64")}
 
-TRAIN_PROPORTIONS = (4, 2, 6, 1, 8, 3, 7, 5)  # no two shards alike, as in life
+TRAIN_PROPORTIONS = (4, 2, 6, 1, 8, 3, 7, 5)  # all different, as real shards are
 HELD_OUT_PROPORTIONS = (2, 1)
 _HELD_OUT_SHARE = 0.2
 
 
 @dataclass(frozen=True)
 class Packed:
-    """What was packed, and what the later checks compare with.
+    """The packed shards, and the labels that later checks compare with.
 
     Attributes
     ----------
     train, held_out : tuple of Path
-        Shards in order.
+        Paths of the shards, in order.
     labels : tuple of ndarray of int64
-        Of each training shard, in the order of its records.
+        Labels of each training shard, in the order of its records.
     held_out_records : int
     size_bytes : int
-        Of all shards together.
+        Size of all shards together.
     """
 
     train: tuple[Path, ...]
@@ -53,31 +53,36 @@ class Packed:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Records of each training shard."""
+        """Number of records of each training shard."""
         return tuple(len(labels) for labels in self.labels)
 
     @property
     def records(self) -> int:
-        """Records of all training shards."""
+        """Number of records of all training shards."""
         return sum(self.counts)
 
 
 def pack(
-    folder: Path, *, seed: int = 0, images: int | None = None, tick: Callable[[int, int], None] | None = None
+    folder: Path,
+    *,
+    seed: int = 0,
+    images: int | None = None,
+    on_record: Callable[[int, int], None] | None = None,
 ) -> Packed:
-    """Write the digits that scikit-learn ships (1,797 of 8x8 pixels) as 32x32x3 PNG records.
+    """Write the digits of scikit-learn (1,797 images of 8x8 pixels) as 32x32x3 PNG records.
 
-    A fifth of them, drawn with `seed`, becomes the held-out part in 2 shards; the rest goes into 8
-    shards, the largest about eight times as long as the smallest.
+    A fifth of them, chosen by `seed`, is the held-out part in 2 shards. The others go into 8 shards, of which
+    the largest has about eight times as many records as the smallest.
 
     Parameters
     ----------
     folder : Path
-        Where the shards appear; it exists and holds none of their names.
+        Existing folder for the shards.
     seed : int, optional
+        Seed of the split.
     images : int, optional
-        Only the first so many.
-    tick : callable, optional
+        Number of images to use, from the first; all by default.
+    on_record : callable, optional
         Called with (written, total) after every record.
 
     Raises
@@ -85,7 +90,7 @@ def pack(
     MissingExtraError
         scikit-learn or Pillow is not installed.
     DurabilityError
-        The shards could not be written; none of them is left half-written under its name.
+        The shards could not be written; no partial shard is left under its name.
     """
     digits, labels = _load(images)
     order = np.random.default_rng([seed, 0]).permutation(len(digits))
@@ -96,14 +101,14 @@ def pack(
 
     def write(pattern: str, chosen: npt.NDArray[np.int64], sizes: tuple[int, ...]) -> tuple[Path, ...]:
         nonlocal written
-        of_record = np.repeat(np.arange(len(sizes)), sizes)
+        shard_of_record = np.repeat(np.arange(len(sizes)), sizes)
         with ShardWriter(str(folder / pattern), shards=len(sizes)) as out:
-            for number, shard in zip(chosen, of_record, strict=True):
+            for number, shard in zip(chosen, shard_of_record, strict=True):
                 example = {"image_raw": to_png(digits[number]), "label": int(labels[number])}
                 out.write_example(example, shard=int(shard))
                 written += 1
-                if tick is not None:
-                    tick(written, total)
+                if on_record is not None:
+                    on_record(written, total)
         return tuple(folder / pattern.format(shard=shard, shards=len(sizes)) for shard in range(len(sizes)))
 
     sizes = shard_sizes(len(train), TRAIN_PROPORTIONS)
@@ -123,7 +128,7 @@ def pack(
 
 
 def shard_sizes(records: int, proportions: tuple[int, ...]) -> tuple[int, ...]:
-    """Split `records` into one size for each proportion; the sizes add up to `records`.
+    """Return one shard size for each proportion; the sizes add up to `records`.
 
     Examples
     --------
@@ -135,7 +140,7 @@ def shard_sizes(records: int, proportions: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def to_png(digit: npt.NDArray[Any]) -> bytes:
-    """One 8x8 digit with values 0 to 16 as a 32x32 RGB PNG file.
+    """Encode an 8x8 digit with values 0 to 16 as a 32x32 RGB PNG file.
 
     Raises
     ------
@@ -160,7 +165,7 @@ def _load(images: int | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.i
         raise _missing("scikit-learn") from error
     digits = load_digits()
     if images is not None and not 64 <= images <= len(digits.images):
-        raise PlanError(f"images={images}: the demo needs between 64 and {len(digits.images)} of them")
+        raise PlanError(f"images must be between 64 and {len(digits.images)}, not {images}")
     return digits.images[:images], digits.target[:images].astype(np.int64)
 
 

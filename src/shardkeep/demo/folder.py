@@ -1,4 +1,4 @@
-"""The output folder: whose it is, and making it ready for a run."""
+"""The output folder of a run: ownership check, lock, and removal of files of an earlier run."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from shardkeep import files
 from shardkeep.demo.settings import Layout
 from shardkeep.errors import DurabilityError, ExistsError
 
-__all__ = ["claim", "machine_errors"]
+__all__ = ["os_errors_as_durability_errors", "reserved_folder"]
 
 
 @contextlib.contextmanager
-def claim(output: str | os.PathLike[str]) -> Iterator[Layout]:
-    """Make `output` an empty demo folder and hold it while the body runs.
+def reserved_folder(output: str | os.PathLike[str]) -> Iterator[Layout]:
+    """Create or empty the demo folder `output`, and lock it while the body runs.
 
-    A folder that an earlier demo made is emptied of what that demo wrote (its marker file tells);
-    anything else in it is left alone.
+    A folder with the marker file of an earlier demo is reused: the files that a demo writes are removed, all
+    others stay.
 
     Raises
     ------
     ExistsError
-        It is a file, or a folder with other things in it and no marker.
+        `output` is a file, or a folder that has files but no marker.
     LockTimeoutError
-        Another demo is running in it.
+        Another demo is running in the folder.
     DurabilityError
-        It cannot be made or written.
+        The folder cannot be created or written.
     """
     layout = Layout(Path(output))
     root = layout.root
     if os.path.lexists(root) and not root.is_dir():
-        raise ExistsError(f"{root}: is not a folder; name another one with --output", path=root)
-    with machine_errors(root):
+        raise ExistsError(f"{root}: is not a folder; pass another one with --output", path=root)
+    with os_errors_as_durability_errors(root):
         if root.is_dir() and not layout.marker.is_file() and any(root.iterdir()):
             raise ExistsError(
-                f"{root}: has other things in it and was not made by `shardkeep demo`; "
-                "name a new folder with --output",
+                f"{root}: is not empty and was not created by `shardkeep demo`; "
+                "pass a new folder with --output",
                 path=root,
             )
         missing = _missing_parents(root)
@@ -50,7 +50,7 @@ def claim(output: str | os.PathLike[str]) -> Iterator[Layout]:
             with files.publish(layout.marker, exists="replace") as marker:
                 marker.write(json.dumps({"made by": "shardkeep demo"}).encode() + b"\n")
         except BaseException:
-            for folder in missing:  # what this call made and could not use
+            for folder in missing:  # created by this call
                 with contextlib.suppress(OSError):
                     folder.rmdir()
             raise
@@ -62,10 +62,10 @@ def claim(output: str | os.PathLike[str]) -> Iterator[Layout]:
 
 
 @contextlib.contextmanager
-def machine_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what the operating system refuses (rights, space, I/O) into `DurabilityError`.
+def os_errors_as_durability_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `DurabilityError` for errors of the operating system (permission, space, I/O).
 
-    Errors of Shardkeep's own tree pass through.
+    Errors of Shardkeep are not changed.
     """
     try:
         yield
@@ -76,14 +76,14 @@ def machine_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             raise
         where = error.filename or os.fspath(path)
         advice = {
-            errno.ENOSPC: "make room or name another folder with --output",
-            errno.EDQUOT: "make room or name another folder with --output",
-        }.get(error.errno or 0, "name a folder that you may write with --output")
+            errno.ENOSPC: "free some space or pass another folder with --output",
+            errno.EDQUOT: "free some space or pass another folder with --output",
+        }.get(error.errno or 0, "pass a writable folder with --output")
         raise DurabilityError(f"{where}: {error.strerror or error}; {advice}", path=where) from error
 
 
 def _missing_parents(root: Path) -> list[Path]:
-    """Folders that ``mkdir(parents=True)`` would make, deepest first."""
+    """Return the folders that ``mkdir(parents=True)`` would create, deepest first."""
     missing = []
     for folder in (root, *root.parents):
         if folder.exists():

@@ -1,4 +1,4 @@
-"""What the parent and its workers say to each other, in the order of a step."""
+"""Messages between the parent and its workers, in the order of a step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardkeep.demo.settings import Settings
 
 __all__ = [
     "Assignment",
-    "Average",
     "Committed",
     "Contribution",
     "Failed",
     "Finished",
+    "MeanGradient",
     "Publish",
     "Published",
     "Ready",
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Assignment:
-    """The first message to a worker: who it is and what to work on."""
+    """The first message to a worker: its rank and its work."""
 
     rank: int
     world_size: int
@@ -40,8 +40,8 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Average:
-    """The mean gradient of a step; `commit` when a checkpoint follows it."""
+class MeanGradient:
+    """The mean gradient of a step; `commit` is True if a checkpoint follows it."""
 
     gradient: npt.NDArray[Any]
     commit: bool
@@ -49,7 +49,7 @@ class Average:
 
 @dataclass(frozen=True)
 class Publish:
-    """To rank 0, when every rank has committed `step`: make the checkpoint appear."""
+    """A request to rank 0, after every rank has committed `step`, to publish the checkpoint."""
 
     step: int
 
@@ -59,7 +59,7 @@ class Publish:
 
 @dataclass(frozen=True)
 class Ready:
-    """The loader is open and stands at the checkpoint; `steps` are left."""
+    """A worker's loader is at the position of the checkpoint; `steps` are left."""
 
     step: int
     steps: int
@@ -67,10 +67,10 @@ class Ready:
 
 @dataclass(frozen=True)
 class Contribution:
-    """One rank's part of one step, before the gradients are averaged.
+    """Loss and gradient of one rank in one step, before the gradients are averaged.
 
-    `shard` and `index` name the records of the valid rows, int64 (rows,); `loss_sum` and
-    `gradient_sum` are sums over them.
+    `shard` and `index`, int64 of shape (rows,), are the records of the valid rows. `loss_sum` and
+    `gradient_sum` are sums over these rows.
     """
 
     step: int
@@ -83,13 +83,13 @@ class Contribution:
 
     @property
     def rows(self) -> int:
-        """How many records it has used."""
+        """Number of records used."""
         return len(self.shard)
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The rows up to `step` survive anything; `loader_state` belongs to the same step."""
+    """A worker's rows up to `step` are durable; `loader_state` belongs to the same step."""
 
     step: int
     loader_state: dict[str, Any]
@@ -98,21 +98,21 @@ class Committed:
 
 @dataclass(frozen=True)
 class Published:
-    """The checkpoint of `step` is in place."""
+    """The checkpoint of `step` is published."""
 
     step: int
 
 
 @dataclass(frozen=True)
 class Finished:
-    """No steps are left and the worker's file is closed."""
+    """A worker has made all steps and closed its file."""
 
     open_files: int
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An exception ended the worker: the error itself if it is one of ours, and its traceback."""
+    """An exception ended a worker: a `ShardkeepError` or `OSError`, and the text of the traceback."""
 
     error: Exception
     traceback: str

@@ -1,7 +1,7 @@
 """A classifier with one hidden layer, its gradient, and gradient descent with momentum.
 
-All parameters live in one flat float32 vector, so that "average the gradients of all ranks" is one
-addition and a checkpoint is two arrays.
+All parameters are one flat float32 vector, so the gradients of two ranks are combined by one addition and a
+checkpoint is two arrays.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ __all__ = ["Classifier", "Momentum", "Outcome"]
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_CENTRE = 0.3  # roughly the mean brightness of a digit: inputs around zero learn faster
+_CENTRE = 0.3  # about the mean brightness of a digit; training converges faster with inputs around zero
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one pass over some rows gave.
+    """Result of one pass over some rows.
 
     Attributes
     ----------
     loss_sum : float
         Cross entropy in nats, summed over the rows.
     gradient_sum : ndarray, shape (parameters,)
-        Gradient of `loss_sum`. Sums, not means: ranks with different numbers of rows are then
-        averaged by their rows, as if one process had seen them all.
+        Gradient of `loss_sum`. A sum, not a mean, so that the mean over all ranks weighs every row equally.
     predicted : ndarray of int64, shape (rows,)
     confidence : ndarray of float32, shape (rows,)
-        Probability given to the predicted class.
+        Probability of the predicted class.
     """
 
     loss_sum: float
@@ -42,21 +41,21 @@ class Outcome:
 
 
 class Classifier:
-    """``softmax(relu(x·W1 + b1)·W2 + b2)``.
+    """The classifier ``softmax(relu(x·W1 + b1)·W2 + b2)``.
 
     Parameters
     ----------
     inputs, hidden, classes : int
         Width of each layer.
     seed : int, optional
-        The initial weights (He's scaling) come from it.
+        Seed of the initial weights (He's scaling).
     dtype : optional
-        Of the parameters; float32 for training, float64 for a gradient check.
+        Type of the parameters; float32 for training, float64 for a gradient check.
 
     Attributes
     ----------
     parameters : ndarray, shape (parameters,)
-        W1, b1, W2, b2 one after the other; written in place by the optimiser.
+        W1, b1, W2 and b2, concatenated; the optimiser writes them in place.
 
     Examples
     --------
@@ -78,11 +77,11 @@ class Classifier:
         self.parameters: Floats = np.concatenate([w1, np.zeros(hidden), w2, np.zeros(classes)]).astype(dtype)
 
     def probabilities(self, images: Floats) -> Floats:
-        """Class probabilities of images of any shape (rows, …): (rows, classes)."""
+        """Return the class probabilities, shape (rows, classes), of images of shape (rows, …)."""
         return self._forward(self._flatten(images))[1]
 
     def evaluate(self, images: Floats, labels: npt.NDArray[np.int64]) -> Outcome:
-        """Loss, gradient and predictions for some rows; all zeros and empty for no rows.
+        """Return loss, gradient and predictions for some rows; zeros and empty arrays for no rows.
 
         Parameters
         ----------
@@ -142,7 +141,7 @@ class Momentum:
     Attributes
     ----------
     velocity : ndarray, shape (parameters,)
-        Its whole state, so part of every checkpoint.
+        The whole state of the optimiser; part of every checkpoint.
 
     Examples
     --------
@@ -161,7 +160,7 @@ class Momentum:
         self.velocity = np.zeros(self.size, np.float32)
 
     def step(self, parameters: Floats, gradient: Floats) -> None:
-        """Change `parameters` in place by the mean gradient of a step."""
+        """Update `parameters` in place with the mean gradient of a step."""
         self.velocity *= self.momentum
         self.velocity += gradient
         parameters -= self.learning_rate * self.velocity

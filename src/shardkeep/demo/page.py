@@ -1,19 +1,74 @@
-"""`report.html`: one file, nothing to fetch, light and dark."""
+"""The page `report.html`: one self-contained file for light and dark screens."""
 
 from __future__ import annotations
 
 from html import escape
 
-from shardkeep.demo.charts import loss_chart, rank_colour, reading_chart
+from shardkeep.demo.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
 from shardkeep.demo.report import DemoReport, plural
-from shardkeep.demo.story import Story
-from shardkeep.demo.style import stylesheet
+from shardkeep.demo.timeline import Timeline
 
 __all__ = ["render"]
 
+_VARIABLES = """
+:root {
+  color-scheme: light dark;
+  LIGHT
+  --paper:#ffffff; --ink:#1b1f24; --quiet:#57606a; --grid:#e3e6ea; --panel:#f6f7f9;
+  --good:#1a7f37; --bad:#b42318; --lost:#fbeae7;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    DARK
+    --paper:#14171b; --ink:#e6e8eb; --quiet:#9aa4af; --grid:#2b3138; --panel:#1c2026;
+    --good:#4ac26b; --bad:#ff7b6b; --lost:#38211f;
+  }
+}
+"""
 
-def render(report: DemoReport, story: Story) -> str:
-    """Return the whole page as text."""
+_RULES = """body { margin:0; background:var(--paper); color:var(--ink); font:16px/1.5 system-ui, sans-serif; }
+main { max-width:1000px; margin:0 auto; padding:24px 20px 64px; }
+header { display:flex; align-items:baseline; gap:16px; flex-wrap:wrap; }
+h1 { font-size:28px; margin:0; }
+h2 { font-size:19px; margin:40px 0 10px; }
+.lead { max-width:75ch; }
+.verdict { margin:0; font-weight:600; }
+.good { color:var(--good); }
+.bad { color:var(--bad); font-weight:600; }
+table { border-collapse:collapse; width:100%; font-size:15px; }
+th, td { text-align:left; vertical-align:top; padding:6px 14px 6px 0; border-bottom:1px solid var(--grid); }
+th { font-weight:600; white-space:nowrap; }
+thead th { color:var(--quiet); font-weight:500; }
+.numbers td, .numbers th { text-align:right; font-variant-numeric:tabular-nums; }
+.numbers th:first-child { text-align:left; }
+.numbers td:last-child, .numbers th:last-child { padding-right:0; }
+.caption { color:var(--quiet); font-size:14px; max-width:85ch; margin:6px 0 0; }
+.legend { display:flex; flex-wrap:wrap; gap:4px 18px; margin:0 0 6px; font-size:14px; }
+.legend i { display:inline-block; width:11px; height:11px; border-radius:50%; margin-right:6px; }
+.legend .faded { background:var(--quiet); opacity:.45; }
+pre { background:var(--panel); padding:14px 16px; border-radius:6px; overflow-x:auto; font-size:13.5px; }
+svg { display:block; width:100%; height:auto; font-family:system-ui, sans-serif; }
+.frame { fill:none; stroke:var(--quiet); }
+.grid { stroke:var(--grid); fill:none; }
+.epoch { stroke:var(--quiet); stroke-dasharray:2 3; fill:none; }
+.kill { stroke:var(--bad); stroke-width:1.6; fill:none; }
+.kill-label { fill:var(--bad); font-size:12.5px; font-weight:600; }
+.label { fill:var(--quiet); font-size:12.5px; }
+.tick { fill:var(--quiet); font-size:11.5px; font-variant-numeric:tabular-nums; }
+.line { fill:none; stroke:var(--rank-0); stroke-width:2; stroke-linejoin:round; }
+.dot { fill:var(--rank-0); }
+.lost-line { stroke:var(--bad); stroke-dasharray:4 3; }
+.lost-dot { fill:var(--bad); }
+.lost-band { fill:var(--lost); }
+.rank-block-lost { opacity:.45; }
+.hatch { fill:var(--paper); opacity:.65; }
+.reads { fill:none; stroke-linecap:round; }
+.lost-reads { opacity:.4; }
+"""
+
+
+def render(report: DemoReport, timeline: Timeline) -> str:
+    """Return the page as HTML."""
     verdict = "every check holds" if report.ok else "a check FAILED"
     return f"""<!doctype html>
 <html lang="en">
@@ -23,7 +78,7 @@ def render(report: DemoReport, story: Story) -> str:
 <meta name="color-scheme" content="light dark">
 <title>shardkeep demo: {verdict}</title>
 <style>
-{stylesheet()}
+{_stylesheet()}
 </style>
 </head>
 <body>
@@ -35,7 +90,7 @@ def render(report: DemoReport, story: Story) -> str:
 <p class="lead">{_lead(report)}</p>
 
 <section>
-<h2>What was found</h2>
+<h2>Checks</h2>
 <table class="checks">
 <thead><tr><th>Check</th><th>Verdict</th><th>Finding</th></tr></thead>
 <tbody>
@@ -46,29 +101,29 @@ def render(report: DemoReport, story: Story) -> str:
 
 <section>
 <h2>Loss</h2>
-{loss_chart(story)}
-<p class="caption">{_loss_caption(story)}</p>
+{loss_chart(timeline)}
+<p class="caption">{_loss_caption(timeline)}</p>
 </section>
 
 <section>
-<h2>Which rank read which record when</h2>
-{_legend(story)}
-{reading_chart(story)}
-<p class="caption">{_reading_caption(story)}</p>
+<h2>Which rank read which record in which step</h2>
+{_legend(timeline)}
+{reading_chart(timeline)}
+<p class="caption">{_reading_caption(timeline)}</p>
 </section>
 
 <section>
-<h2>Epoch by epoch</h2>
+<h2>Epochs</h2>
 <table class="numbers">
 <thead><tr><th>Epoch</th><th>Records</th><th>Used once</th><th>Missing</th><th>Repeated</th>
-<th>Receipts say</th></tr></thead>
+<th>Receipts</th></tr></thead>
 <tbody>
 {_epochs(report)}
 </tbody>
 </table>
-<p class="caption">Counted from the {report.rows_merged:,} predictions in <code>results.h5</code>: each of
-them names the record that it was made from. The last column is the independent proof from the receipts
-that the workers committed together with their rows. Epochs count from 0, as they do in the files.</p>
+<p class="caption">Counted from the {report.rows_merged:,} predictions in <code>results.h5</code>, each of
+which names its record. The last column is the independent proof from the receipts that the workers committed
+with their rows. Epochs are numbered from 0.</p>
 </section>
 
 <section>
@@ -81,7 +136,7 @@ that the workers committed together with their rows. Epochs count from 0, as the
 </section>
 
 <section>
-<h2>Look further</h2>
+<h2>Commands to inspect the files</h2>
 <pre>{_commands(report)}</pre>
 </section>
 </main>
@@ -100,11 +155,11 @@ def _lead(report: DemoReport) -> str:
     for death in report.deaths:
         processes = plural(death.workers_after, "process", "processes")
         text += (
-            f"At step {death.step} worker {death.rank} was killed with SIGKILL; the run went on from the "
+            f"At step {death.step} worker {death.rank} was killed with SIGKILL; the run was resumed from the "
             f"checkpoint of step {death.resumed_step} with {processes}, {death.away_s:.1f} s later. "
         )
     held_out = f"{report.held_out_records:,} held-out images"
-    return text + f"The model names {report.accuracy:.1%} of the {held_out} rightly."
+    return text + f"The model classifies {report.accuracy:.1%} of the {held_out} correctly."
 
 
 def _checks(report: DemoReport) -> str:
@@ -120,11 +175,11 @@ def _epochs(report: DemoReport) -> str:
     rows = []
     for use in report.uses:
         found = audited.get(use.epoch)
-        says = "nothing" if found is None else ("each once" if found["ok"] else "NOT each once")
+        verdict = "none" if found is None else ("each once" if found["ok"] else "NOT each once")
         good = "good" if found is not None and found["ok"] else "bad"
         rows.append(
             f"<tr><th>{use.epoch}</th><td>{use.records:,}</td><td>{use.once:,}</td><td>{use.missing:,}</td>"
-            f'<td>{use.repeated:,}</td><td class="{good}">{says}</td></tr>'
+            f'<td>{use.repeated:,}</td><td class="{good}">{verdict}</td></tr>'
         )
     return "\n".join(rows)
 
@@ -135,38 +190,38 @@ def _numbers(report: DemoReport) -> str:
     )
 
 
-def _legend(story: Story) -> str:
+def _legend(timeline: Timeline) -> str:
     items = [
         f'<span><i style="background:{rank_colour(rank)}"></i>rank {rank}</span>'
-        for rank in range(min(story.ranks, 16))
+        for rank in range(min(timeline.ranks, 16))
     ]
-    if story.ranks > 16:
-        items.append(f"<span>… rank {story.ranks - 1}</span>")
-    if any(mark.lost for mark in story.marks):
-        items.append('<span><i class="faded"></i>read, then lost with the kill</span>')
+    if timeline.ranks > 16:
+        items.append(f"<span>… rank {timeline.ranks - 1}</span>")
+    if any(step.lost for step in timeline.steps):
+        items.append('<span><i class="faded"></i>read in a step that was lost</span>')
     return f'<p class="legend">{"".join(items)}</p>'
 
 
-def _loss_caption(story: Story) -> str:
-    lost = sum(mark.lost for mark in story.marks)
-    if not story.marks:
-        return "There was no step."
-    text = "Each point is one step, averaged over the rows of all ranks."
+def _loss_caption(timeline: Timeline) -> str:
+    lost = sum(step.lost for step in timeline.steps)
+    if not timeline.steps:
+        return "No step was executed."
+    text = "Each point is the mean over the rows of all ranks in one step."
     if lost:
         text += (
-            f" The {plural(lost, 'dashed point', 'dashed points')} on the shaded ground came after the last "
-            "checkpoint: lost with the killed worker, and done again to the right of the red line."
+            f" The {plural(lost, 'dashed point', 'dashed points')} in the shaded area came after the last "
+            "checkpoint: they were lost with the killed worker and repeated to the right of the red line."
         )
     return text
 
 
-def _reading_caption(story: Story) -> str:
+def _reading_caption(timeline: Timeline) -> str:
     text = (
-        "Above, one block for each step of each rank; below, one dot for each record at the step that "
-        "used it. Between two epoch lines every record has exactly one dot that stands"
+        "Top: one block for each step of each rank. Bottom: one dot for each record at its step. "
+        "Between two epoch lines every record has exactly one solid dot"
     )
-    if any(mark.lost for mark in story.marks):
-        text += "; the faded dots are of the lost steps, and their records were read again after the kill"
+    if any(step.lost for step in timeline.steps):
+        text += "; faded dots belong to lost steps, and their records were read again after the kill"
     return text + "."
 
 
@@ -174,3 +229,12 @@ def _commands(report: DemoReport) -> str:
     commands = report.commands()
     width = max(len(command) for command, _ in commands)
     return "\n".join(escape(f"{command:<{width}}   # {purpose}") for command, purpose in commands)
+
+
+def _stylesheet() -> str:
+    """Return the CSS: variables for light and dark screens, and the rules that use them."""
+    light, dark = (
+        " ".join(f"--rank-{rank}:{pair[screen]};" for rank, pair in enumerate(RANK_COLOURS))
+        for screen in (0, 1)
+    )
+    return _VARIABLES.strip().replace("LIGHT", light).replace("DARK", dark) + "\n" + _RULES.strip()

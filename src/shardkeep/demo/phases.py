@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 from shardkeep import files, hdf5
 from shardkeep.demo import page
-from shardkeep.demo.console import Watch, watching
+from shardkeep.demo.console import ProgressObserver, show_progress
 from shardkeep.demo.data import Packed, pack
-from shardkeep.demo.folder import claim, machine_errors
+from shardkeep.demo.folder import os_errors_as_durability_errors, reserved_folder
 from shardkeep.demo.proof import held_out_accuracy, prove, read_results
 from shardkeep.demo.report import Check, DemoReport, plural
 from shardkeep.demo.settings import Layout, Settings
-from shardkeep.demo.story import tell
+from shardkeep.demo.timeline import build_timeline
 from shardkeep.demo.train import Training, train
 from shardkeep.errors import PlanError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["perform", "run"]
+__all__ = ["run", "run_with_settings"]
 
-_ACCURACY_FLOOR = 0.9
-_EPOCHS_TO_LEARN = 3  # with fewer the floor would test the patience, not the data
-_MOST_WORKERS = 64
+_MIN_ACCURACY = 0.9
+_EPOCHS_FOR_MIN_ACCURACY = 3  # fewer do not reach the minimum, whatever the data
+_MAX_WORKERS = 64
 
 
 def run(
@@ -39,42 +39,42 @@ def run(
     seed: int = 0,
     progress: Console | None = None,
 ) -> DemoReport:
-    """Pack, train, kill a worker, go on with one fewer, merge, and prove what was used.
+    """Pack, train, kill a worker, resume with one fewer, merge, and prove which records were used.
 
-    Real images are packed into TFRecord shards; `workers` processes train one classifier on them,
-    each reading its part through `shardkeep.Loader` and writing its own HDF5 file. In the second
-    epoch one of them gets SIGKILL. The run goes back to the last checkpoint and on with one
-    process fewer; at the end the files are merged, and every record must have been used exactly
-    once in every epoch. Linux; nothing but processes and files: no server, no framework.
+    Real images are packed into TFRecord shards. `workers` processes train one classifier on them; each reads
+    its part through `shardkeep.Loader` and writes its own HDF5 file. In the second epoch one worker gets
+    SIGKILL. The run resumes from the last checkpoint with one process fewer. At the end the files are merged,
+    and every record must have been used exactly once in every epoch. The demo needs Linux, but no server and
+    no framework.
 
     Parameters
     ----------
     output : path, optional
-        Folder for all files; made if it is not there. One that an earlier demo made is reused.
+        Folder for all files; created if it does not exist. The folder of an earlier demo is reused.
     workers : int, optional
-        Processes to begin with, 1 to 64. A single one is killed as well, and started again.
+        Number of processes at the start, 1 to 64. A single worker is killed and restarted.
     epochs : int, optional
-        1 or more.
+        Number of epochs, 1 or more.
     seed : int, optional
-        Equal seeds give equal orders, weights and results.
+        Seed of split, order and weights; equal seeds give equal results.
     progress : rich.console.Console, optional
-        Shows bars while it works, if it is a terminal.
+        Console that shows progress bars if it is a terminal.
 
     Returns
     -------
     DemoReport
-        Its ``ok`` is False when a check failed; the command then ends with exit code 3.
+        A report whose ``ok`` is False if a check failed; the command then exits with code 3.
 
     Raises
     ------
     PlanError
         `workers`, `epochs` or `seed` is out of range.
     ExistsError
-        `output` has other things in it.
+        `output` is not empty and was not created by a demo.
     LockTimeoutError
-        Another demo is running in it.
+        Another demo is running in the folder.
     DurabilityError
-        A file could not be written: no room, no rights.
+        A file could not be written, for lack of space or permission.
     MissingExtraError
         scikit-learn or Pillow is not installed.
     ShardkeepError
@@ -82,26 +82,30 @@ def run(
 
     Notes
     -----
-    No process outlives the call, however it ends, Ctrl-C included; if it is killed itself, the
-    workers notice and leave. A file is whole under its name or not there.
+    No worker outlives the call, also after Ctrl-C. If the calling process is killed, the workers exit. Every
+    file is published atomically.
     """
-    _check("workers", workers, 1, _MOST_WORKERS)
-    _check("epochs", epochs, 1, 10_000)
-    _check("seed", seed, 0, 2**63 - 1)
-    with watching(progress) as watch:
-        return perform(output, Settings(workers=workers, epochs=epochs, seed=seed), watch)
+    _check_range("workers", workers, 1, _MAX_WORKERS)
+    _check_range("epochs", epochs, 1, 10_000)
+    _check_range("seed", seed, 0, 2**63 - 1)
+    with show_progress(progress) as observer:
+        return run_with_settings(output, Settings(workers=workers, epochs=epochs, seed=seed), observer)
 
 
-def perform(output: str | os.PathLike[str], settings: Settings, watch: Watch) -> DemoReport:
-    """`run` with every setting; what tests call to kill more often or in other places."""
+def run_with_settings(
+    output: str | os.PathLike[str], settings: Settings, progress: ProgressObserver
+) -> DemoReport:
+    """Run the demo with all settings, such as the kills that a test plans."""
     began_s = time.monotonic()
-    with claim(output) as layout, machine_errors(layout.root):
-        packed = pack(layout.data, seed=settings.seed, images=settings.images, tick=watch.packing)
-        training = train(layout, packed, settings, watch)
+    with reserved_folder(output) as layout, os_errors_as_durability_errors(layout.root):
+        packed = pack(
+            layout.data, seed=settings.seed, images=settings.images, on_record=progress.update_packing
+        )
+        training = train(layout, packed, settings, progress)
 
-        watch.finishing(0, 3, "merge the workers' files")
+        progress.update_finishing(0, 3, "merge the workers' files")
         hdf5.merge(layout.run, layout.results, exists="fail")
-        watch.finishing(1, 3, "check every record")
+        progress.update_finishing(1, 3, "check every record")
         results = read_results(layout.results)
         proof = prove(layout, packed, settings.epochs, results)
         accuracy = held_out_accuracy(layout, packed, settings)
@@ -116,7 +120,7 @@ def perform(output: str | os.PathLike[str], settings: Settings, watch: Watch) ->
             size_bytes=packed.size_bytes,
             shard_records=packed.counts,
             steps=training.steps,
-            lost_steps=len(training.ticks) - training.steps,
+            lost_steps=len(training.executions) - training.steps,
             images_per_second=training.images_per_second,
             seconds=time.monotonic() - began_s,
             peak_open_files=training.open_files,
@@ -126,14 +130,16 @@ def perform(output: str | os.PathLike[str], settings: Settings, watch: Watch) ->
             deaths=tuple(training.deaths),
             uses=proof.uses,
             audit=proof.audit,
-            checks=(*proof.checks, *_other_checks(training, settings, packed, accuracy)),
+            checks=(*proof.checks, *_training_checks(training, settings, packed, accuracy)),
         )
-        watch.finishing(2, 3, "write report.html")
-        _write(layout, report, page.render(report, tell(training, results, packed, report)))
+        progress.update_finishing(2, 3, "write report.html")
+        _write(layout, report, page.render(report, build_timeline(training, results, packed, report)))
         return report
 
 
-def _other_checks(training: Training, settings: Settings, packed: Packed, accuracy: float) -> Iterator[Check]:
+def _training_checks(
+    training: Training, settings: Settings, packed: Packed, accuracy: float
+) -> Iterator[Check]:
     planned = settings.planned_kills(packed.records)
     if planned:
         survived = all(death.lost_steps for death in training.deaths)
@@ -146,8 +152,10 @@ def _other_checks(training: Training, settings: Settings, packed: Packed, accura
             )
             or "no worker was killed",
         )
-    floor = _ACCURACY_FLOOR if settings.epochs >= _EPOCHS_TO_LEARN else 0.5
-    yield Check("learned", accuracy >= floor, f"{accuracy:.1%} of the held-out part, {floor:.0%} asked for")
+    minimum = _MIN_ACCURACY if settings.epochs >= _EPOCHS_FOR_MIN_ACCURACY else 0.5
+    yield Check(
+        "learned", accuracy >= minimum, f"{accuracy:.1%} of the held-out part, {minimum:.0%} required"
+    )
 
 
 def _write(layout: Layout, report: DemoReport, html: str) -> None:
@@ -161,6 +169,6 @@ def _open_files_limit() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def _check(name: str, value: int, low: int, high: int) -> None:
+def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise PlanError(f"{name}={value}: the demo takes {low} to {high}")
+        raise PlanError(f"{name} must be between {low} and {high}, not {value}")

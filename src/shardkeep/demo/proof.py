@@ -1,7 +1,7 @@
-"""The checks of a run, from what stands in its files.
+"""Checks of a run, made from its files.
 
-The predictions prove exactly-once use a second time, without the receipts: every worker wrote the
-name of each record beside what it predicted, and both came from the disk, not from a plan.
+The predictions prove exactly-once use a second time, without the receipts: every worker wrote the shard and
+index of each record with its prediction.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Proof", "Results", "count_uses", "held_out_accuracy", "prove", "read
 
 Rows = npt.NDArray[Any]
 
-_NAMED = 3  # faults that the finding of a check spells out
+_FAULTS_SHOWN = 3  # by the finding of a check
 
 
 @dataclass(frozen=True)
 class Results:
-    """The tables of a merged file, as structured arrays (see `worker`)."""
+    """Tables of a merged file, as structured arrays (see `worker`)."""
 
     predictions: Rows
     losses: Rows
@@ -41,7 +41,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Proof:
-    """The checks, and the numbers they rest on."""
+    """Checks, and the numbers that they are based on."""
 
     checks: tuple[Check, ...]
     uses: tuple[EpochUse, ...]
@@ -55,42 +55,46 @@ def read_results(path: str | os.PathLike[str]) -> Results:
 
 
 def prove(layout: Layout, packed: Packed, epochs: int, results: Results) -> Proof:
-    """Test that every record was used exactly once in every epoch, in two independent ways.
+    """Check in two independent ways that every record was used exactly once in every epoch.
 
     Parameters
     ----------
     layout : Layout
-        The receipts are taken from its ``results.h5``.
+        Layout of the folder; its ``results.h5`` has the receipts.
     packed : Packed
-        What was there to be used.
+        The records of the training part.
     epochs : int
+        Number of epochs that were trained.
     results : Results
-        The tables of the same ``results.h5``.
+        Tables of the same ``results.h5``.
     """
     audit, audited = _audit(layout, epochs)
     uses = count_uses(results.predictions, packed.counts, epochs)
     faults = [
         f"epoch {use.epoch}: {use.missing:,} missing, {use.repeated:,} repeated" for use in uses if not use.ok
     ]
-    strays = int((results.predictions["epoch"] >= epochs).sum() + (results.predictions["epoch"] < 0).sum())
-    if strays:
-        faults.append(f"{strays:,} rows of epochs that were not trained")
-    good = f"in the predictions: each once in {_epochs(epochs)}"
-    counted = Check("counted", not faults, "; ".join(faults) or good)
+    unexpected_rows = int(
+        (results.predictions["epoch"] >= epochs).sum() + (results.predictions["epoch"] < 0).sum()
+    )
+    if unexpected_rows:
+        faults.append(f"{unexpected_rows:,} rows of epochs that were not trained")
+    success = f"in the predictions: each once in {_epochs(epochs)}"
+    counted = Check("counted", not faults, "; ".join(faults) or success)
     return Proof((audited, counted, _labels_agree(results.predictions, packed)), uses, audit)
 
 
 def count_uses(predictions: Rows, counts: tuple[int, ...], epochs: int) -> tuple[EpochUse, ...]:
-    """Count how often each record of each epoch stands in a table of predictions.
+    """Count how often each record of each epoch is in a table of predictions.
 
     Parameters
     ----------
     predictions : structured ndarray
-        With the fields ``epoch``, ``shard`` and ``index``. A row that names no existing record
-        makes its epoch's count wrong, as a repeated one.
+        Table with the fields ``epoch``, ``shard`` and ``index``. A row with a record that does not exist
+        counts as repeated.
     counts : tuple of int
-        Records of each shard.
+        Number of records of each shard.
     epochs : int
+        Number of epochs that were trained.
     """
     starts = np.concatenate([[0], np.cumsum(counts)])
     records = int(starts[-1])
@@ -114,10 +118,10 @@ def count_uses(predictions: Rows, counts: tuple[int, ...], epochs: int) -> tuple
 
 
 def held_out_accuracy(layout: Layout, packed: Packed, settings: Settings) -> float:
-    """Share of the held-out part that the model of the newest checkpoint names rightly."""
+    """Return the accuracy of the newest checkpoint's model on the held-out part."""
     model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES)
     model.parameters[:] = checkpoint.load(layout.checkpoint).parameters
-    right = total = 0
+    correct = total = 0
     loader = Loader(
         [str(path) for path in packed.held_out],
         features=FEATURES,
@@ -129,9 +133,9 @@ def held_out_accuracy(layout: Layout, packed: Packed, settings: Settings) -> flo
     for batch in loader:
         valid = batch["valid"]
         predicted = model.probabilities(batch["image_raw"][valid]).argmax(axis=1)
-        right += int((predicted == batch["label"][valid]).sum())
+        correct += int((predicted == batch["label"][valid]).sum())
         total += int(valid.sum())
-    return right / total if total else 0.0
+    return correct / total if total else 0.0
 
 
 def _audit(layout: Layout, epochs: int) -> tuple[dict[str, Any], Check]:
@@ -142,12 +146,12 @@ def _audit(layout: Layout, epochs: int) -> tuple[dict[str, Any], Check]:
     faults = [str(epoch) for epoch in report.epochs if not epoch.ok]
     faults += [problem for epoch in report.epochs for problem in epoch.problems]
     faults += report.problems
-    good = f"from the receipts: each once in {_epochs(epochs)}"
-    return report.to_dict(), Check("audit", report.ok, "; ".join(faults[:_NAMED]) or good)
+    success = f"from the receipts: each once in {_epochs(epochs)}"
+    return report.to_dict(), Check("audit", report.ok, "; ".join(faults[:_FAULTS_SHOWN]) or success)
 
 
 def _labels_agree(predictions: Rows, packed: Packed) -> Check:
-    """The label in a row must be the label that was packed under the row's shard and index."""
+    """Check that each row has the label that was packed for its shard and index."""
     wrong = 0
     for shard, labels in enumerate(packed.labels):
         rows = predictions[predictions["shard"] == shard]

@@ -1,4 +1,4 @@
-"""The outcome of a demo run, as numbers."""
+"""Results of a demo run, as plain numbers and texts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ __all__ = ["Check", "Death", "DemoReport", "EpochUse", "plural"]
 
 @dataclass(frozen=True)
 class Death:
-    """One kill and what became of it.
+    """One killed worker and the restart after it.
 
     Attributes
     ----------
     rank, pid, step, moment
-        Who, at which step and when in it (see `Kill`).
+        The worker, and the step and moment at which it was killed (see `Kill`).
     resumed_step : int
-        Step of the checkpoint that the run went on from.
+        Step of the checkpoint from which the run resumed.
     workers_before, workers_after : int
+        World size before and after.
     lost_steps, lost_rows : int
-        Work that had been done after that checkpoint and was done again.
+        Steps and rows after that checkpoint, which were repeated.
     away_s : float
-        From the death to the first step of the new world, in seconds.
+        Time from the death to the first step of the new world, in seconds.
     """
 
     rank: int
@@ -41,14 +42,14 @@ class Death:
 
 @dataclass(frozen=True)
 class Check:
-    """One promise that was tested.
+    """Result of one check.
 
     Attributes
     ----------
     name : str
     ok : bool
     finding : str
-        What was found, in one line.
+        The finding, in one line.
     """
 
     name: str
@@ -58,16 +59,16 @@ class Check:
 
 @dataclass(frozen=True)
 class EpochUse:
-    """How often the records of one epoch stand in the merged table of predictions.
+    """Number of uses of the records of one epoch, counted in the merged table of predictions.
 
     Attributes
     ----------
     epoch : int
-        From 0.
+        Number of the epoch, from 0.
     records : int
-        How many there are.
+        Number of records of the epoch.
     once, missing, repeated : int
-        Records that stand in it exactly once, not at all, several times.
+        Number of records that are in the table exactly once, not at all, or several times.
     """
 
     epoch: int
@@ -78,44 +79,44 @@ class EpochUse:
 
     @property
     def ok(self) -> bool:
-        """Every record once."""
+        """True if every record was used exactly once."""
         return self.once == self.records
 
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What a run of `shardkeep.demo.run` did and found.
+    """Settings, numbers and checks of one run of `shardkeep.demo.run`.
 
     Attributes
     ----------
     output : str
-        The folder with `report.html`, `results.h5`, the shards and the workers' files.
+        Folder with `report.html`, `results.h5`, the shards and the workers' files.
     seed, workers, epochs, batch_size : int
-        As run; `batch_size` is of one worker.
+        Settings of the run; `batch_size` is that of one worker.
     records, held_out_records, size_bytes : int
-        Records of the training part and of the held-out part; bytes of all shards.
+        Number of records of the training part and of the held-out part; size of all shards.
     shard_records : tuple of int
-        Records of each training shard.
+        Number of records of each training shard.
     steps, lost_steps : int
-        Steps that stand, and steps that were done, lost with a killed worker, and done again.
+        Number of steps that count, and of steps that were lost with a killed worker and repeated.
     images_per_second : float
-        Training, all workers together, lost steps included, starting of processes excluded.
+        Training speed of all workers together, with lost steps and without the start of processes.
     seconds : float
-        The whole run.
+        Duration of the whole run.
     peak_open_files, open_files_limit : int
-        Of any one worker, and what the system allows a process.
+        Largest number of descriptors that any worker had open, and the limit of the system for a process.
     accuracy : float
-        On the held-out part, 0 to 1.
+        Accuracy on the held-out part, 0 to 1.
     rows_merged : int
-        Rows of predictions in `results.h5`.
+        Number of predictions in `results.h5`.
     deaths : tuple of Death
-        The kills and where the run went on.
+        Killed workers, in order.
     uses : tuple of EpochUse
-        Counted from the predictions in `results.h5`, without the receipts.
+        Uses of each epoch, counted in the predictions of `results.h5` without the receipts.
     audit : dict
-        `shardkeep.plan.AuditReport.to_dict` of the receipts in `results.h5`; empty if it failed.
+        `shardkeep.plan.AuditReport.to_dict` of the receipts in `results.h5`; empty if the audit failed.
     checks : tuple of Check
-        All that was tested.
+        All checks.
     """
 
     output: str
@@ -142,15 +143,15 @@ class DemoReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every check holds."""
+        """True if every check holds."""
         return all(check.ok for check in self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, JSON-able."""
+        """Return the report as types that JSON supports."""
         return {"ok": self.ok, **asdict(self)}
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Name and value of what the table shows."""
+        """Yield name and value of each row of the table."""
         shards = self.shard_records
         yield "records", f"{self.records:,} to train on, {self.held_out_records:,} held out"
         yield (
@@ -178,23 +179,23 @@ class DemoReport:
         yield "took", f"{self.seconds:.1f} s"
 
     def commands(self) -> tuple[tuple[str, str], ...]:
-        """Commands that look further, ready for a shell, and what each is for."""
+        """Return commands that inspect the files, quoted for a shell, with the purpose of each."""
         shard = f"data/train-00000-of-{len(self.shard_records):05d}.tfrecord"
         return tuple(
             (f"shardkeep {verb} {shlex.quote(f'{self.output}/{file}')}", purpose)
             for verb, file, purpose in (
-                ("audit", "results.h5", "the proof from the receipts, again"),
-                ("audit", "run", "the same from the workers' own files"),
-                ("info", "results.h5", "what is in the merged file"),
-                ("info", "run", "which worker committed what"),
-                ("info", shard, "what is in a shard"),
+                ("audit", "results.h5", "the proof from the receipts"),
+                ("audit", "run", "the same from the workers' files"),
+                ("info", "results.h5", "contents of the merged file"),
+                ("info", "run", "commits of each worker"),
+                ("info", shard, "contents of a shard"),
                 ("cat", shard, "its records"),
             )
         )
 
 
 def plural(number: int, noun: str, many: str = "") -> str:
-    """Return a number with its noun.
+    """Return a number with its noun in singular or plural.
 
     Examples
     --------

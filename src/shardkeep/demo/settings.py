@@ -1,4 +1,4 @@
-"""What a demo run is made of: its settings, and where its files lie."""
+"""Settings of a demo run, and the layout of its folder."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["Kill", "Layout", "Settings"]
 
 @dataclass(frozen=True)
 class Kill:
-    """A SIGKILL that the demo sends to one of its own workers.
+    """A planned SIGKILL to one worker.
 
     Attributes
     ----------
     step : int
-        The training step that the worker does not survive.
+        Step in which the worker is killed.
     rank : int
-        Which worker.
+        Rank of the worker.
     moment : {"computing", "publishing"}
-        "computing": it has read and computed the step, nothing of it is committed anywhere.
-        "publishing": every worker has committed the step to its own file, and the checkpoint that
-        would make it count is never published; `step` must be a checkpoint step.
+        "computing": the worker has read and computed the step; no worker has committed it.
+        "publishing": every worker has committed the step to its file, and the checkpoint is never published;
+        `step` must be a checkpoint step.
     """
 
     step: int
@@ -31,25 +31,25 @@ class Kill:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that decides the outcome of a run; two runs with equal settings agree.
+    """Settings of a run; two runs with equal settings have equal results.
 
     Attributes
     ----------
     workers : int
-        Operating-system processes to begin with.
+        Number of processes at the start.
     epochs, seed : int
-        Passes over the training part; what the split, the weights and the order come from.
+        Number of passes over the training part; seed of split, weights and order.
     global_batch : int
-        Rows of one step over all workers at the start. Each worker keeps its own share of it
-        (`batch_size`) when the world shrinks.
+        Rows of one step over all workers at the start. Each worker keeps its share of it (`batch_size`) when
+        the world shrinks.
     checkpoint_every : int
-        Steps between two checkpoints.
+        Number of steps between two checkpoints.
     hidden, learning_rate, momentum
-        Of the classifier and its optimiser.
+        Parameters of the classifier and its optimiser.
     images : int or None
-        Use only the first so many images (tests); None for all 1,797.
+        Number of images to use, from the first; None for all 1,797.
     kills : tuple of Kill or None
-        None: one worker in the second epoch, chosen by `run`. Tests pass their own.
+        Planned kills; None for one worker in the second epoch.
     """
 
     workers: int = 4
@@ -69,14 +69,14 @@ class Settings:
         return max(1, self.global_batch // self.workers)
 
     def is_checkpoint(self, step: int) -> bool:
-        """Whether a checkpoint is due after `step` (the last step of a run always has one)."""
+        """Return True if a checkpoint is due after `step` (the last step of a run always has one)."""
         return step % self.checkpoint_every == 0
 
     def planned_kills(self, records: int) -> tuple[Kill, ...]:
-        """Which workers will be killed, for a training part of `records` records.
+        """Return the kills of a run with `records` training records.
 
-        The default is one kill in the middle of the second epoch (of the only one, where there is
-        no second), two or more steps after a checkpoint, so that finished work is lost.
+        The default is one kill in the middle of the second epoch (or of the only one), two or more steps
+        after a checkpoint, so that finished steps are lost.
 
         Examples
         --------
@@ -89,14 +89,14 @@ class Settings:
             return self.kills
         per_epoch = -(-records // (self.batch_size * self.workers))
         middle = (per_epoch if self.epochs > 1 else 0) + per_epoch // 2
-        # One step short of the next checkpoint: the most work that a kill can cost.
+        # The last step before a checkpoint, where a kill loses most steps.
         step = middle - middle % self.checkpoint_every + max(1, self.checkpoint_every - 2)
         return (Kill(step=min(step, per_epoch * self.epochs), rank=min(1, self.workers - 1)),)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The names below an output folder.
+    """Paths in an output folder.
 
     Examples
     --------
@@ -108,17 +108,17 @@ class Layout:
 
     @property
     def marker(self) -> Path:
-        """Says that the folder was made by the demo, so that a second run may reuse it."""
+        """The marker of a folder that a demo created, which a second run may reuse."""
         return self.root / ".shardkeep-demo"
 
     @property
     def data(self) -> Path:
-        """The packed shards."""
+        """The folder of the packed shards."""
         return self.root / "data"
 
     @property
     def run(self) -> Path:
-        """One HDF5 file per worker."""
+        """The run folder, with one HDF5 file per worker."""
         return self.root / "run"
 
     @property
@@ -133,10 +133,10 @@ class Layout:
 
     @property
     def report(self) -> Path:
-        """The page for people."""
+        """The report as a web page."""
         return self.root / "report.html"
 
     @property
     def summary(self) -> Path:
-        """The same findings for programs."""
+        """The report as JSON."""
         return self.root / "report.json"

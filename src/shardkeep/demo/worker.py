@@ -1,8 +1,7 @@
-"""One worker: reads its part of every epoch, computes gradients, keeps its own file.
+"""Worker process of the demo: reads its part of every epoch, computes gradients, writes its own file.
 
-It is a process of its own, started by `shardkeep.demo.crew`, and speaks to the parent over one
-socket. The end of that socket is the order to stop: a worker whose parent is gone leaves without
-committing, so no half-told step survives it.
+`shardkeep.demo.worker_pool` starts it and exchanges messages with it over one socket. When the socket ends,
+the worker exits without a commit, so a step is never committed after the parent has died.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from shardkeep.world import World
 
 __all__ = ["LOSS_ROW", "PREDICTION_ROW", "main"]
 
-# One row for each record that was used for training.
+# A row for each record that was used for training.
 PREDICTION_ROW = np.dtype(
     [
         ("epoch", "<i4"),
@@ -41,7 +40,7 @@ PREDICTION_ROW = np.dtype(
     ]
 )
 
-# One row for each step of each rank; `loss` is the mean over `rows`, in nats.
+# A row for each step of each rank; `loss` is the mean over `rows`, in nats.
 LOSS_ROW = np.dtype(
     [
         ("epoch", "<i4"),
@@ -55,13 +54,13 @@ LOSS_ROW = np.dtype(
 
 
 def main(descriptor: int) -> int:
-    """Serve the parent at the other end of the socket `descriptor` until the run is over.
+    """Work for the parent at the other end of the socket `descriptor` until the run is over.
 
     Returns
     -------
     int
-        0; also when the parent has gone or ordered a stop. 1 after an error, which is sent to the
-        parent before.
+        0 at the end, and when the parent has closed the socket or died; 1 after an error, which is sent to
+        the parent first.
     """
     with Connection(descriptor) as parent:
         try:
@@ -70,20 +69,22 @@ def main(descriptor: int) -> int:
             return 0
         except Exception as error:
             text = traceback.format_exc()
-            ours = error if isinstance(error, ShardkeepError | OSError) else _as_internal(error)
-            with contextlib.suppress(OSError):  # the parent may have gone as well
-                parent.send(messages.Failed(ours, text))
+            sendable = error if isinstance(error, ShardkeepError | OSError) else _as_internal_error(error)
+            with contextlib.suppress(OSError):  # the parent may have died as well
+                parent.send(messages.Failed(sendable, text))
             return 1
     return 0
 
 
-def _work(parent: Connection, order: messages.Assignment) -> None:
-    settings = order.settings
-    world = World(order.rank, order.world_size, local_rank=order.rank, local_size=order.world_size)
+def _work(parent: Connection, assignment: messages.Assignment) -> None:
+    settings = assignment.settings
+    world = World(
+        assignment.rank, assignment.world_size, local_rank=assignment.rank, local_size=assignment.world_size
+    )
     model = Classifier(inputs=IMAGE_VALUES, hidden=settings.hidden, classes=CLASSES, seed=settings.seed)
     optimiser = Momentum(len(model.parameters), settings.learning_rate, settings.momentum)
     loader = Loader(
-        list(order.shards),
+        list(assignment.shards),
         features=FEATURES,
         batch_size=settings.batch_size,
         world=world,
@@ -94,7 +95,7 @@ def _work(parent: Connection, order: messages.Assignment) -> None:
         threads=1,
         with_ids=True,
     )
-    start = checkpoint.load(order.checkpoint)
+    start = checkpoint.load(assignment.checkpoint)
     model.parameters[:] = start.parameters
     optimiser.velocity[:] = start.velocity
     if start.loader_state is not None:
@@ -102,9 +103,9 @@ def _work(parent: Connection, order: messages.Assignment) -> None:
 
     open_files = _OpenFiles()
     step = start.step
-    with WorkerFile(order.run_dir, world) as out:
+    with WorkerFile(assignment.run_dir, world) as out:
         parent.send(messages.Ready(step, len(loader)))
-        epoch = _epoch_of_next_batch(loader, order.records)
+        epoch = _epoch_of_next_batch(loader, assignment.records)
         for batch in loader:
             step += 1
             valid = batch["valid"]
@@ -115,31 +116,31 @@ def _work(parent: Connection, order: messages.Assignment) -> None:
                     step, epoch, outcome.loss_sum, outcome.gradient_sum, shard, index, open_files.sample()
                 )
             )
-            average: messages.Average = parent.recv()
-            optimiser.step(model.parameters, average.gradient)
+            mean: messages.MeanGradient = parent.recv()
+            optimiser.step(model.parameters, mean.gradient)
 
             out.append(
-                "predictions", _prediction_rows(epoch, step, order.rank, shard, index, labels, outcome)
+                "predictions", _prediction_rows(epoch, step, assignment.rank, shard, index, labels, outcome)
             )
-            out.append("losses", _loss_row(epoch, step, order, outcome))
-            if average.commit:
-                # The rows first, on every rank; the checkpoint that refers to them last, on one.
+            out.append("losses", _loss_row(epoch, step, assignment, outcome))
+            if mean.commit:
+                # Every rank commits its rows before rank 0 publishes the checkpoint that refers to them.
                 out.commit(step=step, receipt=loader.receipt())
                 state = loader.state_dict()
                 parent.send(messages.Committed(step, state, open_files.sample()))
-                if order.rank == 0:
+                if assignment.rank == 0:
                     publish: messages.Publish = parent.recv()
                     checkpoint.publish(
-                        order.checkpoint,
+                        assignment.checkpoint,
                         checkpoint.Checkpoint(publish.step, state, model.parameters, optimiser.velocity),
                     )
                     parent.send(messages.Published(publish.step))
-            epoch = _epoch_of_next_batch(loader, order.records)
+            epoch = _epoch_of_next_batch(loader, assignment.records)
     parent.send(messages.Finished(open_files.sample()))
 
 
 def _epoch_of_next_batch(loader: Loader, records: int) -> int:
-    # A loader that has just delivered the end of an epoch may still stand in it.
+    # After the last batch of an epoch the loader may still be at the end of that epoch.
     return int(loader.epoch) + int(loader.position >= records)
 
 
@@ -159,23 +160,25 @@ def _prediction_rows(
     return rows
 
 
-def _loss_row(epoch: int, step: int, order: messages.Assignment, outcome: Outcome) -> npt.NDArray[Any]:
+def _loss_row(epoch: int, step: int, assignment: messages.Assignment, outcome: Outcome) -> npt.NDArray[Any]:
     rows = len(outcome.predicted)
     loss = outcome.loss_sum / rows if rows else 0.0
-    return np.array([(epoch, step, order.rank, rows, loss, time.monotonic() - order.started_s)], LOSS_ROW)
+    return np.array(
+        [(epoch, step, assignment.rank, rows, loss, time.monotonic() - assignment.started_s)], LOSS_ROW
+    )
 
 
 class _OpenFiles:
-    """The peak number of open descriptors of this process, sampled at every step."""
+    """Largest number of open descriptors of this process, sampled at every step."""
 
     def __init__(self) -> None:
         self._peak = 0
 
     def sample(self) -> int:
-        # The listing holds a descriptor of its own open.
+        # Listing the folder opens one descriptor.
         self._peak = max(self._peak, len(os.listdir("/proc/self/fd")) - 1)
         return self._peak
 
 
-def _as_internal(error: Exception) -> InternalError:
+def _as_internal_error(error: Exception) -> InternalError:
     return InternalError(f"a worker of the demo failed: {type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ def sample(step: int) -> Checkpoint:
     )
 
 
-def test_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_loaded_checkpoint_equals_the_published_one(tmp_path: Path) -> None:
     checkpoint.publish(tmp_path / "c.npz", sample(30))
     back = checkpoint.load(tmp_path / "c.npz")
     assert (back.step, back.loader_state) == (30, {"epoch": 1, "position": 640})
@@ -25,14 +25,14 @@ def test_comes_back_as_it_was(tmp_path: Path) -> None:
     assert back.velocity.tolist() == [0.5] * 5
 
 
-def test_the_newest_replaces_the_older(tmp_path: Path) -> None:
+def test_second_checkpoint_replaces_the_first(tmp_path: Path) -> None:
     for step in (5, 10):
         checkpoint.publish(tmp_path / "c.npz", sample(step))
     assert checkpoint.load(tmp_path / "c.npz").step == 10
     assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]
 
 
-def test_a_failed_one_leaves_the_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_publish_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.publish(tmp_path / "c.npz", sample(5))
 
     def half(file: object, **_arrays: object) -> None:
@@ -46,13 +46,13 @@ def test_a_failed_one_leaves_the_older(tmp_path: Path, monkeypatch: pytest.Monke
     assert [file.name for file in tmp_path.iterdir()] == ["c.npz"]
 
 
-def test_none_there(tmp_path: Path) -> None:
+def test_missing_checkpoint_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no checkpoint"):
         checkpoint.load(tmp_path / "c.npz")
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "text", "empty"])
-def test_a_damaged_one_is_told(tmp_path: Path, damage: str) -> None:
+def test_damaged_checkpoint_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "c.npz"
     checkpoint.publish(path, sample(5))
     whole = path.read_bytes()

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from shardkeep.demo.console import Watch, WatchOnTerminal, watching
+from shardkeep.demo.console import ProgressObserver, TerminalProgress, show_progress
 from shardkeep.demo.report import Death
 
 DEATH = Death(
@@ -13,40 +13,40 @@ DEATH = Death(
 )  # fmt: skip
 
 
-def tell_everything(watch: Watch) -> None:
-    watch.packing(1, 2)
-    watch.packing(2, 2)
-    watch.steps(0, 40)
-    watch.step(33, 1, 0.25)
-    watch.died(DEATH)
-    watch.steps(30, 41)
-    watch.finishing(0, 2, "merge")
-    watch.finishing(1, 2, "check")
+def report_all_progress(progress: ProgressObserver) -> None:
+    progress.update_packing(1, 2)
+    progress.update_packing(2, 2)
+    progress.begin_steps(0, 40)
+    progress.finish_step(33, 1, 0.25)
+    progress.report_death(DEATH)
+    progress.begin_steps(30, 41)
+    progress.update_finishing(0, 2, "merge")
+    progress.update_finishing(1, 2, "check")
 
 
 def shown(*, terminal: bool) -> str:
     out = io.StringIO()
-    with watching(Console(file=out, width=80, force_terminal=terminal, color_system=None)) as watch:
-        tell_everything(watch)
+    with show_progress(Console(file=out, width=80, force_terminal=terminal, color_system=None)) as progress:
+        report_all_progress(progress)
     return out.getvalue()
 
 
-def test_a_terminal_gets_bars() -> None:
+def test_terminal_shows_progress_bars() -> None:
     text = shown(terminal=True)
     assert "pack images" in text
     assert "train, epoch 1, loss 0.25" in text
     assert "30/41" in text
     assert "1/2" in text
-    assert "SIGKILL to worker 1 (pid 4711) at step 33: on from step 30 with 1 worker" in text
+    assert "SIGKILL to worker 1 (pid 4711) at step 33: resumed from step 30 with 1 worker" in text
 
 
-def test_a_file_gets_one_line_for_what_happened() -> None:
+def test_file_gets_one_line_for_each_death() -> None:
     assert shown(terminal=False).splitlines() == [
-        "SIGKILL to worker 1 (pid 4711) at step 33: on from step 30 with 1 worker"
+        "SIGKILL to worker 1 (pid 4711) at step 33: resumed from step 30 with 1 worker"
     ]
 
 
-def test_nobody_gets_nothing() -> None:
-    with watching(None) as watch:
-        tell_everything(watch)
-    assert not isinstance(watch, WatchOnTerminal)
+def test_without_a_console_nothing_is_printed() -> None:
+    with show_progress(None) as progress:
+        report_all_progress(progress)
+    assert not isinstance(progress, TerminalProgress)

@@ -13,7 +13,7 @@ from shardkeep.errors import MissingExtraError, PlanError
 from shardkeep.tfrecord import Reader, decode_example
 
 
-def test_png_is_what_the_tutorial_has() -> None:
+def test_png_is_32x32_rgb() -> None:
     from PIL import Image
 
     digit = np.zeros((8, 8))
@@ -26,7 +26,7 @@ def test_png_is_what_the_tutorial_has() -> None:
 
 
 @pytest.mark.parametrize("records", [0, 1, 7, 64, 1438, 10**6])
-def test_sizes_add_up(records: int) -> None:
+def test_shard_sizes_add_up_to_the_number_of_records(records: int) -> None:
     sizes = shard_sizes(records, TRAIN_PROPORTIONS)
     assert sum(sizes) == records
     assert len(sizes) == 8
@@ -34,12 +34,12 @@ def test_sizes_add_up(records: int) -> None:
 
 
 def test_every_image_is_in_one_shard(tmp_path: Path) -> None:
-    ticks: list[tuple[int, int]] = []
-    packed = pack(tmp_path, images=200, tick=lambda done, total: ticks.append((done, total)))
+    calls: list[tuple[int, int]] = []
+    packed = pack(tmp_path, images=200, on_record=lambda done, total: calls.append((done, total)))
     assert packed.records == 160
     assert packed.held_out_records == 40
-    assert ticks[-1] == (200, 200)
-    assert len(ticks) == 200
+    assert calls[-1] == (200, 200)
+    assert len(calls) == 200
 
     found: dict[str, list[list[dict[str, Any]]]] = {"train": [], "held_out": []}
     for part, paths in (("train", packed.train), ("held_out", packed.held_out)):
@@ -52,12 +52,12 @@ def test_every_image_is_in_one_shard(tmp_path: Path) -> None:
         bytes(example["image_raw"][0]) for part in found.values() for shard in part for example in shard
     ]
     assert len(images) == 200
-    # A few of the digits are drawn alike, to the pixel.
+    # A few of the digits are equal in every pixel.
     assert len(set(images)) > 190
     assert packed.size_bytes == sum(file.stat().st_size for file in packed.train + packed.held_out)
 
 
-def test_the_seed_decides_the_split(tmp_path: Path) -> None:
+def test_seed_decides_the_split(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("a", "b", "c")]
     for folder in folders:
         folder.mkdir()
@@ -69,7 +69,7 @@ def test_the_seed_decides_the_split(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "package"), [("sklearn.datasets", "scikit-learn"), ("PIL", "Pillow")])
-def test_a_missing_package_is_named(
+def test_missing_package_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -80,6 +80,6 @@ def test_a_missing_package_is_named(
 
 
 @pytest.mark.parametrize("images", [0, 63, 1798])
-def test_too_few_or_too_many_images(tmp_path: Path, images: int) -> None:
+def test_number_of_images_out_of_range_is_refused(tmp_path: Path, images: int) -> None:
     with pytest.raises(PlanError, match="between 64 and 1797"):
         pack(tmp_path, images=images)

@@ -16,7 +16,7 @@ from shardkeep.demo.charts import loss_chart, reading_chart
 from shardkeep.demo.console import print_report
 from shardkeep.demo.page import render
 from shardkeep.demo.report import Check, Death, DemoReport, EpochUse
-from shardkeep.demo.story import Dots, Mark, Story, Turn
+from shardkeep.demo.timeline import ReadPoints, Restart, Timeline, TimelineStep
 
 DEATH = Death(
     rank=1, pid=4711, step=33, moment="computing", resumed_step=30, workers_before=4, workers_after=3,
@@ -48,38 +48,40 @@ REPORT = DemoReport(
 )
 
 
-def story(
-    steps: int = 12, ranks: int = 4, *, lost: tuple[int, ...] = (), turns: tuple[Turn, ...] = ()
-) -> Story:
-    marks = tuple(
-        Mark(step + 1, step // 5, ranks, step in lost, 2.0 / (step + 1), dict.fromkeys(range(ranks), 16))
+def timeline(
+    steps: int = 12, ranks: int = 4, *, lost: tuple[int, ...] = (), restarts: tuple[Restart, ...] = ()
+) -> Timeline:
+    timeline_steps = tuple(
+        TimelineStep(
+            step + 1, step // 5, ranks, step in lost, 2.0 / (step + 1), dict.fromkeys(range(ranks), 16)
+        )
         for step in range(steps)
     )
-    dots = tuple(Dots(rank, False, np.arange(steps), np.arange(steps) * 3) for rank in range(ranks))
-    return Story(marks, turns, dots, (20, 10, 30))
+    reads = tuple(ReadPoints(rank, False, np.arange(steps), np.arange(steps) * 3) for rank in range(ranks))
+    return Timeline(timeline_steps, restarts, reads, (20, 10, 30))
 
 
-TURN = Turn(tick=8, rank=1, step=8, resumed_step=5, workers_before=4, workers_after=3)
+RESTART = Restart(slot=8, rank=1, step=8, resumed_step=5, workers_before=4, workers_after=3)
 
-ODD = {
-    "as usual": story(lost=(5, 6, 7), turns=(TURN,)),
-    "no steps": story(0),
-    "one step of one rank": story(1, 1),
-    "a thousand steps": story(1000, 2),
-    "64 ranks": story(6, 64),
-    "four kills at once": story(lost=(5, 6, 7), turns=(TURN,) * 4),
-    "lost from the very first step": story(lost=(0, 1), turns=(dataclasses.replace(TURN, tick=2),)),
-    "no losses told": Story((Mark(1, 0, 1, False, math.nan, {}),) * 3, (), (), (4,)),
-    "an infinite loss": Story((Mark(1, 0, 1, False, math.inf, {0: 1}),), (), (), (4,)),
-    "a loss of zero": Story((Mark(1, 0, 1, False, 0.0, {0: 1}),), (), (), (4,)),
-    "no records": Story((), (), (), ()),
+UNUSUAL = {
+    "as usual": timeline(lost=(5, 6, 7), restarts=(RESTART,)),
+    "no steps": timeline(0),
+    "one step of one rank": timeline(1, 1),
+    "a thousand steps": timeline(1000, 2),
+    "64 ranks": timeline(6, 64),
+    "four kills at once": timeline(lost=(5, 6, 7), restarts=(RESTART,) * 4),
+    "lost from the very first step": timeline(lost=(0, 1), restarts=(dataclasses.replace(RESTART, slot=2),)),
+    "no losses reported": Timeline((TimelineStep(1, 0, 1, False, math.nan, {}),) * 3, (), (), (4,)),
+    "an infinite loss": Timeline((TimelineStep(1, 0, 1, False, math.inf, {0: 1}),), (), (), (4,)),
+    "a loss of zero": Timeline((TimelineStep(1, 0, 1, False, 0.0, {0: 1}),), (), (), (4,)),
+    "no records": Timeline((), (), (), ()),
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", UNUSUAL)
 @pytest.mark.parametrize("chart", [loss_chart, reading_chart])
 def test_charts_are_well_formed_and_inside_their_frame(chart: object, name: str) -> None:
-    text = chart(ODD[name])  # type: ignore[operator]
+    text = chart(UNUSUAL[name])  # type: ignore[operator]
     root = ElementTree.fromstring(text)
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     assert "nan" not in text
@@ -90,23 +92,23 @@ def test_charts_are_well_formed_and_inside_their_frame(chart: object, name: str)
                 assert -1 <= float(element.attrib[attribute]) <= limit + 1, (element.tag, element.attrib)
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_the_page_needs_nothing_from_anywhere(name: str) -> None:
-    html = render(REPORT, ODD[name])
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_page_refers_to_no_other_file_or_host(name: str) -> None:
+    html = render(REPORT, UNUSUAL[name])
     assert not re.search(r"https?:|//[a-z]|@import|<script|<link|<img|\bsrc=|\bhref=|url\((?!#)", html)
 
 
 def test_the_page_shows_the_kill_and_the_lost_steps() -> None:
-    html = render(REPORT, ODD["as usual"])
-    assert "SIGKILL to worker 1 at step 8; on from step 5, 4 → 3 ranks" in html
+    html = render(REPORT, UNUSUAL["as usual"])
+    assert "SIGKILL to worker 1 at step 8; resumed from step 5, 4 → 3 ranks" in html
     assert html.count("lost-dot") >= 3
     assert "lost-band" in html
-    assert html.count('class="lane-lost"') == 3 * 4
+    assert html.count('class="rank-block-lost"') == 3 * 4
     assert "every check holds" in html
     assert "1,438 images in 8 shards" in html
 
 
-def test_a_failed_check_is_told_at_the_top() -> None:
+def test_failed_check_is_in_the_title_of_the_page() -> None:
     failed = dataclasses.replace(
         REPORT,
         checks=(Check("counted", False, "epoch 1: 1 missing, 0 repeated <b>"),),
@@ -114,20 +116,22 @@ def test_a_failed_check_is_told_at_the_top() -> None:
         uses=(EpochUse(1, 1438, 1437, 1, 0),),
     )
     assert not failed.ok
-    html = render(failed, ODD["as usual"])
+    html = render(failed, UNUSUAL["as usual"])
     assert "<title>shardkeep demo: a check FAILED</title>" in html
     assert "1 missing, 0 repeated &lt;b&gt;" in html
     assert "every check holds" not in html
 
 
-def test_every_dot_of_a_reading_is_drawn_once() -> None:
-    text = reading_chart(story(12, 4))
+def test_every_read_is_drawn_as_one_point() -> None:
+    text = reading_chart(timeline(12, 4))
     assert text.count("h0") == 48
 
 
-def test_too_many_dots_are_thinned_and_the_page_says_so() -> None:
-    many = Dots(0, False, np.zeros(100_000, np.int64), np.arange(100_000))
-    text = reading_chart(Story((Mark(1, 0, 1, False, 1.0, {0: 100_000}),), (), (many,), (100_000,)))
+def test_only_every_nth_of_too_many_points_is_drawn_and_the_chart_notes_it() -> None:
+    many = ReadPoints(0, False, np.zeros(100_000, np.int64), np.arange(100_000))
+    text = reading_chart(
+        Timeline((TimelineStep(1, 0, 1, False, 1.0, {0: 100_000}),), (), (many,), (100_000,))
+    )
     assert text.count("h0") <= 40_000
     assert "one record in 3 is drawn" in text
 
@@ -150,7 +154,7 @@ def test_the_table_fits_80_columns() -> None:
     assert "FAILED" not in text
 
 
-def test_the_table_says_what_failed() -> None:
+def test_table_shows_the_finding_of_a_failed_check() -> None:
     out = io.StringIO()
     failed = dataclasses.replace(REPORT, checks=(Check("counted", False, "epoch 1: 1 missing"),), deaths=())
     print_report(Console(file=out, width=80), failed)
@@ -158,17 +162,17 @@ def test_the_table_says_what_failed() -> None:
     assert "killed" not in out.getvalue()
 
 
-def test_the_report_goes_through_json() -> None:
+def test_report_is_json_serialisable() -> None:
     back = json.loads(json.dumps(REPORT.to_dict()))
     assert back["ok"] is True
     assert back["deaths"][0]["resumed_step"] == 30
     assert back["shard_records"] == list(REPORT.shard_records)
 
 
-def test_commands_can_be_pasted_into_a_shell() -> None:
+def test_commands_are_quoted_for_a_shell() -> None:
     moved = dataclasses.replace(REPORT, output="/tmp/my runs/a'b")
     for command, _ in moved.commands():
         _, verb, path = shlex.split(command)
         assert verb in ("audit", "info", "cat")
         assert path.startswith("/tmp/my runs/a'b/")
-    assert "&#x27;" in render(moved, ODD["as usual"])
+    assert "&#x27;" in render(moved, UNUSUAL["as usual"])

@@ -19,20 +19,20 @@ def table(epochs: int = 2) -> np.ndarray:
     return np.array(rows, PREDICTION_ROW)
 
 
-def test_once_each() -> None:
+def test_each_record_used_once_is_ok() -> None:
     uses = count_uses(table(), COUNTS, 2)
     assert [(use.records, use.once, use.missing, use.repeated) for use in uses] == [(5, 5, 0, 0)] * 2
     assert all(use.ok for use in uses)
 
 
-def test_one_is_missing() -> None:
+def test_missing_record_is_counted() -> None:
     first, second = count_uses(np.delete(table(), 1), COUNTS, 2)
     assert (first.once, first.missing, first.repeated) == (4, 1, 0)
     assert not first.ok
     assert second.ok
 
 
-def test_one_is_there_twice() -> None:
+def test_record_used_twice_is_counted() -> None:
     rows = table()
     uses = count_uses(np.append(rows, rows[7]), COUNTS, 2)
     assert [use.ok for use in uses] == [True, False]
@@ -42,7 +42,7 @@ def test_one_is_there_twice() -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("shard", 3), ("shard", -1), ("shard", 1), ("index", 3), ("index", -1)]
 )
-def test_a_name_of_no_record_is_no_use(field: str, value: int) -> None:
+def test_row_of_an_unknown_record_counts_as_repeated(field: str, value: int) -> None:
     rows = table()
     rows[field][0] = value
     use = count_uses(rows, COUNTS, 2)[0]
@@ -50,12 +50,12 @@ def test_a_name_of_no_record_is_no_use(field: str, value: int) -> None:
     assert not use.ok
 
 
-def test_rows_that_change_places_between_epochs() -> None:
+def test_row_of_the_wrong_epoch_is_noticed_in_both_epochs() -> None:
     rows = table()
     rows["epoch"][0] = 1
     assert [(use.missing, use.repeated) for use in count_uses(rows, COUNTS, 2)] == [(1, 0), (0, 1)]
 
 
-def test_nothing_was_used() -> None:
+def test_without_rows_every_record_is_missing() -> None:
     (use,) = count_uses(np.empty(0, PREDICTION_ROW), COUNTS, 1)
     assert (use.once, use.missing) == (0, 5)

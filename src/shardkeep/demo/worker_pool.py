@@ -1,9 +1,9 @@
-"""The worker processes: starting them, talking to them, noticing that one is gone, ending them.
+"""Worker processes of the demo: start, messages, detection of deaths, stop.
 
-Each worker is a fresh interpreter (nothing is forked, so no handle is shared) with one socket to the
-parent. Nobody polls for deaths: the kernel closes a dead worker's socket, and the parent, which
-waits on all of them at once, reads the end of it. The parent keeps no copy of a worker's end, and
-the workers never see each other's, or that end would never come.
+Each worker is a fresh interpreter (nothing is forked, so no handle is shared) with one socket to the parent.
+The kernel closes the socket of a dead worker, and the parent, which waits on all sockets at once, reads its
+end. This works only while the worker has the sole copy of its end: the parent closes its copy, and no other
+worker inherits one.
 """
 
 from __future__ import annotations
@@ -24,124 +24,121 @@ from shardkeep.demo import messages
 from shardkeep.errors import DurabilityError, InternalError, ShardkeepError
 from shardkeep.files.child_python import child_python
 
-__all__ = ["Crew", "Heard"]
+__all__ = ["PollResult", "WorkerPool"]
 
 Message = TypeVar("Message")
 
-_STOP_S = 5.0  # how long a worker may take to leave by itself before it is killed
+_STOP_TIMEOUT_S = 5.0  # then a worker that has not exited is killed
 
-# Matrix products of 16 rows gain nothing from threads, and four ranks would fight over the cores.
+# Matrix products of 16 rows gain nothing from threads, and four ranks would compete for the cores.
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
-class Heard(Generic[Message]):
-    """What came of listening to some ranks.
+class PollResult(Generic[Message]):
+    """The messages of some ranks, and the ranks that died.
 
     Attributes
     ----------
-    said : dict
-        The message of each rank that spoke, in the order of the ranks; a rank may have spoken and
-        died since.
+    messages : dict
+        The message of each rank that sent one, in the order of the ranks. Such a rank may be dead as well.
     dead : tuple of int
         Ranks whose socket has ended.
     """
 
-    said: dict[int, Message]
+    messages: dict[int, Message]
     dead: tuple[int, ...]
 
 
-class Crew:
-    """All workers of one world; a context manager that leaves no process behind.
+class WorkerPool:
+    """All workers of one world; a context manager that leaves no process running.
 
     Parameters
     ----------
     assignments : sequence of Assignment
-        One for each rank, in order.
+        One assignment for each rank, in the order of the ranks.
 
     Attributes
     ----------
     pids : tuple of int
-        Of the ranks in order.
+        Process ids in the order of the ranks.
     """
 
     def __init__(self, assignments: Sequence[messages.Assignment]) -> None:
         self._connections: dict[int, Connection] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         try:
-            for order in assignments:
-                self._start(order)
-            for order in assignments:
-                self.send(order.rank, order)
+            for assignment in assignments:
+                self._start(assignment.rank)
+            for assignment in assignments:
+                self.send(assignment.rank, assignment)
         except BaseException:
             self.kill_all()
             raise
 
-    def _start(self, order: messages.Assignment) -> None:
-        ours, theirs = Pipe()
-        self._connections[order.rank] = ours
-        with theirs:
+    def _start(self, rank: int) -> None:
+        parent_end, worker_end = Pipe()
+        self._connections[rank] = parent_end
+        with worker_end:
             try:
-                self._processes[order.rank] = subprocess.Popen(
-                    child_python("shardkeep.demo.worker", f"main({theirs.fileno()})"),
-                    pass_fds=[theirs.fileno()],
+                self._processes[rank] = subprocess.Popen(
+                    child_python("shardkeep.demo.worker", f"main({worker_end.fileno()})"),
+                    pass_fds=[worker_end.fileno()],
                     stdin=subprocess.DEVNULL,
                     env={**os.environ, **_ENVIRONMENT},
                     # Ctrl-C in the terminal goes to the parent alone.
                     start_new_session=True,
                 )
             except OSError as error:
-                raise DurabilityError(
-                    f"cannot start worker {order.rank}: {error.strerror or error}"
-                ) from error
+                raise DurabilityError(f"cannot start worker {rank}: {error.strerror or error}") from error
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Process ids of the ranks in order."""
+        """Process ids in the order of the ranks."""
         return tuple(self._processes[rank].pid for rank in sorted(self._processes))
 
     @property
     def size(self) -> int:
-        """How many ranks the world has, dead ones included."""
+        """Number of ranks of the world, dead ones included."""
         return len(self._processes)
 
     def send(self, rank: int, message: object) -> None:
-        """Say something to one rank; a rank that is gone is noticed when it is next listened to."""
+        """Send a message to one rank; the next `gather` reports a rank that is dead."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._connections[rank].send(message)
 
     def broadcast(self, message: object) -> None:
-        """Say the same to every rank."""
+        """Send the same message to every rank."""
         for rank in self._connections:
             self.send(rank, message)
 
     def gather(
         self, kind: type[Message], *, ranks: Iterable[int] | None = None, kill: int | None = None
-    ) -> Heard[Message]:
-        """Wait until every rank has said something of `kind` or is gone.
+    ) -> PollResult[Message]:
+        """Wait until every rank has sent a message of type `kind` or is dead.
 
         Parameters
         ----------
         kind : type
-            What each rank is expected to say next.
+            Type of the next message of each rank.
         ranks : iterable of int, optional
-            Listen to these only.
+            Ranks to wait for; all by default.
         kill : int, optional
-            Send SIGKILL to this rank as soon as its message is here, then go on waiting: its end
-            is noticed the way that any other would be.
+            Rank that gets SIGKILL as soon as its message has arrived. The call then waits for the end of its
+            socket, as for any other death.
 
         Returns
         -------
-        Heard
-            Every rank listened to has spoken, is dead, or both.
+        PollResult
+            Every rank has sent its message, is dead, or both.
 
         Raises
         ------
         ShardkeepError
-            A rank sent an error instead: that error.
+            A rank sent an error instead; that error is raised.
         """
         waiting = {self._connections[rank]: rank for rank in (self._connections if ranks is None else ranks)}
-        heard: dict[int, Message] = {}
+        received: dict[int, Message] = {}
         dead: list[int] = []
         while waiting:
             for connection in wait(list(waiting)):
@@ -149,33 +146,33 @@ class Crew:
                 rank = waiting[connection]
                 try:
                     message: object = connection.recv()
-                except (EOFError, OSError):  # OSError: it ended in the middle of a message
+                except (EOFError, OSError):  # OSError: the worker died in the middle of a message
                     dead.append(rank)
                     del waiting[connection]
                     continue
-                if rank in heard:
-                    continue  # it was killed, and had gone on before the signal reached it
+                if rank in received:
+                    continue  # sent by the killed rank before the signal reached it
                 if isinstance(message, messages.Failed):
-                    raise _as_ours(rank, message)
+                    raise _error_of_worker(rank, message)
                 if not isinstance(message, kind):
                     raise InternalError(
-                        f"worker {rank} said {type(message).__name__} instead of {kind.__name__}"
+                        f"worker {rank} sent {type(message).__name__} instead of {kind.__name__}"
                     )
-                heard[rank] = message
+                received[rank] = message
                 if rank == kill:
                     self.kill(rank)
                 else:
                     del waiting[connection]
-        return Heard(dict(sorted(heard.items())), tuple(sorted(dead)))
+        return PollResult(dict(sorted(received.items())), tuple(sorted(dead)))
 
     def kill(self, rank: int) -> None:
-        """SIGKILL: the worker gets no chance to tidy up."""
+        """Send SIGKILL to one worker."""
         self._processes[rank].send_signal(signal.SIGKILL)
 
-    def how_it_ended(self, rank: int) -> str:
-        """Of a rank whose socket has ended, in words: "was killed by SIGSEGV"."""
+    def describe_exit(self, rank: int) -> str:
+        """Return how a rank whose socket has ended exited, such as "was killed by SIGSEGV"."""
         try:
-            status = self._processes[rank].wait(timeout=_STOP_S)
+            status = self._processes[rank].wait(timeout=_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "closed its connection"
         if status >= 0:
@@ -186,20 +183,20 @@ class Crew:
             return f"was killed by signal {-status}"
 
     def stop(self) -> None:
-        """End every worker that is still there: first by closing its socket, then by force.
+        """End all workers: close their sockets, wait, and kill those that have not exited.
 
-        A worker that is told so leaves its file as it was at its last commit.
+        A worker whose socket ends exits without a commit, so its file has the rows of its last commit.
         """
         for connection in self._connections.values():
             connection.close()
-        deadline = time.monotonic() + _STOP_S
+        deadline = time.monotonic() + _STOP_TIMEOUT_S
         for process in self._processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=max(0.0, deadline - time.monotonic()))
         self.kill_all()
 
     def kill_all(self) -> None:
-        """SIGKILL every worker and wait for the last one; harmless on those that have left."""
+        """Send SIGKILL to every worker that still runs, and wait for all of them."""
         for connection in self._connections.values():
             connection.close()
         for process in self._processes.values():
@@ -207,7 +204,7 @@ class Crew:
         for process in self._processes.values():
             process.wait()
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -219,7 +216,7 @@ class Crew:
             self.kill_all()
 
 
-def _as_ours(rank: int, failed: messages.Failed) -> Exception:
+def _error_of_worker(rank: int, failed: messages.Failed) -> Exception:
     error = failed.error
     if isinstance(error, OSError) and not isinstance(error, ShardkeepError):
         error = DurabilityError(f"worker {rank}: {error.filename or 'its file'}: {error.strerror or error}")

@@ -9,8 +9,8 @@ from shardkeep.demo.data import Packed
 from shardkeep.demo.messages import Contribution
 from shardkeep.demo.proof import Results
 from shardkeep.demo.report import Death, DemoReport
-from shardkeep.demo.story import tell
-from shardkeep.demo.train import Tick, Training
+from shardkeep.demo.timeline import build_timeline
+from shardkeep.demo.train import StepExecution, Training
 from shardkeep.demo.worker import LOSS_ROW, PREDICTION_ROW
 
 PACKED = Packed(
@@ -52,16 +52,16 @@ def report(*deaths: Death) -> DemoReport:
     )
 
 
-def test_a_lost_step_has_two_ticks_and_what_stands_is_drawn_at_the_second() -> None:
+def test_repeated_step_has_two_slots_and_its_kept_rows_are_in_the_second() -> None:
     death = Death(
         rank=1, pid=9, step=2, moment="computing", resumed_step=1, workers_before=2, workers_after=1,
         lost_steps=1, lost_rows=2,
     )  # fmt: skip
     training = Training(
-        ticks=[
-            Tick(1, 0, 2, {0: part(1, [0], [1]), 1: part(1, [1], [0])}),
-            Tick(2, 0, 2, {0: part(2, [1], [2]), 1: part(2, [1], [4])}, lost=True),
-            Tick(2, 0, 1, {0: part(2, [1], [2])}),
+        executions=[
+            StepExecution(1, 0, 2, {0: part(1, [0], [1]), 1: part(1, [1], [0])}),
+            StepExecution(2, 0, 2, {0: part(2, [1], [2]), 1: part(2, [1], [4])}, lost=True),
+            StepExecution(2, 0, 1, {0: part(2, [1], [2])}),
         ],
         deaths=[death],
     )
@@ -73,16 +73,16 @@ def test_a_lost_step_has_two_ticks_and_what_stands_is_drawn_at_the_second() -> N
     losses = np.zeros(3, LOSS_ROW)
     losses["step"], losses["rows"], losses["loss"] = [1, 1, 2], [1, 3, 1], [1.0, 2.0, 0.5]
 
-    story = tell(training, Results(predictions, losses), PACKED, report(death))
-    assert [(mark.step, mark.lost, mark.world_size) for mark in story.marks] == [
+    timeline = build_timeline(training, Results(predictions, losses), PACKED, report(death))
+    assert [(step.step, step.lost, step.world_size) for step in timeline.steps] == [
         (1, False, 2), (2, True, 2), (2, False, 1),
     ]  # fmt: skip
-    assert [mark.loss for mark in story.marks] == [1.75, 2.0, 0.5]
-    assert story.ranks == 2
-    assert [(turn.tick, turn.rank) for turn in story.turns] == [(2, 1)]
+    assert [step.loss for step in timeline.steps] == [1.75, 2.0, 0.5]
+    assert timeline.ranks == 2
+    assert [(restart.slot, restart.rank) for restart in timeline.restarts] == [(2, 1)]
     drawn = {
-        (dots.rank, dots.lost): list(zip(dots.ticks.tolist(), dots.records.tolist(), strict=True))
-        for dots in story.dots
+        (reads.rank, reads.lost): list(zip(reads.slots.tolist(), reads.records.tolist(), strict=True))
+        for reads in timeline.reads
     }
     assert drawn == {
         (0, True): [(1, 5)],
@@ -92,41 +92,49 @@ def test_a_lost_step_has_two_ticks_and_what_stands_is_drawn_at_the_second() -> N
     }
 
 
-def test_two_deaths_at_the_same_step_are_two_turns() -> None:
+def test_two_kills_in_the_same_step_are_two_restarts() -> None:
     def death(before: int) -> Death:
         return Death(0, 9, 1, "computing", 0, before, before - 1, 1, 1)
 
     training = Training(
-        ticks=[
-            Tick(1, 0, 3, {0: part(1, [0], [0])}, lost=True),
-            Tick(1, 0, 2, {0: part(1, [0], [0])}, lost=True),
-            Tick(1, 0, 1, {0: part(1, [0], [0])}),
+        executions=[
+            StepExecution(1, 0, 3, {0: part(1, [0], [0])}, lost=True),
+            StepExecution(1, 0, 2, {0: part(1, [0], [0])}, lost=True),
+            StepExecution(1, 0, 1, {0: part(1, [0], [0])}),
         ]
     )
     empty = Results(np.zeros(0, PREDICTION_ROW), np.zeros(0, LOSS_ROW))
-    story = tell(training, empty, PACKED, report(death(3), death(2)))
-    assert [turn.tick for turn in story.turns] == [1, 2]
-    assert math.isnan(story.marks[2].loss), "no row of it stands"
+    timeline = build_timeline(training, empty, PACKED, report(death(3), death(2)))
+    assert [restart.slot for restart in timeline.restarts] == [1, 2]
+    assert math.isnan(timeline.steps[2].loss), "no row of the step is in the results"
 
 
 def test_rows_that_cannot_be_drawn_are_left_out() -> None:
     predictions = np.zeros(3, PREDICTION_ROW)
     predictions["step"] = [1, 99, 1]
     predictions["shard"] = [0, 0, 7]
-    story = tell(
-        Training(ticks=[Tick(1, 0, 1, {})]), Results(predictions, np.zeros(0, LOSS_ROW)), PACKED, report()
+    timeline = build_timeline(
+        Training(executions=[StepExecution(1, 0, 1, {})]),
+        Results(predictions, np.zeros(0, LOSS_ROW)),
+        PACKED,
+        report(),
     )
-    assert [len(dots.ticks) for dots in story.dots] == [1]
+    assert [len(reads.slots) for reads in timeline.reads] == [1]
 
 
-def test_a_row_of_a_step_that_is_lost_for_good_is_not_drawn_as_standing() -> None:
+def test_row_of_a_lost_step_is_not_drawn_as_kept() -> None:
     predictions = np.zeros(1, PREDICTION_ROW)
     predictions["step"] = 1
     results = Results(predictions, np.zeros(0, LOSS_ROW))
-    assert tell(Training(ticks=[Tick(1, 0, 1, {}, lost=True)]), results, PACKED, report()).dots == ()
+    assert (
+        build_timeline(
+            Training(executions=[StepExecution(1, 0, 1, {}, lost=True)]), results, PACKED, report()
+        ).reads
+        == ()
+    )
 
 
-def test_nothing_happened() -> None:
+def test_training_without_steps_has_an_empty_timeline() -> None:
     empty = Results(np.zeros(0, PREDICTION_ROW), np.zeros(0, LOSS_ROW))
-    story = tell(Training(), empty, PACKED, report())
-    assert (story.marks, story.turns, story.dots, story.ranks) == ((), (), (), 1)
+    timeline = build_timeline(Training(), empty, PACKED, report())
+    assert (timeline.steps, timeline.restarts, timeline.reads, timeline.ranks) == ((), (), (), 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-__all__ = ["fits_as_python_numbers", "keeps_whole_numbers"]
+__all__ = ["fits_as_python_numbers", "keeps_whole_numbers", "rounded_whole_number"]
 
 
 def fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
@@ -33,3 +34,38 @@ def keeps_whole_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bo
     with np.errstate(over="ignore"):
         # Python compares floats and ints exactly; NumPy makes one of the other first.
         return bool((array.astype(dtype).real.astype(object) == array.astype(object)).all())
+
+
+def rounded_whole_number(rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> int | None:
+    """Return the first integer among Python numbers that `dtype` would round; None if there is none.
+
+    NumPy makes floats of a list in which integers and floats are mixed, or integers with and without a sign.
+
+    Parameters
+    ----------
+    rows : sequence
+        Numbers, or sequences and arrays of them.
+    array : ndarray
+        What NumPy makes of `rows`.
+    dtype : dtype
+        What is kept.
+    """
+    if array.dtype.kind not in "fc" or dtype.kind not in "fc":
+        return None
+    limit = 1 << (min(np.finfo(array.dtype).nmant, np.finfo(dtype).nmant) + 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        large = ~(np.abs(array) < limit)  # and what is not a number
+        if not large.any():
+            return None
+        kept = array[large].astype(dtype).real.astype(object)
+    objects = np.asarray(rows, dtype=object)
+    if objects.shape != array.shape:  # of a type that NumPy reads in its own way
+        return None
+    for given, value in zip(objects[large], kept, strict=True):
+        try:
+            number = operator.index(given)
+        except TypeError:
+            continue
+        if number != value:
+            return number
+    return None

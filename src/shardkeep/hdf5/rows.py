@@ -17,7 +17,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers
+from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers, rounded_whole_number
 
 __all__ = [
     "RESERVED_NAMES",
@@ -239,7 +239,7 @@ def as_more_rows(
     if base is not None:
         return _as_ragged(name, rows, dtype, base)
     label = f"dataset {name!r}"
-    array = _with_row_axis(label, _as_array(label, rows))
+    array = _with_row_axis(label, _as_array(label, rows, dtype))
     if array.shape[1:] != row_shape:
         raise _mismatch(name, array, dtype, row_shape)
     if array.dtype == dtype and _enum(array.dtype) == _enum(dtype):
@@ -344,7 +344,8 @@ def _cleared(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array
 
 
-def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:
+def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.ndarray[Any, Any]:
+    """Return an array of rows, which will be kept in `dtype` or else as they are."""
     if isinstance(rows, np.ma.MaskedArray):
         if np.ma.is_masked(rows):
             raise SchemaError(f"{label}: masked values cannot be kept; append rows.filled(…)")
@@ -357,6 +358,12 @@ def _as_array(label: str, rows: Any) -> np.ndarray[Any, Any]:
         if "inhomogeneous" in reason:
             advice = "give all one shape, or declare rows of any length by create(…, h5py.vlen_dtype(…))"
         raise SchemaError(f"{label}: these rows make no array ({reason}): {advice}") from None
+    if array.dtype.kind in "fc" and not hasattr(rows, "dtype"):
+        rounded = rounded_whole_number(rows, array, array.dtype if dtype is None else dtype)
+        if rounded is not None:
+            kept = array.dtype if dtype is None else dtype
+            message = f"{label}: {rounded} would be rounded to {kept}, since floats are among these numbers"
+            raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
     if array.dtype.kind in "OUT":
         return _as_text(label, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
     if array.dtype.kind == "S" and not hasattr(rows, "dtype"):
@@ -426,7 +433,8 @@ def _as_text(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     for i, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, str):
             if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-                raise SchemaError(f"{label}: {value} has more than 64 bits: append it as a float, or as text")
+                shown = value if value.bit_length() < 200 else f"an integer of {value.bit_length()} bits"
+                raise SchemaError(f"{label}: {shown} has more than 64 bits: append it as a float, or as text")
             kind = type(value).__name__
             message = f"{label}: object rows hold {kind}, only str can be kept; use an array of numbers"
             raise SchemaError(message)

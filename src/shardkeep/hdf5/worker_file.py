@@ -138,7 +138,8 @@ class WorkerFile(RankOwner):
             The leading axis counts rows, also for one row: ``append("loss", [0.5])``. The first
             rows fix dtype and row shape. Later ones must have that shape and a dtype that casts
             to it without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats
-            only if none is rounded); plain Python numbers need only fit. Text is str, bytes are
+            only if none is rounded); plain Python numbers need only fit, and integers in a list
+            with floats must not be rounded either. Text is str, bytes are
             fixed-size (``S``). An empty list, which has no type, creates nothing.
 
         Raises

@@ -1,3 +1,6 @@
+from decimal import Decimal
+from fractions import Fraction
+
 import h5py
 import numpy as np
 import pytest
@@ -111,6 +114,16 @@ class _NoArray:
         ([[1], [2, 3]], "one shape, or declare rows of any length by create"),
         ([1 << 64], "18446744073709551616 has more than 64 bits: append it as a float"),
         ([-1 << 64], "more than 64 bits"),
+        ([1 << 20_000], "an integer of 20001 bits has more than 64 bits"),
+        ([2**53 + 1, 0.25], "9007199254740993 would be rounded to float64"),
+        ([[1, 2], [0.5, -(2**53) - 1]], "-9007199254740993 would be rounded"),
+        ([np.array([2**53 + 1]), np.array([0.25])], "would be rounded"),
+        ([np.int64(2**53 + 1), np.float32(0.25)], "would be rounded"),
+        ([2**63 + 1, -1], "no integer type holds all"),
+        ([2**53 + 1, 1j], "would be rounded to complex128"),
+        ([1 << 70, 0.25], "more than 64 bits"),
+        ([Fraction(1, 3), 0.25], "hold Fraction"),
+        ([0.25, Decimal("0.1")], "hold float"),
         (_NoArray(), r"no array \(call detach\(\) first\): give a NumPy array"),
         ([1, "a"], "hold int"),
         ([None], "hold NoneType"),
@@ -132,6 +145,37 @@ def test_rows_that_cannot_be_kept(rows, said):
         as_first_rows("x", rows)
     assert "\n" not in str(caught.value)
     assert "'x'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        ([2**53 + 1, 0.25], "f8"),
+        ([2**24 + 1, 0.25], "f4"),
+        ([2049, 0.25], "f2"),
+        ([70_000, 0.25], "f2"),
+        ([2**24 + 1, 1j], "c8"),
+        ([[2**24 + 1, 0.25]], h5py.vlen_dtype("f4")),
+    ],
+)
+def test_integers_among_floats_are_not_rounded_into_rows_that_exist(rows, dtype):
+    with pytest.raises(SchemaError, match=r"'x'.* would be rounded to"):
+        as_more_rows("x", rows, np.dtype(dtype), ())
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"),
+    [
+        ([2**53, 0.25], "f8"),
+        ([2**24, 0.1], "f4"),
+        ([2**24 + 1.0], "f4"),
+        ([True, 0.5], "f2"),
+        ([2**63, -1], "f8"),
+    ],
+)
+def test_what_a_float_holds_may_be_among_floats(rows, dtype):
+    kept = as_more_rows("x", rows, np.dtype(dtype), ())
+    assert kept.tolist() == np.asarray(rows).astype(dtype).tolist()
 
 
 def test_a_masked_array_without_a_mask_is_an_array():

@@ -66,10 +66,15 @@ def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path)
         client.append("both", both)
         with pytest.raises(SchemaError, match="too long for this collector"):
             client.append("both", np.array([("x" * 4_000_000, 1.5)], both.dtype))
+        for _ in range(2):
+            with pytest.raises(SchemaError, match="9007199254740993 would be rounded"):
+                client.append("mixed", [2**53 + 1, 0.25])
+            client.append("mixed", [2**53, 0.25])
         client.append("text", ["x" * 1_900_000])
         client.flush()
     with h5py.File(path) as file:
-        assert set(file) == {"_collector", "both", "text"}
+        assert set(file) == {"_collector", "both", "mixed", "text"}
+        assert file["mixed"][:].tolist() == [2.0**53, 0.25] * 2
         assert file["both"].shape == (1,)
         assert file["text"].shape == (2,)
 

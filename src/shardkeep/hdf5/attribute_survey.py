@@ -71,7 +71,7 @@ class AttributeSurvey:
         # What a merge wrote about the rows of one file does not fit those of several.
         lost = left_out | {RANKS} if len(one.files) > 1 else left_out
         kept = Attributes({name: value for name, value in values.items() if name not in lost})
-        return kept, tuple(sorted(left_out - {RANKS}))
+        return kept, tuple(sorted(left_out if RANKS in one.unkept else left_out - {RANKS}))
 
     def unkept(self, owner: str) -> dict[str, str]:
         """Return the attributes that cannot be in another file, and why; to be called after `settle`."""

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from shardkeep.hdf5.dataset_layout import same_file_type
+from shardkeep.hdf5.own_objects import RESERVED
 from shardkeep.hdf5.source_links import LinkLook, resolve
 from shardkeep.hdf5.source_look import SourceLook
 
@@ -54,6 +55,7 @@ class LinkSurvey:
         self._seen: dict[str, _Seen] = {}
         self._files: list[int] = []
         self._user_block = False
+        self._reserved: set[str] = set()
 
     def add(self, look: SourceLook, number: int) -> None:
         """Take one source."""
@@ -61,6 +63,7 @@ class LinkSurvey:
             return
         self._files.append(number)
         self._user_block |= look.user_block_bytes > 0
+        self._reserved.update(look.reserved)
         if not look.links:
             return
         objects = _Both(look.datasets, look.groups)
@@ -112,6 +115,7 @@ class LinkSurvey:
             The names of `problems`.
         """
         left_out = {"the user block": _BLOCK} if self._user_block else {}
+        left_out |= dict.fromkeys(sorted(self._reserved), RESERVED)
         kept = {name: one.variants[0][0] for name, one in self._seen.items() if name not in refused}
         for name in refused:
             left_out[name] = " or ".join(link.described for link, _ in self._seen[name].variants)

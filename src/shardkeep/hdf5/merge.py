@@ -191,7 +191,8 @@ def merge(
 
     Of files that are no worker's, further names are kept: a hard link to a dataset or group stays one, a
     soft link, named types. What cannot be in another file is left out, told in ``left_out`` and by a
-    `RuntimeWarning`: attributes that refer to objects, ties to dimension scales, user blocks.
+    `RuntimeWarning`: attributes that refer to objects, ties to dimension scales, user blocks, objects and
+    attributes with a name that Shardkeep uses itself.
 
     At most four sources are open at a time, so ``ulimit -n`` does not matter. Workers may go on writing: what
     they committed before the call is merged; so may a collector, whose file is merged as it was durable

@@ -35,6 +35,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.checked_sources import CHECKS, CheckedSource
+from shardkeep.hdf5.own_objects import is_own_table
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.sealed_table import check_table, seal_table
 
@@ -115,7 +116,7 @@ def read_checks(file: h5py.File, path: str) -> list[Check] | None:
     CorruptDataError
         It is damaged.
     """
-    if CHECKS not in file:
+    if CHECKS not in file or not is_own_table(file.id, CHECKS):
         return None
     check_table(file, CHECKS, path)
     try:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.own_objects import own_names
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sealed_table import check_table, seal_table
@@ -61,7 +62,8 @@ def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
     if record is not None:
         receipt = record.receipt
         return {} if receipt is None else {str(receipt.get("id", record.incarnation)): receipt}
-    if RECEIPTS not in source.file:
+    tables = [name for name in ("_provenance", RECEIPTS) if name in source.file]
+    if RECEIPTS not in own_names(source.file.id, tables):
         return {}
     check_table(source.file, RECEIPTS, source.path)
     try:

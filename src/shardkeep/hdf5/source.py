@@ -16,6 +16,7 @@ from shardkeep.hdf5.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.live_view import OWN_GROUP, open_whole
 from shardkeep.hdf5.open_errors import first_line, open_error
+from shardkeep.hdf5.own_objects import is_own_table, own_names
 from shardkeep.hdf5.rows import is_reserved
 
 __all__ = ["Source", "open_id", "open_source", "read_access"]
@@ -40,21 +41,27 @@ class Source:
         self._view = view
         self._datasets: dict[str, h5py.Dataset] = {}
         self.record: CommitRecord | None = read_record(file, path)
-        self.collected = file.get(OWN_GROUP, getclass=True) is h5py.Group
+        clients = f"{OWN_GROUP}/clients"
+        self.collected = clients in file and is_own_table(file.id, clients)
 
     def dataset_names(self) -> list[str]:
         """Return the names of all datasets that are the user's, in the file's order.
 
-        Of a segment: those with rows, then the values that were put with this commit.
+        Of a segment: those with rows, then the values that were put with this commit. What the user has
+        under names that only Shardkeep may use comes last.
         """
         if self.record is not None:
             return self.record.objects
 
+        reserved: dict[str, h5py.Dataset] = {}
+
         def visit(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset) and not is_reserved(name):
-                self._datasets[name] = item
+            if isinstance(item, h5py.Dataset):
+                (reserved if is_reserved(name) else self._datasets)[name] = item
 
         self.file.visititems(visit)
+        own = own_names(self.file.id, reserved) if reserved else ()
+        self._datasets.update((name, item) for name, item in reserved.items() if name not in own)
         return list(self._datasets)
 
     def collector_names(self) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import h5py
 
 from shardkeep._core import crc32c
+from shardkeep.hdf5.own_objects import own_names
 from shardkeep.hdf5.rows import describe, is_reserved
 
 __all__ = ["LinkLook", "Names", "read_links", "resolve", "type_link", "walk_links"]
@@ -74,10 +75,16 @@ class Names:
         Each object once, in the file's order: datasets, groups and named types.
     links : dict
         All other names.
+    reserved : tuple of str
+        Names that only Shardkeep may use and that are the user's. They are not among the others.
+    has_own : bool
+        Whether there are objects of Shardkeep itself, so that a merge or a collector wrote the file.
     """
 
     objects: list[bytes]
     links: dict[str, LinkLook]
+    reserved: tuple[str, ...] = ()
+    has_own: bool = False
 
 
 def walk_links(file: h5py.h5f.FileID) -> Names:
@@ -85,10 +92,12 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
     objects: list[bytes] = []
     links: dict[str, LinkLook] = {}
     first: dict[int, str] = {}
+    reserved: list[str] = []
 
     def visit(name: bytes, info: Any) -> None:
         text = name.decode("utf-8", "surrogateescape")
         if is_reserved(text):
+            reserved.append(text)
             return
         if info.type == h5py.h5l.TYPE_HARD:
             if not first:
@@ -107,7 +116,8 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
             links[text] = LinkLook("foreign", "")
 
     file.links.visit(visit, info=True)
-    return Names(objects, links)
+    own = own_names(file, reserved) if reserved else set()
+    return Names(objects, links, tuple(name for name in reserved if name not in own), bool(own))
 
 
 def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:

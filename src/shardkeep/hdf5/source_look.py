@@ -22,6 +22,7 @@ from shardkeep.hdf5.chunk_table import ChunkTable, contiguous_offset, read_chunk
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
 from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.own_objects import OWN_ATTRIBUTES, RESERVED
 from shardkeep.hdf5.receipts import RECEIPTS
 from shardkeep.hdf5.rows import content_crc, value_crc
 from shardkeep.hdf5.source import open_id
@@ -107,7 +108,8 @@ class SourceLook:
     """One source: a sealed segment of a rank if it has a `record`, otherwise any HDF5 file.
 
     `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
-    `links` are names beside those of datasets and groups; a segment has none.
+    `links` are names beside those of datasets and groups; a segment has none. `reserved` are names of objects
+    of the user that only Shardkeep may use.
     """
 
     path: str
@@ -118,6 +120,7 @@ class SourceLook:
     links: dict[str, LinkLook] = field(default_factory=dict)
     has_receipts: bool = False
     user_block_bytes: int = 0
+    reserved: tuple[str, ...] = ()
 
 
 @dataclass
@@ -186,6 +189,7 @@ class Looker:
         record = _read_record(file, path)
         found = walk_links(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
+        is_own = record is not None or found.has_own
         groups = {"": _attributes_of(file, h5py.File)}
         for name in found.objects:
             text = name.decode("utf-8", "surrogateescape")
@@ -199,7 +203,7 @@ class Looker:
                 groups[text] = _attributes_of(item, h5py.Group)
             elif isinstance(item, h5py.h5d.DatasetID):
                 promised = None if record is None else record.datasets.get(text)
-                datasets[text] = self._dataset(item, text, path, promised)
+                datasets[text] = self._dataset(item, text, path, promised, is_own=is_own)
                 put = None if record is None else record.puts.get(text)
                 if (
                     put is not None
@@ -213,11 +217,16 @@ class Looker:
             if promise not in datasets:
                 message = f"dataset {promise!r} of {path!r} is not there"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
-        has_receipts = record is None and file.links.exists(RECEIPTS.encode())
+        has_receipts = record is None and found.has_own and RECEIPTS not in found.reserved
+        has_receipts = has_receipts and file.links.exists(RECEIPTS.encode())
         user_block = 0 if record is not None else file.get_create_plist().get_userblock()
-        return SourceLook(path, stamp, record, datasets, groups, found.links, has_receipts, user_block)
+        return SourceLook(
+            path, stamp, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
+        )
 
-    def _dataset(self, item: Any, name: str, path: str, promised: DatasetRecord | None) -> DatasetLook:
+    def _dataset(
+        self, item: Any, name: str, path: str, promised: DatasetRecord | None, *, is_own: bool
+    ) -> DatasetLook:
         kind = item.get_type()
         code = kind.encode()
         known = self._dtypes.get(code)
@@ -230,7 +239,8 @@ class Looker:
         space = item.get_space()
         shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
         _refuse_what_cannot_be_merged(properties, dtype, name, path)
-        attributes, put = _split_put(_attributes_of(item, h5py.Dataset))
+        found = _attributes_of(item, h5py.Dataset, is_own=is_own)
+        attributes, put = _split_put(found) if is_own else (found, False)
         value = read_value(h5py.Dataset(item)) if not shape or put else None
         rows = bool(shape) and not put
         crc32c = None if promised is None else promised.crc32c
@@ -296,10 +306,14 @@ def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
     return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
 
 
-def _attributes_of(item: Any, wrapper: Callable[[Any], Any]) -> Found:
+def _attributes_of(item: Any, wrapper: Callable[[Any], Any], *, is_own: bool = False) -> Found:
+    """Return the attributes of an object; `is_own` if one of Shardkeep's own may be among them."""
     if h5py.h5a.get_num_attrs(item) == 0:
         return _NOTHING
     kept, unkept = read_attributes(wrapper(item))
+    for name in () if is_own else OWN_ATTRIBUTES:
+        if kept.values.pop(name, None) is not None:
+            unkept[name] = RESERVED
     return Found(kept, unkept)
 
 

@@ -9,7 +9,7 @@
      "puts": {"labels": {"sequence": 0, "crc32c": "9b8a7f6e"}},
      "receipt": {…} or null,
      "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>},
-     "crc32c": "1c2d3e4f"}
+     "previous": "3e4f5a6b" or null, "crc32c": "1c2d3e4f"}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
 `shardkeep.hdf5.rows.content_crc` of the segment's rows, ``chunks_crc32c``
@@ -17,20 +17,21 @@
 as they are and still know that they are whole. ``puts`` has the values without rows that
 stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
 So the newest segment of a rank is enough to find all values and receipts that stand. The last ``crc32c``
-is that of the record itself (`shardkeep.plan.sealed_json`); records of format 1 have none.
+is that of the record itself (`shardkeep.plan.sealed_json`), ``previous`` that of the record before it in the
+series, so that a segment of another run is noticed; records of format 1 have none.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError
-from shardkeep.plan.sealed_json import CRC_KEY, check_sealed_text, sealed_text
+from shardkeep.plan.sealed_json import CRC_KEY, check_sealed_text, sealed_crc, sealed_text
 
 __all__ = [
     "COMMIT",
@@ -82,6 +83,9 @@ class CommitRecord:
     receipt: dict[str, Any] | None = None
     receipts: dict[str, int] = field(default_factory=dict)
     puts: dict[str, PutRecord] = field(default_factory=dict)
+    previous: str | None = None
+    # Its own, where it was read from a file that has one.
+    crc32c: str | None = field(default=None, compare=False)
 
     @property
     def objects(self) -> list[str]:
@@ -91,14 +95,16 @@ class CommitRecord:
 
     def to_json(self) -> str:
         """Return the text that the file holds."""
-        return sealed_text({"format": _FORMAT, **asdict(self)}).decode()
+        values = {key: value for key, value in asdict(self).items() if key != CRC_KEY}
+        return sealed_text({"format": _FORMAT, **values}).decode()
 
 
-def write_record(file: h5py.File, record: CommitRecord) -> None:
-    """Put the record into an open segment."""
+def write_record(file: h5py.File, record: CommitRecord) -> CommitRecord:
+    """Put the record into an open segment; return it with its checksum."""
     text = record.to_json().encode()
     # A dataset and not an attribute: receipts may outgrow the 64 KiB of an object header.
     file.create_dataset(COMMIT, data=np.array(text, dtype=h5py.string_dtype("utf-8", len(text))))
+    return replace(record, crc32c=sealed_crc(text))
 
 
 def read_record(file: h5py.File, path: str) -> CommitRecord | None:
@@ -127,7 +133,6 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
         version = values.pop("format")
         if CRC_KEY in values or version != _FORMAT_WITHOUT_SEAL:
             check_sealed_text(text)
-            del values[CRC_KEY]
         if version not in (_FORMAT, _FORMAT_WITHOUT_SEAL):
             message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
             raise FormatError(message, path=path)

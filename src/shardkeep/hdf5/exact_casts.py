@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fits_as_python_numbers", "keeps_whole_numbers", "rounded_whole_number"]
+from shardkeep.errors import SchemaError
+
+__all__ = ["fits_as_python_numbers", "keeps_whole_numbers", "refuse_rounding", "rounded_whole_number"]
 
 
 def fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
@@ -34,6 +36,14 @@ def keeps_whole_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bo
     with np.errstate(over="ignore"):
         # Python compares floats and ints exactly; NumPy makes one of the other first.
         return bool((array.astype(dtype).real.astype(object) == array.astype(object)).all())
+
+
+def refuse_rounding(label: str, rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
+    """Raise a `SchemaError` if an integer among Python numbers would be rounded; `rounded_whole_number`."""
+    rounded = rounded_whole_number(rows, array, dtype)
+    if rounded is not None:
+        message = f"{label}: {rounded} would be rounded to {dtype}, since floats are among these numbers"
+        raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
 
 
 def rounded_whole_number(rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardkeep.errors import NotFoundError, PlanError
 from shardkeep.files.paths import expand
-from shardkeep.hdf5.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.run_folder import is_rank_folder, list_ranks, list_segments
 
 __all__ = ["SourcePlan", "Sources", "find_sources"]
 
@@ -93,7 +93,7 @@ def _nothing_in(root: str, ranks: Mapping[int, str]) -> str:
     if ranks:
         return f"{root!r} has no commit of any rank: there is nothing to merge"
     whole = os.path.abspath(root)
-    if whole in map(os.path.abspath, list_ranks(os.path.dirname(whole)).values()):
+    if is_rank_folder(whole):
         run = os.path.dirname(root) or os.pardir
         return f"{root!r} is the folder of one rank: give that of the run, {run!r}, or the files in it"
     if any(name.endswith(".h5") for name in os.listdir(root)):

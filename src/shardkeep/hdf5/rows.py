@@ -17,7 +17,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers, rounded_whole_number
+from shardkeep.hdf5.exact_casts import fits_as_python_numbers, keeps_whole_numbers, refuse_rounding
 
 __all__ = [
     "RESERVED_NAMES",
@@ -345,7 +345,6 @@ def _cleared(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.ndarray[Any, Any]:
-    """Return an array of rows, which will be kept in `dtype` or else as they are."""
     if isinstance(rows, np.ma.MaskedArray):
         if np.ma.is_masked(rows):
             raise SchemaError(f"{label}: masked values cannot be kept; append rows.filled(…)")
@@ -359,11 +358,7 @@ def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.n
             advice = "give all one shape, or declare rows of any length by create(…, h5py.vlen_dtype(…))"
         raise SchemaError(f"{label}: these rows make no array ({reason}): {advice}") from None
     if array.dtype.kind in "fc" and not hasattr(rows, "dtype"):
-        rounded = rounded_whole_number(rows, array, array.dtype if dtype is None else dtype)
-        if rounded is not None:
-            kept = array.dtype if dtype is None else dtype
-            message = f"{label}: {rounded} would be rounded to {kept}, since floats are among these numbers"
-            raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
+        refuse_rounding(label, rows, array, array.dtype if dtype is None else dtype)
     if array.dtype.kind in "OUT":
         return _as_text(label, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
     if array.dtype.kind == "S" and not hasattr(rows, "dtype"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.commit_record import CommitRecord
 
-__all__ = ["RunCheck"]
+__all__ = ["RunCheck", "check_follows"]
 
 _NAMED = 5
 
@@ -18,10 +18,13 @@ class _Rank:
     """What is known of one rank of one run."""
 
     newest: CommitRecord
+    newest_path: str
     # First step of the last commits that were made in one world size, and the step before those.
     world_step: int
     earlier_step: int | None = None
     next_rows: dict[str, int] = field(default_factory=dict)
+    # The openings of the rank so far, each of which ended when the next one began.
+    incarnations: set[str] = field(default_factory=set)
 
 
 class RunCheck:
@@ -42,7 +45,7 @@ class RunCheck:
         Raises
         ------
         CorruptDataError
-            It does not go on where the one before of its rank ended.
+            It does not continue where the one before of its rank ended, or is of another run.
         """
         folder = os.path.dirname(path)
         run = self._run_of.get(folder)
@@ -50,13 +53,14 @@ class RunCheck:
             run = self._run_of[folder] = os.path.dirname(os.path.realpath(folder))
         ranks = self._runs.setdefault(run, {})
         rank = ranks.get(record.rank)
-        # Whoever lists segments may begin in the middle, though not without being told.
+        # A list of segments may begin in the middle; that is a finding.
         begins_late = rank is None and listed and record.sequence > 0
         if rank is None:
-            rank = ranks[record.rank] = _Rank(record, record.step)
+            rank = ranks[record.rank] = _Rank(record, path, record.step)
         elif record.world_size != rank.newest.world_size:
             rank.world_step, rank.earlier_step = record.step, rank.newest.step
-        rank.newest = record
+        before, path_before = rank.newest, rank.newest_path
+        rank.newest, rank.newest_path = record, path
         if begins_late:
             where = f"commit {record.sequence} (step {record.step})"
             self._findings.append(f"the list begins with {where} of rank {record.rank}, not with commit 0")
@@ -68,6 +72,12 @@ class RunCheck:
                 advice = "list every segment, in order" if listed else "restore both from a copy"
                 raise CorruptDataError(f"{message}: {advice}", path=path)
             rank.next_rows[name] = one.first_row + one.rows
+        if record.sequence == before.sequence + 1:
+            check_follows(record, path, before, path_before)
+        # Also of records without a checksum: no worker returns to an opening that another one ended.
+        if record.incarnation != before.incarnation and record.incarnation in rank.incarnations:
+            raise _of_two_runs(path, path_before)
+        rank.incarnations.add(record.incarnation)
 
     def findings(self) -> tuple[str, ...]:
         """Return what is missing or there twice, one sentence each, naming ranks and steps."""
@@ -75,6 +85,17 @@ class RunCheck:
         for run, ranks in self._runs.items():
             result += [f"{text} in {run!r}" for text in _findings_of(ranks)]
         return tuple(result)
+
+
+def check_follows(record: CommitRecord, path: str, before: CommitRecord, path_before: str) -> None:
+    """Raise a `CorruptDataError` if a segment was not written after the one before it in its series."""
+    if record.previous is not None and before.crc32c is not None and record.previous != before.crc32c:
+        raise _of_two_runs(path, path_before)
+
+
+def _of_two_runs(path: str, path_before: str) -> CorruptDataError:
+    message = f"{path!r} and {path_before!r}, the segment before it, are of different runs"
+    return CorruptDataError(f"{message}: one of them was copied there; restore it from a copy", path=path)
 
 
 def _findings_of(ranks: dict[int, _Rank]) -> list[str]:

@@ -23,6 +23,7 @@ from shardkeep.files.pending import durability_error
 
 __all__ = [
     "SegmentName",
+    "is_rank_folder",
     "list_ranks",
     "list_segments",
     "make_rank_folder",
@@ -31,8 +32,8 @@ __all__ = [
     "writer_path",
 ]
 
-_RANK = re.compile(r"rank-(\d{5,})$")
-_SEGMENT = re.compile(r"(\d{8,})-step-(\d+)\.h5$")
+_RANK = re.compile(r"rank-(\d+)", re.ASCII)
+_SEGMENT = re.compile(r"(\d+)-step-(\d+)\.h5", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -84,6 +85,12 @@ def segment_path(folder: str, sequence: int, step: int) -> str:
     return os.path.join(folder, f"{sequence:08d}-step-{step}.h5")
 
 
+def is_rank_folder(path: str) -> bool:
+    """Whether a path has the name of the folder of a rank."""
+    match = _RANK.fullmatch(os.path.basename(path))
+    return match is not None and path == rank_folder(os.path.dirname(path), int(match[1]))
+
+
 def list_ranks(run_dir: str) -> dict[int, str]:
     """Return the folder of every rank that ever opened a worker file here, by rank.
 
@@ -91,14 +98,32 @@ def list_ranks(run_dir: str) -> dict[int, str]:
     ------
     NotFoundError
         There is no such folder.
+    CorruptDataError
+        Beside the folders of ranks is one that no worker made, as ``rank-0`` or ``rank-000000``: its rows, or
+        those of the rank's own folder, would be passed over.
     """
     try:
         names = os.listdir(run_dir)
     except (FileNotFoundError, NotADirectoryError):
         message = f"there is no run folder {run_dir!r}: give the one that the workers were given"
         raise NotFoundError(message, path=run_dir) from None
-    matches = (_RANK.match(name) for name in names)
-    ranks = {int(match[1]): os.path.join(run_dir, match[0]) for match in matches if match is not None}
+    ranks: dict[int, str] = {}
+    others: dict[str, int] = {}
+    for name in names:
+        match = _RANK.fullmatch(name)
+        if match is None:
+            continue
+        path, rank = os.path.join(run_dir, name), int(match[1])
+        if path == rank_folder(run_dir, rank):
+            ranks[rank] = path
+        elif os.path.isdir(path):
+            others[path] = rank
+    longest = max((len(os.path.basename(path)) for path in others), default=0)
+    if others and (ranks or longest >= len(os.path.basename(rank_folder(run_dir, 0)))):
+        path = min(others)
+        expected = rank_folder(run_dir, others[path])
+        message = f"{path!r} was not made by the worker of rank {others[path]}, whose folder is {expected!r}"
+        raise CorruptDataError(f"{message}: move one of them away, or rename it", path=path)
     return dict(sorted(ranks.items()))
 
 
@@ -110,7 +135,8 @@ def list_segments(folder: str) -> list[SegmentName]:
     NotFoundError
         There is no such folder any more.
     CorruptDataError
-        A segment is missing from the series, is there twice, or steps do not rise.
+        A segment is missing from the series, is there twice, or steps do not rise; or one has a name that no
+        worker gave it.
     """
     found = []
     try:
@@ -119,9 +145,16 @@ def list_segments(folder: str) -> list[SegmentName]:
         message = f"{folder!r}, the folder of a rank, is gone: bring it back, or begin a new run folder"
         raise NotFoundError(message, path=folder) from None
     for name in names:
-        match = _SEGMENT.match(name)
-        if match is not None:
-            found.append(SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name)))
+        match = _SEGMENT.fullmatch(name)
+        if match is None:
+            continue
+        segment = SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name))
+        expected_path = segment_path(folder, segment.sequence, segment.step)
+        if segment.path != expected_path:
+            message = f"{segment.path!r} has a name that no worker gave it: rename it to"
+            advice = f"{os.path.basename(expected_path)!r}, or move it away"
+            raise CorruptDataError(f"{message} {advice}", path=segment.path)
+        found.append(segment)
     found.sort()
     for expected, segment in enumerate(found):
         if segment.sequence > expected:

@@ -31,6 +31,7 @@ from shardkeep.hdf5.rows import (
     value_crc,
     vlen_base,
 )
+from shardkeep.hdf5.run_check import check_follows
 from shardkeep.hdf5.run_folder import list_segments
 from shardkeep.hdf5.source import Source, open_source
 
@@ -86,6 +87,8 @@ class Contents:
         they are in its segment, and stay as they are.
     groups : set of str
         Groups of committed segments that hold nothing but attributes.
+    newest_crc32c : str or None
+        Checksum of the record of the newest segment.
     """
 
     folder: str
@@ -101,6 +104,7 @@ class Contents:
     step: int | None = None
     sequence: int = 0
     receipts: dict[str, int] = field(default_factory=dict)
+    newest_crc32c: str | None = None
 
     def reload(self) -> Contents:
         """Return what is committed; datasets that were declared stay so.
@@ -127,6 +131,10 @@ class Contents:
                     )
                     raise CorruptDataError(message, path=newest.path)
                 new._read(source, record)
+            if len(segments) > 1:
+                with open_source(segments[-2].path) as source:
+                    if source.record is not None:
+                        check_follows(record, newest.path, source.record, source.path)
         for name, (dtype, row_shape, storage) in self.declared.items():
             new.declare(name, dtype, row_shape, storage)
         return new
@@ -220,8 +228,8 @@ class Contents:
 
     # -- commits -------------------------------------------------------------------------------------
 
-    def write(self, group: Callable[[], h5py.File], record: CommitRecord) -> None:
-        """Bring everything into an open segment, and the record, completed by what is here."""
+    def write(self, group: Callable[[], h5py.File], record: CommitRecord) -> CommitRecord:
+        """Bring everything into an open segment, and the record, completed by what is here; return it."""
         for name, writer in self.writers.items():
             rows = writer.finish(group)
             chunks = writer.chunks_crc()
@@ -236,7 +244,7 @@ class Contents:
             record.puts[name] = PutRecord(record.sequence, f"{value_crc(value, value.dtype):08x}")
         for on, attributes in self.attributes.items():
             attributes.write(file if on == ROOT else file[on] if on in file else file.create_group(on))
-        write_record(file, record)
+        return write_record(file, record)
 
     def committed(self, record: CommitRecord) -> None:
         """Go on after a record that is on disk."""
@@ -249,6 +257,7 @@ class Contents:
         self.values = {}
         self.puts = dict(record.puts)
         self.sequence, self.step, self.receipts = record.sequence + 1, record.step, dict(record.receipts)
+        self.newest_crc32c = record.crc32c
 
     def uncommitted(self) -> dict[str, int]:
         """Return how many rows of each dataset are not committed."""
@@ -264,6 +273,7 @@ class Contents:
 
     def _read(self, source: Source, record: CommitRecord) -> None:
         self.step, self.receipts, self.puts = record.step, dict(record.receipts), dict(record.puts)
+        self.newest_crc32c = record.crc32c
         for name, one in record.datasets.items():
             shape, dtype = source.schema(name)
             layout = read_layout(source.dataset(name))

@@ -316,10 +316,11 @@ class WorkerFile(RankOwner):
                 datasets={},
                 receipt=receipt,
                 receipts=receipts,
+                previous=contents.newest_crc32c,
             )
             with self._all_or_nothing():
                 with self._segment.writing():
-                    contents.write(self._segment.group, record)
+                    record = contents.write(self._segment.group, record)
                 self._segment.seal(segment_path(self._folder, record.sequence, step))
                 # An interrupt here leaves a segment that these numbers lack: its rows would be sealed again.
                 contents.committed(record)

@@ -13,6 +13,7 @@ import h5py
 from shardkeep.files.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.rows import describe_dtype
+from shardkeep.hdf5.run_check import check_follows
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.jobs.cat import example_or_none, feature_type
@@ -283,8 +284,11 @@ def _worker(path: str, segments: Iterable[Source]) -> WorkerInfo | None:
     newest = None
     commits = 0
     rows: dict[str, int] = {}
+    path_before = path
     for segment in segments:
-        newest = segment.record or newest
+        if segment.record is not None and newest is not None:
+            check_follows(segment.record, segment.path, newest, path_before)
+        newest, path_before = segment.record or newest, segment.path
         commits += 1
         for name, dataset in (segment.record.datasets if segment.record else {}).items():
             rows[name] = rows.get(name, 0) + dataset.rows

@@ -143,7 +143,11 @@ def _tasks(path: str, runs: list[str]) -> Iterator[tuple[str, str]]:
         yield path, "tfrecord" if kind.name == "empty" else kind.name
         return
     for folder, folders, names in os.walk(path):
-        ranks = list_ranks(folder)
+        try:
+            ranks = list_ranks(folder)
+        except CorruptDataError:  # `_run` says so
+            ranks = {}
+            runs.append(folder)
         if ranks:
             runs.append(folder)
             for one in ranks.values():
@@ -325,7 +329,11 @@ def _run(folder: str, records: dict[str, str]) -> VerifiedFile:
     check = RunCheck()
     commits = 0
     findings: list[str] = []
-    for rank_folder in list_ranks(folder).values():
+    try:
+        ranks = list_ranks(folder)
+    except CorruptDataError as error:
+        return VerifiedFile(folder, "run", 0, 0, (str(error),))
+    for rank_folder in ranks.values():
         try:
             segments = list_segments(rank_folder)
         except CorruptDataError as error:

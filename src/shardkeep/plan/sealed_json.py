@@ -13,7 +13,7 @@ from typing import Any
 
 from shardkeep._core import crc32c
 
-__all__ = ["CRC_KEY", "check_seal", "check_sealed_text", "seal", "sealed_text"]
+__all__ = ["CRC_KEY", "check_seal", "check_sealed_text", "seal", "sealed_crc", "sealed_text"]
 
 CRC_KEY = "crc32c"
 _END_BYTES = len(f',"{CRC_KEY}":"00000000"}}')
@@ -50,6 +50,11 @@ def sealed_text(values: Mapping[str, Any]) -> bytes:
     """
     body = json.dumps(values, separators=(",", ":"), allow_nan=False)[:-1].encode()
     return body + _end_of(body)
+
+
+def sealed_crc(text: bytes) -> str:
+    """Return the checksum that a `sealed_text` ends with."""
+    return text[-10:-2].decode()
 
 
 def check_sealed_text(text: bytes) -> None:

@@ -56,6 +56,8 @@ def _chunk_way(one: Settled, parts: Sequence[Part], layout: Layout, rows: int) -
     why: set[str] = set()
     for part in parts:
         obstacle = layout.obstacle_to_chunk_copy(part.layout)
+        if obstacle is None and part.chunks is None:
+            obstacle = "has chunks whose places HDF5 does not report reliably"
         if obstacle is None and part.first_row % chunk_rows:
             obstacle = f"starts inside a chunk of {chunk_rows} rows"
         last = part.first_row + part.rows == rows

@@ -59,25 +59,30 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Sort them by place, and forget those outside a shape.
+    /// Sort them by place, and check them against the shape of the dataset and of a chunk.
     ///
     /// # Errors
-    /// Two have the same place, or one has none that a number can tell.
-    pub fn put_in_order(&mut self, shape: &[u64]) -> Known<()> {
-        if self.offsets.iter().any(|offset| i64::try_from(*offset).is_err()) {
-            return Err(FAR);
-        }
+    /// Two have the same place or share bytes, one begins within another or outside the shape, or a number is too
+    /// large. HDF5 removes the chunks of rows that are cut off, so there is none that may be dropped.
+    pub fn put_in_order(&mut self, shape: &[u64], chunk: &[u64]) -> Known<()> {
         let axes = shape.len().max(1);
+        for place in self.offsets.chunks_exact(axes) {
+            for ((offset, size), one) in place.iter().zip(shape).zip(chunk) {
+                if i64::try_from(*offset).is_err() {
+                    return Err(FAR);
+                }
+                if offset >= size || offset.checked_rem(*one) != Some(0) {
+                    return Err(NotKnown("a chunk outside the shape"));
+                }
+            }
+        }
+        self.share_no_bytes()?;
         let places: Vec<&[u64]> = self.offsets.chunks_exact(axes).collect();
-        let inside = |place: &[u64]| place.iter().zip(shape).all(|(offset, size)| offset < size);
-        if places.is_sorted_by(|one, other| one < other) && places.iter().all(|place| inside(place)) {
+        if places.is_sorted_by(|one, other| one < other) {
             return Ok(());
         }
-        let mut all: Vec<_> = places
-            .into_iter()
-            .zip(self.addresses.iter().zip(self.sizes.iter().zip(&self.masks)))
-            .filter(|(place, _)| inside(place))
-            .collect();
+        let mut all: Vec<_> =
+            places.into_iter().zip(self.addresses.iter().zip(self.sizes.iter().zip(&self.masks))).collect();
         all.sort_unstable_by_key(|(place, _)| *place);
         if !all.is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err(NotKnown("two chunks in one place"));
@@ -88,6 +93,24 @@ impl Chunks {
             sizes: all.iter().map(|(_, (_, (size, _)))| **size).collect(),
             masks: all.iter().map(|(_, (_, (_, mask)))| **mask).collect(),
         };
+        Ok(())
+    }
+
+    fn share_no_bytes(&self) -> Known<()> {
+        let disjoint = |pieces: &[(u64, u64)]| {
+            pieces.windows(2).all(|pair| match pair {
+                [(address, size), (next, _)] => address.saturating_add(*size) <= *next,
+                _ => true,
+            })
+        };
+        let mut pieces: Vec<(u64, u64)> =
+            self.addresses.iter().copied().zip(self.sizes.iter().copied()).collect();
+        if !disjoint(&pieces) {
+            pieces.sort_unstable();
+            if !disjoint(&pieces) {
+                return Err(NotKnown("two chunks that share bytes"));
+            }
+        }
         Ok(())
     }
 }
@@ -253,7 +276,6 @@ impl Found<'_> {
         let start = self.chunks.offsets.len();
         let mut rest = number;
         for (axis, (one, count)) in self.chunk.iter().zip(self.counts).enumerate().rev() {
-            // Behind the end of the first axis are those of a dataset that became shorter.
             let place = if axis == 0 { rest } else { rest.checked_rem(*count).ok_or(ARRAY)? };
             rest = if axis == 0 { 0 } else { rest / count };
             self.chunks.offsets.push(place.saturating_mul(*one));
@@ -356,21 +378,38 @@ mod tests {
     #[test]
     fn chunks_are_put_in_order() {
         let mut chunks = Chunks {
-            offsets: vec![4, 0, 0, 2, 8, 0, 0, 0],
-            addresses: vec![1, 2, 3, 4],
-            sizes: vec![10, 20, 30, 40],
-            masks: vec![0, 1, 2, 3],
+            offsets: vec![4, 0, 0, 2, 0, 0],
+            addresses: vec![10, 20, 40],
+            sizes: vec![10, 20, 30],
+            masks: vec![0, 1, 2],
         };
-        chunks.put_in_order(&[8, 3]).unwrap();
+        chunks.put_in_order(&[8, 3], &[4, 2]).unwrap();
         let expected = Chunks {
             offsets: vec![0, 0, 0, 2, 4, 0],
-            addresses: vec![4, 2, 1],
-            sizes: vec![40, 20, 10],
-            masks: vec![3, 1, 0],
+            addresses: vec![40, 20, 10],
+            sizes: vec![30, 20, 10],
+            masks: vec![2, 1, 0],
         };
         assert_eq!(chunks, expected);
-        chunks.offsets = vec![0, 0, 4, 0, 0, 0];
-        assert!(chunks.put_in_order(&[8, 3]).is_err());
+    }
+
+    #[test]
+    fn chunks_that_cannot_be_right_are_not_known() {
+        let chunks = |offsets: &[u64], addresses: &[u64]| Chunks {
+            offsets: offsets.to_vec(),
+            addresses: addresses.to_vec(),
+            sizes: vec![10, 10],
+            masks: vec![0, 0],
+        };
+        let check = |mut chunks: Chunks| chunks.put_in_order(&[8, 3], &[4, 2]);
+        assert!(check(chunks(&[0, 0, 4, 0], &[100, 200])).is_ok());
+        assert!(check(chunks(&[4, 0, 4, 0], &[100, 200])).is_err(), "the same place twice");
+        assert!(check(chunks(&[0, 0, 8, 0], &[100, 200])).is_err(), "behind the last row");
+        assert!(check(chunks(&[0, 0, 0, 4], &[100, 200])).is_err(), "beside the last column");
+        assert!(check(chunks(&[0, 0, 2, 0], &[100, 200])).is_err(), "within another chunk");
+        assert!(check(chunks(&[0, 0, 4, 0], &[100, 105])).is_err(), "bytes of another chunk");
+        assert!(check(chunks(&[0, 0, 4, 0], &[205, 200])).is_err(), "bytes of another chunk");
+        assert!(check(chunks(&[0, 0, u64::MAX, 0], &[100, 200])).is_err(), "a place that no number has");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub enum Place {
     Nowhere,
     /// Rows one after another.
     At(u64),
-    /// By the order of their places, without those outside the shape.
+    /// By the order of their places, as `Chunks::put_in_order` checks them.
     Chunks(Chunks),
     /// The bytes of a value without rows.
     Value(Vec<u8>),
@@ -194,7 +194,7 @@ impl<S: Storage + ?Sized> Walk<'_, '_, S> {
                 }
                 let mut chunks = chunked.chunks(self.file, shape, &limits, filters > 0)?;
                 let stored = chunks.sizes.iter().fold(0_u64, |all, size| all.saturating_add(*size));
-                chunks.put_in_order(shape)?;
+                chunks.put_in_order(shape, &chunked.chunk)?;
                 (stored, Place::Chunks(chunks))
             }
         };

@@ -196,6 +196,7 @@ def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -
         return False
     if isinstance(value, h5py.Empty) or isinstance(other, h5py.Empty):
         return bool(value == other)
+    dtype = dtype.base
     if dtype.hasobject:
         mine, theirs = np.asarray(value), np.asarray(other)
         return mine.shape == theirs.shape and all(map(np.array_equal, mine.ravel(), theirs.ravel()))

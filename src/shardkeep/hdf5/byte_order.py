@@ -20,6 +20,7 @@ def in_stored_order(values: Any, dtype: np.dtype[Any]) -> Any:
     dtype : dtype
         Of the dataset or attribute.
     """
+    dtype = dtype.base
     if dtype.names is not None:
         if isinstance(values, np.ndarray | np.void):
             for name in dtype.names:

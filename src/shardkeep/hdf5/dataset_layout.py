@@ -26,14 +26,14 @@ class Layout:
     chunks : tuple of int or None
     filters : tuple
         (code, flags, parameters) of each filter, in order.
-    fill : bytes
-        The fill value; what a chunk that was never written stands for.
+    fill : bytes or None
+        The fill value, which a chunk that was never written has; None if h5py cannot read it.
     """
 
     type_code: bytes
     chunks: tuple[int, ...] | None
     filters: tuple[FilterSpec, ...]
-    fill: bytes
+    fill: bytes | None
     fixed_size: bool
 
     def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
@@ -46,6 +46,8 @@ class Layout:
             return f"has chunks of {source.chunks}, not {self.chunks}"
         if source.filters != self.filters:
             return "has other filters"
+        if source.fill is None:
+            return "has a fill value that h5py cannot read"
         if source.fill != self.fill:
             return "has another fill value"
         return None
@@ -72,11 +74,13 @@ def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: by
         for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
     )
     fixed_size = not dtype.hasobject
-    fill = b""
+    fill: bytes | None = b""
     if fixed_size and properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
-        value = np.zeros((1,), dtype)
-        properties.get_fill_value(value)
-        fill = value.tobytes()
+        fill = None
+        if dtype.subdtype is None:
+            value = np.zeros((1,), dtype)
+            properties.get_fill_value(value)
+            fill = value.tobytes()
     chunks = tuple(properties.get_chunk()) if properties.get_layout() == h5py.h5d.CHUNKED else None
     return Layout(type_code, chunks, filters, fill, fixed_size)
 
@@ -95,7 +99,8 @@ def create_dataset(
     limits: tuple[Any, ...] = shape
     if layout.chunks is not None:
         properties.set_chunk(layout.chunks)
-        limits = (h5py.h5s.UNLIMITED, *shape[1:])
+        # A chunk may be wider than the rows, but not than the rows may become.
+        limits = (h5py.h5s.UNLIMITED, *map(max, shape[1:], layout.chunks[1:]))
         # Chunks that arrive compressed need no plugin here, so there is no error without one. But HDF5 sizes
         # the header now and puts the filter's name into it later, if it knows one by then: the name of
         # a filter that is registered in between damages the header.
@@ -139,5 +144,9 @@ def write_rows(dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any]) ->
     """
     if rows.size:
         space = dataset.id.get_space()
-        space.select_hyperslab((start, *(0 for _ in rows.shape[1:])), rows.shape)
-        dataset.id.write(h5py.h5s.create_simple(rows.shape), space, np.ascontiguousarray(rows))
+        shape = (len(rows), *space.shape[1:])
+        kind = None
+        if rows.ndim > len(shape):  # elements of an array type
+            kind = h5py.h5t.py_create(np.dtype((rows.dtype, rows.shape[len(shape) :])))
+        space.select_hyperslab((start, *(0 for _ in shape[1:])), shape)
+        dataset.id.write(h5py.h5s.create_simple(shape), space, np.ascontiguousarray(rows), kind)

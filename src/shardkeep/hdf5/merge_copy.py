@@ -149,7 +149,7 @@ def _copy(
     for rows in source.rows(one, part, done):
         crc = content_crc(rows, crc)
         if converted:
-            rows = rows.astype(one.dtype)
+            rows = rows.astype(one.dtype.base)
             crc_there = content_crc(rows, crc_there)
         way.add_rows(rows)
     if part.crc32c is not None and done == 0 and f"{crc:08x}" != part.crc32c:

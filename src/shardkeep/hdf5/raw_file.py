@@ -164,7 +164,7 @@ class RawFile:
                 end = min(stop, end + chunk_rows)
             end = min(end, start + most)
             piece = self._read(address, (end - start) * row_bytes)
-            yield piece.view(dtype).reshape(end - start, *row_shape)
+            yield piece.view(dtype.base).reshape(end - start, *row_shape, *dtype.shape)
             start = end
 
     def __enter__(self) -> RawFile:

@@ -314,6 +314,7 @@ def value_crc(value: Any, dtype: np.dtype[Any], crc: int = 0) -> int:
     """
     if isinstance(value, h5py.Empty):
         return crc
+    dtype = dtype.base
     array = np.asarray(value, dtype)
     if _has_long_double(dtype):
         if dtype.names is None:

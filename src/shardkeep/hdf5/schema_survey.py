@@ -16,7 +16,7 @@ from shardkeep.hdf5.dataset_layout import Layout, same_dtype
 from shardkeep.hdf5.link_survey import LinkSurvey
 from shardkeep.hdf5.merge_sources import SourcePlan
 from shardkeep.hdf5.promotion import promoted
-from shardkeep.hdf5.rows import describe, describe_dtype
+from shardkeep.hdf5.rows import describe, describe_dtype, is_unicode
 from shardkeep.hdf5.source_links import LinkLook
 from shardkeep.hdf5.source_look import DatasetLook, SourceLook
 
@@ -117,6 +117,7 @@ class SchemaSurvey:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._plans: list[SourcePlan] = []
+        self._names: set[str] = set()
         self._attributes = AttributeSurvey()
         self._links = LinkSurvey()
 
@@ -126,7 +127,7 @@ class SchemaSurvey:
         Raises
         ------
         SchemaError
-            A name is a dataset here and a group elsewhere.
+            A name is a dataset here and a group elsewhere, or is not UTF-8.
         """
         number = len(self._plans)
         self._plans.append(plan)
@@ -140,6 +141,14 @@ class SchemaSurvey:
             self._attributes.add(name, holder, one.attributes, number)
         for name, found in look.groups.items():
             self._attributes.add(f"{name}/", holder, found, number)
+        for name in (*look.datasets, *look.groups, *look.links):
+            if name not in self._names:
+                if not is_unicode(name):
+                    message = (
+                        f"the name {name.encode('utf-8', 'surrogateescape')!r} in {look.path!r} is not UTF-8"
+                    )
+                    raise SchemaError(f"{message}, so h5py could not open it: rename it", path=look.path)
+                self._names.add(name)
         self._links.add(look, number)
 
     def settle(self, on_mismatch: OnMismatch) -> Agreed:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import h5py
 import numpy as np
 
 from shardkeep.hdf5.attributes import PUT, RANKS
-from shardkeep.hdf5.merge_plan import DatasetPlan
 from shardkeep.hdf5.rows import value_crc, vlen_base
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5.merge_plan import DatasetPlan
 
 __all__ = ["RANKS", "crc_of_values", "write_values"]
 
@@ -20,15 +24,13 @@ def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
         if isinstance(value, h5py.Empty):
             dataset = file.create_dataset(one.name, data=value)
         else:
-            # A scalar of variable length is read as its numbers, whose shape is not the dataset's.
-            single = vlen_base(one.dtype) is not None and not np.asarray(value).dtype.hasobject
-            dataset = file.create_dataset(one.name, () if single else np.shape(value), one.dtype)
+            dataset = file.create_dataset(one.name, _shape(value, one.dtype), one.dtype)
             _store(dataset, value)
         if one.put:
             dataset.attrs[PUT] = True
         return dataset
     values = [value for _, value in one.values]
-    dataset = file.create_dataset(one.name, (len(values), *np.shape(values[0])), one.dtype)
+    dataset = file.create_dataset(one.name, (len(values), *_shape(values[0], one.dtype)), one.dtype)
     for row, value in enumerate(values):
         dataset[row] = value
     dataset.attrs[RANKS] = np.array([rank for rank, _ in one.values], "<i4")
@@ -41,6 +43,16 @@ def crc_of_values(one: DatasetPlan) -> int:
     for _, value in one.values[:1] if one.way == "constant" else one.values:
         crc = value_crc(value, one.dtype, crc)
     return crc
+
+
+def _shape(value: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """Return the shape of the dataset that h5py reads as this value."""
+    shape: tuple[int, ...] = np.shape(value)
+    if dtype.subdtype is not None:
+        return shape[: len(shape) - len(dtype.shape)]
+    # A scalar of variable length is read as its numbers, whose shape is not the dataset's.
+    single = vlen_base(dtype) is not None and not np.asarray(value).dtype.hasobject
+    return () if single else shape
 
 
 def _store(dataset: h5py.Dataset, value: object) -> None:

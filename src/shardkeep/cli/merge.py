@@ -31,6 +31,7 @@ from shardkeep.cli.shard_options import sources_and_output
 @choice_option(
     "--on-mismatch", ["refuse", "promote"], "Where types differ: promote widens them if no value changes."
 )
+@choice_option("--check", ["sample", "full"], "Rows that are compared with the sources, by value.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done, and with which result.")
 @exists_option
 @json_option

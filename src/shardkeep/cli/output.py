@@ -250,11 +250,13 @@ def print_merge(report: MergeReport) -> None:
     table = _listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():
         table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
+    compared, rows = sum(report.compared.values()), sum(report.rows.values())
     parts: list[RenderableType] = [
         facts(
             {
                 "merged": f"{files} into {printable(report.output)}",
                 "size": _size(report.bytes),
+                "compared": f"{compared:,} of {rows:,} rows, by value",
                 "took": f"{report.seconds:.1f} s",
             }
         ),

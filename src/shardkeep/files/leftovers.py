@@ -11,7 +11,7 @@ import time
 
 from shardkeep.files.owner import Owner, boot_time_s, this_process
 
-__all__ = ["is_temporary", "mark_alive", "remove_all", "sweep", "temporary_name"]
+__all__ = ["is_temporary", "let_read", "mark_alive", "remove_all", "sweep", "temporary_name"]
 
 # .NAME.sk-HOST-BOOT-NAMESPACE-PID-START-RANDOM.sktmp ; NAME is cut so that 255 bytes suffice.
 _SUFFIX = ".sktmp"
@@ -41,6 +41,12 @@ def mark_alive(fd: int) -> None:
     """Hold a lock on the temporary file, so that other containers see that it is in use."""
     with contextlib.suppress(OSError):  # best effort: the name alone says enough on one host
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def let_read(fd: int) -> None:
+    """Let readers that lock open a temporary file by its name; it still counts as in use."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def sweep(folder: str) -> list[str]:

@@ -12,12 +12,14 @@ from typing import Any, Literal, overload
 import h5py
 
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
+from shardkeep.files.leftovers import let_read
 from shardkeep.files.pending import TemporaryFile
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.user_warning import warn_user
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, write_checks
+from shardkeep.hdf5.merge_comparison import Extent, compare_with_sources
 from shardkeep.hdf5.merge_copy import fill
 from shardkeep.hdf5.merge_links import name_checks, write_links
 from shardkeep.hdf5.merge_plan import MergePlan, Mode, plan_merge
@@ -26,7 +28,6 @@ from shardkeep.hdf5.provenance import write_provenance
 from shardkeep.hdf5.raw_file import RawFile
 from shardkeep.hdf5.receipts import write_receipts
 from shardkeep.hdf5.schema_survey import OnMismatch
-from shardkeep.hdf5.segment import H5_VERSIONS
 
 __all__ = ["MergeReport", "merge"]
 
@@ -62,6 +63,10 @@ class MergeReport:
         "rank", "step" or the dataset of the keys.
     left_out : dict
         Why each ``object@attribute``, link or named type cannot be in the result.
+    check : str
+        "sample" or "full", as in the call.
+    compared : dict
+        Rows of each dataset that were read back through HDF5 and compared with the sources, by value.
     """
 
     output: str
@@ -75,6 +80,8 @@ class MergeReport:
     findings: tuple[str, ...] = ()
     order_by: str = "rank"
     left_out: dict[str, str] = field(default_factory=dict)
+    check: str = "sample"
+    compared: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -91,6 +98,7 @@ def merge(
     on_mismatch: OnMismatch = ...,
     exists: Exists = ...,
     incomplete: Incomplete = ...,
+    check: Extent = ...,
     dry_run: Literal[False] = ...,
     progress: Callable[[int, int], None] | None = ...,
 ) -> MergeReport: ...
@@ -106,6 +114,7 @@ def merge(
     on_mismatch: OnMismatch = ...,
     exists: Exists = ...,
     incomplete: Incomplete = ...,
+    check: Extent = ...,
     dry_run: Literal[True],
     progress: Callable[[int, int], None] | None = ...,
 ) -> MergePlan: ...
@@ -120,6 +129,7 @@ def merge(
     on_mismatch: OnMismatch = "refuse",
     exists: Exists = "fail",
     incomplete: Incomplete = "warn",
+    check: Extent = "sample",
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> MergeReport | MergePlan:
@@ -154,6 +164,9 @@ def merge(
         What to do if commits of a run seem to be missing, or to be there twice, or keys are
         missing: a `RuntimeWarning` before anything is written, a `CorruptDataError`, or nothing.
         Either way ``report.findings`` has them. A run that is still going on looks like that.
+    check : {"sample", "full"}
+        Rows that are read back through HDF5 before the result appears, and compared with those of the
+        sources by value: some of each dataset and source, or all. ``report.compared`` has their number.
     dry_run : bool
         Only look at the sources: returns the plan, which prints as a table.
     progress : callable, optional
@@ -224,6 +237,8 @@ def merge(
     if exists == "fail" and os.path.lexists(target) and not dry_run:
         message = f'{target!r} exists: choose another name, or allow exists="replace"'
         raise ExistsError(message, path=target)
+    if check not in ("sample", "full"):
+        raise PlanError(f'check={check!r} is not valid here: use "sample" or "full"')
     if incomplete not in ("warn", "refuse", "allow"):
         raise PlanError(f'incomplete={incomplete!r} means nothing here: use "warn", "refuse" or "allow"')
     with contextlib.ExitStack() as views:
@@ -247,7 +262,7 @@ def merge(
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             warn_user(f"left out of {target!r}: {message}")
-        _write(plan, exists, progress)
+        compared = _write(plan, exists, progress, check)
     return MergeReport(
         output=target,
         mode=plan.mode,
@@ -260,15 +275,19 @@ def merge(
         findings=plan.findings,
         order_by=plan.order_by,
         left_out=plan.left_out,
+        check=check,
+        compared=compared,
     )
 
 
-def _write(plan: MergePlan, exists: Exists, progress: Callable[[int, int], None] | None) -> None:
+def _write(
+    plan: MergePlan, exists: Exists, progress: Callable[[int, int], None] | None, check: Extent
+) -> dict[str, int]:
     target = plan.output
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with _hdf5_errors(temporary), Writeback(temporary, target) as writeback:
-            with h5py.File(temporary, "w", libver=H5_VERSIONS) as file:
+            with h5py.File(temporary, "w", libver=plan.versions) as file:
                 checks = fill(file, plan, temporary, writeback, progress)
                 write_links(file, plan.links, plan.groups)
                 write_provenance(file, plan)
@@ -280,7 +299,10 @@ def _write(plan: MergePlan, exists: Exists, progress: Callable[[int, int], None]
             writeback.sync()
             with h5py.File(temporary, "r") as file:
                 _read_back(file, RawFile(temporary.fileno(), target, temporary.size_bytes), plan, checks)
+            let_read(temporary.fileno())
+            compared = compare_with_sources(temporary.name, plan, check)
             writeback.wait()
+    return compared
 
 
 def _read_back(file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Check]) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import h5py
 
 from shardkeep.hdf5.attributes import Attributes, attributes_crc, read_attributes
 from shardkeep.hdf5.merge_checks import Check
-from shardkeep.hdf5.merge_plan import MergePlan
 from shardkeep.hdf5.source_links import LinkLook
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5.merge_plan import MergePlan
 
 __all__ = ["name_checks", "write_links"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +20,7 @@ from shardkeep.hdf5.chunk_table import ChunkTable
 from shardkeep.hdf5.dataset_layout import Layout
 from shardkeep.hdf5.live_view import hold_views
 from shardkeep.hdf5.merge_order import KeyOrder, by_step, check_key, read_key_order
+from shardkeep.hdf5.merge_result import versions_of
 from shardkeep.hdf5.merge_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge_way import Way, layout_of_result, way_of
 from shardkeep.hdf5.promotion import converted_by_hdf5
@@ -27,6 +28,7 @@ from shardkeep.hdf5.receipts import receipts_in
 from shardkeep.hdf5.rows import describe_dtype
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.schema_survey import OnMismatch, SchemaSurvey, Settled
+from shardkeep.hdf5.segment import H5_VERSIONS
 from shardkeep.hdf5.source import open_source
 from shardkeep.hdf5.source_forms import look_at_all
 from shardkeep.hdf5.source_links import LinkLook
@@ -146,6 +148,10 @@ class MergePlan:
         Why each ``object@attribute``, link or named type cannot be in the result.
     begun_ns : int
         When the first source was looked at, since the epoch.
+    native : frozenset of int
+        Sources of which HDF5 was not asked.
+    versions : tuple of str
+        The format versions (`libver`) of the result.
     """
 
     output: str
@@ -163,6 +169,8 @@ class MergePlan:
     stamps: tuple[Stamp, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
+    native: frozenset[int] = field(default=frozenset(), repr=False)
+    versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON can hold it."""
@@ -242,7 +250,7 @@ def plan_merge(
             message = f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"
             raise PlanError(f'{message} for a virtual file (at most {_MOST_VIRTUAL_RUNS:,}): use mode="copy"')
     dropped = {one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}
-    return MergePlan(
+    plan = MergePlan(
         output=target,
         mode=mode,
         order_by=order_by,
@@ -258,7 +266,9 @@ def plan_merge(
         stamps=tuple(look.stamp for look in looks),
         key=key,
         begun_ns=begun_ns,
+        native=frozenset(number for number, look in enumerate(looks) if look.native),
     )
+    return replace(plan, versions=versions_of(plan))
 
 
 def _refuse_output_as_source(target: str, expected: list[SourcePlan]) -> None:
@@ -330,6 +340,14 @@ def _plan_dataset(
     keyed = key is not None and _is_keyed(one, looks, key)
     if virtual and one.converted:
         _require_conversion(one, parts, looks)
+    if virtual and keyed and one.dtype.hasobject and one.dtype.kind != "O":
+        # HDF5 2.0.0 looks for the values in the heap of another source.
+        message = (
+            f"{one.name!r} has variable-length values inside {describe_dtype(one.dtype)} values, which HDF5"
+        )
+        raise SchemaError(
+            f'{message} cannot read through a virtual dataset in the order of a key: use mode="copy"'
+        )
     layout = layout_of_result(one, parts, first_row, virtual=virtual)
     way, reason = way_of(one, parts, layout, first_row, virtual=virtual, keyed=keyed)
     if key is not None and not keyed and one.row_shape is not None:

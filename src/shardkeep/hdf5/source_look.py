@@ -109,7 +109,7 @@ class SourceLook:
 
     `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
     `links` are names beside those of datasets and groups; a segment has none. `reserved` are names of objects
-    of the user that only Shardkeep may use.
+    of the user that only Shardkeep may use. `native`: HDF5 was not asked.
     """
 
     path: str
@@ -121,6 +121,7 @@ class SourceLook:
     has_receipts: bool = False
     user_block_bytes: int = 0
     reserved: tuple[str, ...] = ()
+    native: bool = field(default=False, compare=False)
 
 
 @dataclass
@@ -190,7 +191,7 @@ class Looker:
         found = walk_links(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
         is_own = record is not None or found.has_own
-        groups = {"": _attributes_of(file, h5py.File)}
+        groups = {"": _attributes_of(file, h5py.File, path)}
         for name in found.objects:
             text = name.decode("utf-8", "surrogateescape")
             try:
@@ -200,7 +201,7 @@ class Looker:
                 message = f"dataset {text!r} of {path!r} cannot be opened ({reason})"
                 raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
             if isinstance(item, h5py.h5g.GroupID):
-                groups[text] = _attributes_of(item, h5py.Group)
+                groups[text] = _attributes_of(item, h5py.Group, path)
             elif isinstance(item, h5py.h5d.DatasetID):
                 promised = None if record is None else record.datasets.get(text)
                 datasets[text] = self._dataset(item, text, path, promised, is_own=is_own)
@@ -211,7 +212,7 @@ class Looker:
                 ):
                     raise not_as_committed(path, text, "the value")
             elif isinstance(item, h5py.h5t.TypeID):
-                groups[text] = _attributes_of(item, h5py.Datatype)
+                groups[text] = _attributes_of(item, h5py.Datatype, path)
                 found.links[text] = type_link(item)
         for promise in record.objects if record is not None else ():
             if promise not in datasets:
@@ -239,7 +240,7 @@ class Looker:
         space = item.get_space()
         shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
         _refuse_what_cannot_be_merged(properties, dtype, name, path)
-        found = _attributes_of(item, h5py.Dataset, is_own=is_own)
+        found = _attributes_of(item, h5py.Dataset, path, is_own=is_own)
         attributes, put = _split_put(found) if is_own else (found, False)
         value = read_value(h5py.Dataset(item)) if not shape or put else None
         rows = bool(shape) and not put
@@ -306,11 +307,15 @@ def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
     return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
 
 
-def _attributes_of(item: Any, wrapper: Callable[[Any], Any], *, is_own: bool = False) -> Found:
+def _attributes_of(item: Any, wrapper: Callable[[Any], Any], path: str, *, is_own: bool = False) -> Found:
     """Return the attributes of an object; `is_own` if one of Shardkeep's own may be among them."""
     if h5py.h5a.get_num_attrs(item) == 0:
         return _NOTHING
-    kept, unkept = read_attributes(wrapper(item))
+    try:
+        kept, unkept = read_attributes(wrapper(item))
+    except UnicodeError as error:
+        message = f"an object of {path!r} has an attribute whose name or text is not UTF-8 ({error})"
+        raise SchemaError(f"{message}, which h5py cannot read: remove it", path=path) from None
     for name in () if is_own else OWN_ATTRIBUTES:
         if kept.values.pop(name, None) is not None:
             unkept[name] = RESERVED

@@ -39,7 +39,7 @@ def is_known(path, *, rows=False):
 def same(one, two):
     """Whether two looks have the same in them, arrays compared by value."""
     if dataclasses.is_dataclass(one):
-        fields = dataclasses.fields(one)
+        fields = [field for field in dataclasses.fields(one) if field.compare]
         return type(one) is type(two) and all(
             same(getattr(one, f.name), getattr(two, f.name)) for f in fields
         )

@@ -194,14 +194,20 @@ def test_a_file_that_this_process_also_reads(run, tmp_path, opener):
 
 
 def test_chunks_that_were_damaged_before_they_were_merged(tmp_path):
-    # Of a file that is no worker's nobody knows how its chunks should be: only decoding tells.
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("x", data=np.sin(np.arange(2000)), chunks=(1000,), compression="gzip")
-        info = file["x"].id.get_chunk_info(1)
-    data = bytearray((tmp_path / "a.h5").read_bytes())
+    # The chunks of a file that is not a worker's have no hash: only decoding finds damage, and a merge
+    # decodes few.
+    for name in "abc":
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=np.sin(np.arange(2000)), chunks=(1000,), compression="gzip")
+            info = file["x"].id.get_chunk_info(1)
+    data = bytearray((tmp_path / "c.h5").read_bytes())
     data[info.byte_offset + info.size // 2] ^= 0x10
-    (tmp_path / "a.h5").write_bytes(data)
-    merge([tmp_path / "a.h5"], tmp_path / "all.h5")
+    (tmp_path / "c.h5").write_bytes(data)
+    with pytest.raises(CorruptDataError, match="cannot be read"):
+        merge(str(tmp_path / "?.h5"), tmp_path / "all.h5", check="full")
+    with pytest.raises(CorruptDataError, match="cannot be read"):
+        merge([tmp_path / "c.h5"], tmp_path / "all.h5")
+    merge(str(tmp_path / "?.h5"), tmp_path / "all.h5")
     (text,) = verify(tmp_path / "all.h5").findings
     assert "rows of 'x'" in text and "cannot be read" in text
 

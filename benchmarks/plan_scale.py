@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
-from shardkeep.plan.by_files import FilePlan
-from shardkeep.plan.division import FileSet, Leg, joined
+from shardkeep.plan.file_assignment import FileSet, HistoryEntry, merge_history
+from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.report import AuditReport
 
 __all__ = ["FAULTS", "SMALL", "WHOLE", "Scale", "measured", "plan_by_files", "plan_by_records", "simulated"]
@@ -74,7 +74,7 @@ def plan_by_files(scale: Scale, counts: Any) -> int:
     table = ShardTable(counts)
     files = FileSet(table, counts * _RECORD_BYTES, shuffled=True)
     plan = FilePlan(files, scale.ranks, scale.batch_size, _CYCLE_LENGTH, "mask")
-    return sum(plan.records_between(step, step + 1, scale.ranks - 1).size for step in (0, plan.steps // 2))
+    return sum(plan.reads_between(step, step + 1, scale.ranks - 1)[0].size for step in (0, plan.steps // 2))
 
 
 def measured(work: Any, scale: Scale) -> tuple[float, float, int]:
@@ -163,7 +163,9 @@ def _run(
         wanted -= steps
         history = place.history
         if here.cycle_length is not None:
-            history = joined([*history, Leg(here.world_size, here.batch_size, here.cycle_length, steps)])
+            history = merge_history(
+                [*history, HistoryEntry(here.world_size, here.batch_size, here.cycle_length, steps)]
+            )
         if steps == plan.steps:
             place = Segment(place.epoch + 1, 0, 0)
         else:

@@ -1,4 +1,4 @@
-"""Files that are replaced, cut, deleted or rewritten while a loader reads them."""
+"""Files that are replaced, truncated, deleted or rewritten while a loader reads them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def begun(loader: Loader) -> Any:
 
 
 def without_descriptors(path: Path) -> None:
-    """Make the pool give up all that it holds."""
+    """Make the descriptor pool close all files."""
     limit = _core.descriptor_usage()["limit"]
     with Writer(path) as w:
         w.write(b"other")
@@ -47,13 +47,13 @@ def without_descriptors(path: Path) -> None:
     _core.set_descriptor_limit(limit)
 
 
-def test_replaced_while_open_it_is_read_to_its_end(loader: Loader, tmp_path: Path) -> None:
+def test_file_replaced_while_open_is_read_to_its_end(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     write(tmp_path / "0.tfrecord", 1000)
     assert next(batches)["x"].tolist() == [5, 6, 7, 8, 9]
 
 
-def test_replaced_while_closed(loader: Loader, tmp_path: Path) -> None:
+def test_file_replaced_while_closed_is_an_error(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     os.link(tmp_path / "0.tfrecord", tmp_path / "keeps the inode")
     write(tmp_path / "0.tfrecord", 1000)
@@ -63,7 +63,7 @@ def test_replaced_while_closed(loader: Loader, tmp_path: Path) -> None:
     assert loader.position <= 10
 
 
-def test_deleted_while_closed(loader: Loader, tmp_path: Path) -> None:
+def test_file_deleted_while_closed_is_an_error(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     os.unlink(tmp_path / "0.tfrecord")
     without_descriptors(tmp_path / "other")
@@ -71,14 +71,14 @@ def test_deleted_while_closed(loader: Loader, tmp_path: Path) -> None:
         list(batches)
 
 
-def test_cut(loader: Loader, tmp_path: Path) -> None:
+def test_truncated_file_is_an_error(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     os.truncate(tmp_path / "0.tfrecord", 500)
     with pytest.raises(TruncatedFileError, match=rf"0.tfrecord: record \d+ at byte .*\(written {YEAR}\)"):
         list(batches)
 
 
-def test_rewritten_in_place_is_no_damage_to_skip(loader: Loader, tmp_path: Path) -> None:
+def test_file_rewritten_in_place_is_an_error_and_not_skipped(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     with open(tmp_path / "0.tfrecord", "r+b") as file:
         file.write(bytes(os.path.getsize(tmp_path / "0.tfrecord")))

@@ -1,4 +1,4 @@
-"""Memory of a loader: `prefetch` batches and a fixed amount, however many records and batches there are."""
+"""Memory of a loader: bounded by `prefetch` batches and a fixed amount, for any number of records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if spare:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 def wait_for_prefetch():
-    # Until the threads have nothing to do: all that may be read ahead has been.
+    # Wait until the threads are idle, so that all batches are read ahead.
     quiet = 0
     while quiet < 5:
         states = [open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0]
@@ -95,40 +95,40 @@ def run(
 
 
 def bound(prefetch: int) -> int:
-    """KiB: batches read ahead, the one in hand and the one that is being handed out, and the fixed amount."""
+    """Return the bound in KiB: batches read ahead, two batches at the caller, and a fixed amount."""
     return ((prefetch + 2) * BATCH_BYTES + (16 << 20)) // 1024
 
 
-def test_it_does_not_grow_with_the_records(paths: dict[str, str]) -> None:
+def test_memory_does_not_grow_with_the_number_of_records(paths: dict[str, str]) -> None:
     few, many = run(paths["few"]), run(paths["many"])
     assert (few["batches"], many["batches"]) == (7, 38)
     assert max(few["whole"], many["whole"]) < bound(2)
     assert many["whole"] - few["whole"] < 12 << 10
 
 
-def test_it_does_not_grow_with_the_batches(paths: dict[str, str]) -> None:
+def test_memory_does_not_grow_with_the_number_of_batches(paths: dict[str, str]) -> None:
     found = run(paths["few"], epochs=30)
     assert found["batches"] == 7 * 30
     assert found["whole"] < bound(2)
     assert found["whole"] - found["early"] < 12 << 10
 
 
-def test_it_is_what_is_read_ahead(paths: dict[str, str]) -> None:
+def test_memory_is_bounded_by_the_batches_read_ahead(paths: dict[str, str]) -> None:
     less, more = run(paths["many"], prefetch=1), run(paths["many"], prefetch=12)
     assert less["whole"] < bound(1)
     assert (more["whole"] - less["whole"]) * 1024 > 8 * BATCH_BYTES
     assert more["whole"] < bound(12)
 
 
-def test_columns_too(paths: dict[str, str]) -> None:
+def test_memory_of_columns_is_bounded(paths: dict[str, str]) -> None:
     features = {"b": ([], "bytes"), "f": ([RECORD_BYTES // 8], "float32")}
     found = run(paths["examples"], features=features, epochs=20)
     assert found["batches"] == 7 * 20
-    # Strings are bytes objects in the end: for a moment there are two copies.
+    # Strings become bytes objects, so there are two copies for a moment.
     assert found["whole"] < bound(3)
     assert found["whole"] - found["early"] < 12 << 10
 
 
-def test_under_a_limit_of_address_space(paths: dict[str, str]) -> None:
+def test_loader_works_within_a_limit_of_address_space(paths: dict[str, str]) -> None:
     # The file is 60 MB, two threads' stacks 4 MB.
     assert run(paths["many"], epochs=3, spare=(2 + 2) * BATCH_BYTES + (24 << 20))["batches"] == 38 * 3

@@ -52,7 +52,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("way", ["global", "files", "mixed"])
-def test_a_loader_made_before_and_used_after(method: str, way: str, paths: list[str]) -> None:
+def test_loader_made_before_a_process_works_in_it(method: str, way: str, paths: list[str]) -> None:
     context: Any = multiprocessing.get_context(method)
     out = context.Queue()
     if way == "mixed":
@@ -93,7 +93,7 @@ def in_child(work: Any) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_forked_in_mid_epoch_both_go_on_alike(paths: list[str], tmp_path: Path) -> None:
+def test_parent_and_child_continue_alike_after_fork_in_mid_epoch(paths: list[str], tmp_path: Path) -> None:
     loader = Loader(paths, X, 16, World(), "global", threads=3)
     batches = iter(loader)
     for _ in range(20):
@@ -108,7 +108,7 @@ def test_forked_in_mid_epoch_both_go_on_alike(paths: list[str], tmp_path: Path) 
     assert len(rest) == len(loader) - 20
 
 
-def test_a_child_that_only_drops_a_running_loader_ends(paths: list[str]) -> None:
+def test_child_that_deletes_a_running_loader_exits(paths: list[str]) -> None:
     loader = Loader(paths, X, 16, World(), threads=3)
     batches = iter(loader)
     next(batches)
@@ -121,7 +121,7 @@ def test_a_child_that_only_drops_a_running_loader_ends(paths: list[str]) -> None
     assert len(list(batches)) == len(loader) - 1
 
 
-def test_a_reader_shared_by_forked_children_gives_each_the_whole_file(paths: list[str]) -> None:
+def test_forked_children_each_read_the_whole_file_through_one_reader(paths: list[str]) -> None:
     reader = Reader(paths[0])
     records = iter(reader)
     first = [next(records) for _ in range(10)]
@@ -137,7 +137,7 @@ def test_a_reader_shared_by_forked_children_gives_each_the_whole_file(paths: lis
     assert first + list(records) == whole
 
 
-def test_a_writer_carried_across_fork_refuses_and_the_parents_file_is_whole(tmp_path: Path) -> None:
+def test_writer_refuses_to_write_in_a_forked_child(tmp_path: Path) -> None:
     from shardkeep.errors import LockError
 
     path = tmp_path / "x"
@@ -184,7 +184,7 @@ KILLED = """
 
 @pytest.mark.parametrize("later", [2, 5])
 @pytest.mark.parametrize("way", ["global", "files"])
-def test_killed_ranks_resumed_by_fewer_and_by_more(
+def test_killed_ranks_are_resumed_by_fewer_and_more_ranks(
     later: int, way: str, paths: list[str], tmp_path: Path
 ) -> None:
     script = textwrap.dedent(KILLED)
@@ -273,7 +273,7 @@ def test_ctrl_c_leaves_the_loader_usable(paths: list[str]) -> None:
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_ctrl_c_that_ends_the_loop_leaves_no_thread_and_no_file(way: str, paths: list[str]) -> None:
+def test_ctrl_c_during_iteration_leaves_no_thread_and_no_descriptor(way: str, paths: list[str]) -> None:
     script = """
         import json, os, signal, sys, threading, time
         from shardkeep.loader import Loader
@@ -298,7 +298,7 @@ def test_ctrl_c_that_ends_the_loop_leaves_no_thread_and_no_file(way: str, paths:
             pass
         else:
             raise SystemExit("not interrupted")
-        # The loader itself is still there, and keeps nothing. A joined thread is in the list of threads
+        # The loader still exists, and holds no resources. A joined thread is in the list of threads
         # until the kernel has removed it.
         while counted()[0] > before[0]:
             time.sleep(0.01)
@@ -310,7 +310,7 @@ def test_ctrl_c_that_ends_the_loop_leaves_no_thread_and_no_file(way: str, paths:
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_slow_and_a_fast_consumer_get_the_same(way: str, paths: list[str]) -> None:
+def test_slow_and_fast_consumers_get_equal_batches(way: str, paths: list[str]) -> None:
     seen = []
     for delay_s, prefetch in ((0.0, 1), (0.004, 16), (0.0, 16)):
         loader = Loader(paths, X, 64, World(1, 2), threads=4, prefetch=prefetch, **WAYS[way])
@@ -324,7 +324,7 @@ def test_a_slow_and_a_fast_consumer_get_the_same(way: str, paths: list[str]) -> 
 
 
 @pytest.mark.parametrize("way", list(WAYS))
-def test_to_resume_reads_nothing_again(way: str, tmp_path: Path) -> None:
+def test_resume_does_not_read_delivered_records(way: str, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "{shard}.tfrecord", shards=4) as w:
         for i in range(400):
             w.write(i.to_bytes(2, "big") * 10_000, shard=i % 4)
@@ -348,7 +348,7 @@ def bytes_read() -> int:
 
 
 def test_hostile_lengths_under_an_address_space_limit(tmp_path: Path) -> None:
-    """A claimed length is never allocated: 2 GiB of address space are enough for any claim."""
+    """Read files with huge claimed lengths in 2 GiB of address space, which a claimed length never fills."""
     import struct
 
     from shardkeep._core import masked_crc32c
@@ -378,7 +378,7 @@ def test_hostile_lengths_under_an_address_space_limit(tmp_path: Path) -> None:
     assert run_script(script, *files).returncode == 0
 
 
-def test_killed_while_writing_leaves_no_name(tmp_path: Path) -> None:
+def test_killed_writer_leaves_no_shard(tmp_path: Path) -> None:
     script = """
         import sys
         from shardkeep.tfrecord import ShardWriter
@@ -402,6 +402,6 @@ def test_killed_while_writing_leaves_no_name(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tfrecord"))
     with ShardWriter(tmp_path / "{shard}.tfrecord", shards=3) as w:
         w.write(b"again")
-    # The next writer also sweeps what the dead one left.
+    # The next writer also removes the temporary files of the killed one.
     left = [name for name in os.listdir(tmp_path) if not name.endswith(".lock")]
     assert sorted(left) == ["0.tfrecord", "1.tfrecord", "2.tfrecord"]

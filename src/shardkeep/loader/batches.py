@@ -1,37 +1,22 @@
-"""From what the engine fills to what a training loop takes."""
+"""Conversion of the arrays that the engine fills into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import SchemaError
 from shardkeep.plan import ShardTable
-from shardkeep.tfrecord.features import Feature
 from shardkeep.tfrecord.ragged import Ragged
 
-__all__ = ["Batch", "added_names", "blank_like", "check_names", "ids", "without_rows", "wrapped"]
+__all__ = ["Batch", "blank_like", "record_ids", "with_ragged", "without_rows"]
 
 Batch = dict[str, Any]
 
 
-def added_names(*, masked: bool, with_ids: bool) -> list[str]:
-    """Return the names that a batch has beside the features."""
-    return (["valid"] if masked else []) + (["shard", "index"] if with_ids else [])
-
-
-def check_names(features: Mapping[str, Feature] | None, *, masked: bool, with_ids: bool) -> None:
-    """Refuse features that would hide what a batch says about its rows."""
-    for name in added_names(masked=masked, with_ids=with_ids):
-        if features is not None and name in features:
-            way_out = 'use remainder="short" or "drop"' if name == "valid" else "leave out with_ids=True"
-            raise SchemaError(f"feature {name!r}: a batch has a key of this name of its own; {way_out}")
-
-
-def wrapped(raw: Batch) -> Batch:
-    """Make `Ragged` of the pairs (values, offsets) that the engine gives for rows of different lengths."""
+def with_ragged(raw: Batch) -> Batch:
+    """Replace each pair (values, offsets) of rows of varying length by a `Ragged`."""
     pairs = [name for name, one in raw.items() if type(one) is tuple]
     for name in pairs:
         raw[name] = Ragged(*raw[name])
@@ -52,7 +37,7 @@ def blank_like(batch: Batch, rows: int) -> Batch:
 
 
 def without_rows(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Return a batch without rows that are empty where rows have different lengths."""
+    """Return a batch without the given rows, which must be empty in `Ragged` columns."""
     less: Batch = {}
     for name, one in batch.items():
         if isinstance(one, Ragged):
@@ -62,8 +47,8 @@ def without_rows(batch: Batch, rows: Sequence[int]) -> Batch:
     return less
 
 
-def ids(table: ShardTable, records: Any, rows: int) -> Batch:
-    """Return the shard and the record number in it of each row; -1 for padded rows."""
+def record_ids(table: ShardTable, records: Any, rows: int) -> Batch:
+    """Return shard and record number in it for each row; -1 for padded rows."""
     shard = np.full(rows, -1, np.int64)
     index = np.full(rows, -1, np.int64)
     shard[: len(records)], index[: len(records)] = table.locate(records)

@@ -1,4 +1,4 @@
-"""The shards of a data set and what makes it the same data set on another machine."""
+"""Shards of a data set, their indexes, and the fingerprint that identifies the data set on any machine."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ class Shards:
     Attributes
     ----------
     paths : tuple of str
-        In the order in which their records are numbered.
+        Paths in the order in which their records are numbered.
     starts : list of ndarray of uint64
-        For each shard its frame offsets in bytes, ``records + 1`` of them.
+        Byte offsets of the frames of each shard, ``records + 1`` of them.
     table : ShardTable
-        Global record numbers to (shard, record number in it), and back.
+        Map of global record numbers to (shard, record number in it), and back.
     identity : Dataset
-        What states and receipts carry. Its fingerprint is of the names below their common folder and of the
-        offset of every record, so it is the same on any machine that has the same files, and another one as
-        soon as a file is added, left out, reordered or rewritten with records of other lengths.
+        Identity of the data set in states and receipts. Its fingerprint covers the names below the common
+        folder and the offset of every record. It is the same on any machine with the same files, and differs
+        if a file is added, removed, moved in the order, or rewritten with records of other lengths.
     members : str
-        Like the fingerprint, but the same for the same files in another order.
+        A fingerprint that does not depend on the order of the files.
     holes : ndarray of uint64
-        Global numbers, ascending, of what is counted as a record although none can be made out there.
+        Global record numbers, ascending, of byte ranges without a recognisable record, each of which counts
+        as one.
     """
 
     paths: tuple[str, ...]
@@ -51,25 +52,28 @@ class Shards:
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
-        """Bytes of each shard."""
+        """Size of each shard in bytes."""
         return tuple(int(one[-1]) for one in self.starts)
 
 
 def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int | None = None) -> Shards:
-    """Find out where the records of the shards are: from their index files, or by a scan.
+    """Return the shards with the offsets of their records, from index files or by a scan.
 
     Parameters
     ----------
     paths : sequence of str
+        Paths of the shards, in order.
     on_corrupt : {"raise", "skip", "repair"}
-        With "skip" and "repair" a damaged header does not end the scan, see
-        `shardkeep.tfrecord.index_damaged`; with "repair" a stretch without any record does.
+        With "skip" and "repair" the scan continues after a damaged header, see
+        `shardkeep.tfrecord.index_damaged`; with "repair" a byte range without a recognisable record is an
+        error.
     threads : int, optional
+        Number of threads of the scan.
 
     Raises
     ------
     NotFoundError, FormatError, CorruptRecordError, TruncatedFileError
-        As `shardkeep.tfrecord.build_index`.
+        A shard cannot be indexed, see `shardkeep.tfrecord.build_index`.
     """
     holes = np.zeros(0, np.uint64)
     try:
@@ -90,7 +94,7 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
 def _around_damage(
     paths: Sequence[str], on_corrupt: str
 ) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]:
-    """Return the offsets of each shard, and the global numbers of the holes."""
+    """Return the offsets of each shard, and the global record numbers of the holes."""
     starts, holes, first = [], [], 0
     for path in paths:
         index = index_around_damage(path)
@@ -98,8 +102,8 @@ def _around_damage(
             record = index.holes[0]
             start, stop = (int(at) for at in index.starts[record : record + 2])
             raise CorruptRecordError(
-                f"{path}: record {record} at byte {start}: {stop - start} bytes in which no record can be"
-                ' made out, which is more than a flipped bit; on_corrupt="skip" leaves them out',
+                f"{path}: record {record} at byte {start}: {stop - start} bytes without a recognisable "
+                'record, which is more than a flipped bit; on_corrupt="skip" omits them',
                 path=path,
                 record=record,
                 offset_bytes=start,
@@ -111,19 +115,19 @@ def _around_damage(
 
 
 def digest_of(*texts: str) -> str:
-    """Return 32 hexadecimal digits that stand for a row of texts without NUL."""
+    """Return a digest of 32 hexadecimal digits of a sequence of texts without NUL."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
 def _digest_of_shard(name: str, starts: npt.NDArray[np.uint64]) -> str:
-    # A CRC of the offsets: SHA-256 of all of them would be a third of the time to the first batch.
+    # A CRC of the offsets, because their SHA-256 would take a third of the time to the first batch.
     offsets = crc32c(starts.astype("<u8", copy=False).view(np.uint8))
-    said = f"{name}\0{len(starts) - 1}\0{starts[-1]}\0{offsets}"
-    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
+    text = f"{name}\0{len(starts) - 1}\0{starts[-1]}\0{offsets}"
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Return the names below the folder that all paths share."""
+    """Return the names of the paths below their common folder."""
     absolute = [os.path.abspath(path) for path in paths]
     common = os.path.commonpath([os.path.dirname(path) for path in absolute])
     return [os.path.relpath(path, common) for path in absolute]

@@ -1,133 +1,131 @@
-"""Batches for one rank: every record once an epoch over all ranks, resumable anywhere."""
+"""Loader of batches for one rank of a training run."""
 
 from __future__ import annotations
 
-import os
-import uuid
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal, get_args
 
 from shardkeep import _core
 from shardkeep.errors import PlanError
 from shardkeep.files.paths import PathsLike, expand
-from shardkeep.loader.arguments import checked_cycle_length, default_threads
-from shardkeep.loader.batches import Batch, check_names, ids
-from shardkeep.loader.dataset import Shards, open_shards
-from shardkeep.loader.iterator import BatchIterator
-from shardkeep.loader.place import Place
+from shardkeep.loader.arguments import check_names, check_sources, checked_cycle_length, default_threads
+from shardkeep.loader.cursor import Cursor, Progress
+from shardkeep.loader.iterator import BatchIterator, BatchOptions
+from shardkeep.loader.sources import MixedSource, ShardSource, Source
 from shardkeep.loader.state import make_state, read_state
-from shardkeep.loader.steps import Step, file_steps_of, steps_of
-from shardkeep.plan import Damage, EpochPlan, Segment, epoch_order
-from shardkeep.plan.by_files import FilePlan
+from shardkeep.loader.steps import Step, steps_of
+from shardkeep.plan import EpochPlan, Segment
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
-from shardkeep.plan.division import FileSet, Leg, joined
-from shardkeep.plan.mixture import MixedOrder, Mixture, Stop
-from shardkeep.plan.order import EpochOrder
+from shardkeep.plan.epoch import StepPlan
+from shardkeep.plan.file_assignment import HistoryEntry
+from shardkeep.plan.file_plan import FilePlan
+from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
 from shardkeep.plan.receipt import Receipt
 from shardkeep.tfrecord.features import Feature, describe
 from shardkeep.world import World
-
-if TYPE_CHECKING:
-    from shardkeep.loader.mixed import MixedLoader
 
 __all__ = ["Loader"]
 
 OnCorrupt = Literal["raise", "skip", "repair"]
 
+# Attributes that all loaders of a mixture must share, since a batch has rows of all of them.
+_SHARED_BY_A_MIXTURE = ("features", "batch_size", "world", "remainder", "epochs", "with_ids", "on_corrupt")
+
 
 class Loader:
     """Batches of records for one rank of a training run.
 
-    Over an epoch every record is delivered once across all ranks, whatever the sizes of the shards, the
-    number of ranks, the batch size and the number of threads, and every rank makes the same number of
-    steps. Nothing is communicated: each rank computes its part from the same plan.
+    Over an epoch every record is delivered once across all ranks, for any sizes of shards, number of ranks,
+    batch size and number of threads, and every rank makes the same number of steps. The ranks do not
+    communicate: each computes its part from the same plan.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
-        TFRecord files without compression. All ranks must give the same ones in the same order (a
-        pattern is sorted).
+        TFRecord files without compression. All ranks must pass the same files in the same order (the matches
+        of a pattern are sorted).
     features : mapping of str to FixedLen, VarLen or Image, optional
-        Which features of the Examples become which columns. None delivers raw records.
+        Features of the Examples that become columns. None delivers raw records.
     batch_size : int
-        Rows that this rank takes at a step; the same on every rank.
+        Number of rows of a batch of this rank; must be the same on every rank.
     world : World, optional
-        Which rank this is; `World.detect()` by default.
+        Rank and world size; `World.detect()` by default.
     shuffle : {False, "global", "blocks"}
-        The order of an epoch: as stored; one permutation of all records; or blocks of consecutive records
-        permuted and mixed within windows, which reads in long stretches. Each epoch has another order.
+        Order of an epoch: as stored; one permutation of all records; or blocks of consecutive records that
+        are permuted and mixed within windows, which are read in long ranges. Each epoch has a different
+        order.
     seed : int
-        Of the shuffle; the same on every rank.
+        Seed of the shuffle; must be the same on every rank.
     shard_by : {"records", "files"}
-        How the records are divided among the ranks. "records" gives each rank its part of every step,
-        whatever the shards. With "files" each rank reads whole shards, divided by bytes, each in its own
-        order. `shuffle` may then be False (shards in the order of `paths`) or "blocks" (a rank's shards
-        in another order in each epoch; which ones it reads stays the same). Ranks with fewer records
-        go on with padded or empty batches; "drop" ends when the first rank cannot fill a batch.
+        Division of the records among the ranks. "records" gives each rank a part of every step, for any
+        shards. With "files" each rank reads whole shards, which are assigned by their size in bytes.
+        `shuffle` may then be False (shards in the order of `paths`) or "blocks" (a rank's shards in a
+        different order in each epoch; the shards of a rank stay the same). Ranks with fewer records make
+        padded or empty batches at the end; with "drop" all ranks stop before the first step that some rank
+        cannot fill.
     remainder : {"mask", "drop", "short"}
-        The last step of an epoch, when the records do not fill it on all ranks: "mask" pads the batches and
-        marks the real rows in ``batch["valid"]``; "drop" leaves the step out (an audit names what is
-        dropped); "short" delivers smaller batches, perhaps of no row.
+        Treatment of the last step of an epoch, if the records do not fill it on all ranks: "mask" pads the
+        batches and marks real rows in ``batch["valid"]``; "drop" omits the step (an audit names the dropped
+        records); "short" delivers smaller batches, possibly without rows.
     epochs : int or None
-        How many epochs one iteration runs through; None never ends. Iterating again goes on with the next
-        ones.
+        Number of epochs of one iteration; None never ends. The next iteration continues with the following
+        epochs.
     max_open_files : int, optional
-        Lowers the descriptor budget of the whole process (`shardkeep.files.budget`).
+        Lower limit for the descriptor budget of the whole process (`shardkeep.files.budget`).
     threads : int, optional
-        That read, verify and decode; by default the processors of this process, shared among the ranks of
-        its host.
+        Number of threads that read, verify and decode; by default the processors of this process, divided
+        among the ranks of its host.
     prefetch : int
-        Batches that are read ahead. Memory is bounded by ``prefetch + 1`` batches and about a megabyte a
-        thread.
+        Number of batches that are read ahead. Memory is bounded by ``prefetch + 1`` batches and about a
+        megabyte per thread.
     on_corrupt : {"raise", "skip", "repair"}
-        What a damaged record does. "raise": it ends the iteration. "skip": it is left out, and the receipt
-        names it. "repair": if single flipped bits are all that is wrong with it (one in its length, one in
-        its content, or in their checksums) they are put right, and the receipt names it; otherwise "raise".
+        Treatment of a damaged record. "raise" ends the iteration with an error. "skip" omits the record, and
+        the receipt names it. "repair" corrects single flipped bits (one in the length, one in the content, or
+        in their checksums), and the receipt names the record; other damage is an error.
     with_ids : bool
-        Add ``batch["shard"]`` and ``batch["index"]`` (int64, the number of the shard and of the record in it;
-        -1 on padded rows).
+        True to add ``batch["shard"]`` and ``batch["index"]`` (int64: number of the shard, and of the record
+        in it; -1 on padded rows).
     cycle_length : int, optional
-        With ``shard_by="files"``: how many shards a rank reads at a time, one record of each in turn; 16 by
-        default.
+        With ``shard_by="files"``: number of shards that a rank reads at a time, one record of each in turn;
+        16 by default.
 
     Raises
     ------
     NotFoundError
-        A file or a pattern without a match.
+        A file does not exist, or a pattern has no match.
     FormatError, CorruptRecordError, TruncatedFileError
-        A shard that is no whole TFRecord file; when iterating, a damaged record, with its place.
+        A shard is not a complete TFRecord file; during iteration, a record is damaged.
     SchemaError
-        A feature that a record lacks or has in another dtype or shape; both sides are shown.
+        A record lacks a feature, or has it with another dtype or shape; the message has both sides.
     PlanError
-        Arguments that do not fit, or a state of another data set.
+        Arguments do not fit together, or a state belongs to another data set.
     WorldError
-        Rank and world size cannot be told.
+        Rank and world size cannot be determined.
 
     Notes
     -----
-    A batch is a dict of arrays whose first axis are the rows: `FixedLen` (batch, *shape), `Image` (batch,
-    height, width, channels), `VarLen` and raw records a `Ragged`. Padded rows are zero, empty strings, or
-    empty. The arrays are the caller's: nothing is reused.
+    A batch is a dict of arrays with rows on the first axis: `FixedLen` (batch, *shape), `Image` (batch,
+    height, width, channels), `VarLen` and raw records a `Ragged`. Padded rows are zeros, empty strings, or
+    empty. The arrays belong to the caller and are not reused.
 
-    **Order.** The same arguments give the same batches on every machine, whatever `threads` and `prefetch`.
+    **Order.** Equal arguments give equal batches on every machine, for any `threads` and `prefetch`.
 
-    **Processes.** A loader may be made before or after `fork`, and pickled. Its threads start where it is
-    iterated and end with the iterator. A forked child goes on from the same place on its own.
+    **Processes.** A loader may be created before or after `fork`, and may be pickled. Its threads start with
+    the iteration and end with the iterator. A forked child continues from the same position, independently of
+    its parent.
 
-    **Errors.** After an error the place is still before the batch that failed.
+    **Errors.** After an error the loader is still at the position before the batch that failed.
 
-    **Damage.** A skipped record keeps its place in the plan, so every rank still makes the same number of
-    steps, and states fit whatever `on_corrupt` is. With ``remainder="mask"`` its row is there, zero or empty,
-    with ``valid`` False; with "short" and "drop" the batch has a row less (perhaps none: "drop" promises full
-    batches of undamaged records only). `receipt` names each with its byte range, and `shardkeep audit` finds
-    it: skipped is not delivered. A record that is whole but no Example, or whose image cannot be decoded, is
-    damaged too; one that lacks a feature is not. A file that is written to while it is read is always an
-    error. Where a header is damaged the scan goes on behind it (`shardkeep.tfrecord.index_damaged`): what
-    cannot be made out counts as one record, and "repair" refuses it.
+    **Damage.** A skipped record keeps its position in the plan. Every rank therefore still makes the same
+    number of steps, and a state fits any `on_corrupt`. With ``remainder="mask"`` its row is zero or empty and
+    ``valid`` is False; with "short" and "drop" the batch has one row less, possibly none ("drop" promises
+    full batches only without damage). `receipt` has the byte range of each skipped record, and `shardkeep
+    audit` reports it as not delivered. A record that is not an Example, or whose image cannot be decoded, is
+    damaged as well; a record that lacks a feature is not. A file that is written while it is read is always
+    an error. After a damaged header the scan continues at the next valid record
+    (`shardkeep.tfrecord.index_damaged`): the bytes between count as one record, which "repair" refuses.
 
     Examples
     --------
@@ -176,34 +174,62 @@ class Loader:
             "threads", default_threads(self.world) if threads is None else threads, 1, 1024
         )
         if on_corrupt not in get_args(OnCorrupt):
-            raise PlanError(f'on_corrupt={on_corrupt!r} is unknown: give "raise", "skip" or "repair"')
+            raise PlanError(f'on_corrupt must be "raise", "skip" or "repair", not {on_corrupt!r}')
         self.on_corrupt = on_corrupt
         self.cycle_length = checked_cycle_length(shard_by, shuffle, cycle_length)
         if self.features is not None:
             if not self.features:
-                raise PlanError("features={}: name at least one feature, or None for raw records")
+                raise PlanError("features must not be empty; pass None for raw records")
             describe(self.features)
         check_names(self.features, masked=remainder == "mask", with_ids=self.with_ids)
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
-        self._paths = expand(paths)
-        self._shards: Shards | None = open_shards(self._paths, on_corrupt=self.on_corrupt)
-        self._fingerprint = self._shards.identity.fingerprint
-        self._files: FileSet | None = None
-        self.turn = 0
-        # Orders, seeds and remainders that do not exist are refused here, not at the first batch.
-        self.order(0)
-        self.plan(Segment(0, 0, 0))
-        self._begin_receipt(Place())
+        self._source: Source = ShardSource(
+            expand(paths), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt
+        )
+        # Unknown values of shuffle, seed and remainder are refused here, not at the first batch.
+        self._source.order(0)
+        self._plan(Segment(0, 0, 0))
+        self._cursor = self._new_cursor()
 
     @classmethod
-    def mix(cls, sources: Sequence[tuple[Loader, float]], *, stop: Stop = "all") -> MixedLoader:
-        """Return a loader that draws from several data sets by weight.
+    def mix(cls, sources: Sequence[tuple[Loader, float]], *, stop: Stop = "all") -> Loader:
+        """Return a loader that draws rows from several data sets by weight.
 
-        Each data set has its own paths, shuffle and seed; what concerns the batches must be the same in all.
-        `stop` says where an epoch of the mixture ends: "all" when every record was delivered once, "first"
-        when one data set is exhausted, "repeat" when each was delivered once at least. See `MixedLoader`.
+        All guarantees of a loader hold: over an epoch of the mixture each position goes to one rank, a state
+        fits any number of ranks, and receipts prove the epoch. ``with_ids`` also adds ``batch["source"]``
+        (int64: number of the data set; -1 on padded rows).
+
+        Parameters
+        ----------
+        sources : sequence of (Loader, weight)
+            A loader and a positive weight for each data set. Each loader has its own paths, shuffle and seed,
+            and ``shard_by="records"``; features, `batch_size`, `world`, `remainder`, `epochs`, `with_ids` and
+            `on_corrupt` must be the same. The loaders are not iterated, and their positions are ignored.
+        stop : {"all", "first", "repeat"}
+            End of an epoch of the mixture. "all": every record of every data set was delivered once; an
+            exhausted data set is left out, and the others keep their proportions. "first": the next row would
+            come from an exhausted data set. "repeat": every record was delivered at least once; an exhausted
+            data set begins again, in the order of its next epoch. With "first" and "repeat", each data set
+            continues in the next epoch of the mixture where it stopped, so over time all its records are
+            delivered equally often.
+
+        Returns
+        -------
+        Loader
+            A loader of the mixture, at its beginning.
+
+        Raises
+        ------
+        PlanError
+            The loaders do not fit together, or a weight is not positive.
+
+        Notes
+        -----
+        Rows are drawn one by one in the global order, as evenly as the weights allow: of any n consecutive
+        rows, a data set of share p has n·p, with a difference of at most one per data set. The pattern
+        depends only on the weights, so all ranks agree, and a state is an epoch and a position.
 
         Examples
         --------
@@ -221,106 +247,128 @@ class Loader:
         [ 3 20  4]
         [30 40]
         """
-        from shardkeep.loader.mixed import MixedLoader
+        loaders, weights = check_sources(sources, Loader, _SHARED_BY_A_MIXTURE)
+        parts = zip(loaders, whole_weights(weights), strict=True)
+        mixture = Mixture(
+            tuple(Part(one.positions, weight, one.shuffle, one.seed) for one, weight in parts), stop
+        )
+        mixed = copy.copy(loaders[0])
+        mixed.threads = max(loader.threads for loader in loaders)
+        mixed.prefetch = max(loader.prefetch for loader in loaders)
+        mixed.shuffle, mixed.seed = False, 0
+        mixed._source = MixedSource([loader._source for loader in loaders], mixture)
+        mixed._cursor = mixed._new_cursor()
+        return mixed
 
-        return MixedLoader(sources, stop=stop)
-
-    mixture: Mixture | None = None
+    @property
+    def mixture(self) -> Mixture | None:
+        """The mixture of a loader that `mix` returned, otherwise None."""
+        return self._source.mixture
 
     @property
     def positions(self) -> int:
-        """Positions of an epoch: its records, or the rows of a mixture."""
-        return self.shards.table.total if self.mixture is None else self.mixture.records
+        """Number of positions of an epoch: its records, or the rows of a mixture."""
+        return self._source.positions
 
     @property
     def epoch(self) -> int:
-        """The epoch of the last batch that was handed out; after a run, that of the next."""
-        return self._place.epoch
+        """The epoch of the last delivered batch; after a run, the next epoch."""
+        return self._cursor.progress.epoch
 
     @property
     def position(self) -> int:
-        """Records of the epoch that all ranks together have delivered."""
-        return self._place.position
+        """Number of records of the epoch that all ranks together have delivered."""
+        return self._cursor.progress.position
 
-    # -- iterating --------------------------------------------------------------------------------------
+    # -- iteration --------------------------------------------------------------------------------------
 
     def __iter__(self) -> BatchIterator:
-        """Go on from the place of the loader to the end of the current run of `epochs`.
+        """Iterate from the loader's position to the end of the current run of `epochs`.
 
-        Ends any earlier iterator of this loader.
+        An earlier iterator of this loader ends.
         """
-        self.turn += 1
-        if self.epochs is None and not self.plan(Segment(0, 0, 0)).steps:
-            raise PlanError("epochs=None would never end: there is no step in an epoch of these records")
+        if self.epochs is None and not self._plan(Segment(0, 0, 0)).steps:
+            raise PlanError("epochs=None would never end, since an epoch of these records has no step")
+        options = BatchOptions(
+            self.features,
+            self.batch_size,
+            self.remainder,
+            self.with_ids,
+            self.on_corrupt,
+            self.threads,
+            self.prefetch,
+        )
         last_epoch = MAX_EPOCH if self.epochs is None else self._last_epoch(self.epochs)
-        return BatchIterator(self, self.turn, last_epoch)
+        return BatchIterator(options, self._source, self._cursor, self._steps, last_epoch)
 
     def __len__(self) -> int:
-        """Return how many steps are left of the current run; the same on every rank."""
+        """Return the number of steps that are left of the current run, equal on every rank."""
         if self.epochs is None:
             raise PlanError("a loader with epochs=None has no length")
-        whole = self._last_epoch(self.epochs) - self.epoch - 1
-        stretch = self._place.stretch
-        left = self.plan(stretch).steps - stretch.steps
-        return left + (whole * self.plan(Segment(0, 0, 0)).steps if whole else 0)
+        whole_epochs = self._last_epoch(self.epochs) - self.epoch - 1
+        segment = self._cursor.progress.segment
+        left = self._plan(segment).steps - segment.steps
+        return left + (whole_epochs * self._plan(Segment(0, 0, 0)).steps if whole_epochs else 0)
 
     # -- state ------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place of the loader: after the last batch that was handed out.
+        """Return the state of the loader after the last delivered batch.
 
         Returns
         -------
         dict
-            JSON-able, a few hundred bytes, the same on every rank at the same step. It does not
-            depend on the number of ranks, the batch size, threads or paths: any other loader of the
-            same data set, shuffle and seed can go on from it. With ``shard_by="files"`` it has four numbers
-            more for each number of ranks or batch size that the epoch has seen.
+            A few hundred bytes of types that JSON supports, equal on every rank at the same step. The state
+            does not depend on the number of ranks, the batch size, threads or paths: any other loader of the
+            same data set, shuffle and seed can resume from it. With ``shard_by="files"`` it has four more
+            numbers for each number of ranks or batch size that the epoch has seen.
         """
-        return make_state(epoch=self.epoch, position=self.position, history=self._legs(), basis=self._basis())
+        return make_state(
+            epoch=self.epoch, position=self.position, history=self._cursor.history(), basis=self._basis()
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go to the place of a state; nothing is read again on the way.
+        """Move the loader to the position of a state, without reading records.
 
-        Ends any iterator of this loader and begins a new receipt.
+        The iterator of this loader ends, and a new receipt begins.
 
         Raises
         ------
         PlanError
-            The state is of another data set, shuffle or seed; the message says which.
+            The state belongs to another data set, shuffle or seed; the message has the difference.
         """
         epoch, position, history = read_state(state, basis=self._basis())
-        start = self.plan(Segment(epoch, position, 0, history)).start
+        start = self._plan(Segment(epoch, position, 0, history)).start
         if start != position or (history and self.cycle_length is None):
             raise PlanError(
                 f"the state has position={position}, but its history ends at {start}: was it edited?"
             )
-        self.turn += 1
-        self._begin_receipt(Place(epoch, position, history))
+        self._cursor.move_to(Progress(epoch, position, history))
 
     def receipt(self) -> dict[str, Any]:
-        """Return what this rank has delivered since the loader was made or given a state.
+        """Return the receipt of what this rank has delivered since the loader was made or loaded a state.
 
         Returns
         -------
         dict
-            JSON-able; ranges, never lists of records. The receipts of all ranks (and, after a resume, of the
-            runs before) are what `shardkeep audit` proves an epoch from. Store it with every
-            checkpoint: only then does a run that goes back to the checkpoint leave no trace of the steps
-            it repeats.
+            Ranges of positions as types that JSON supports. `shardkeep audit` proves an epoch from the
+            receipts of all ranks and, after a resume, of the runs before. Store the receipt with every
+            checkpoint; then a run that returns to the checkpoint leaves no trace of the steps that it
+            repeats.
 
         Notes
         -----
-        A copy of a loader (a pickled one, or the one of a forked child) begins a receipt of its own at its
-        place: two copies that deliver the same records are found out. What was delivered before the copy
-        was made is in the receipt of the original.
+        A copy of a loader (by pickle, `copy` or `fork`) begins its own receipt at its position, so an audit
+        notices two copies that deliver the same records. Deliveries before the copy are in the receipt of the
+        original.
         """
-        place = self.place()
-        identity = self.shards.identity
+        progress = self._cursor.current()
+        shards = self._source.shards
+        identity = shards.identity
         if self.cycle_length is not None:
-            identity = replace(identity, sizes=self.shards.sizes_bytes)
+            identity = replace(identity, sizes=shards.sizes_bytes)
         return Receipt(
-            id=self._id,
+            id=self._cursor.receipt_id,
             rank=self.world.rank,
             world_size=self.world.size,
             batch_size=self.batch_size,
@@ -328,111 +376,60 @@ class Loader:
             dataset=identity,
             shuffle=self.shuffle,
             seed=self.seed,
-            segments=place.segments,
+            segments=progress.segments,
             cycle_length=self.cycle_length,
             mixture=self.mixture,
-            damage=place.damage,
+            damage=progress.damage,
         ).to_dict()
 
-    # -- what the iterator needs --------------------------------------------------------------------------
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cursor = self._cursor.fork()
 
-    @property
-    def shards(self) -> Shards:
-        """The shards with their indexes; scanned again after unpickling."""
-        if self._shards is None:
-            found = open_shards(self._paths, on_corrupt=self.on_corrupt)
-            if found.identity.fingerprint != self._fingerprint:
-                raise PlanError(
-                    f"{self._paths[0]} and its sister shards have changed since this loader was pickled: make"
-                    " a new loader"
-                )
-            self._shards = found
-        return self._shards
+    def __repr__(self) -> str:
+        return (
+            f"<Loader of {self._source.describe()}, rank {self.world.rank} of {self.world.size},"
+            f" epoch {self.epoch}, position {self.position:,}>"
+        )
 
-    def plan(self, stretch: Segment) -> EpochPlan | FilePlan:
-        """Return the steps of an epoch from where a stretch of it begins."""
+    # -- plan -------------------------------------------------------------------------------------------
+
+    def _plan(self, segment: Segment) -> StepPlan:
+        """Return the plan of an epoch from the beginning of a segment."""
         if self.cycle_length is None:
-            return EpochPlan(self.positions, stretch.start, self.world.size, self.batch_size, self.remainder)
-        if self._files is None:
-            shuffled = self.shuffle is not False
-            self._files = FileSet(self.shards.table, self.shards.sizes_bytes, shuffled, self.seed)
+            return EpochPlan(self.positions, segment.start, self.world.size, self.batch_size, self.remainder)
+        assert isinstance(self._source, ShardSource)
         return FilePlan(
-            self._files,
+            self._source.files,
             self.world.size,
             self.batch_size,
             self.cycle_length,
             self.remainder,
-            epoch=stretch.epoch,
-            history=stretch.history,
+            epoch=segment.epoch,
+            history=segment.history,
         )
 
-    def order(self, epoch: int) -> EpochOrder | MixedOrder:
-        """Return the order of an epoch."""
-        if self.mixture is not None:
-            return self.mixture.order(epoch)
-        return epoch_order(self.shards.table.total, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-
-    def steps(self, stretch: Segment) -> Iterator[Step]:
-        """Yield what this rank reads in the steps of a stretch, after those that are made."""
-        plan = self.plan(stretch)
-        if isinstance(plan, FilePlan):
-            return file_steps_of(plan, self.world.rank, made=stretch.steps)
-        return steps_of(plan, self.order(stretch.epoch), self.world.rank, made=stretch.steps)
-
-    def ids(self, records: npt.NDArray[np.int64], rows: int) -> Batch:
-        """Return what `with_ids` adds to a batch."""
-        return ids(self.shards.table, records, rows)
-
-    def place(self) -> Place:
-        """Return where the loader stands; in a forked child with a receipt of its own."""
-        if self._pid != os.getpid():
-            self._begin_receipt(self._place.afresh(self._legs()))
-        return self._place
-
-    def delivered(self, stretch: Segment, position: int, damage: tuple[Damage, ...] = ()) -> None:
-        """Note that the batch of a stretch which ends at `position` was handed out."""
-        self._place = self.place().after_step(stretch, position, damage)
-
-    def finish_epochs(self, last_epoch: int) -> None:
-        """Note that a run is over: the next iteration begins with `last_epoch`."""
-        self._place = self.place().after_epochs(last_epoch)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shards": None, "_files": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin_receipt(self._place.afresh(self._legs()))
-
-    def __repr__(self) -> str:
-        return (
-            f"<Loader of {self.shards.table.total:,} records in {len(self._paths)} shards,"
-            f" rank {self.world.rank} of {self.world.size}, epoch {self.epoch}, position {self.position:,}>"
-        )
+    def _steps(self, segment: Segment) -> Iterator[Step]:
+        """Yield the steps of this rank that a segment has not made yet."""
+        order = self._source.order(segment.epoch) if self.cycle_length is None else None
+        return steps_of(self._plan(segment), order, self.world.rank, made=segment.steps)
 
     def _last_epoch(self, epochs: int) -> int:
         return (self.epoch // epochs + 1) * epochs
 
     def _basis(self) -> dict[str, Any]:
+        """Return the values that a state and its loader must share."""
+        shards = self._source.shards
         return {
-            "dataset": self.shards.identity.fingerprint,
-            "members": self.shards.members,
-            "shards": len(self.shards.table),
+            "dataset": shards.identity.fingerprint,
+            "members": shards.members,
+            "shards": len(shards.table),
             "records": self.positions,
             "shard_by": "records" if self.cycle_length is None else "files",
-            "shuffle": self.shuffle,
-            "seed": self.seed,
+            **self._source.order_settings(),
         }
 
-    def _legs(self) -> tuple[Leg, ...]:
-        """Return how the epoch came to where the loader stands; nothing where positions say it all."""
+    def _new_cursor(self) -> Cursor:
         if self.cycle_length is None:
-            return ()
-        stretch = self._place.stretch
-        mine = Leg(self.world.size, self.batch_size, self.cycle_length, stretch.steps)
-        return joined([*stretch.history, mine])
-
-    def _begin_receipt(self, place: Place) -> None:
-        self._id = uuid.uuid4().hex
-        self._pid = os.getpid()
-        self._place = place
+            return Cursor(None)
+        return Cursor(HistoryEntry(self.world.size, self.batch_size, self.cycle_length, 0))

@@ -1,4 +1,4 @@
-"""Which records a rank reads, step by step, planned many steps at once."""
+"""Records of each step of one rank, planned for many steps at a time."""
 
 from __future__ import annotations
 
@@ -8,63 +8,60 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.plan import EpochPlan
-from shardkeep.plan.by_files import FilePlan
+from shardkeep.plan.epoch import StepPlan
 from shardkeep.plan.mixture import MixedOrder
 from shardkeep.plan.order import EpochOrder
 
-__all__ = ["Step", "file_steps_of", "steps_of"]
+__all__ = ["Step", "steps_of"]
 
-# Permuting a record costs tens of nanoseconds in bulk and a hundred microseconds alone.
+# In bulk, permuting a record takes tens of nanoseconds; alone, a hundred microseconds.
 _ROWS_AT_ONCE = 16_384
 
 
 class Step(NamedTuple):
-    """One batch of one rank.
+    """Records of one batch of one rank.
 
     Attributes
     ----------
     records : ndarray of int64
-        Global record numbers, in the order of the rows; fewer than the batch size in the last step.
-    some_record : int
-        Any record: what an empty batch takes its shapes from.
+        Global record numbers in the order of the rows; possibly fewer than the batch size at the end of an
+        epoch.
+    sample_record : int
+        Any record of the epoch, for the shapes of a batch without rows.
     position : int
-        The global position of the epoch once all ranks have made this step.
+        Position of the epoch once all ranks have made this step.
     """
 
     records: npt.NDArray[np.int64]
-    some_record: int
+    sample_record: int
     position: int
 
 
-def steps_of(plan: EpochPlan, order: EpochOrder | MixedOrder, rank: int, *, made: int = 0) -> Iterator[Step]:
-    """Yield the steps of one rank after the first `made`; every rank gets the same number of them."""
+def steps_of(
+    plan: StepPlan, order: EpochOrder | MixedOrder | None, rank: int, *, made: int = 0
+) -> Iterator[Step]:
+    """Yield the steps of one rank after the first `made`; every rank has the same number of steps.
+
+    Parameters
+    ----------
+    plan : StepPlan
+    order : EpochOrder or MixedOrder or None
+        Order that maps the plan's positions to records; None if the plan has record numbers.
+    rank : int
+    made : int
+        Number of steps that were made before.
+    """
     at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
     for first in range(made, plan.steps, at_once):
         last = min(first + at_once, plan.steps)
-        starts, stops = plan.rank_spans(first, last, rank)
-        lengths = stops - starts
-        ends = np.cumsum(lengths)
-        positions = np.arange(ends[-1], dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
-        records = order.records_at(positions)
-        some = int(records[0]) if len(records) else int(order.records_at([plan.position_after(first)])[0])
-        position = plan.position_after(first)
+        reads, lengths = plan.reads_between(first, last, rank)
+        records = reads if order is None else order.records_at(reads)
+        if len(records):
+            sample = int(records[0])
+        else:
+            read = plan.sample_read(first, rank)
+            sample = read if order is None else int(order.records_at([read])[0])
         stop = 0
-        for end in ends.tolist():
-            position = min(position + plan.global_batch, plan.records)
-            start, stop = stop, end
-            yield Step(records[start:stop], some, position)
-
-
-def file_steps_of(plan: FilePlan, rank: int, *, made: int = 0) -> Iterator[Step]:
-    """Yield the steps of one rank that reads whole files, after the first `made`."""
-    at_once = max(_ROWS_AT_ONCE // plan.batch_size, 1)
-    for first in range(made, plan.steps, at_once):
-        last = min(first + at_once, plan.steps)
-        records = plan.records_between(first, last, rank)
-        stop = 0
-        for step in range(first, last):
-            start, stop = stop, stop + plan.rows(step, rank)
-            mine = records[start:stop]
-            some = int(mine[0]) if len(mine) else plan.some_record(rank)
-            yield Step(mine, some, plan.position_after(step + 1))
+        for length, position in zip(lengths.tolist(), plan.positions_after(first, last), strict=True):
+            start, stop = stop, stop + length
+            yield Step(records[start:stop], sample, position)

@@ -1,6 +1,8 @@
-"""Which record goes to which rank at which step, and the proof that each went exactly once.
+"""Plans of epochs (which record goes to which rank at which step), and the audit of receipts.
 
-Pure: whole numbers in, frozen dataclasses and NumPy arrays out; no files, no clock, no randomness of its own.
+`order` and `mixture` define the order of the records, `epoch` and `file_plan` the steps of each rank,
+`receipt` what a rank reports, and `audit` the proof. All functions are pure: they take integers and return
+frozen dataclasses and NumPy arrays, and use no file, clock or random source.
 """
 
 from shardkeep.plan.audit import audit

@@ -1,7 +1,7 @@
-"""What every function of the plan asks of its arguments.
+"""Argument checks of plans, and the limits of their numbers.
 
-The limits keep all sums and products of a plan inside int64 and the memory of an audit small, even
-when the numbers come from a file that somebody else wrote.
+The limits keep all sums and products of a plan inside int64 and the memory of an audit small, also when the
+numbers come from a file of unknown origin.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_RECORDS = 2**60
 MAX_WORLD_SIZE = 2**20
 MAX_BATCH_SIZE = 2**31 - 1
 MAX_EPOCH = 2**60
-# Of a receipt, once what it says of many epochs in one entry is counted by epochs.
+# Entries of a receipt, where an entry for many epochs counts once for each epoch.
 MAX_ENTRIES = 1_000_000
 MAX_SEED = 2**64 - 1
 
@@ -37,7 +37,7 @@ MAX_SEED = 2**64 - 1
 def checked_int(name: str, value: SupportsIndex, low: int, high: int) -> int:
     """Return `value` as an int, or raise `PlanError` unless ``low <= value <= high``.
 
-    Accepts what has ``__index__`` (NumPy integers too), except bool.
+    Types with ``__index__``, such as NumPy integers, are accepted, except bool.
 
     Examples
     --------
@@ -45,23 +45,23 @@ def checked_int(name: str, value: SupportsIndex, low: int, high: int) -> int:
     3
     """
     if isinstance(value, bool | np.bool_):
-        raise PlanError(f"{name}={value!r} is a bool: give a whole number from {low} to {high}")
+        raise PlanError(f"{name} must be an int from {low} to {high}, not the bool {value!r}")
     try:
         number = index(value)
     except TypeError:
-        raise PlanError(f"{name}={value!r} is no whole number: give one from {low} to {high}") from None
+        raise PlanError(f"{name} must be an int from {low} to {high}, not {value!r:.80}") from None
     if not low <= number <= high:
-        raise PlanError(f"{name}={number} is out of range: give a whole number from {low} to {high}")
+        raise PlanError(f"{name} must be from {low} to {high}, not {number}")
     return number
 
 
 def checked_positions(name: str, values: ArrayLike, stop: int) -> NDArray[np.int64]:
-    """Return `values` as an int64 array of the same shape, every one in ``[0, stop)``.
+    """Return `values` as an int64 array of the same shape, with every value in ``[0, stop)``.
 
     Raises
     ------
     PlanError
-        When the values are no integers or one of them lies outside.
+        The values are not integers, or a value is outside the range.
 
     Examples
     --------
@@ -73,12 +73,10 @@ def checked_positions(name: str, values: ArrayLike, stop: int) -> NDArray[np.int
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
         raise PlanError(
-            f"{name} must be an array of integers, not of {array.dtype}: convert it with astype('int64')"
+            f"{name} must be an array of integers, not of {array.dtype}; convert it with astype('int64')"
         )
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= stop:
         wrong = low if low < 0 else high
-        raise PlanError(
-            f"{name} holds {wrong}, which is outside [0, {stop}): give numbers from that range only"
-        )
+        raise PlanError(f"{name} has the value {wrong}, which is outside [0, {stop})")
     return array.astype(np.int64, copy=False)

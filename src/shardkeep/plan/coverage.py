@@ -1,8 +1,8 @@
-"""How often each position of an epoch was delivered, by arithmetic on regular runs of intervals.
+"""Coverage of an epoch's positions: which were delivered, lost or repeated.
 
-A rank's part of an epoch is a comb: one interval every `stride` positions. `Combs` holds many of them in
-columns, `measure` counts what they leave out and what they cover twice. Combs are expanded piece by piece,
-so memory stays bounded however many intervals there are.
+A rank's part of an epoch is a strided range: one interval every `stride` positions. `StridedRanges` is a
+table of such ranges. `measure_coverage` counts positions that they miss or cover twice. It expands the
+intervals piece by piece, so memory stays bounded for any number of intervals.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Combs", "Coverage", "RangeSet", "measure"]
+__all__ = ["Coverage", "RangeSet", "StridedRanges", "measure_coverage", "true_ranges"]
 
-# Intervals expanded at a time: about 200 MB of temporary arrays.
+# Number of intervals expanded at a time; they take about 200 MB of temporary arrays.
 _PIECE = 2**21
-_SHOWN = 64
-# Kinds of positions: by how often they were delivered, and those that need not be.
+_MAX_SHOWN = 64
+# Kinds of positions: by number of deliveries, and dropped on purpose.
 _LOST, _ONCE, _REPEATED, _DROPPED = range(4)
 
 I64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Combs:
-    """Comb i is the intervals ``[start + k*stride, start + k*stride + length)`` for k in ``range(count)``.
+class StridedRanges:
+    """Strided ranges: range i is the intervals ``[start + k*stride, start + k*stride + length)``, k < count.
 
-    All columns are int64 arrays of one length; strides are positive.
+    All columns are int64 arrays of equal length; strides are positive.
     """
 
     start: I64
@@ -37,20 +37,22 @@ class Combs:
     length: I64
 
     @classmethod
-    def joined(cls, parts: Sequence[Combs]) -> Combs:
-        """Return all combs of several tables in one."""
+    def concatenate(cls, parts: Sequence[StridedRanges]) -> StridedRanges:
+        """Return one table with the ranges of several tables."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(*(np.concatenate([empty, *(getattr(p, name) for p in parts)]) for name in cls.__slots__))
 
+    joined = concatenate  # the audit still uses this name
+
     @classmethod
-    def ranges(cls, starts: I64, stops: I64) -> Combs:
-        """Return one interval for each pair; empty ones are left out."""
+    def intervals(cls, starts: I64, stops: I64) -> StridedRanges:
+        """Return one interval for each pair (start, stop), without empty ones."""
         real = stops > starts
         ones = np.ones(int(real.sum()), np.int64)
         return cls(starts[real], ones, ones, stops[real] - starts[real])
 
     def inside(self, low: int, high: int) -> tuple[I64, I64]:
-        """Return, for each comb, the first and the last (exclusive) k that meets ``[low, high)``."""
+        """Return, for each range, the half-open range of k whose intervals overlap ``[low, high)``."""
         first = (low - self.length - self.start) // self.stride + 1
         last = (high - 1 - self.start) // self.stride + 1
         first = np.clip(first, 0, self.count)
@@ -58,7 +60,7 @@ class Combs:
         return first, last
 
     def expanded(self, low: int, high: int) -> tuple[I64, I64]:
-        """Return starts and stops of all intervals that meet ``[low, high)``, cut to it."""
+        """Return starts and stops of all intervals that overlap ``[low, high)``, cut to it."""
         first, last = self.inside(low, high)
         number = last - first
         before = np.cumsum(number) - number
@@ -70,16 +72,16 @@ class Combs:
 
 @dataclass(frozen=True, slots=True)
 class RangeSet:
-    """Disjoint half-open ranges: how many positions in how many ranges, and the first of them.
+    """Disjoint half-open ranges: the number of positions and of ranges, and the first ranges.
 
     Attributes
     ----------
     records : int
-        Positions in all ranges together.
+        Number of positions in all ranges together.
     ranges : int
-        How many ranges there are.
+        Number of ranges.
     first : tuple of (int, int)
-        The first 64 at most.
+        The first ranges, at most 64.
     """
 
     records: int = 0
@@ -88,11 +90,11 @@ class RangeSet:
 
     @classmethod
     def of(cls, start: int, stop: int) -> RangeSet:
-        """Return the set of one range, or the empty set."""
+        """Return a set of one range, or the empty set if ``stop <= start``."""
         return cls(stop - start, 1, ((start, stop),)) if stop > start else cls()
 
     def leading(self, number: int) -> list[int]:
-        """Return the first positions of the set, `number` at most."""
+        """Return the first positions of the set, at most `number`."""
         found: list[int] = []
         for start, stop in self.first:
             found.extend(range(start, min(stop, start + number - len(found))))
@@ -101,7 +103,7 @@ class RangeSet:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Positions of ``[0, records)`` delivered at least once, never, more than once, and left out rightly."""
+    """Positions of ``[0, records)`` by kind: delivered at least once, lost, repeated, dropped on purpose."""
 
     delivered: int
     lost: RangeSet
@@ -109,8 +111,8 @@ class Coverage:
     dropped: RangeSet
 
 
-class _Collected:
-    """Takes ranges in ascending order and joins those that touch."""
+class _RangeCollector:
+    """A collector of ranges in ascending order, which joins adjacent ones."""
 
     def __init__(self) -> None:
         self.records = self.ranges = 0
@@ -123,53 +125,56 @@ class _Collected:
         joins = int(starts[0]) == self._stop
         self.records += int((stops - starts).sum())
         self.ranges += starts.size - joins
-        shown = list(zip(starts[: _SHOWN + 1].tolist(), stops[: _SHOWN + 1].tolist(), strict=True))
+        shown = list(zip(starts[: _MAX_SHOWN + 1].tolist(), stops[: _MAX_SHOWN + 1].tolist(), strict=True))
         if joins:
             if self.first[-1][1] == self._stop:
                 self.first[-1] = (self.first[-1][0], shown[0][1])
             shown = shown[1:]
-        self.first.extend(shown[: _SHOWN - len(self.first)])
+        self.first.extend(shown[: _MAX_SHOWN - len(self.first)])
         self._stop = int(stops[-1])
 
     def result(self) -> RangeSet:
         return RangeSet(self.records, self.ranges, tuple(self.first))
 
 
-def measure(combs: Combs, records: int, *, dropped: Combs | None = None, piece: int = _PIECE) -> Coverage:
-    """Count how the combs cover ``[0, records)``.
+def measure_coverage(
+    delivered: StridedRanges, records: int, *, dropped: StridedRanges | None = None, piece: int = _PIECE
+) -> Coverage:
+    """Return how the delivered ranges cover ``[0, records)``.
 
     Parameters
     ----------
-    combs : Combs
-        Positions outside the range are ignored.
+    delivered : StridedRanges
+        Delivered positions; positions outside ``[0, records)`` are ignored.
     records : int
-    dropped : Combs, optional
-        Positions that count as dropped, not as lost, where they are not covered.
+        Number of positions of the epoch.
+    dropped : StridedRanges, optional
+        Positions that count as dropped, not as lost, if they are not delivered.
     piece : int
-        Intervals to expand at a time.
+        Number of intervals to expand at a time.
 
     Examples
     --------
     >>> one = np.array([1])
-    >>> found = measure(Combs(0 * one, 10 * one, 2 * one, 4 * one), 16)
+    >>> found = measure_coverage(StridedRanges(0 * one, 10 * one, 2 * one, 4 * one), 16)
     >>> found.delivered, found.repeated.records
     (8, 0)
     >>> found.lost
     RangeSet(records=8, ranges=2, first=((4, 10), (14, 16)))
     """
-    excused = Combs.joined([]) if dropped is None else dropped
-    collected = _Collected(), _Collected(), _Collected(), _Collected()
+    excused = StridedRanges.concatenate([]) if dropped is None else dropped
+    collected = _RangeCollector(), _RangeCollector(), _RangeCollector(), _RangeCollector()
     stack = [(0, records)]
     while stack:
         low, high = stack.pop()
         if low == high:
             continue
-        number = sum(int(np.subtract(*one.inside(low, high)[::-1]).sum()) for one in (combs, excused))
+        number = sum(int(np.subtract(*one.inside(low, high)[::-1]).sum()) for one in (delivered, excused))
         if number > piece and high - low > 1:
             middle = (low + high) // 2
             stack += [(middle, high), (low, middle)]
             continue
-        edges, kinds = _kinds(combs.expanded(low, high), excused.expanded(low, high), low, high)
+        edges, kinds = _kinds(delivered.expanded(low, high), excused.expanded(low, high), low, high)
         for kind in (_LOST, _REPEATED, _DROPPED):
             chosen = np.flatnonzero(kinds == kind)
             collected[kind].add(edges[chosen], edges[chosen + 1])
@@ -178,15 +183,15 @@ def measure(combs: Combs, records: int, *, dropped: Combs | None = None, piece: 
 
 
 def _kinds(covered: tuple[I64, I64], excused: tuple[I64, I64], low: int, high: int) -> tuple[I64, I64]:
-    """Cut ``[low, high)`` where the kind changes; return the edges and the kind after each."""
+    """Split ``[low, high)`` where the kind changes; return the edges and the kind after each edge."""
     points = np.concatenate([[low], *covered, *excused])
     change = np.zeros(points.size, np.int64)
-    at = 1
-    # Depths of both in one number: there are fewer than 2**32 intervals in a piece.
+    next_ = 1
+    # Both depths in one number, since a piece has fewer than 2**32 intervals.
     for (starts, stops), unit in ((covered, 1), (excused, 1 << 32)):
-        change[at : at + starts.size] = unit
-        change[at + starts.size : at + starts.size + stops.size] = -unit
-        at += starts.size + stops.size
+        change[next_ : next_ + starts.size] = unit
+        change[next_ + starts.size : next_ + starts.size + stops.size] = -unit
+        next_ += starts.size + stops.size
     order = np.argsort(points, kind="stable")
     points, depth = points[order], np.cumsum(change[order])
     kind = np.minimum(depth & 0xFFFF_FFFF, _REPEATED)
@@ -195,3 +200,14 @@ def _kinds(covered: tuple[I64, I64], excused: tuple[I64, I64], low: int, high: i
     points, kind = points[final], kind[final]
     new = np.append(True, kind[1:] != kind[:-1])
     return np.append(points[new], high), kind[new]
+
+
+def true_ranges(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
+    """Return start and stop of each half-open range of indices in which `mask` is True."""
+    edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+
+
+# Names of an earlier version that the audit still imports.
+Combs = StridedRanges
+measure = measure_coverage

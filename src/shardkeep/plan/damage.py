@@ -1,4 +1,4 @@
-"""Damaged records that did not end a run: skipped or repaired, and named."""
+"""Damaged records that a run skipped or repaired, and their form in a receipt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_BYTES = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged record that one rank met in one epoch.
+    """A damaged record that one rank read in one epoch.
 
     Attributes
     ----------
@@ -23,9 +23,9 @@ class Damage:
     record : int
         Global record number.
     start_bytes, stop_bytes : int
-        Where its frame lies in its shard, half open.
+        Half-open byte range of its frame in its shard.
     repaired : bool
-        Whether it was delivered as it had been written; otherwise it was skipped.
+        True if the record was repaired and delivered; False if it was skipped.
     """
 
     epoch: int
@@ -36,10 +36,10 @@ class Damage:
 
 
 def damage_to_lists(damage: Iterable[Damage], *, repaired: bool) -> list[list[int]]:
-    """Return what was repaired, or what was skipped, as a receipt stores it.
+    """Return the repaired or the skipped records in the form of a receipt.
 
-    One entry for each record and each run of epochs in which it was met: epoch, record, first byte, byte
-    behind the last and, if there are more than one, the number of epochs.
+    There is one entry for each record and each range of epochs in which it was read: first epoch, record,
+    first byte, byte after the last and, if more than one, the number of epochs.
     """
     entries: list[list[int]] = []
     newest: dict[tuple[int, int, int], list[int]] = {}
@@ -57,12 +57,12 @@ def damage_to_lists(damage: Iterable[Damage], *, repaired: bool) -> list[list[in
 
 
 def damage_from_lists(key: str, lists: Sequence[object], *, records: int) -> tuple[Damage, ...]:
-    """Read what `damage_to_lists` wrote under `key`; the input may come from anywhere.
+    """Parse the lists of `damage_to_lists` under `key`, from a receipt of unknown origin.
 
     Raises
     ------
     PlanError
-        Naming the entry that is wrong.
+        An entry is wrong; the message names it.
     """
     found: list[Damage] = []
     for i, entry in enumerate(lists):
@@ -70,18 +70,20 @@ def damage_from_lists(key: str, lists: Sequence[object], *, records: int) -> tup
         whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
         if len(whole) not in (4, 5) or len(numbers) != len(whole):
             raise PlanError(
-                f"receipt has {key}[{i}]={entry!r:.60}, wanted four or five whole numbers: was it edited?"
+                f"receipt has {key}[{i}]={entry!r:.60}, expected four or five integers: was it edited?"
             )
         epoch, record, start, stop = whole[:4]
         epochs = whole[4] if len(whole) > 4 else 1
         if not 1 <= epochs <= MAX_ENTRIES - len(found):
-            raise PlanError(f"receipt has {key} with {epochs} epochs: {MAX_ENTRIES} entries are the most")
+            raise PlanError(
+                f"receipt has {key} with {epochs} epochs; at most {MAX_ENTRIES} entries are allowed"
+            )
         if not (
             0 <= epoch <= MAX_EPOCH - epochs + 1 and 0 <= record < records and 0 <= start < stop <= _MAX_BYTES
         ):
             raise PlanError(
-                f"receipt has {key}[{i}]={entry!r:.60}, wanted [epoch, record below {records}, first byte,"
-                " byte behind the last]: was it edited?"
+                f"receipt has {key}[{i}]={entry!r:.60}, expected [epoch, record below {records}, first byte,"
+                " byte after the last]: was it edited?"
             )
         found += [
             Damage(one, record, start, stop, repaired=key == "repaired")

@@ -1,8 +1,8 @@
-"""Several data sets mixed by weight: which record of which of them comes at each position.
+"""Order of an epoch over several data sets mixed by weight.
 
-A pattern of whole numbers of places for each data set, as evenly spread as it can be, is repeated. So how
-many records of each data set come before any position is arithmetic, and the mixture is one more order
-of an epoch: positions are shared out among ranks, kept in states and proved by an audit as ever.
+A pattern, in which each data set has a number of slots spread as evenly as possible, is repeated. The number
+of records of each data set before any position is therefore computed, not counted. A mixture is an order like
+others: its positions are divided among ranks, stored in states and proved by an audit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One data set of a mixture: its records and places in the pattern, and what decides its own order."""
+    """One data set of a mixture: its records, its slots in the pattern, and its shuffle and seed."""
 
     records: int
     weight: int
@@ -39,15 +39,15 @@ class Part:
 
 
 def whole_weights(weights: Sequence[float]) -> list[int]:
-    """Return weights as places in a pattern.
+    """Return weights as numbers of slots in a pattern.
 
-    Weights that are ratios of whole numbers up to `MAX_PERIOD` together are kept exactly (0.7 and 0.3 are
-    7 and 3); others to one part in `MAX_PERIOD`.
+    Weights that are ratios of integers with a sum up to `MAX_PERIOD` are exact (0.7 and 0.3 become 7 and 3);
+    others are rounded to one part in `MAX_PERIOD`.
 
     Raises
     ------
     PlanError
-        For a weight that is not positive, or too small beside the others.
+        A weight is not positive, or too small compared with the others.
 
     Examples
     --------
@@ -57,10 +57,10 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
     exact = []
     for weight in weights:
         if not isinstance(weight, (int, float, np.integer, np.floating)) or isinstance(weight, bool):
-            raise PlanError(f"weight {weight!r} is no number: give a positive one")
+            raise PlanError(f"weight must be a positive number, not {weight!r:.80}")
         if not isfinite(weight) or weight <= 0:
             raise PlanError(
-                f"weight {weight} is not positive: leave the data set out, or give a weight above 0"
+                f"weight must be positive and finite, not {weight}; to exclude a data set, leave it out"
             )
         exact.append(Fraction(repr(float(weight))))
     common = lcm(*(one.denominator for one in exact))
@@ -78,72 +78,73 @@ def whole_weights(weights: Sequence[float]) -> list[int]:
     if 0 in places:
         small = weights[places.index(0)]
         raise PlanError(
-            f"weight {small} is less than 1/{MAX_PERIOD} of all: leave the data set out, or raise it"
+            f"weight {small} is less than 1/{MAX_PERIOD} of all weights: raise it, or leave the data set out"
         )
     return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stretch:
-    """Positions from `start` on with one pattern; `before` is how many records of each came earlier."""
+class _Section:
+    """Positions from `start` on that share one pattern; `before` counts the earlier records of each."""
 
     start: int
     before: I64
     weights: I64
     pattern: NDArray[np.int32]
-    turns: NDArray[np.int32]
+    occurrence: NDArray[np.int32]
 
     @classmethod
-    def of(cls, start: int, before: I64, weights: I64) -> _Stretch:
-        # The i-th of w places of a data set would best lie at (i + 1/2) / w of the period.
+    def of(cls, start: int, before: I64, weights: I64) -> _Section:
+        # The ideal point of slot i of w slots of a data set is (i + 1/2) / w of the period.
         source = np.repeat(np.arange(weights.size, dtype=np.int32), weights)
         number = np.concatenate([np.arange(w) for w in weights])
         order = np.argsort((number + 0.5) / weights[source], kind="stable")
         return cls(start, before, weights, source[order], number[order].astype(np.int32))
 
     def at(self, positions: I64) -> tuple[I64, I64]:
-        """Return (data set, how many of it came before) of positions in this stretch."""
+        """Return the data set at each position of this section, and the number of its records before."""
         inside = positions - self.start
         period = inside // self.pattern.size
-        place = inside - period * self.pattern.size
-        source = self.pattern[place].astype(np.int64)
-        return source, self.before[source] + period * self.weights[source] + self.turns[place]
+        slot = inside - period * self.pattern.size
+        source = self.pattern[slot].astype(np.int64)
+        return source, self.before[source] + period * self.weights[source] + self.occurrence[slot]
 
     def position_of(self, source: int, number: int) -> int:
-        """Return the position at which record `number` of a data set comes, counted from `before`."""
-        period, turn = divmod(number, int(self.weights[source]))
-        place = np.flatnonzero((self.pattern == source) & (self.turns == turn))[0]
-        return self.start + period * self.pattern.size + int(place)
+        """Return the position of record `number` of a data set, counted from `before`."""
+        period, occurrence = divmod(number, int(self.weights[source]))
+        slot = np.flatnonzero((self.pattern == source) & (self.occurrence == occurrence))[0]
+        return self.start + period * self.pattern.size + int(slot)
 
     def counts(self, stop: int) -> I64:
-        """Return how many records of each data set come before position `stop`."""
-        period, place = divmod(stop - self.start, self.pattern.size)
-        inside = np.bincount(self.pattern[:place], minlength=self.weights.size)
+        """Return the number of records of each data set before position `stop`."""
+        period, slot = divmod(stop - self.start, self.pattern.size)
+        inside = np.bincount(self.pattern[:slot], minlength=self.weights.size)
         return self.before + period * self.weights + inside
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Which data sets are mixed, in which proportions, and where an epoch of the mixture ends.
+    """A mixture: its data sets, their proportions, and the end of an epoch.
 
     Parameters
     ----------
     parts : tuple of Part
     stop : {"all", "first", "repeat"}
-        "all": when every record of every data set was delivered once; one that is exhausted is left out,
-        the others keep their proportions. "first": when one would be needed that is exhausted. "repeat": when
-        each was delivered once at least; one that is exhausted begins its own next epoch. With the last
-        two, each data set goes on in the next epoch of the mixture where it stopped in this one.
+        End of an epoch. "all": every record of every data set was delivered once; an exhausted data set is
+        left out, and the others keep their proportions. "first": the next record would come from an exhausted
+        data set. "repeat": every record was delivered at least once; an exhausted data set begins its next
+        epoch. With "first" and "repeat", each data set continues in the next epoch of the mixture where it
+        stopped in this one.
 
     Attributes
     ----------
     records : int
-        Positions of one epoch of the mixture.
+        Number of positions of one epoch of the mixture.
 
     Raises
     ------
     PlanError
-        For an empty data set unless `stop` is "all", and for numbers out of range.
+        A data set is empty and `stop` is not "all", or a number is out of range.
 
     Examples
     --------
@@ -155,14 +156,14 @@ class Mixture:
     parts: tuple[Part, ...]
     stop: Stop
     records: int = field(init=False)
-    _stretches: tuple[_Stretch, ...] = field(init=False, repr=False, compare=False)
+    _sections: tuple[_Section, ...] = field(init=False, repr=False, compare=False)
     _each_epoch: I64 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise PlanError("a mixture of no data set: give at least one")
+            raise PlanError("a mixture must have at least one data set")
         if self.stop not in get_args(Stop):
-            raise PlanError(f'stop={self.stop!r} is unknown: give "all", "first" or "repeat"')
+            raise PlanError(f'stop must be "all", "first" or "repeat", not {self.stop!r}')
         sizes = [checked_int("records", part.records, 0, MAX_RECORDS) for part in self.parts]
         weights = np.array(
             [checked_int("weight", part.weight, 1, MAX_PERIOD) for part in self.parts], np.int64
@@ -173,14 +174,14 @@ class Mixture:
             raise PlanError(
                 f'data set {sizes.index(0)} of the mixture is empty: leave it out, or use stop="all"'
             )
-        stretches, records = _laid_out(sizes, weights, self.stop)
+        sections, records = _sections_of_epoch(sizes, weights, self.stop)
         if records > MAX_RECORDS:
             raise PlanError(
                 f"an epoch of the mixture has more than {MAX_RECORDS} positions: check the weights"
             )
-        each = stretches[-1].counts(records) if stretches else np.zeros(len(sizes), np.int64)
+        each = sections[-1].counts(records) if sections else np.zeros(len(sizes), np.int64)
         object.__setattr__(self, "records", records)
-        object.__setattr__(self, "_stretches", tuple(stretches))
+        object.__setattr__(self, "_sections", tuple(sections))
         object.__setattr__(self, "_each_epoch", each)
 
     def order(self, epoch: int) -> MixedOrder:
@@ -189,32 +190,31 @@ class Mixture:
         return MixedOrder(self, checked_int("epoch", epoch, 0, min(most, MAX_EPOCH)))
 
     def sources_at(self, epoch: int, positions: I64) -> tuple[I64, I64]:
-        """Return the data set at each position, and how many of its records came before in all epochs."""
-        begins = [stretch.start for stretch in self._stretches]
+        """Return the data set at each position, and the number of its records before, over all epochs."""
+        begins = [section.start for section in self._sections]
         which = np.searchsorted(begins, positions, side="right") - 1
         source, number = np.empty_like(positions), np.empty_like(positions)
         for i in np.unique(which).tolist():
             mine = which == i
-            source[mine], number[mine] = self._stretches[i].at(positions[mine])
+            source[mine], number[mine] = self._sections[i].at(positions[mine])
         return source, number + epoch * self._each_epoch[source]
 
 
-def _laid_out(sizes: Sequence[int], weights: I64, stop: Stop) -> tuple[list[_Stretch], int]:
+def _sections_of_epoch(sizes: Sequence[int], weights: I64, stop: Stop) -> tuple[list[_Section], int]:
     zero = np.zeros(weights.size, np.int64)
     if stop != "all":
-        only = _Stretch.of(0, zero, weights)
+        only = _Section.of(0, zero, weights)
         if stop == "first":
             return [only], min(only.position_of(i, size) for i, size in enumerate(sizes))
         return [only], max(only.position_of(i, size - 1) + 1 for i, size in enumerate(sizes))
-    stretches: list[_Stretch] = []
+    sections: list[_Section] = []
     start, before = 0, zero
     while True:
         active = np.array(sizes, np.int64) > before
         if not active.any():
-            return stretches, start
-        left = np.where(active, weights, 0)
-        stretches.append(_Stretch.of(start, before, left))
-        last = stretches[-1]
+            return sections, start
+        last = _Section.of(start, before, np.where(active, weights, 0))
+        sections.append(last)
         start = min(
             last.position_of(i, sizes[i] - 1 - int(before[i])) + 1 for i in np.flatnonzero(active).tolist()
         )
@@ -223,20 +223,20 @@ def _laid_out(sizes: Sequence[int], weights: I64, stop: Stop) -> tuple[list[_Str
 
 @dataclass(frozen=True)
 class MixedOrder:
-    """One epoch of a mixture: like `EpochOrder`, with the data sets' records laid end to end."""
+    """The order of one epoch of a mixture, like `EpochOrder`; records are numbered through all data sets."""
 
     mixture: Mixture
     epoch: int
 
     @property
     def records(self) -> int:
-        """Positions of the epoch."""
+        """Number of positions of the epoch."""
         return self.mixture.records
 
     def records_at(self, positions: ArrayLike) -> I64:
-        """Return the record at each position, numbered through all data sets; see `EpochOrder.records_at`."""
-        given = checked_positions("positions", positions, self.records)
-        flat = given.reshape(-1)
+        """Return the record at each position; see `EpochOrder.records_at`."""
+        checked = checked_positions("positions", positions, self.records)
+        flat = checked.reshape(-1)
         source, number = self.mixture.sources_at(self.epoch, flat)
         result = np.empty_like(flat)
         offset = 0
@@ -248,4 +248,4 @@ class MixedOrder:
                 order = epoch_order(part.records, shuffle=part.shuffle, seed=part.seed, epoch=epoch)
                 result[chosen] = offset + order.records_at(number[chosen] - epoch * part.records)
             offset += part.records
-        return result.reshape(given.shape)
+        return result.reshape(checked.shape)

@@ -1,8 +1,8 @@
-"""In which order an epoch visits the records: a pure function of (records, shuffle, seed, epoch, position).
+"""Order of the records in an epoch: a pure function of (records, shuffle, seed, epoch, position).
 
-A *position* counts what all ranks together deliver in an epoch, from 0; a *record* is a number in the
-shards laid end to end. An order maps one to the other, both ways, in O(1) memory, so a state or a receipt
-needs positions only.
+A *position* numbers the deliveries of all ranks together in an epoch, from 0. A *record* is a global record
+number, with the shards concatenated. An order maps positions to records and back in O(1) memory, so a state
+or a receipt needs only positions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 ORDER_VERSION = 1
-"""Raised whenever the same arguments would give another order; part of every state and receipt."""
+"""Version of the orders, part of every state and receipt; a change of any order increments it."""
 
 BLOCK_RECORDS = 256
 WINDOW_BLOCKS = 64
@@ -43,30 +43,30 @@ _GLOBAL, _BLOCKS, _WINDOWS, FILES_PURPOSE = range(4)
 
 
 def stream_of(epoch: int, purpose: int) -> int:
-    """Return the stream of the permutation that serves one purpose in one epoch."""
+    """Return the stream number of the permutation for one purpose in one epoch."""
     return epoch * 4 + purpose
 
 
 class EpochOrder(Protocol):
-    """What all orders of an epoch have in common."""
+    """The common interface of all orders of an epoch."""
 
     @property
     def records(self) -> int:
-        """How many records the epoch has."""
+        """Number of records of the epoch."""
 
     def records_at(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """Return the global record number at each position: int64, the shape of `positions`.
+        """Return the global record number at each position, as int64 in the shape of `positions`.
 
-        Raises `PlanError` for a position that is no integer or outside ``[0, records)``.
+        Raises `PlanError` if a position is not an integer or is outside ``[0, records)``.
         """
 
     def positions_of(self, records: ArrayLike) -> NDArray[np.int64]:
-        """Return the position of each global record number: the inverse of `records_at`."""
+        """Return the position of each global record number, the inverse of `records_at`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialOrder:
-    """Position and record number are the same."""
+    """The order in which position and record number are equal."""
 
     records: int
 
@@ -84,7 +84,7 @@ class SequentialOrder:
 
 @dataclass(frozen=True, slots=True)
 class GlobalOrder:
-    """One permutation of all records, another one in each epoch."""
+    """A permutation of all records, different in each epoch."""
 
     records: int
     seed: int
@@ -108,20 +108,20 @@ class GlobalOrder:
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
-    """Blocks of consecutive records in random order, records shuffled inside windows of blocks.
+    """Blocks of consecutive records in random order, with records shuffled inside windows of blocks.
 
-    The records are cut into blocks of `block_records` (the last one may be shorter), and the blocks are
-    permuted. The row of blocks is then cut into windows of ``block_records * window_blocks`` positions,
-    wherever the short block came to lie, and the positions of each window are permuted. So what one
-    window delivers is spread over at most ``window_blocks + 2`` stretches of the shards, each of which can be
-    read at once; `window_runs` names them.
+    The records are divided into blocks of `block_records` (the last one may be shorter), and the blocks are
+    permuted. The sequence of blocks is then divided into windows of ``block_records * window_blocks``
+    positions, and the positions of each window are permuted. The records of one window are therefore at most
+    ``window_blocks + 2`` contiguous ranges of records, each of which can be read at once; `window_runs`
+    returns them.
 
     Parameters
     ----------
     records, seed, epoch : int
-        As for `epoch_order`.
+        Arguments of `epoch_order`.
     block_records, window_blocks : int
-        1 to 2**31 - 1.
+        Records of a block and blocks of a window, 1 to 2**31 - 1.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class BlockOrder:
         inside = stream_of(self.epoch, _WINDOWS)
         last = self.records - max(self.windows - 1, 0) * self.window_records
         object.__setattr__(self, "_blocks", blocks)
-        # A window larger than everything is never used: the last window is the only one.
+        # A window larger than the epoch is not used, because the last window is the only one.
         whole = min(self.window_records, MAX_RECORDS)
         object.__setattr__(self, "_window", Permutation(whole, self.seed, stream=inside))
         object.__setattr__(self, "_last_window", Permutation(last, self.seed, stream=inside))
@@ -165,23 +165,23 @@ class BlockOrder:
 
     @property
     def window_records(self) -> int:
-        """How many positions a window has (the last one may have fewer)."""
+        """Number of positions of a window (the last one may have fewer)."""
         return self.block_records * self.window_blocks
 
     @property
     def windows(self) -> int:
-        """How many windows the epoch has."""
+        """Number of windows of the epoch."""
         return -(-self.records // self.window_records)
 
     def records_at(self, positions: ArrayLike) -> NDArray[np.int64]:
         """See `EpochOrder.records_at`."""
-        given = checked_positions("positions", positions, self.records)
-        if given.size == 0:
-            return given.copy()
-        slot, inside = self._slots(self._shuffled(given, inverse=False))
+        checked = checked_positions("positions", positions, self.records)
+        if checked.size == 0:
+            return checked.copy()
+        slot, inside = self._slots(self._shuffled(checked, inverse=False))
         first, last = int(slot.min()), int(slot.max())
         if last - first < slot.size:
-            # Neighbouring positions share blocks, so each slot of the stretch is permuted once.
+            # Neighbouring positions share blocks, so each slot of the range is permuted once.
             block = self._blocks.forward(np.arange(first, last + 1))[slot - first]
         else:
             block = self._blocks.forward(slot)
@@ -189,16 +189,16 @@ class BlockOrder:
 
     def positions_of(self, records: ArrayLike) -> NDArray[np.int64]:
         """See `EpochOrder.positions_of`."""
-        given = checked_positions("records", records, self.records)
-        if given.size == 0:
-            return given.copy()
-        block = given // self.block_records
+        checked = checked_positions("records", records, self.records)
+        if checked.size == 0:
+            return checked.copy()
+        block = checked // self.block_records
         slot = self._blocks.inverse(block)
-        spread = slot * self.block_records + (given - block * self.block_records)
+        spread = slot * self.block_records + (checked - block * self.block_records)
         return self._shuffled(spread - self._missing * (slot > self._short_slot), inverse=True)
 
     def window_runs(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the stretches of records that one window delivers.
+        """Return the ranges of records that one window delivers.
 
         Returns
         -------
@@ -208,7 +208,7 @@ class BlockOrder:
         Raises
         ------
         PlanError
-            Unless ``0 <= window < windows``.
+            `window` is not in ``[0, windows)``.
         """
         window = checked_int("window", window, 0, self.windows - 1)
         start = window * self.window_records
@@ -217,7 +217,7 @@ class BlockOrder:
         blocks = self._blocks.forward(np.arange(first, last + 1))
         starts = blocks * self.block_records
         stops = np.minimum(starts + self.block_records, self.records)
-        # The last block first: with one block only, both ends cut the same stretch.
+        # The last block first, because with a single block both ends cut the same range.
         stops[-1] = starts[-1] + tail + 1
         starts[0] += head
         ascending = np.argsort(starts)
@@ -226,7 +226,7 @@ class BlockOrder:
         return starts[np.append(True, apart)], stops[np.append(apart, True)]
 
     def _shuffled(self, positions: NDArray[np.int64], *, inverse: bool) -> NDArray[np.int64]:
-        """Permute positions inside their windows, or undo it."""
+        """Permute positions inside their windows, or invert that permutation."""
         window = positions // self.window_records
         first = window * self.window_records
         inside = positions - first
@@ -241,10 +241,10 @@ class BlockOrder:
             permuted[~last] = _permuted(self._window, inside[~last], window[~last], inverse)
         return first + permuted
 
-    def _slots(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (slot in the row of blocks, offset in that block) of places in the row of records."""
+    def _slots(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return block slot and offset in the block for indices in the sequence of records."""
         short_stop = (self._short_slot + 1) * self.block_records - self._missing
-        spread = places + self._missing * (places >= short_stop)
+        spread = indices + self._missing * (indices >= short_stop)
         slot = spread // self.block_records
         return slot, spread - slot * self.block_records
 
@@ -275,27 +275,28 @@ def epoch_order(
     Parameters
     ----------
     records : int
-        How many records the data set has, 0 to 2**60.
+        Number of records of the data set, 0 to 2**60.
     shuffle : False, "global" or "blocks"
-        As written, one permutation of all records, or blocks of consecutive records permuted and mixed
-        inside windows of several blocks (see `BlockOrder`), which can be read in long stretches.
+        False for the stored order, "global" for one permutation of all records, "blocks" for blocks of
+        consecutive records that are permuted and mixed inside windows of several blocks (see `BlockOrder`),
+        which are read in long ranges.
     seed : int
-        0 to 2**64 - 1.
+        Seed of the shuffle, 0 to 2**64 - 1.
     epoch : int
-        From 0; each epoch has an order of its own.
+        Number of the epoch, from 0; each epoch has a different order.
     block_records, window_blocks : int
-        For "blocks" only.
+        Sizes of `BlockOrder`; used only with "blocks".
 
     Returns
     -------
     EpochOrder
-        A frozen dataclass with ``records_at(positions)`` and ``positions_of(records)``. The same arguments
-        give the same order on every machine for as long as `ORDER_VERSION` stays the same.
+        A frozen dataclass with ``records_at(positions)`` and ``positions_of(records)``. Equal arguments give
+        the same order on every machine as long as `ORDER_VERSION` is the same.
 
     Raises
     ------
     PlanError
-        For an argument out of range or an unknown `shuffle`.
+        An argument is out of range, or `shuffle` is unknown.
 
     Examples
     --------
@@ -311,4 +312,4 @@ def epoch_order(
         return GlobalOrder(records, seed, epoch)
     if shuffle == "blocks":
         return BlockOrder(records, seed, epoch, block_records, window_blocks)
-    raise PlanError(f'shuffle={shuffle!r} is unknown: give False, "global" or "blocks"')
+    raise PlanError(f'shuffle must be False, "global" or "blocks", not {shuffle!r}')

@@ -1,16 +1,16 @@
-"""A seeded permutation of ``range(size)`` that needs no memory.
+"""A seeded permutation of ``range(size)`` in constant memory.
 
-The numbers below ``size`` are laid out in a grid of about √size rows and columns, and a Feistel network
-works on (row, column): each round adds a hash of one coordinate to the other, modulo its range (Black and
-Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). The grid has at most ``2·√size + 2`` cells
-too many; a value that lands on one of them is sent through the network again until it does not (cycle
-walking), which keeps the whole a permutation. Ten rounds do from 1,024 numbers on. Below that a round
-function has few values and 24 rounds are made: with 16, the permutations of 2 to 8 numbers are already
-equally frequent as far as a chi-square test of 200,000 to 4 million draws can tell; with 10 they are not.
+The numbers below ``size`` are arranged in a grid of about √size rows and columns. A Feistel network permutes
+the cells: each round adds a hash of one coordinate to the other, modulo its range (Black and Rogaway,
+"Ciphers with arbitrary finite domains", CT-RSA 2002). The grid has at most ``2·√size + 2`` cells too many; a
+value in such a cell passes through the network again until it is below ``size`` (cycle walking). From 1,024
+numbers on, ten rounds are made. Below that, where a round function has few values, 24 are made: a chi-square
+test of 200,000 to 4 million draws finds the permutations of 2 to 8 numbers equally frequent with 16 rounds,
+but not with 10.
 
-The hash is the pair of multiplications of MurmurHash3's 64-bit finaliser, and the key schedule is
-SplitMix64. All of it is 64-bit integer arithmetic that wraps around, so the result is the same on every
-machine. States and receipts rely on it: `shardkeep.plan.ORDER_VERSION` counts its revisions.
+The hash is the pair of multiplications of MurmurHash3's 64-bit finaliser, and the key schedule is SplitMix64.
+All arithmetic is on 64-bit integers that wrap around, so the result is the same on every machine. States and
+receipts depend on it; any change increments `shardkeep.plan.ORDER_VERSION`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST = np.uint64(0xFF51AFD7ED558CCD)
 _SECOND = np.uint64(0xC4CEB9FE1A85EC53)
 _HALF = np.uint64(32)
-# 64 KiB an array: the five arrays of a pass stay in the second-level cache.
+# 64 KiB per array, so that the five arrays of a pass stay in the second-level cache.
 _PASS = 8192
 
 U64 = NDArray[np.uint64]
@@ -44,13 +44,13 @@ class Permutation:
     Parameters
     ----------
     size : int
-        How many numbers are permuted, 0 to 2**60.
+        Number of values, 0 to 2**60.
     seed, stream : int
-        0 to 2**64 - 1. Each pair gives a permutation of its own.
+        Key of the permutation, each 0 to 2**64 - 1. Different pairs give different permutations.
 
     Notes
     -----
-    Pure and stateless: safe to share between threads and to send to other processes.
+    The object has no mutable state; threads and processes can share it.
 
     Examples
     --------
@@ -76,7 +76,8 @@ class Permutation:
         rows = isqrt(max(size, 1) - 1) + 1
         columns = -(-size // rows) or 1
         if size > 1 and rows * columns % 2:
-            # With both sides odd every round is an even permutation, so half of them could never occur.
+            # With two odd sides every round is an even permutation, so half of all permutations could not
+            # occur.
             columns += 1
         state = _mixed(_mixed(seed + _GOLDEN) ^ _mixed(stream + 2 * _GOLDEN))
         rounds = _ROUNDS_WHEN_SMALL if size < _SMALL else _ROUNDS
@@ -88,41 +89,41 @@ class Permutation:
         object.__setattr__(self, "_keys", keys)
 
     def forward(self, values: ArrayLike, *, tweak: ArrayLike | None = None) -> NDArray[np.int64]:
-        """Return where each value goes.
+        """Return the permuted values.
 
         Parameters
         ----------
         values : int or array of int
-            Numbers in ``[0, size)``, any shape.
+            Numbers in ``[0, size)``, of any shape.
         tweak : int or array of int, optional
-            Non-negative; a scalar or the shape of `values`. Each tweak stands for a permutation of its own,
-            so one call serves a whole family of equally large permutations.
+            Non-negative numbers, a scalar or in the shape of `values`. Each tweak selects a different
+            permutation, so one call can apply many permutations of equal size.
 
         Returns
         -------
         ndarray of int64
-            The shape of `values`.
+            Permuted values, in the shape of `values`.
 
         Raises
         ------
         PlanError
-            When a value is no integer or outside the range.
+            A value is not an integer, or is outside the range.
         """
         return self._walked(values, tweak, inverse=False)
 
     def inverse(self, values: ArrayLike, *, tweak: ArrayLike | None = None) -> NDArray[np.int64]:
-        """Return where each value comes from: the inverse of `forward` with the same `tweak`."""
+        """Return the inverse of `forward` with the same `tweak`."""
         return self._walked(values, tweak, inverse=True)
 
     def _walked(self, values: ArrayLike, tweak: ArrayLike | None, *, inverse: bool) -> NDArray[np.int64]:
-        given = checked_positions("values", values, self.size)
-        if given.size == 0 or self.size == 1:
-            return np.zeros(given.shape, dtype=np.int64)
-        flat = given.reshape(-1).view(np.uint64)
+        positions = checked_positions("values", values, self.size)
+        if positions.size == 0 or self.size == 1:
+            return np.zeros(positions.shape, dtype=np.int64)
+        flat = positions.reshape(-1).view(np.uint64)
         tweaks = None
         if tweak is not None:
             checked = checked_positions("tweak", tweak, 2**63)
-            tweaks = np.broadcast_to(checked, given.shape).reshape(-1).view(np.uint64)
+            tweaks = np.broadcast_to(checked, positions.shape).reshape(-1).view(np.uint64)
         out = np.empty(flat.shape, dtype=np.uint64)
         size = np.uint64(self.size)
         for first in range(0, flat.size, _PASS):
@@ -135,7 +136,7 @@ class Permutation:
                 walked[beyond] = again
                 beyond = beyond[again >= size]
             out[part] = walked
-        return out.view(np.int64).reshape(given.shape)
+        return out.view(np.int64).reshape(positions.shape)
 
     def _network(self, values: U64, tweak: U64 | None, inverse: bool) -> U64:
         columns = np.uint64(self._columns)
@@ -156,12 +157,12 @@ class Permutation:
             np.right_shift(hashed, _HALF, out=spare)
             np.bitwise_xor(hashed, spare, out=hashed)
             np.multiply(hashed, _SECOND, out=hashed)
-            # The high 32 bits as a fraction of the modulus: no division, and a bias below modulus / 2**32.
+            # The high 32 bits times the modulus: without a division, with a bias below modulus / 2**32.
             np.right_shift(hashed, _HALF, out=hashed)
             np.multiply(hashed, modulus, out=hashed)
             np.right_shift(hashed, _HALF, out=hashed)
-            # Of the sum and the sum brought back by one modulus, the wrong one has wrapped past 2**63
-            # or is larger by the modulus, so the smaller one is right.
+            # Of the sum and the sum minus the modulus, the wrong one has wrapped past 2**63 or is larger by
+            # the modulus, so the smaller one is correct.
             if inverse:
                 np.subtract(changed, hashed, out=changed)
                 np.add(changed, modulus, out=spare)
@@ -173,7 +174,7 @@ class Permutation:
 
 
 def _mixed(value: int) -> int:
-    """Mix one 64-bit word: SplitMix64's finaliser."""
+    """Return the SplitMix64 finaliser of a 64-bit word."""
     value &= _WORD
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _WORD
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _WORD
@@ -181,7 +182,7 @@ def _mixed(value: int) -> int:
 
 
 def _mixed_array(values: U64) -> U64:
-    """Do the same for an array of words, one step of SplitMix64 further so that 0 is no fixed point."""
+    """Return the SplitMix64 finaliser of each word plus one increment, so that 0 is not a fixed point."""
     mixed = values + np.uint64(_GOLDEN)
     mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

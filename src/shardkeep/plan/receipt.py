@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from shardkeep.errors import CorruptDataError, PlanError
-from shardkeep.plan.by_files import FilePlan
 from shardkeep.plan.checks import (
     MAX_BATCH_SIZE,
     MAX_ENTRIES,
@@ -26,9 +25,10 @@ from shardkeep.plan.checks import (
     checked_int,
 )
 from shardkeep.plan.damage import Damage, damage_from_lists, damage_to_lists
-from shardkeep.plan.division import MAX_CYCLE_LENGTH, FileSet, Leg, joined
 from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.fields import Fields, kind_of
+from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet, Leg, joined
+from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
 from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
 from shardkeep.plan.sealed_json import CRC_KEY, check_seal, seal

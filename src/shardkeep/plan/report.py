@@ -1,4 +1,4 @@
-"""What an audit found: frozen dataclasses that print a line for each epoch."""
+"""Result of an audit: frozen dataclasses that print one line for each epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["AuditReport", "DamagedRecord", "EpochAudit", "RecordName"]
 
 @dataclass(frozen=True, slots=True)
 class RecordName:
-    """One record: its global number, and its shard and number in it (None and -1 when not in the receipt)."""
+    """A record: its global number, its shard and its number in it (None and -1 if the receipt lacks them)."""
 
     record: int
     shard: str | None
@@ -25,7 +25,7 @@ class RecordName:
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that was skipped or repaired, and where its bytes are in its shard (half open)."""
+    """A record that was skipped or repaired, and its half-open byte range in its shard."""
 
     name: RecordName
     start_bytes: int
@@ -37,30 +37,30 @@ class DamagedRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpochAudit:
-    """What the receipts say about one epoch.
+    """Deliveries and faults of one epoch, according to the receipts.
 
     Attributes
     ----------
     epoch : int
     records : int
-        How many the epoch has.
+        Number of records of the epoch.
     delivered : int
-        How many of them were delivered, however often; those that were skipped are not.
+        Number of records that were delivered at least once; skipped records are not delivered.
     lost, repeated : RangeSet
-        Positions that nobody delivered, or that were delivered more than once; where ranks read whole files
-        (``shard_by="files"``), record numbers.
+        Positions that were not delivered, or were delivered more than once; record numbers where ranks read
+        whole files (``shard_by="files"``).
     dropped : RangeSet
-        Positions left out on purpose by ``remainder="drop"``: named, not a fault.
+        Positions that ``remainder="drop"`` left out; not a fault.
     lost_names, repeated_names : tuple of RecordName
-        The first few records of `lost` and `repeated`.
+        The first records of `lost` and `repeated`.
     skipped : tuple of DamagedRecord
-        Damaged records that were left out, by ``on_corrupt="skip"``: known, and still a fault.
+        Damaged records that ``on_corrupt="skip"`` left out; a fault.
     repaired : tuple of DamagedRecord
-        Damaged records that were put right and delivered, by ``on_corrupt="repair"``: no fault.
+        Damaged records that ``on_corrupt="repair"`` corrected and delivered; not a fault.
     under_way : bool
-        Whether the epoch is the newest and all that is lost is its end: it may simply not be over.
+        True if the epoch is the newest one and lacks only its end, so that it may be unfinished.
     problems : tuple of str
-        Faults in words, with what to do.
+        Descriptions of faults, with advice.
     """
 
     epoch: int
@@ -78,25 +78,25 @@ class EpochAudit:
 
     @property
     def ok(self) -> bool:
-        """Whether every record was delivered exactly once, dropped ones aside."""
+        """True if every record, except dropped ones, was delivered exactly once."""
         return not (self.problems or self.lost.records or self.repeated.records or self.skipped)
 
     def __str__(self) -> str:
-        words = ["ok" if self.ok else "incomplete" if self.under_way else "FAILED"]
-        words.append(f"{self.delivered} of {self.records} records delivered")
+        parts = ["ok" if self.ok else "incomplete" if self.under_way else "FAILED"]
+        parts.append(f"{self.delivered} of {self.records} records delivered")
         if self.lost.records:
-            words.append(f"{self.lost.records} lost{_first(self.lost_names)}")
+            parts.append(f"{self.lost.records} lost{_first(self.lost_names)}")
         if self.repeated.records:
-            words.append(f"{self.repeated.records} repeated{_first(self.repeated_names)}")
+            parts.append(f"{self.repeated.records} repeated{_first(self.repeated_names)}")
         if self.dropped.records:
-            words.append(f"{self.dropped.records} dropped")
+            parts.append(f"{self.dropped.records} dropped")
         if self.skipped:
-            words.append(f"{len(self.skipped)} skipped as damaged{_first(self.skipped)}")
+            parts.append(f"{len(self.skipped)} skipped as damaged{_first(self.skipped)}")
         if self.repaired:
-            words.append(f"{len(self.repaired)} repaired{_first(self.repaired)}")
+            parts.append(f"{len(self.repaired)} repaired{_first(self.repaired)}")
         if self.problems:
-            words.append(f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}")
-        return f"epoch {self.epoch}: " + ", ".join(words)
+            parts.append(f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}")
+        return f"epoch {self.epoch}: " + ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,11 @@ class AuditReport:
     Attributes
     ----------
     receipts : int
-        How many were taken into account, after older ones of the same Loader were set aside.
+        Number of receipts that were used; older receipts of the same Loader are not counted.
     epochs : tuple of EpochAudit
-        In ascending order.
+        Result of each epoch, in ascending order.
     problems : tuple of str
-        Faults that concern no single epoch.
+        Faults that do not belong to a single epoch.
     """
 
     receipts: int
@@ -119,11 +119,11 @@ class AuditReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the receipts prove every audited epoch."""
+        """True if the receipts prove every audited epoch."""
         return bool(self.epochs) and not self.problems and all(epoch.ok for epoch in self.epochs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON-able types."""
+        """Return the report as types that JSON supports."""
         return {
             "ok": self.ok,
             "receipts": self.receipts,

@@ -1,8 +1,8 @@
-"""Which ranks went through an epoch together, put back together from their receipts.
+"""Runs of an epoch, reconstructed from receipts.
 
-A *run* is all ranks that took up an epoch at one position with one world and batch size. Receipts do not
-name their run, so it is found by what its ranks must share; where one rank shows up twice, two runs did the
-same, and the k-th longest segment of each rank is taken for the k-th run.
+A *run* is all ranks that began or resumed an epoch at one position with one world and batch size. Receipts do
+not name their run, so it is identified by the values that its ranks share. Where a rank occurs twice, two
+runs did the same, and the k-th longest segment of each rank belongs to the k-th run.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardkeep.plan.by_files import FilePlan
-from shardkeep.plan.coverage import Combs
-from shardkeep.plan.division import Leg
-from shardkeep.plan.epoch import EpochPlan, Remainder
+from shardkeep.plan.coverage import StridedRanges, true_ranges
+from shardkeep.plan.epoch import Remainder, StepPlan
+from shardkeep.plan.file_assignment import HistoryEntry
 
 __all__ = ["Run", "RunKey", "named_ranks", "runs_of"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RunKey:
-    """What the ranks of one run share; ordered by epoch, then by position."""
+    """Values that the ranks of one run share; ordered by epoch, then by position."""
 
     epoch: int
     start: int
     world_size: int
     batch_size: int
     cycle_length: int = 0
-    history: tuple[Leg, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
     def __str__(self) -> str:
         return f"position {self.start} (world size {self.world_size}, batch size {self.batch_size})"
@@ -42,21 +41,22 @@ class Run:
 
     Attributes
     ----------
-    plan : EpochPlan or FilePlan
+    key : RunKey
+    plan : StepPlan
     steps : ndarray of int64, shape (world_size,)
-        Steps that each rank delivered, cut to what the plan has.
+        Number of steps that each rank delivered, at most those of the plan.
     present : ndarray of bool, shape (world_size,)
-        Whether there is a receipt of that rank for this run at all.
+        True for each rank that has a receipt of this run.
     overrun : ndarray of bool, shape (world_size,)
-        Whether a receipt claims more steps than the plan has.
+        True for each rank whose receipt claims more steps than the plan has.
     remainders : tuple of str
-        What the receipts say, sorted; more than one is a fault.
+        The values of `remainder` in the receipts, sorted; more than one is a fault.
     again : bool
-        Whether this is a second run that did what another one with the same key had done.
+        True if another run with the same key did the same before.
     """
 
     key: RunKey
-    plan: EpochPlan | FilePlan
+    plan: StepPlan
     steps: NDArray[np.int64]
     present: NDArray[np.bool_]
     overrun: NDArray[np.bool_]
@@ -65,82 +65,33 @@ class Run:
 
     @property
     def stop(self) -> int:
-        """The position that the rank which got furthest had reached."""
+        """The position that the rank with most steps reached."""
         return self.plan.position_after(int(self.steps.max()))
 
     @property
     def finished(self) -> bool:
-        """Whether every rank made every step of the plan."""
+        """True if every rank made every step of the plan."""
         return bool(self.present.all()) and int(self.steps.min()) == self.plan.steps
 
-    def combs(self) -> Combs:
-        """Return what the ranks delivered: positions of the epoch, or record numbers where they read files.
+    def delivered(self) -> StridedRanges:
+        """Return the read numbers that the ranks delivered; see `StepPlan`."""
+        return self.plan.delivered_ranges(self.steps)
 
-        Files are read in order, so what was delivered of each is one range. Otherwise, steps that all ranks
-        made are one interval. Where ranks differ, each stretch of neighbouring ranks is one comb.
-        """
-        plan = self.plan
-        if isinstance(plan, FilePlan):
-            offsets = plan.files.table.offsets[:-1]
-            return Combs.ranges(offsets + plan.read_after(0), offsets + plan.read_after(self.steps))
-        columns: list[tuple[NDArray[np.int64], int, int, NDArray[np.int64]]] = []
-        levels = np.unique(np.minimum(self.steps, plan.full_steps)).tolist()
-        below = 0
-        for level in levels:
-            if level > below:
-                first, last = _stretches(self.steps >= level)
-                base = plan.start + below * plan.global_batch
-                if first.size == 1 and last[0] - first[0] == plan.world_size:
-                    length = np.array([(level - below) * plan.global_batch], dtype=np.int64)
-                    columns.append((np.array([base], dtype=np.int64), plan.global_batch, 1, length))
-                else:
-                    starts = base + first * plan.batch_size
-                    columns.append(
-                        (starts, plan.global_batch, level - below, (last - first) * plan.batch_size)
-                    )
-                below = level
-        if plan.steps > plan.full_steps:
-            first, last = _stretches(self.steps > plan.full_steps)
-            step = plan.full_steps
-            spans = [
-                (plan.rank_span(step, a)[0], plan.rank_span(step, b - 1)[1])
-                for a, b in zip(first.tolist(), last.tolist(), strict=True)
-            ]
-            starts, stops = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-            columns.append((starts, 1, 1, stops - starts))
-        return Combs.joined(
-            [
-                Combs(starts, np.full_like(starts, stride), np.full_like(starts, count), length)
-                for starts, stride, count, length in columns
-            ]
-        )
+    combs = delivered  # the audit still uses this name
 
-    def dropped(self) -> Combs:
-        """Return what a finished run left out on purpose, in the terms of `combs`."""
-        plan = self.plan
-        if not self.finished:
-            return Combs.joined([])
-        if isinstance(plan, FilePlan):
-            offsets = plan.files.table.offsets
-            return Combs.ranges(offsets[:-1] + plan.read_after(self.steps), offsets[1:])
-        start, stop = plan.dropped
-        return Combs.ranges(np.array([start]), np.array([stop]))
-
-
-def _stretches(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return first and last (exclusive) of each stretch of True."""
-    edges = np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]]))
-    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    def dropped(self) -> StridedRanges:
+        """Return the read numbers that a finished run dropped on purpose."""
+        return self.plan.dropped_ranges() if self.finished else StridedRanges.concatenate([])
 
 
 def runs_of(
     key: RunKey,
-    plan_of: Callable[[Remainder], EpochPlan | FilePlan],
+    plan_of: Callable[[Remainder], StepPlan],
     ranks: Sequence[int],
     steps: Sequence[int],
     remainders: Sequence[Remainder],
 ) -> list[Run]:
-    """Sort the segments that share `key` into runs, the longest first; `plan_of` plans for a remainder."""
+    """Group the segments that share `key` into runs, longest first; `plan_of` plans for a remainder."""
     rank = np.array(ranks, dtype=np.int64)
     made = np.array(steps, dtype=np.int64)
     order = np.lexsort((-made, rank))
@@ -148,7 +99,7 @@ def runs_of(
     begins = np.flatnonzero(np.append(True, rank[1:] != rank[:-1]))
     layer = np.arange(rank.size) - np.repeat(begins, np.diff(np.append(begins, rank.size)))
     kinds = tuple(sorted(set(remainders)))
-    # A rank that drops the rest makes no step for it, so where ranks disagree the longer plan holds both.
+    # A rank that drops the remainder makes no step for it, so where ranks differ the longer plan covers both.
     plan = plan_of("drop" if kinds == ("drop",) else "mask")
     runs = []
     for number in range(int(layer.max()) + 1):
@@ -165,14 +116,14 @@ def runs_of(
 
 
 def named_ranks(chosen: NDArray[np.bool_]) -> str:
-    """Return ranks as a person writes them: ``rank 3``, ``ranks 0-2, 7``, at most five stretches.
+    """Return ranks as text, such as ``rank 3`` or ``ranks 0-2, 7``, with at most five ranges.
 
     Examples
     --------
     >>> named_ranks(np.array([True, True, False, True]))
     'ranks 0-1, 3'
     """
-    first, last = _stretches(chosen)
+    first, last = true_ranges(chosen)
     shown = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in zip(first[:5], last[:5], strict=True)]
     rest = int(chosen.sum()) - int((last[:5] - first[:5]).sum())
     more = f" and {rest} more" if rest else ""

@@ -1,4 +1,4 @@
-"""From a global record number to (shard, record number inside it) and back."""
+"""Table that maps global record numbers to pairs (shard, record number in it) and back."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ __all__ = ["ShardTable"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardTable:
-    """How many records each shard has, and where they begin when the shards are laid end to end.
+    """Number of records of each shard, and the global number of its first record.
 
     Parameters
     ----------
     counts : array of int, shape (shards,)
-        Records of each shard; 0 is allowed, anywhere. Copied to a read-only int64 array.
+        Number of records of each shard, which may be 0. Copied to a read-only int64 array.
 
     Attributes
     ----------
     offsets : ndarray of int64, shape (shards + 1,)
-        The global number of each shard's first record, and the total.
+        Global number of the first record of each shard, and the total.
 
     Raises
     ------
     PlanError
-        When the counts are no integers, negative, not one-dimensional, or more than 2**60 together.
+        The counts are not integers, not one-dimensional, negative, or more than 2**60 together.
 
     Examples
     --------
@@ -50,10 +50,10 @@ class ShardTable:
     def __init__(self, counts: ArrayLike) -> None:
         checked = checked_positions("counts", counts, MAX_RECORDS + 1).copy()
         if checked.ndim != 1:
-            raise PlanError(f"counts has {checked.ndim} dimensions: give one number for each shard")
-        # In floating point first: an int64 sum could wrap around unseen.
+            raise PlanError(f"counts must have one dimension, not {checked.ndim}: one number for each shard")
+        # In floating point first, because an int64 sum could overflow silently.
         if float(checked.sum(dtype=np.float64)) > MAX_RECORDS:
-            raise PlanError(f"counts add up to more than {MAX_RECORDS} records: check them")
+            raise PlanError(f"counts must not add up to more than {MAX_RECORDS} records")
         offsets = np.zeros(checked.size + 1, dtype=np.int64)
         np.cumsum(checked, out=offsets[1:])
         checked.flags.writeable = offsets.flags.writeable = False
@@ -73,34 +73,34 @@ class ShardTable:
 
     @property
     def total(self) -> int:
-        """Records of all shards together."""
+        """Number of records of all shards together."""
         return int(self.offsets[-1])
 
     def locate(self, records: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the shard of each global record number, and the record number inside that shard.
+        """Return the shard of each global record number, and the record number in that shard.
 
         Returns
         -------
         shard, index : ndarray of int64
-            The shape of `records`.
+            Arrays in the shape of `records`.
 
         Raises
         ------
         PlanError
-            When a number is no integer or outside ``[0, total)``.
+            A number is not an integer, or is outside ``[0, total)``.
         """
-        given = checked_positions("records", records, self.total)
-        # From the right: of the shards that begin at one place, all but the last are empty.
-        shard = np.searchsorted(self.offsets, given, side="right").astype(np.int64, copy=False) - 1
-        return shard, given - self.offsets[shard]
+        checked = checked_positions("records", records, self.total)
+        # side="right", because of the shards with the same offset all but the last are empty.
+        shard = np.searchsorted(self.offsets, checked, side="right").astype(np.int64, copy=False) - 1
+        return shard, checked - self.offsets[shard]
 
     def global_of(self, shard: ArrayLike, index: ArrayLike) -> NDArray[np.int64]:
-        """Return the global record numbers of pairs (shard, record number inside it).
+        """Return the global record numbers of pairs (shard, record number in it).
 
         Raises
         ------
         PlanError
-            When there is no such shard, or no such record in it.
+            A shard does not exist, or does not have the record.
         """
         shards = checked_positions("shard", shard, len(self))
         indices = checked_positions("index", index, MAX_RECORDS)
@@ -108,14 +108,12 @@ class ShardTable:
             shards, indices = np.broadcast_arrays(shards, indices)
         except ValueError:
             raise PlanError(
-                f"shard and index have shapes {shards.shape} and {indices.shape}: give them the same shape"
+                f"shard and index must have the same shape, not {shards.shape} and {indices.shape}"
             ) from None
         beyond = indices >= self.counts[shards]
         if beyond.any():
             which = np.flatnonzero(beyond.reshape(-1))[0]
             bad_shard, bad_index = int(shards.reshape(-1)[which]), int(indices.reshape(-1)[which])
             held = int(self.counts[bad_shard])
-            raise PlanError(
-                f"shard {bad_shard} has {held} records and none numbered {bad_index}: count from 0"
-            )
+            raise PlanError(f"index of shard {bad_shard} must be below its {held} records, not {bad_index}")
         return self.offsets[shards] + indices

@@ -1,4 +1,4 @@
-"""``shard_by="files"``: whole shards to ranks, several at a time."""
+"""``shard_by="files"``: ranks read whole shards, several at a time."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def test_each_shard_goes_to_one_rank_and_is_read_in_order(shards: Any) -> None:
                     assert readers.setdefault(shard, rank) == rank
                     assert index == last.get(shard, -1) + 1
                     last[shard] = index
-    # 50 to one rank, the next largest to the next, the smallest where there is least.
+    # The largest to one rank, the next largest to the next one, the smallest to the rank with the least
+    # bytes.
     assert readers == {0: 0, 3: 1, 4: 2, 5: 2, 1: 1}
 
 
-def test_cycle_length_shards_take_turns(shards: Any) -> None:
+def test_cycle_length_shards_are_interleaved(shards: Any) -> None:
     paths = shards([3, 2, 4])
     (batch,) = by_files(paths, 0, 1, 9, cycle_length=2, with_ids=True)
     assert batch["shard"].tolist() == [0, 1, 0, 1, 0, 2, 2, 2, 2]
@@ -56,7 +57,7 @@ def test_fewer_shards_than_ranks(counts: list[int], shards: Any) -> None:
     assert rows == list(range(sum(counts)))
 
 
-def test_a_state_is_small_and_grows_by_an_entry_for_each_division(shards: Any) -> None:
+def test_state_grows_by_one_entry_for_each_assignment(shards: Any) -> None:
     paths = shards([40, 30, 20, 50, 60])
     state: dict[str, Any] = {}
     lengths = []
@@ -77,7 +78,7 @@ def test_a_state_is_small_and_grows_by_an_entry_for_each_division(shards: Any) -
     assert lengths[-1] < 400
 
 
-def test_the_next_epoch_knows_nothing_of_the_history(shards: Any) -> None:
+def test_next_epoch_has_no_history(shards: Any) -> None:
     paths = shards([9, 8])
     first = by_files(paths, 0, 1)
     next(iter(first))
@@ -91,7 +92,7 @@ def test_the_next_epoch_knows_nothing_of_the_history(shards: Any) -> None:
     assert [b["x"].tolist() for b in again] == [b["x"].tolist() for b in fresh]
 
 
-def test_pickled_in_mid_epoch(shards: Any) -> None:
+def test_pickled_loader_continues_in_mid_epoch(shards: Any) -> None:
     loader = by_files(shards([30, 20]), 0, 1)
     batches = iter(loader)
     next(batches)
@@ -102,7 +103,7 @@ def test_pickled_in_mid_epoch(shards: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"position": 5}, "history ends at 8"),
         ({"history": [[1, 4, 16, 1000]]}, "1000 steps"),
@@ -112,24 +113,24 @@ def test_pickled_in_mid_epoch(shards: Any) -> None:
         ({"history": []}, "ends at 0"),
     ],
 )
-def test_an_edited_state_is_refused(change: dict[str, Any], said: str, shards: Any) -> None:
+def test_an_edited_state_is_refused(change: dict[str, Any], message: str, shards: Any) -> None:
     loader = by_files(shards([30, 20]), 0, 1)
     batches = iter(loader)
     next(batches), next(batches)
     state = {**loader.state_dict(), **change}
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         by_files(shards([30, 20]), 0, 1).load_state_dict(state)
 
 
-def test_what_does_not_fit_is_refused(shards: Any) -> None:
+def test_invalid_combinations_of_arguments_are_refused(shards: Any) -> None:
     paths = shards([3])
-    for options, said in [
+    for options, message in [
         ({"shuffle": "global"}, 'shard_by="records"'),
         ({"cycle_length": 0}, "cycle_length"),
     ]:
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             by_files(paths, 0, 1, **options)  # type: ignore[arg-type]
-    with pytest.raises(PlanError, match='shard_by="files" only'):
+    with pytest.raises(PlanError, match='only with shard_by="files"'):
         Loader(paths, X, 4, World(), cycle_length=3)
 
 
@@ -146,7 +147,7 @@ def run(paths: list[str], size: int, steps: int, state: dict[str, Any] | None, *
     return receipts, states[0]
 
 
-def test_an_audit_names_what_is_lost_and_what_comes_twice(shards: Any) -> None:
+def test_audit_names_lost_and_repeated_records(shards: Any) -> None:
     paths = shards([40, 30, 20, 50, 60])
     first, state = run(paths, 3, 5, None)
     second, _ = run(paths, 2, 1000, state)
@@ -171,7 +172,7 @@ def test_an_audit_names_what_is_lost_and_what_comes_twice(shards: Any) -> None:
     assert any("both delivered positions 60 to 83" in problem for problem in twice.problems)
 
 
-def test_an_audit_accounts_for_what_is_dropped(shards: Any) -> None:
+def test_audit_counts_dropped_records(shards: Any) -> None:
     receipts, _ = run(shards([40, 30]), 2, 1000, None, remainder="drop")
     (epoch,) = plan.audit(receipts, epochs=[0]).epochs
     assert epoch.ok
@@ -179,7 +180,7 @@ def test_an_audit_accounts_for_what_is_dropped(shards: Any) -> None:
     assert epoch.dropped.first == ((28, 40), (68, 70))
 
 
-def test_an_edited_history_is_found(shards: Any) -> None:
+def test_audit_notices_an_edited_history(shards: Any) -> None:
     paths = shards([40, 30])
     first, state = run(paths, 2, 3, None)
     second, _ = run(paths, 1, 1000, state)
@@ -189,7 +190,7 @@ def test_an_edited_history_is_found(shards: Any) -> None:
     assert any("receipt was edited" in problem for problem in report.epochs[0].problems)
 
 
-def test_receipts_of_both_ways_do_not_prove_one_epoch(shards: Any) -> None:
+def test_receipts_with_different_shard_by_do_not_prove_an_epoch(shards: Any) -> None:
     paths = shards([40, 30])
     files, _ = run(paths, 2, 1000, None)
     records = Loader(paths, X, 4, World(0, 2))

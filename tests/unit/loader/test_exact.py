@@ -1,4 +1,4 @@
-"""Every record once over all ranks, the same number of steps on every rank, resumed anywhere."""
+"""Exact delivery: each record once over all ranks, equal steps on every rank, after a resume at any point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ by_files = st.builds(
     st.sampled_from([False, "blocks"]),
     st.integers(1, 4),
 )
-ways = st.one_of(by_records, by_files)
+divisions = st.one_of(by_records, by_files)
 
 
 def real_rows(batch: dict[str, Any]) -> list[int]:
@@ -38,7 +38,7 @@ def real_rows(batch: dict[str, Any]) -> list[int]:
     counts=counts,
     world=st.integers(1, 6),
     batch_size=st.integers(1, 7),
-    way=ways,
+    division=divisions,
     remainder=st.sampled_from(["mask", "short", "drop"]),
     threads=st.integers(1, 3),
 )
@@ -47,7 +47,7 @@ def test_every_record_once_and_equal_steps(
     counts: list[int],
     world: int,
     batch_size: int,
-    way: dict[str, Any],
+    division: dict[str, Any],
     remainder: str,
     threads: int,
 ) -> None:
@@ -56,7 +56,7 @@ def test_every_record_once_and_equal_steps(
     steps, receipts = set(), []
     for rank in range(world):
         loader = Loader(
-            paths, X, batch_size, World(rank, world), seed=7, remainder=remainder, threads=threads, **way
+            paths, X, batch_size, World(rank, world), seed=7, remainder=remainder, threads=threads, **division
         )
         planned = len(loader)
         batches = list(loader)
@@ -70,7 +70,7 @@ def test_every_record_once_and_equal_steps(
         receipts.append(plan.Receipt.from_dict(loader.receipt()))
     assert len(steps) == 1
     total = sum(counts)
-    full = steps.pop() if "shard_by" in way else total // (world * batch_size)
+    full = steps.pop() if "shard_by" in division else total // (world * batch_size)
     kept = full * (world * batch_size) if remainder == "drop" else total
     assert len(set(delivered)) == len(delivered) == kept
     if remainder != "drop":
@@ -81,25 +81,25 @@ def test_every_record_once_and_equal_steps(
 @elastic
 @given(
     counts=counts,
-    way=ways,
-    legs=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=4),
+    division=divisions,
+    runs=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(0, 4)), min_size=1, max_size=4),
     last=st.tuples(st.integers(1, 5), st.integers(1, 6)),
 )
-def test_resumed_at_any_point_by_any_world(
+def test_resume_at_any_point_with_any_world(
     shards: Any,
     counts: list[int],
-    way: dict[str, Any],
-    legs: list[tuple[int, int, int]],
+    division: dict[str, Any],
+    runs: list[tuple[int, int, int]],
     last: tuple[int, int],
 ) -> None:
     paths = shards(counts)
     delivered: list[int] = []
     receipts = []
     state: dict[str, Any] | None = None
-    for world, batch_size, stop in [*legs, (*last, None)]:
+    for world, batch_size, stop in [*runs, (*last, None)]:
         states = []
         for rank in range(world):
-            loader = Loader(paths, X, batch_size, World(rank, world), threads=1, **way)
+            loader = Loader(paths, X, batch_size, World(rank, world), threads=1, **division)
             if state is not None:
                 loader.load_state_dict(json.loads(json.dumps(state)))
             for step, batch in enumerate(loader):
@@ -117,7 +117,7 @@ def test_resumed_at_any_point_by_any_world(
         assert plan.audit(receipts, epochs=[0]).ok
 
 
-def test_each_epoch_has_an_order_of_its_own_and_iterating_goes_on(shards: Any) -> None:
+def test_each_epoch_has_a_different_order_and_iteration_continues(shards: Any) -> None:
     paths = shards([40, 60])
     loader = Loader(paths, X, 10, World(), "global", epochs=2)
     two = [row for batch in loader for row in real_rows(batch)]
@@ -131,19 +131,19 @@ def test_each_epoch_has_an_order_of_its_own_and_iterating_goes_on(shards: Any) -
 
 
 @pytest.mark.parametrize(
-    "way", [(False, "records"), ("global", "records"), ("blocks", "records"), ("blocks", "files")]
+    "division", [(False, "records"), ("global", "records"), ("blocks", "records"), ("blocks", "files")]
 )
-def test_threads_and_prefetch_do_not_change_the_order(way: tuple[Any, str], shards: Any) -> None:
+def test_threads_and_prefetch_do_not_change_the_order(division: tuple[Any, str], shards: Any) -> None:
     paths = shards([50, 0, 75, 3])
     seen = []
     for threads, prefetch in [(1, 1), (8, 2), (3, 9)]:
-        shuffle, shard_by = way
+        shuffle, shard_by = division
         loader = Loader(paths, X, 16, World(1, 2), shuffle, 3, shard_by, threads=threads, prefetch=prefetch)
         seen.append([batch["x"].tolist() for batch in loader])
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_as_stored_without_a_shuffle(shards: Any) -> None:
+def test_without_shuffle_records_are_in_stored_order(shards: Any) -> None:
     loader = Loader(shards([3, 4]), X, 2, World(), remainder="short")
     assert [batch["x"].tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6]]
 
@@ -156,7 +156,7 @@ def test_more_ranks_than_records(shards: Any) -> None:
     assert sorted(np.concatenate([b["x"][b["valid"]] for b in batches]).tolist()) == [0, 1]
 
 
-def test_no_records_at_all(shards: Any) -> None:
+def test_data_set_without_records_has_no_steps(shards: Any) -> None:
     loader = Loader(shards([0, 0]), X, 4, World())
     assert len(loader) == 0
     assert list(loader) == []

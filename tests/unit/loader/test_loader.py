@@ -29,7 +29,7 @@ from tests.waiting import eventually
 ALL = {"x": FixedLen(), "s": FixedLen((), "bytes"), "v": VarLen("int64")}
 
 
-def test_columns(shards: Any) -> None:
+def test_batch_has_a_column_for_each_feature(shards: Any) -> None:
     (batch, *_) = Loader(shards([5]), ALL, 8, World(), with_ids=True)
     assert batch["x"].tolist() == [0, 1, 2, 3, 4, 0, 0, 0]
     assert batch["valid"].tolist() == [True] * 5 + [False] * 3
@@ -40,7 +40,7 @@ def test_columns(shards: Any) -> None:
     assert batch["index"].tolist() == [0, 1, 2, 3, 4, -1, -1, -1]
 
 
-def test_raw_records(shards: Any) -> None:
+def test_raw_records_are_a_ragged_column(shards: Any) -> None:
     paths = shards([3])
     from shardkeep.tfrecord import Reader
 
@@ -78,7 +78,7 @@ def test_raw_records_of_any_size(size_bytes: int, shuffle: Any, tmp_path: Path) 
     assert list(batch["record"]) == [written[0], *written[2:]]
 
 
-def test_arrays_are_the_callers(shards: Any) -> None:
+def test_arrays_are_not_reused(shards: Any) -> None:
     batches = list(Loader(shards([40]), {"x": FixedLen()}, 4, World(), prefetch=1))
     for i, batch in enumerate(batches):
         assert batch["x"].flags.writeable
@@ -130,22 +130,22 @@ def test_state_is_small_json_and_the_same_on_every_rank(shards: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        ({"seed": 1}, "seed was 0 then and is 1 now"),
-        ({"shuffle": "blocks"}, "shuffle was"),
-        ({"paths": 1}, "another data set: 2 shards, 7 records then and 1 shards, 3 records now"),
+        ({"seed": 1}, "it has seed=0, and the loader has 1"),
+        ({"shuffle": "blocks"}, "it has shuffle="),
+        ({"paths": 1}, "another data set: it had 2 shards, 7 records, this one has 1 shards, 3 records"),
         ({"paths": -1}, "same shards in another order"),
-        ({"shard_by": "files", "shuffle": "blocks"}, "shard_by was 'records' then and is 'files' now"),
+        ({"shard_by": "files", "shuffle": "blocks"}, "it has shard_by='records', and the loader has 'files'"),
     ],
 )
-def test_a_state_of_something_else_is_refused(change: dict[str, Any], said: str, shards: Any) -> None:
+def test_state_with_other_settings_is_refused(change: dict[str, Any], message: str, shards: Any) -> None:
     paths = shards([3, 4])
     state = Loader(paths, ALL, 4, World(), "global").state_dict()
     given = {"shuffle": "global", "seed": 0, **change}
     which = given.pop("paths", None)
     other = {None: paths, 1: paths[:1], -1: paths[::-1]}[which]
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         Loader(other, ALL, 4, World(), **given).load_state_dict(state)
 
 
@@ -157,7 +157,7 @@ def test_a_state_of_rewritten_shards_is_refused(shards: Any) -> None:
         Loader([paths[0], paths[1] + "x"], ALL, 4, World()).load_state_dict(state)
 
 
-def test_what_is_no_state_is_refused(shards: Any) -> None:
+def test_malformed_state_is_refused(shards: Any) -> None:
     loader = Loader(shards([3]), ALL, 4, World())
     good = loader.state_dict()
     wrong = [{"version": 99}, {"position": 4}, {"epoch": -1}, {"epoch": "0"}]
@@ -167,7 +167,7 @@ def test_what_is_no_state_is_refused(shards: Any) -> None:
     loader.load_state_dict(json.loads(json.dumps(good)))
 
 
-def test_paths_may_move(shards: Any, tmp_path: Path) -> None:
+def test_state_fits_shards_at_other_paths(shards: Any, tmp_path: Path) -> None:
     paths = shards([3, 4])
     state = Loader(paths, ALL, 4, World()).state_dict()
     moved = []
@@ -178,7 +178,7 @@ def test_paths_may_move(shards: Any, tmp_path: Path) -> None:
     Loader(str(tmp_path / "*.tfrecord"), ALL, 4, World()).load_state_dict(state)
 
 
-def test_bad_arguments_are_one_line_each(shards: Any, tmp_path: Path) -> None:
+def test_invalid_arguments_are_errors_of_one_line(shards: Any, tmp_path: Path) -> None:
     paths = shards([3])
     cases: list[tuple[type[ShardkeepError], str, dict[str, Any]]] = [
         (NotFoundError, "no file matches", {"paths": str(tmp_path / "*.none")}),
@@ -196,27 +196,27 @@ def test_bad_arguments_are_one_line_each(shards: Any, tmp_path: Path) -> None:
         (SchemaError, "valid", {"features": {"valid": FixedLen()}}),
         (SchemaError, "shard", {"features": {"shard": FixedLen()}, "with_ids": True}),
     ]
-    for kind, said, change in cases:
-        with pytest.raises(kind, match=said) as caught:
+    for kind, message, change in cases:
+        with pytest.raises(kind, match=message) as caught:
             Loader(**{"paths": paths, "features": ALL, "world": World(), **change})
         assert "\n" not in str(caught.value)
 
 
-def test_features_that_do_not_fit_show_both_sides(shards: Any) -> None:
+def test_schema_errors_show_both_sides(shards: Any) -> None:
     paths = shards([3])
-    for features, said in [
+    for features, message in [
         ({"label": FixedLen()}, "label"),
         ({"x": FixedLen((), "float32")}, "float32.*int64"),
         ({"x": FixedLen((2,))}, "2.*1"),
         ({"s": Image()}, "s"),
     ]:
-        with pytest.raises((SchemaError, CorruptRecordError), match=said) as caught:
+        with pytest.raises((SchemaError, CorruptRecordError), match=message) as caught:
             list(Loader(paths, features, 4, World()))  # type: ignore[arg-type]
         assert caught.value.path == paths[0]
         assert caught.value.record is not None
 
 
-def test_damage_stops_with_its_place_and_the_loader_stays_before_it(shards: Any) -> None:
+def test_damage_is_an_error_and_the_loader_stays_before_it(shards: Any) -> None:
     paths = shards([10, 10])
     content = bytearray(Path(paths[1]).read_bytes())
     content[-6] ^= 1
@@ -232,7 +232,7 @@ def test_damage_stops_with_its_place_and_the_loader_stays_before_it(shards: Any)
         assert loader.position == 16
 
 
-def test_shards_that_are_no_tfrecords(shards: Any, tmp_path: Path) -> None:
+def test_other_files_are_refused(shards: Any, tmp_path: Path) -> None:
     paths = shards([3])
     other = tmp_path / "page.tfrecord"
     other.write_text("<html>403</html>" + " " * 100)
@@ -243,7 +243,7 @@ def test_shards_that_are_no_tfrecords(shards: Any, tmp_path: Path) -> None:
         Loader(paths, ALL, 4, World())
 
 
-def test_a_shard_cut_short_or_rewritten_under_the_loader_is_an_error(shards: Any) -> None:
+def test_shard_truncated_or_rewritten_during_reading_is_an_error(shards: Any) -> None:
     for change in ("cut", "rewrite"):
         paths = shards([30])
         loader = Loader(paths, ALL, 4, World())
@@ -264,7 +264,7 @@ def test_an_iterator_ends_when_its_loader_is_iterated_again(shards: Any) -> None
     assert next(new)["x"].tolist() == [4, 5, 6, 7]
 
 
-def test_nothing_stays_behind_a_broken_off_iteration(shards: Any) -> None:
+def test_abandoned_iteration_leaves_no_thread_and_no_descriptor(shards: Any) -> None:
     paths = shards([50] * 4)
     files, threads = open_descriptors(), _native_threads()
     loader = Loader(paths, ALL, 4, World(), "global", threads=4, prefetch=8)
@@ -280,7 +280,7 @@ def _native_threads() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 
 
-def test_pickled_in_mid_epoch(shards: Any) -> None:
+def test_pickled_loader_continues_in_mid_epoch(shards: Any) -> None:
     loader = Loader(shards([30]), ALL, 4, World(), "global")
     batches = iter(loader)
     next(batches)
@@ -290,7 +290,7 @@ def test_pickled_in_mid_epoch(shards: Any) -> None:
         assert mine["x"].tolist() == theirs["x"].tolist()
 
 
-def test_unpickled_over_other_files(shards: Any) -> None:
+def test_unpickled_loader_refuses_changed_shards(shards: Any) -> None:
     paths = shards([30])
     copy = pickle.dumps(Loader(paths, ALL, 4, World()))
     with Writer(paths[0], exists="append") as w:

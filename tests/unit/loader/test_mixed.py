@@ -1,4 +1,4 @@
-"""`Loader.mix`: several data sets, as exact and as elastic as one."""
+"""`Loader.mix`: exact delivery and resume for several data sets."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ EVERY = sorted((i, x) for i, total in enumerate((31, 7, 13)) for x in range(tota
 @elastic
 @given(
     stop=st.sampled_from(STOPS),
-    legs=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 4)), max_size=3),
+    runs=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(0, 4)), max_size=3),
     last=st.tuples(st.integers(1, 4), st.integers(1, 5)),
 )
-def test_resumed_at_any_point_by_any_world(
-    sets: Any, stop: str, legs: list[tuple[int, int, int]], last: tuple[int, int]
+def test_resume_at_any_point_with_any_world(
+    sets: Any, stop: str, runs: list[tuple[int, int, int]], last: tuple[int, int]
 ) -> None:
     whole = mixed(sets, 0, 1, 1, stop=stop)
     wanted = sorted(row for batch in whole for row in rows_of(batch))
     delivered: list[tuple[int, int]] = []
     receipts = []
     state: dict[str, Any] | None = None
-    for size, batch_size, steps in [*legs, (*last, None)]:
+    for size, batch_size, steps in [*runs, (*last, None)]:
         states = []
         for rank in range(size):
             loader = mixed(sets, rank, size, batch_size, stop=stop)
@@ -89,7 +89,7 @@ def test_resumed_at_any_point_by_any_world(
             assert wanted == EVERY
 
 
-def test_ids_are_of_the_data_set(sets: Any) -> None:
+def test_ids_name_data_set_shard_and_record(sets: Any) -> None:
     seen = []
     for batch in mixed(sets, 0, 1):
         for x, source, shard, index, valid in zip(
@@ -114,7 +114,7 @@ def test_a_mixture_is_in_the_order_of_its_data_sets(sets: Any) -> None:
         assert by_source[i] == [x for b in alone for x in b["x"][b["valid"]].tolist()]
 
 
-def test_iterated_again_it_goes_on(sets: Any) -> None:
+def test_second_iteration_continues(sets: Any) -> None:
     loader = mixed(sets, 0, 1, stop="first", remainder="short")
     rows = [row for _ in range(8) for batch in loader for row in rows_of(batch)]
     assert loader.epoch == 8
@@ -124,7 +124,7 @@ def test_iterated_again_it_goes_on(sets: Any) -> None:
             assert sorted(mine[start : start + total]) == list(range(total))
 
 
-def test_pickled_in_mid_epoch(sets: Any) -> None:
+def test_pickled_mixture_continues_in_mid_epoch(sets: Any) -> None:
     loader = mixed(sets, 0, 1)
     batches = iter(loader)
     next(batches)
@@ -135,7 +135,7 @@ def test_pickled_in_mid_epoch(sets: Any) -> None:
         assert rows_of(mine) == rows_of(theirs)
 
 
-def test_an_audit_names_the_data_set(sets: Any) -> None:
+def test_audit_names_the_data_set(sets: Any) -> None:
     receipts = []
     for rank in range(2):
         loader = mixed(sets, rank, 2)
@@ -150,38 +150,38 @@ def test_an_audit_names_the_data_set(sets: Any) -> None:
     assert any("mixtures" in problem for problem in plan.audit([*receipts, other.receipt()]).problems)
 
 
-def test_a_state_of_another_mixture_is_refused(sets: Any) -> None:
+def test_state_of_another_mixture_is_refused(sets: Any) -> None:
     state = mixed(sets, 0, 1).state_dict()
     assert len(json.dumps(state)) < 500
-    for other, said in [
+    for other, message in [
         (mixed(sets[::-1], 0, 1), "another data set"),
         (mixed(sets, 0, 1, stop="first"), "records|stop"),
         (Loader(sets[0], X, 4, World()), "another data set"),
     ]:
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             other.load_state_dict(state)
     pairs = [(Loader(one, X, 4, World()), 1) for one in sets]
-    with pytest.raises(PlanError, match="mixture was"):
+    with pytest.raises(PlanError, match="mixture="):
         Loader.mix(pairs).load_state_dict({**state, "shuffle": False})
     with pytest.raises(PlanError, match="no 'mixture'"):
         Loader.mix(pairs).load_state_dict({k: v for k, v in state.items() if k != "mixture"})
 
 
-def test_what_does_not_fit_together_is_refused(sets: Any) -> None:
+def test_loaders_that_do_not_fit_together_are_refused(sets: Any) -> None:
     def loader(i: int = 0, **options: Any) -> Loader:
         return Loader(**{"paths": sets[i], "features": X, "batch_size": 4, "world": World(), **options})
 
-    for pairs, said in [
-        ([], "nothing"),
-        ([loader()], "no pair"),
+    for pairs, message in [
+        ([], "at least one pair"),
+        ([loader()], "must be a pair"),
         ([(loader(), 0)], "weight"),
         ([(loader(), 1), (loader(1, batch_size=5), 1)], "batch_size"),
         ([(loader(), 1), (loader(1, features=None), 1)], "features"),
         ([(loader(), 1), (loader(1, world=World(0, 2)), 1)], "world"),
         ([(loader(shard_by="files"), 1)], "shard_by"),
-        ([(Loader.mix([(loader(), 1)]), 1)], "mixture itself"),
+        ([(Loader.mix([(loader(), 1)]), 1)], "source 0 is a mixture"),
     ]:
-        with pytest.raises(PlanError, match=said) as caught:
+        with pytest.raises(PlanError, match=message) as caught:
             Loader.mix(pairs)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
     with pytest.raises(SchemaError, match="source"):

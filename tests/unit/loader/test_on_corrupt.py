@@ -1,4 +1,4 @@
-"""Damaged records: skipped or repaired, named, and still exactly once."""
+"""Damaged records: skipped or repaired, named in the receipt, and exactly-once delivery of the others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer
 from shardkeep.tfrecord.index import frame_starts
 from shardkeep.world import World
 
-# Where the frames of a file start, from before it was damaged.
+# Offsets of the frames of a file before it was damaged.
 WHOLE: dict[str, Any] = {}
 ALL = {"x": FixedLen(), "s": FixedLen((), "bytes"), "v": VarLen("int64")}
 
 
 def flip(path: str, record: int, *bytes_: int, bit: int = 3) -> tuple[int, int]:
-    """Flip a bit in some bytes of a frame; return where the frame lies."""
+    """Flip a bit in some bytes of a frame; return the byte range of the frame."""
     data = bytearray(Path(path).read_bytes())
     if path not in WHOLE:
         (WHOLE[path],) = frame_starts([path])
@@ -53,7 +53,7 @@ def audited(*loaders: Loader) -> plan.AuditReport:
 
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("shuffle", [False, "global", "blocks"])
-def test_skipped_under_mask(shards: Any, threads: int, shuffle: Any) -> None:
+def test_skipped_rows_are_masked(shards: Any, threads: int, shuffle: Any) -> None:
     paths = shards([10, 0, 10])
     where = [flip(paths[0], 3, 20), flip(paths[2], 9, -1)]
     loader = Loader(paths, ALL, 4, World(), shuffle, threads=threads, on_corrupt="skip", with_ids=True)
@@ -104,7 +104,7 @@ def test_skipped_rows_are_left_out_and_the_steps_stay_equal(shards: Any, remaind
     assert len(audited(*loaders).epochs[0].skipped) == 5
 
 
-def test_raw_records(shards: Any) -> None:
+def test_damaged_raw_records_are_skipped(shards: Any) -> None:
     paths = shards([5])
     whole = [bytes(record) for record in next(iter(Loader(paths, batch_size=5, world=World())))["record"]]
     flip(paths[0], 2, 20)
@@ -118,7 +118,7 @@ def test_raw_records(shards: Any) -> None:
 
 
 @pytest.mark.parametrize("byte", [0, 7, 8, 11, 12, 20, -1, -4])
-def test_repaired_wherever_the_bit_is(shards: Any, byte: int) -> None:
+def test_single_flipped_bit_is_repaired_anywhere(shards: Any, byte: int) -> None:
     paths = shards([10, 10])
     where = flip(paths[1], 4, byte)
     loader = Loader(paths, ALL, 3, World(), "global", on_corrupt="repair")
@@ -127,7 +127,7 @@ def test_repaired_wherever_the_bit_is(shards: Any, byte: int) -> None:
     assert report.ok
     (one,) = report.epochs[0].repaired
     assert (one.name.shard, one.name.index, one.start_bytes, one.stop_bytes) == ("001.tfrecord", 4, *where)
-    # The next epoch meets it again.
+    # The next epoch reads it again.
     assert sorted(delivered(loader)) == list(range(20))
     assert [len(epoch.repaired) for epoch in audited(loader).epochs] == [1, 1]
     with pytest.raises(CorruptRecordError, match="record 4"):
@@ -135,7 +135,7 @@ def test_repaired_wherever_the_bit_is(shards: Any, byte: int) -> None:
 
 
 @pytest.mark.parametrize("damage", [(14, 15), (0, 1, 14)])
-def test_what_cannot_be_repaired_is_an_error_with_its_place(shards: Any, damage: tuple[int, ...]) -> None:
+def test_irreparable_damage_is_an_error_with_offset(shards: Any, damage: tuple[int, ...]) -> None:
     paths = shards([10])
     start, _ = flip(paths[0], 5, *damage)
     with pytest.raises(CorruptRecordError, match="more than a") as caught:
@@ -143,10 +143,12 @@ def test_what_cannot_be_repaired_is_an_error_with_its_place(shards: Any, damage:
     assert (caught.value.path, caught.value.record, caught.value.offset_bytes) == (paths[0], 5, start)
 
 
-def test_a_header_in_the_middle(shards: Any) -> None:
+def test_damaged_header_in_the_middle_of_a_file(shards: Any) -> None:
     paths = shards([10, 10])
     state = Loader(paths, ALL, 4, World()).state_dict()
-    flip(paths[0], 4, 0, 1, 2)  # more than a flip, but the next record and the payload's checksum tell
+    flip(
+        paths[0], 4, 0, 1, 2
+    )  # more than a flip; the next record and the checksum of the payload determine the length
     with pytest.raises(CorruptRecordError):
         Loader(paths, ALL, 4, World())
     repaired = Loader(paths, ALL, 4, World(), on_corrupt="repair")
@@ -159,13 +161,13 @@ def test_a_header_in_the_middle(shards: Any) -> None:
     assert delivered(again) == [x for x in range(20) if x != 4]
 
 
-def test_a_cut_file_and_a_hole(shards: Any) -> None:
+def test_truncated_file_and_hole(shards: Any) -> None:
     paths = shards([10, 10])
     data = Path(paths[0]).read_bytes()
     Path(paths[0]).write_bytes(data[:-7])
     with pytest.raises(TruncatedFileError):
         Loader(paths, ALL, 4, World())
-    with pytest.raises(CorruptRecordError, match="no record can be made out") as caught:
+    with pytest.raises(CorruptRecordError, match="without a recognisable record") as caught:
         Loader(paths, ALL, 4, World(), on_corrupt="repair")
     assert caught.value.record == 9
     loader = Loader(paths, ALL, 4, World(), "global", on_corrupt="skip")
@@ -174,7 +176,7 @@ def test_a_cut_file_and_a_hole(shards: Any) -> None:
     assert one.stop_bytes == len(data) - 7
 
 
-def test_what_is_no_example_is_damage_and_what_lacks_a_feature_is_not(tmp_path: Path) -> None:
+def test_malformed_example_is_damage_and_missing_feature_is_not(tmp_path: Path) -> None:
     with Writer(tmp_path / "x") as w:
         w.write_example({"x": 1})
         w.write(b"\xff\xff")
@@ -195,7 +197,7 @@ def test_other_kinds_of_files_are_refused_in_any_case(shards: Any, tmp_path: Pat
             Loader([*shards([3]), page], ALL, 2, World(), on_corrupt=mode)  # type: ignore[arg-type]
 
 
-def test_images_of_which_all_are_damaged_have_the_shape_of_the_others(tmp_path: Path) -> None:
+def test_batch_of_damaged_images_has_the_shape_of_the_others(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
     png = io.BytesIO()
     PillowImage.fromarray(pixels).save(png, "PNG")
@@ -213,16 +215,14 @@ def test_images_of_which_all_are_damaged_have_the_shape_of_the_others(tmp_path: 
     np.testing.assert_array_equal(masked[2]["i"][1], pixels)
     short = list(Loader(path, features, 2, World(), on_corrupt="skip", remainder="short"))
     assert [batch["i"].shape for batch in short] == [(0, 7, 5, 3), (0, 7, 5, 3), (2, 7, 5, 3)]
-    # More ranks than records: what tells the shapes of a batch of padding may be damaged, too.
+    # With more ranks than records, the sample record of a batch of padding may be damaged as well.
     for rank in range(8):
         (batch,) = Loader(path, features, 1, World(rank, 8), on_corrupt="skip")
         assert batch["i"].shape == (1, 7, 5, 3)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_first_image_that_cannot_be_decoded_is_not_the_measure_of_the_others(
-    tmp_path: Path, threads: int
-) -> None:
+def test_undecodable_first_image_does_not_set_the_shape(tmp_path: Path, threads: int) -> None:
     def png(side: int) -> bytes:
         out = io.BytesIO()
         PillowImage.fromarray(np.full((side, side, 3), side, np.uint8)).save(out, "PNG")
@@ -241,7 +241,7 @@ def test_a_first_image_that_cannot_be_decoded_is_not_the_measure_of_the_others(
     assert (batch["i"][20:] == 7).all()
 
 
-def test_the_same_for_any_number_of_threads_and_after_a_resume(shards: Any) -> None:
+def test_damage_is_the_same_for_any_number_of_threads_and_after_a_resume(shards: Any) -> None:
     paths = shards([40, 40])
     for record in range(0, 40, 7):
         flip(paths[1], record, 20)
@@ -299,7 +299,7 @@ def test_every_record_is_delivered_once_or_named(
         assert epoch.ok is (mode == "repair" or not damaged)
 
 
-def test_whole_files_for_each_rank(shards: Any) -> None:
+def test_damage_with_shard_by_files(shards: Any) -> None:
     paths = shards([10, 4, 7, 9])
     flip(paths[2], 3, 20)
     loaders = [
@@ -312,7 +312,7 @@ def test_whole_files_for_each_rank(shards: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["skip", "repair"])
-def test_mixtures(shards: Any, mode: Any) -> None:
+def test_damage_in_mixtures(shards: Any, mode: Any) -> None:
     whole, damaged = shards([6, 6]), shards([5, 20])
     flip(damaged[1], 8, 20)
     Path(damaged[0]).write_bytes(Path(damaged[0]).read_bytes() + (b"" if mode == "repair" else b"\n"))

@@ -1,4 +1,4 @@
-"""Counting by combs equals counting one by one."""
+"""Coverage by strided ranges equals counting position by position."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkeep.plan.coverage import Combs, RangeSet, measure
+from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
 
-COMBS = st.lists(
+RANGES = st.lists(
     st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 8), st.integers(0, 25)), max_size=6
 )
 
 
-def table(rows) -> Combs:  # type: ignore[no-untyped-def]
+def table(rows) -> StridedRanges:  # type: ignore[no-untyped-def]
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
-    return Combs(*columns)
+    return StridedRanges(*columns)
 
 
 def ranges(chosen: np.ndarray) -> RangeSet:
@@ -27,8 +27,8 @@ def ranges(chosen: np.ndarray) -> RangeSet:
     return RangeSet(int(chosen.sum()), len(pairs), tuple(pairs))
 
 
-@given(COMBS, st.integers(0, 80), st.integers(0, 80), st.sampled_from([1, 3, 2**21]))
-def test_it_counts_what_a_tally_counts(rows, records: int, border: int, piece: int) -> None:  # type: ignore[no-untyped-def]
+@given(RANGES, st.integers(0, 80), st.integers(0, 80), st.sampled_from([1, 3, 2**21]))
+def test_coverage_equals_a_count_of_each_position(rows, records: int, border: int, piece: int) -> None:  # type: ignore[no-untyped-def]
     border = min(border, records)
     depth = np.zeros(400, dtype=int)
     for start, stride, count, length in rows:
@@ -36,7 +36,7 @@ def test_it_counts_what_a_tally_counts(rows, records: int, border: int, piece: i
             depth[start + k * stride : start + k * stride + length] += 1
     depth = depth[:records]
     before = np.arange(records) < border
-    found = measure(table(rows), records, dropped=table([(border, 1, 1, 400)]), piece=piece)
+    found = measure_coverage(table(rows), records, dropped=table([(border, 1, 1, 400)]), piece=piece)
     assert found.delivered == int((depth > 0).sum())
     assert found.lost == ranges((depth == 0) & before)
     assert found.dropped == ranges((depth == 0) & ~before)
@@ -45,7 +45,7 @@ def test_it_counts_what_a_tally_counts(rows, records: int, border: int, piece: i
 
 @pytest.mark.parametrize("piece", [50, 2**21])
 def test_only_the_first_ranges_are_kept(piece: int) -> None:
-    found = measure(table([(0, 10, 1000, 9)]), 10_000, piece=piece)
+    found = measure_coverage(table([(0, 10, 1000, 9)]), 10_000, piece=piece)
     assert (found.lost.records, found.lost.ranges) == (1000, 1000)
     assert found.lost.first == tuple((10 * k + 9, 10 * k + 10) for k in range(64))
 
@@ -53,7 +53,7 @@ def test_only_the_first_ranges_are_kept(piece: int) -> None:
 def test_memory_stays_bounded_for_very_many_intervals() -> None:
     tracemalloc.start()
     try:
-        found = measure(table([(0, 4, 1_000_000, 2)]), 4_000_000, piece=50_000)
+        found = measure_coverage(table([(0, 4, 1_000_000, 2)]), 4_000_000, piece=50_000)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

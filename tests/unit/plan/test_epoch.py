@@ -57,7 +57,7 @@ def test_spans_of_many_steps_equal_those_of_each(plan: EpochPlan, data: st.DataO
 
 
 @given(PLANS, st.data())
-def test_a_run_that_takes_over_goes_on_where_the_other_stopped(plan: EpochPlan, data: st.DataObject) -> None:
+def test_resumed_run_continues_where_the_other_stopped(plan: EpochPlan, data: st.DataObject) -> None:
     made = data.draw(st.integers(0, plan.steps))
     later = EpochPlan(
         plan.records, plan.position_after(made), plan.world_size, plan.batch_size, plan.remainder
@@ -78,7 +78,7 @@ def test_a_run_that_takes_over_goes_on_where_the_other_stopped(plan: EpochPlan, 
         ((10**10, 0, 16_384, 64, "mask"), 9537, (10**10, 10**10)),
     ],
 )
-def test_numbers_worked_out_by_hand(arguments, steps, dropped) -> None:  # type: ignore[no-untyped-def]
+def test_steps_and_dropped_positions_of_known_plans(arguments, steps, dropped) -> None:  # type: ignore[no-untyped-def]
     plan = EpochPlan(*arguments)
     assert (plan.steps, plan.dropped) == (steps, dropped)
     records, start, world, batch, remainder = arguments
@@ -87,7 +87,7 @@ def test_numbers_worked_out_by_hand(arguments, steps, dropped) -> None:  # type:
     )
 
 
-def test_more_ranks_than_records_leaves_some_without() -> None:
+def test_some_ranks_get_nothing_if_there_are_more_ranks_than_records() -> None:
     plan = EpochPlan(3, 0, 5, 2, "mask")
     assert [plan.rank_span(0, rank) for rank in range(5)] == [(0, 0), (0, 1), (1, 1), (1, 2), (2, 3)]
 
@@ -133,7 +133,7 @@ def test_steps_and_ranks_outside_are_refused(ask) -> None:  # type: ignore[no-un
         ask(EpochPlan(10, 0, 2, 3, "mask"))
 
 
-def test_numbers_of_numpy_become_ints() -> None:
+def test_numpy_integers_become_ints() -> None:
     plan = EpochPlan(np.int64(10), np.int32(0), np.uint8(2), np.int64(3), "mask")  # type: ignore[arg-type]
     assert type(plan.records) is int
     assert plan == EpochPlan(10, 0, 2, 3, "mask")

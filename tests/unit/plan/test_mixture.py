@@ -35,13 +35,13 @@ def drawn(mixture: Mixture, epoch: int) -> list[tuple[int, int]]:
 
 
 @given(PARTS, st.integers(0, 3))
-def test_all_is_every_record_of_every_data_set_once(parts: list[Part], epoch: int) -> None:
+def test_stop_all_delivers_every_record_once(parts: list[Part], epoch: int) -> None:
     mixture = Mixture(tuple(parts), "all")
     assert sorted(drawn(mixture, epoch)) == [(i, r) for i, p in enumerate(parts) for r in range(p.records)]
 
 
 @given(PARTS, st.sampled_from(["first", "repeat"]))
-def test_over_epochs_each_data_set_is_gone_through_again_and_again(parts: list[Part], stop: Any) -> None:
+def test_each_data_set_is_repeated_in_full_over_epochs(parts: list[Part], stop: Any) -> None:
     mixture = Mixture(tuple(parts), stop)
     rows: list[list[int]] = [[] for _ in parts]
     ends = []
@@ -59,7 +59,7 @@ def test_over_epochs_each_data_set_is_gone_through_again_and_again(parts: list[P
 
 
 @given(PARTS, st.data())
-def test_weights_hold_in_any_stretch(parts: list[Part], data: st.DataObject) -> None:
+def test_weights_hold_in_any_range_of_positions(parts: list[Part], data: st.DataObject) -> None:
     mixture = Mixture(tuple(parts), "first")
     sources = [source for source, _ in drawn(mixture, 0)]
     start = data.draw(st.integers(0, len(sources)))
@@ -71,7 +71,7 @@ def test_weights_hold_in_any_stretch(parts: list[Part], data: st.DataObject) -> 
 
 
 @given(PARTS, st.sampled_from(["all", "first", "repeat"]), st.data())
-def test_any_positions_alone_are_as_in_the_row(parts: list[Part], stop: Any, data: st.DataObject) -> None:
+def test_single_positions_equal_the_sequence(parts: list[Part], stop: Any, data: st.DataObject) -> None:
     mixture = Mixture(tuple(parts), stop)
     order = mixture.order(1)
     row = order.records_at(np.arange(mixture.records))
@@ -80,7 +80,7 @@ def test_any_positions_alone_are_as_in_the_row(parts: list[Part], stop: Any, dat
         assert order.records_at(np.array(some, np.int64)).tolist() == row[some].tolist()
 
 
-def test_the_exhausted_are_left_out_and_the_rest_keep_their_proportions() -> None:
+def test_exhausted_data_sets_are_left_out_and_the_others_keep_their_proportions() -> None:
     mixture = Mixture((Part(2, 2, False, 0), Part(8, 2, False, 0), Part(4, 1, False, 0)), "all")
     sources = [source for source, _ in drawn(mixture, 0)]
     assert Counter(sources[:5]) == {0: 2, 1: 2, 2: 1}
@@ -103,12 +103,12 @@ def test_numbers_stay_small_for_large_data_sets() -> None:
         ([np.float32(0.5), np.int64(1)], [1, 2]),
     ],
 )
-def test_ratios_are_kept(weights: list[float], places: list[int]) -> None:
+def test_ratios_of_integers_are_exact(weights: list[float], places: list[int]) -> None:
     assert whole_weights(weights) == places
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
-def test_other_weights_are_near(weights: list[float]) -> None:
+def test_other_weights_are_approximated(weights: list[float]) -> None:
     places = whole_weights(weights)
     assert sum(places) <= MAX_PERIOD
     for weight, place in zip(weights, places, strict=True):
@@ -116,15 +116,15 @@ def test_other_weights_are_near(weights: list[float]) -> None:
 
 
 @pytest.mark.parametrize("weights", [[0], [-1.0], [float("nan")], [float("inf")], ["1"], [True], [1e-9, 1]])
-def test_weights_that_are_none_are_refused(weights: list[Any]) -> None:
+def test_invalid_weights_are_refused(weights: list[Any]) -> None:
     with pytest.raises(PlanError, match="weight"):
         whole_weights(weights)
 
 
-def test_what_cannot_be_mixed_is_refused() -> None:
+def test_invalid_mixtures_are_refused() -> None:
     one = Part(3, 1, False, 0)
     for parts, stop, said in [
-        ((), "all", "no data set"),
+        ((), "all", "at least one data set"),
         ((one,), "last", "stop"),
         ((one, Part(0, 1, False, 0)), "first", "1 of the mixture is empty"),
         ((one, Part(3, 70_000, False, 0)), "all", "weight"),

@@ -35,13 +35,13 @@ def test_every_order_is_a_permutation(records, shuffle, seed, epoch, block_recor
 
 
 @pytest.mark.parametrize("shuffle", [False, "global", "blocks"])
-def test_ten_milliard_records(shuffle) -> None:  # type: ignore[no-untyped-def]
+def test_ten_billion_records(shuffle) -> None:  # type: ignore[no-untyped-def]
     order = epoch_order(10_000_000_001, shuffle=shuffle, seed=3, epoch=2)
     ends = np.array([0, 1, 4_999_999_999, 9_999_999_999, 10_000_000_000])
     assert np.array_equal(order.positions_of(order.records_at(ends)), ends)
 
 
-def test_the_orders_are_the_same_for_ever() -> None:
+def test_orders_of_version_1_never_change() -> None:
     # A change here makes every saved state and receipt wrong: raise ORDER_VERSION and keep the old order.
     assert ORDER_VERSION == 1
     positions = np.arange(10)
@@ -109,7 +109,7 @@ def test_epochs_and_seeds_differ() -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 30), st.integers(1, 5), st.integers(0, 50))
-def test_a_window_delivers_what_its_runs_hold(records: int, block: int, blocks: int, seed: int) -> None:
+def test_window_runs_are_the_records_of_a_window(records: int, block: int, blocks: int, seed: int) -> None:
     order = BlockOrder(records, seed, 0, block, blocks)
     image = order.records_at(np.arange(records))
     size = order.window_records
@@ -122,13 +122,13 @@ def test_a_window_delivers_what_its_runs_hold(records: int, block: int, blocks: 
         assert np.array_equal(held, np.sort(image[window * size : (window + 1) * size]))
 
 
-def test_the_short_block_may_come_anywhere() -> None:
+def test_short_block_may_be_at_any_slot() -> None:
     # 10 records in blocks of 4: the block of 2 must not always be last, or "drop" would starve it.
     last = {int(BlockOrder(10, seed, 0, 4, 1).positions_of(9)) // 4 for seed in range(40)}
     assert last == {0, 1, 2}
 
 
-def test_blocks_that_are_one_window_are_shuffled_throughout() -> None:
+def test_single_window_shuffles_all_records() -> None:
     image = BlockOrder(1000, 1, 0, 100, 10).records_at(np.arange(1000))
     assert np.abs(np.diff(image)).mean() > 200
 
@@ -140,12 +140,12 @@ def test_scattered_positions_equal_contiguous_ones() -> None:
     assert np.array_equal(order.records_at(some), image[some])
 
 
-def test_a_window_larger_than_can_be() -> None:
+def test_window_larger_than_the_epoch() -> None:
     order = BlockOrder(10, 1, 0, 2**31 - 1, 2**31 - 1)
     assert sorted(order.records_at(range(10)).tolist()) == list(range(10))
 
 
-def test_the_kinds_and_their_equality() -> None:
+def test_orders_are_values() -> None:
     assert epoch_order(5) == SequentialOrder(5)
     assert epoch_order(5, shuffle="global", seed=1, epoch=2) == GlobalOrder(5, 1, 2)
     assert epoch_order(5, shuffle="blocks", seed=1, epoch=2) == BlockOrder(5, 1, 2)
@@ -174,10 +174,10 @@ def test_bad_arguments_are_refused(arguments) -> None:  # type: ignore[no-untype
 def test_positions_outside_are_refused(shuffle) -> None:  # type: ignore[no-untyped-def]
     order = epoch_order(5, shuffle=shuffle)
     for ask in (order.records_at, order.positions_of):
-        with pytest.raises(PlanError, match=r"holds 5.*\[0, 5\)"):
+        with pytest.raises(PlanError, match=r"has the value 5.*\[0, 5\)"):
             ask([0, 5])
 
 
-def test_there_is_no_such_window() -> None:
-    with pytest.raises(PlanError, match="window=1"):
+def test_window_out_of_range_is_refused() -> None:
+    with pytest.raises(PlanError, match="window must be"):
         BlockOrder(10, 1, 0).window_runs(1)

@@ -16,7 +16,7 @@ from shardkeep.plan import Permutation
 
 
 @given(st.integers(0, 3000), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
-def test_each_number_once_and_back_again(size: int, seed: int, stream: int) -> None:
+def test_forward_is_a_permutation_and_inverse_inverts_it(size: int, seed: int, stream: int) -> None:
     order = Permutation(size, seed, stream=stream)
     image = order.forward(np.arange(size))
     assert image.dtype == np.int64
@@ -66,16 +66,16 @@ def test_inverse_undoes_forward_at_any_size(size: int, seed: int, data: st.DataO
         ),
     ],
 )
-def test_the_order_is_the_same_for_ever(size: int, seed: int, stream: int, first: list[int]) -> None:
+def test_permutation_never_changes(size: int, seed: int, stream: int, first: list[int]) -> None:
     # A change here makes every saved state and receipt wrong: raise ORDER_VERSION and keep the old order.
     assert Permutation(size, seed, stream=stream).forward(np.arange(min(size, 8))).tolist() == first
 
 
-def test_the_order_of_tweaks_is_the_same_for_ever() -> None:
+def test_permutation_with_tweaks_never_changes() -> None:
     assert Permutation(100, 3).forward([0, 1, 0, 1], tweak=[0, 0, 1, 2**62]).tolist() == [32, 4, 43, 12]
 
 
-def test_a_family_of_tweaks_equals_one_call_for_each() -> None:
+def test_array_of_tweaks_equals_one_call_per_tweak() -> None:
     order = Permutation(50, 9)
     values, tweak = np.tile(np.arange(50), 3), np.repeat([0, 1, 99], 50)
     together = order.forward(values, tweak=tweak).reshape(3, 50)
@@ -84,7 +84,7 @@ def test_a_family_of_tweaks_equals_one_call_for_each() -> None:
     assert not np.array_equal(together[0], together[1])
 
 
-def test_calls_longer_than_a_pass_equal_short_ones() -> None:
+def test_long_calls_equal_short_calls() -> None:
     order = Permutation(20_011, 4)
     whole = order.forward(np.arange(20_011))
     parts = [order.forward(np.arange(k, min(k + 977, 20_011))) for k in range(0, 20_011, 977)]
@@ -102,7 +102,7 @@ def test_shapes_and_kinds_of_input() -> None:
     assert Permutation(1, 1).forward([0, 0]).tolist() == [0, 0]
 
 
-def test_the_input_is_left_alone() -> None:
+def test_input_is_not_changed() -> None:
     values = np.arange(30)
     values.flags.writeable = False
     Permutation(30, 1).forward(values, tweak=values)
@@ -111,7 +111,13 @@ def test_the_input_is_left_alone() -> None:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [([30], "holds 30"), ([-1], "holds -1"), ([1.0], "float64"), ([True], "bool"), (["1"], "<U1")],
+    [
+        ([30], "has the value 30"),
+        ([-1], "has the value -1"),
+        ([1.0], "float64"),
+        ([True], "bool"),
+        (["1"], "<U1"),
+    ],
 )
 def test_values_outside_are_refused(values: list[object], words: str) -> None:
     with pytest.raises(PlanError, match=words):
@@ -127,7 +133,7 @@ def test_bad_arguments_are_refused(arguments: tuple[int, int]) -> None:
         Permutation(*arguments)
 
 
-def test_it_survives_pickle() -> None:
+def test_pickled_permutation_is_equal() -> None:
     order = pickle.loads(pickle.dumps(Permutation(100, 1, stream=2)))
     assert order == Permutation(100, 1, stream=2)
     assert np.array_equal(order.forward(range(100)), Permutation(100, 1, stream=2).forward(range(100)))
@@ -151,7 +157,7 @@ def deviation(observed: np.ndarray, expected: float) -> float:
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
-def test_all_permutations_of_a_few_are_equally_frequent(size: int) -> None:
+def test_all_permutations_of_few_numbers_are_equally_frequent(size: int) -> None:
     drawn = draws(size)
     codes = (drawn * size ** np.arange(size)).sum(axis=1)
     _, observed = np.unique(codes, return_counts=True)
@@ -160,7 +166,7 @@ def test_all_permutations_of_a_few_are_equally_frequent(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [6, 7, 8, 9, 10, 25])
-def test_each_pair_goes_to_each_pair_of_places_equally_often(size: int) -> None:
+def test_each_pair_goes_to_each_pair_of_positions_equally_often(size: int) -> None:
     drawn = draws(size)
     for i, j in ((0, 1), (0, size - 1), (size // 2, size // 2 + 1)):
         observed = np.bincount(drawn[:, i] * size + drawn[:, j], minlength=size * size).reshape(size, size)
@@ -176,7 +182,7 @@ def test_odd_permutations_are_as_frequent_as_even_ones(size: int) -> None:
     assert abs(odd - 4000) < 4 * math.sqrt(2000)
 
 
-def test_neighbours_are_unrelated_in_a_large_one() -> None:
+def test_neighbours_are_uncorrelated_in_a_large_permutation() -> None:
     size = 1_000_003
     image = Permutation(size, 12).forward(np.arange(200_000)).astype(np.float64)
     z = (image - (size - 1) / 2) / (size / math.sqrt(12))

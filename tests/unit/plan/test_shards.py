@@ -24,7 +24,7 @@ def test_global_numbers_count_through_the_shards(counts: list[int]) -> None:
     assert np.array_equal(table.global_of(shard, index), np.arange(table.total))
 
 
-def test_a_million_shards() -> None:
+def test_table_of_a_million_shards() -> None:
     counts = np.random.default_rng(1).integers(0, 20_000, 1_000_000)
     table = ShardTable(counts)
     records = np.random.default_rng(2).integers(0, table.total, 10_000)
@@ -33,7 +33,7 @@ def test_a_million_shards() -> None:
     assert np.array_equal(table.global_of(shard, index), records)
 
 
-def test_shapes_are_kept() -> None:
+def test_results_have_the_shape_of_the_input() -> None:
     table = ShardTable([3, 4])
     shard, index = table.locate(np.array([[0, 6]]))
     assert shard.tolist() == [[0, 1]]
@@ -45,12 +45,12 @@ def test_shapes_are_kept() -> None:
 @pytest.mark.parametrize(
     ("counts", "words"),
     [
-        ([-1], "holds -1"),
+        ([-1], "has the value -1"),
         ([1.5], "float64"),
-        ([[1]], "2 dimensions"),
+        ([[1]], "one dimension, not 2"),
         ([2**60, 2**60], "add up"),
         ([2**60] * 17, "add up"),
-        (3, "0 dimensions"),
+        (3, "one dimension, not 0"),
     ],
 )
 def test_bad_counts_are_refused(counts, words) -> None:  # type: ignore[no-untyped-def]
@@ -60,11 +60,11 @@ def test_bad_counts_are_refused(counts, words) -> None:  # type: ignore[no-untyp
 
 def test_records_outside_are_refused() -> None:
     table = ShardTable([2, 0, 1])
-    with pytest.raises(PlanError, match=r"records holds 3.*\[0, 3\)"):
+    with pytest.raises(PlanError, match=r"records has the value 3.*\[0, 3\)"):
         table.locate([0, 3])
-    with pytest.raises(PlanError, match="shard 1 has 0 records and none numbered 0"):
+    with pytest.raises(PlanError, match="index of shard 1 must be below its 0 records, not 0"):
         table.global_of([0, 1], [1, 0])
-    with pytest.raises(PlanError, match="shard holds 3"):
+    with pytest.raises(PlanError, match="shard has the value 3"):
         table.global_of(3, 0)
     with pytest.raises(PlanError, match="same shape"):
         table.global_of([0, 0], [0, 0, 0])
@@ -72,7 +72,7 @@ def test_records_outside_are_refused() -> None:
         ShardTable([]).locate(0)
 
 
-def test_it_is_a_value() -> None:
+def test_equal_tables_are_equal_and_immutable() -> None:
     given = np.array([2, 0, 1])
     table = ShardTable(given)
     given[0] = 7

@@ -11,9 +11,9 @@ import pytest
 from shardkeep import plan
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, iterator
-from shardkeep.loader.place import Place
+from shardkeep.loader.cursor import Progress
 from shardkeep.plan import Segment
-from shardkeep.plan.division import Leg
+from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.tfrecord import FixedLen
 from shardkeep.world import World
 
@@ -24,35 +24,39 @@ def audit(*loaders: Loader, epochs: list[int]) -> plan.AuditReport:
     return plan.audit([plan.Receipt.from_dict(one.receipt()) for one in loaders], epochs=epochs)
 
 
-def test_a_place_is_taken_up_where_its_stretch_began() -> None:
-    place = Place(0, 6)
-    assert place.stretch == Segment(0, 6, 0)
-    place = place.after_step(place.stretch, 10).after_step(place.stretch, 14)
-    assert (place.epoch, place.position, place.stretch) == (0, 14, Segment(0, 6, 2))
-    assert place.segments == (Segment(0, 6, 2),)
-    place = place.after_step(Segment(1, 0, 0), 4)
-    assert place.segments == (Segment(0, 6, 2), Segment(1, 0, 1))
-    assert place.afresh(()) == Place(1, 4)
+def test_steps_extend_the_current_segment() -> None:
+    progress = Progress(0, 6)
+    assert progress.segment == Segment(0, 6, 0)
+    progress = progress.after_step(progress.segment, 10).after_step(progress.segment, 14)
+    assert (progress.epoch, progress.position, progress.segment) == (0, 14, Segment(0, 6, 2))
+    assert progress.segments == (Segment(0, 6, 2),)
+    progress = progress.after_step(Segment(1, 0, 0), 4)
+    assert progress.segments == (Segment(0, 6, 2), Segment(1, 0, 1))
+    assert progress.with_new_receipt(()) == Progress(1, 4)
 
 
-def test_a_history_belongs_to_the_epoch_it_was_given_for() -> None:
-    place = Place(0, 6, (Leg(1, 3, 16, 2),))
-    assert place.stretch == Segment(0, 6, 0, place.history)
-    place = place.after_step(place.stretch, 9)
-    assert place.stretch == Segment(0, 6, 1, (Leg(1, 3, 16, 2),))
-    assert place.after_epochs(1).stretch == Segment(1, 0, 0)
-    passed = Place(0, 6, (Leg(1, 3, 16, 2),)).after_step(Segment(1, 0, 0), 3)
-    assert passed.segments == (Segment(0, 6, 0, (Leg(1, 3, 16, 2),)), Segment(1, 0, 1))
+def test_history_belongs_to_one_epoch() -> None:
+    progress = Progress(0, 6, (HistoryEntry(1, 3, 16, 2),))
+    assert progress.segment == Segment(0, 6, 0, progress.history)
+    progress = progress.after_step(progress.segment, 9)
+    assert progress.segment == Segment(0, 6, 1, (HistoryEntry(1, 3, 16, 2),))
+    assert progress.after_epochs(1).segment == Segment(1, 0, 0)
+    passed = Progress(0, 6, (HistoryEntry(1, 3, 16, 2),)).after_step(Segment(1, 0, 0), 3)
+    assert passed.segments == (Segment(0, 6, 0, (HistoryEntry(1, 3, 16, 2),)), Segment(1, 0, 1))
 
 
-def test_epochs_without_a_step_are_noted() -> None:
+def test_epochs_without_a_step_have_segments() -> None:
     later = Segment(2, 0, 0)
-    assert Place(0, 6).after_step(later, 4).segments == (Segment(0, 6, 0), Segment(1, 0, 0), Segment(2, 0, 1))
-    done = Place().after_step(Segment(0, 0, 0), 4).after_epochs(2)
+    assert Progress(0, 6).after_step(later, 4).segments == (
+        Segment(0, 6, 0),
+        Segment(1, 0, 0),
+        Segment(2, 0, 1),
+    )
+    done = Progress().after_step(Segment(0, 0, 0), 4).after_epochs(2)
     assert (done.epoch, done.position, done.segments) == (2, 0, (Segment(0, 0, 1), Segment(1, 0, 0)))
 
 
-def test_a_rank_that_peeked_agrees_with_the_others(shards: Any) -> None:
+def test_rank_that_restarts_its_iteration_agrees_with_the_others(shards: Any) -> None:
     paths = shards([40])
     loaders = [Loader(paths, X, 4, World(rank, 2)) for rank in range(2)]
     rows = next(iter(loaders[0]))["x"].tolist()
@@ -64,7 +68,7 @@ def test_a_rank_that_peeked_agrees_with_the_others(shards: Any) -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, lambda one: pickle.loads(pickle.dumps(one))])
-def test_copies_that_deliver_the_same_are_found_out(duplicate: Any, shards: Any) -> None:
+def test_audit_notices_copies_that_deliver_the_same_records(duplicate: Any, shards: Any) -> None:
     original = Loader(shards([40]), X, 4, World())
     twins = [duplicate(original), duplicate(original)]
     for twin in twins:
@@ -73,7 +77,7 @@ def test_copies_that_deliver_the_same_are_found_out(duplicate: Any, shards: Any)
     assert audit(twins[0], epochs=[0]).ok
 
 
-def test_a_copy_in_mid_epoch_and_its_original_are_one_history(shards: Any) -> None:
+def test_copy_in_mid_epoch_continues_the_receipt_of_its_original(shards: Any) -> None:
     original = Loader(shards([40]), X, 4, World())
     batches = iter(original)
     next(batches), next(batches)
@@ -84,7 +88,7 @@ def test_a_copy_in_mid_epoch_and_its_original_are_one_history(shards: Any) -> No
     assert not audit(original, rest, epochs=[0]).ok
 
 
-def test_what_is_dropped_before_another_epoch_is_accounted_for(shards: Any) -> None:
+def test_dropped_end_of_an_epoch_is_in_the_receipt(shards: Any) -> None:
     paths = shards([10])
     first = Loader(paths, X, 3, World(0, 2), remainder="drop", epochs=2)
     other = Loader(paths, X, 3, World(1, 2), remainder="drop", epochs=2)
@@ -98,14 +102,14 @@ def test_what_is_dropped_before_another_epoch_is_accounted_for(shards: Any) -> N
     assert report.ok, report
 
 
-def test_no_step_at_all_does_not_go_on_for_ever(shards: Any) -> None:
+def test_endless_loader_without_a_step_is_refused(shards: Any) -> None:
     for counts, remainder in (([0], "mask"), ([3], "drop")):
         with pytest.raises(PlanError, match="never end"):
             iter(Loader(shards(counts), X, 4, World(), remainder=remainder, epochs=None))
 
 
 class _Interruption:
-    """Raises at the n-th line that runs in the iterator, as a signal handler may."""
+    """A trace function that raises at the n-th line of the iterator, as a signal handler may."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -121,7 +125,7 @@ class _Interruption:
 
 
 @pytest.mark.parametrize("at", range(1, 80, 3))
-def test_interrupted_at_any_line_nothing_is_lost_or_mixed_up(at: int, shards: Any) -> None:
+def test_interrupt_at_any_line_loses_at_most_one_batch(at: int, shards: Any) -> None:
     loader = Loader(shards([20, 20]), X, 4, World(), "global", with_ids=True)
     batches = iter(loader)
     rows = next(batches)["x"].tolist()
@@ -134,7 +138,7 @@ def test_interrupted_at_any_line_nothing_is_lost_or_mixed_up(at: int, shards: An
             rows += batch["x"].tolist()
     except KeyboardInterrupt:
         sys.settrace(None)
-        # Raised behind the one assignment, it takes the batch in hand with it; the loader says so.
+        # An interrupt after the assignment of the cursor loses the current batch; the position shows it.
         lost = loader.position - before
         assert lost in (0, 4)
         for batch in batches:

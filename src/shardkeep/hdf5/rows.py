@@ -314,15 +314,14 @@ def value_crc(value: Any, dtype: np.dtype[Any], crc: int = 0) -> int:
     """
     if isinstance(value, h5py.Empty):
         return crc
-    dtype = dtype.base
-    array = np.asarray(value, dtype)
-    if _has_long_double(dtype):
-        if dtype.names is None:
+    array = np.asarray(value, dtype.base)
+    if _has_long_double(array.dtype):
+        if array.dtype.names is None:
             array = _cleared(array)
         else:
             for row in array.reshape(-1, 1):
-                for name in dtype.names:
-                    crc = value_crc(row[name], row.dtype[name].base, crc)
+                for name in array.dtype.names:
+                    crc = value_crc(row[name], row.dtype[name], crc)
             return crc
     return content_crc(array, crc)
 

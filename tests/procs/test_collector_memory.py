@@ -6,7 +6,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pytest
 
+from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import connect, snapshot
 from shardkeep.hdf5.collect.events import Events
 from shardkeep.hdf5.collect.running import run
@@ -96,3 +98,91 @@ def test_many_clients_that_send_more_than_fits(tmp_path):
     assert grown < 2 * MEMORY_BYTES < megabytes << 19
     with h5py.File(path) as file:
         assert len(file["x"]) == megabytes * 8 // clients * clients * 16
+
+
+SMALL_BYTES = 64 << 20
+
+
+def _fill_compressed(client, count):
+    """Unfinished chunks of 512 KB of many datasets."""
+    names = [f"packed/{number}" for number in range(count)]
+    client.declare(names, "i8", (1024,), compression="gzip", compression_level=1, chunk_rows=64)
+    rows = np.arange(16 * 1024).reshape(16, 1024)
+    for _ in range(2):
+        for name in names:
+            client.append(name, rows)
+    client.flush()
+    return lambda file: all((file[name][:] == np.tile(rows, (2, 1))).all() for name in names)
+
+
+def _put_many(client, count):
+    # Not waited for one by one: each would be a commit.
+    on_full, client._calls()._on_full = client._calls()._on_full, "spill"
+    for number in range(count):
+        client.put(f"values/{number}", np.full(2048, number))
+    client._calls()._on_full = on_full
+    client.flush()
+    return lambda file: all((file[f"values/{number}"][:] == number).all() for number in range(0, count, 100))
+
+
+def _declare_many(client, count):
+    names = [f"many/{number}" for number in range(count)]
+    client.declare(names, "f8")
+    for name in names:
+        client.append(name, 1.5)
+    client.flush()
+    return lambda file: all(file[name][:].tolist() == [1.5] for name in names[::100])
+
+
+def _number_many(client, count):
+    names = [f"numbered/{number}" for number in range(count)]
+    client.declare(names, "i8", rows=1 << 22)
+    keys = np.random.default_rng(1).permutation(1 << 22)[:4000]
+    for name in names:
+        client.append(name, keys, key=keys)
+    client.flush()
+    return lambda file: all((file[name][:][keys] == keys).all() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("fill", "count"),
+    [
+        *((_fill_compressed, 250), (_put_many, 300), (_declare_many, 1000), (_number_many, 5)),
+        pytest.param(_fill_compressed, 500, marks=pytest.mark.slow),
+        pytest.param(_put_many, 10_000, marks=pytest.mark.slow),
+        pytest.param(_declare_many, 2500, marks=pytest.mark.slow),
+        pytest.param(_number_many, 40, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_kept_stays_under_the_limit(tmp_path, fill, count):
+    path = tmp_path / "all.h5"
+    with collecting(path, memory_bytes=SMALL_BYTES, durability="flush", drain_s=60) as collector:
+        before = _resident_bytes(collector.pid)
+        with connect(collector.address, World(rank=0, size=1), timeout_s=PATIENCE_S) as client:
+            is_right = fill(client, count)
+        assert _resident_bytes(collector.pid) - before < SMALL_BYTES
+    with h5py.File(path) as file:
+        assert is_right(file)
+
+
+def _is_done(call, *args):
+    try:
+        call(*args)
+    except SchemaError:  # of another one of the datasets
+        return False
+    return True
+
+
+def test_more_datasets_than_there_is_memory_for_are_refused(tmp_path):
+    with (
+        collecting(tmp_path / "all.h5", memory_bytes=MEMORY_BYTES, durability="flush") as collector,
+        connect(collector.address, World(rank=0, size=1), timeout_s=PATIENCE_S) as client,
+    ):
+        client.append("first", 1.0)
+        with pytest.raises(SchemaError, match=r"no memory for more datasets than its \d+: give it \d+ MB"):
+            client.declare([f"{'long ' * 1000}{number}" for number in range(300)], "f4")
+        eventually(lambda: _is_done(client.append, "first", 2.0))
+        eventually(lambda: _is_done(client.flush))
+        assert _resident_bytes(collector.pid) < 10 * MEMORY_BYTES
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["first"][:].tolist() == [1.0, 2.0]

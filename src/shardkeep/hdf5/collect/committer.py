@@ -50,10 +50,13 @@ class Committer:
         self._events = events
         self._synced = settings.durability == "fsync"
         self._commit_bytes = settings.memory_bytes // 8
+        # One part of the changes waits for a commit, one is written by it, one is copied into the log, one
+        # waits to be brought into the file.
+        self._change_bytes = settings.memory_bytes // 16
         self.wakes, self._wake = os.pipe()
         os.set_blocking(self.wakes, False)
         try:
-            self.store = Store(settings.path, synced=self._synced)
+            self.store = self._open(None)
         except BaseException:
             os.close(self.wakes)
             os.close(self._wake)
@@ -118,6 +121,13 @@ class Committer:
         """Bytes of rows that came and are not durable yet."""
         return self._uncommitted_bytes + self._committing_bytes
 
+    @property
+    def excess_bytes(self) -> int:
+        """Memory of changes beyond the quarter that there is for them; 0 when nothing will become of less."""
+        if self.failure is not None or not self.is_busy:
+            return 0
+        return max(self.store.held_bytes - self._settings.memory_bytes // 4, 0)
+
     # -- work ----------------------------------------------------------------------------------------------
 
     @property
@@ -176,7 +186,7 @@ class Committer:
             due = due or now >= self._wanted_at + _WANTED_WITHIN_S
         due = due or (hurry and bool(self._touched or self._answers))
         due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
-        due = due or self.store.changed_bytes > self._commit_bytes
+        due = due or self.store.changed_bytes > self._change_bytes
         if due:
             done |= self._begin()
         if self._thread is None and self._to_apply and self._apply_is_due(now):
@@ -216,6 +226,10 @@ class Committer:
             os.close(self._wake)
 
     # -- inside --------------------------------------------------------------------------------------------
+
+    def _open(self, lock: Any) -> Store:
+        settings = self._settings
+        return Store(settings.path, synced=self._synced, lock=lock, memory_bytes=settings.memory_bytes)
 
     def _begin(self) -> dict[bytes, int]:
         commit = self.store.begin_commit()
@@ -269,14 +283,14 @@ class Committer:
         return done
 
     def _apply_is_due(self, now: float) -> bool:
-        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.unapplied_bytes > self._commit_bytes:
+        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.unapplied_bytes > self._change_bytes:
             return now >= self._applied_at + 0.05
         return now >= self._applied_at + _APPLY_EVERY_S
 
     def _apply(self) -> None:
         if self.store.apply():
             self._to_apply = False
-        elif self.store.unapplied_bytes > self._commit_bytes:
+        elif self.store.unapplied_bytes > self._change_bytes:
             self.store.apply_rows()
 
     def _retry(self) -> None:
@@ -285,7 +299,7 @@ class Committer:
             return
         self._retry_at = now + _RETRY_S
         try:
-            self.store = Store(self._settings.path, synced=self._synced, lock=self._lock)
+            self.store = self._open(self._lock)
         except Exception:  # whatever a disk without room, or a machine without memory, makes of it
             return
         self._lock = None

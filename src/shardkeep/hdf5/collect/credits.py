@@ -54,6 +54,7 @@ class CreditPool:
     def __init__(self, size: int) -> None:
         self.size = size
         self.reserved = 0
+        self._withheld = 0
         self._accounts: dict[Hashable, _Account] = {}
         self._waiting: dict[Hashable, None] = {}  # in the order of their asking
 
@@ -61,6 +62,10 @@ class CreditPool:
     def largest(self) -> int:
         """The longest message that can ever be sent."""
         return self.size // 2
+
+    def withhold(self, count: int) -> None:
+        """Lend so many bytes less: what came takes them in another form, until a commit has written it."""
+        self._withheld = count
 
     def open(self, client: Hashable) -> int:
         """Begin an account; return its limit."""
@@ -129,7 +134,7 @@ class CreditPool:
         happy = []
         for client in list(self._waiting):
             account = self._accounts[client]
-            free = self.size - self.reserved + account.reserved
+            free = self._free + account.reserved
             if account.wanted > free:
                 break
             target = max(account.wanted, min(account.window, self._share))
@@ -151,11 +156,15 @@ class CreditPool:
         return asked
 
     @property
+    def _free(self) -> int:
+        return self.size - self._withheld - self.reserved
+
+    @property
     def _share(self) -> int:
         return max(self.size // (2 * max(len(self._accounts), 1)), _SMALLEST_WINDOW)
 
     def _renew(self, account: _Account) -> None:
-        free = self.size - self.reserved + account.reserved
+        free = self._free + account.reserved
         self._reserve(account, min(account.window, max(self._share, account.reserved), free))
 
     def _reserve(self, account: _Account, count: int) -> None:

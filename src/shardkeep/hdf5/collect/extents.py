@@ -27,10 +27,18 @@ class ExtentMap:
     b'..aabb..'
     """
 
+    # A bytes object, a number and their places: of rows by number, each may be such a piece.
+    _PIECE_BYTES = 200
+
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._pieces: dict[int, bytes] = {}
         self.bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the pieces take."""
+        return self.bytes + self._PIECE_BYTES * len(self._starts)
 
     def put(self, offset: int, data: bytes) -> None:
         """Set the bytes from `offset` on."""

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
-from shardkeep.hdf5.collect.messages import Message, unpack_parts
+from shardkeep.hdf5.collect.kept_errors import without_frames
+from shardkeep.hdf5.collect.messages import BadMessage, Message, Part, unpack_parts
+from shardkeep.hdf5.collect.slots import SLOT_BYTES
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.committer import Committer
@@ -53,6 +55,8 @@ class Intake:
         entry = session.entry
         parts = unpack_parts(message)
         inline = sum(part.bytes for part, frame in parts if frame is not None) + MESSAGE_OVERHEAD_BYTES
+        if inline > self._credits.largest + MESSAGE_OVERHEAD_BYTES:
+            raise BadMessage(f"a batch of {inline:,} bytes, where {self._credits.largest:,} are allowed")
         if message.sequence > entry.sequence + 1:
             raise LostStepError
         if not self._credits.take(session.route, inline):
@@ -61,10 +65,12 @@ class Intake:
             session.state_due = True
             self._events.repeated(session.who)
             return []
+        claimed = _claim(session, [part for part, frame in parts if frame is None])
         data_of = [
             frame if frame is not None else self._in_slots(session, part.offset, part.bytes)
             for part, frame in parts
         ]
+        session.claims |= dict.fromkeys(claimed, message.sequence)
         refusals: list[ShardkeepError] = []
         for (part, _), data in zip(parts, data_of, strict=True):
             try:
@@ -73,7 +79,8 @@ class Intake:
                 else:
                     self._store(session, part.name, part.rows, data, keyed=part.keyed)
             except (CollectorError, SchemaError) as error:
-                refusals.append(error)  # it counts as taken: sent again it would be refused again
+                # It counts as taken: sent again it would be refused again.
+                refusals.append(without_frames(error))
         entry.sequence = message.sequence
         self._disk.store.clients.note(entry)
         self._disk.note(entry)
@@ -100,3 +107,27 @@ class Intake:
             store.append(name, data, rows)
         session.entry.rows += rows
         self._disk.count(rows, len(data))
+
+
+def _claim(session: Session, parts: list[Part]) -> set[int]:
+    """Return the slots that a batch lies in: each belongs to one part until that part is durable.
+
+    The memory of a slot is its credit, so one that was claimed twice would be rows that nothing was paid for.
+
+    Raises
+    ------
+    LostStepError
+        A slot is claimed again, or a part lies in two of them.
+    """
+    claimed: set[int] = set()
+    for part in parts:
+        slot, inside = divmod(part.offset or 0, SLOT_BYTES)
+        if (
+            inside
+            or part.bytes > SLOT_BYTES
+            or slot in claimed
+            or session.claims.get(slot, 0) > session.durable
+        ):
+            raise LostStepError
+        claimed.add(slot)
+    return claimed

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from typing import Any
 
 import h5py
 import numpy as np
 
 from shardkeep.errors import CollectorError, SchemaError
+from shardkeep.hdf5.collect.lengths import MOST_NUMBERED_ROWS
 from shardkeep.hdf5.collect.live_file import LiveFile
+from shardkeep.hdf5.collect.open_datasets import OPEN_BYTES, OpenDatasets
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.stored_rows import allocate_chunk, chunk_address
 
@@ -19,7 +20,8 @@ __all__ = ["WRITERS", "KeyedRows", "check_row_count"]
 WRITERS = "_collector/writers"
 
 _WRITER_CHUNK = 1 << 16
-_CACHED_CHUNKS = 64
+_MOST_ADDRESSES = 1 << 15
+_ADDRESS_BYTES = 200
 # The array that HDF5 finds chunks by has 32 bits for their number.
 _MOST_CHUNKS = (1 << 32) - 1
 
@@ -46,22 +48,54 @@ class KeyedRows:
     live : LiveFile
     dataset : h5py.Dataset, shape (schema.rows, ...)
     schema : Schema
+    opened : OpenDatasets
+        Closes it while other datasets need the memory.
     """
 
-    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
         assert schema.rows is not None
         self.live = live
-        self.dataset = dataset
         self.schema = schema
+        self._file = dataset.file
+        self._opened = opened
+        self._dataset: h5py.Dataset | None = None
+        self._writers_dataset: h5py.Dataset | None = None
         self.rows = schema.rows
         self._addresses: dict[int, int] = {}
-        file, name = dataset.file, f"{WRITERS}/{schema.name}"
+        self._writer_addresses: dict[int, int] = {}
+        file, name = self._file, f"{WRITERS}/{schema.name}"
         if name not in file:
             chunk = max(min(_WRITER_CHUNK, schema.rows), 1)
             file.create_dataset(name, shape=(schema.rows,), maxshape=(None,), chunks=(chunk,), dtype="<i4")
-        self._writers: h5py.Dataset = file[name]
-        self._writer_rows: int = self._writers.chunks[0]
-        self._cache: OrderedDict[int, tuple[int, np.ndarray[Any, Any]]] = OrderedDict()
+        self._writer_rows: int = file[name].chunks[0]
+
+    @property
+    def dataset(self) -> h5py.Dataset:
+        """The dataset, opened if it is not."""
+        if self._dataset is None:
+            self.keep_open(self._file[self.schema.name])
+        return self._dataset
+
+    @property
+    def _writers(self) -> h5py.Dataset:
+        if self._writers_dataset is None:
+            self._writers_dataset = self._file[f"{WRITERS}/{self.schema.name}"]
+        return self._writers_dataset
+
+    def keep_open(self, dataset: h5py.Dataset) -> None:
+        """Take a dataset that is open already."""
+        self._dataset = dataset
+        self._opened.use(self, self._held_bytes)
+
+    def close(self) -> None:
+        """Keep nothing in memory that the file can hold."""
+        self._dataset = self._writers_dataset = None
+        self._addresses.clear()
+        self._writer_addresses.clear()
+
+    @property
+    def _held_bytes(self) -> int:
+        return 2 * OPEN_BYTES + _ADDRESS_BYTES * (len(self._addresses) + len(self._writer_addresses))
 
     def put(self, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
         """Put rows at their places.
@@ -74,6 +108,8 @@ class KeyedRows:
         size = self.schema.row_bytes
         if len(data) != len(keys) * size:
             raise CollectorError(f"{len(data)} bytes are not {len(keys)} rows of {size} bytes each")
+        if len(keys) > MOST_NUMBERED_ROWS:
+            raise CollectorError(f"{len(keys)} rows by number in one part: {MOST_NUMBERED_ROWS} are allowed")
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
         self._check(keys, rank)
@@ -81,12 +117,14 @@ class KeyedRows:
         for start, stop in _runs(keys, self.schema.chunk_rows):
             chunk, inside = divmod(int(keys[start]), self.schema.chunk_rows)
             self.live.change(self._place(chunk) + inside * size, source[start:stop].tobytes())
-        mark = np.int32(rank + 1)
         for start, stop in _runs(keys, self._writer_rows):
             chunk, inside = divmod(int(keys[start]), self._writer_rows)
-            address, known = self._who(chunk)
-            known[inside : inside + stop - start] = mark
-            self.live.change(address + 4 * inside, known[inside : inside + stop - start].tobytes())
+            mark = np.full(stop - start, rank + 1, "<i4").tobytes()
+            self.live.change(self._place_of_writers(chunk) + 4 * inside, mark)
+        for known in (self._addresses, self._writer_addresses):
+            if len(known) > _MOST_ADDRESSES:
+                known.clear()
+        self._opened.use(self, self._held_bytes)
 
     def settle(self) -> None:
         """Do nothing: rows are in the next commit as they are."""
@@ -106,7 +144,9 @@ class KeyedRows:
         for start, stop in _runs(keys // self._writer_rows, 0):
             chunk = int(keys[start]) // self._writer_rows
             inside = keys[start:stop] % self._writer_rows
-            before = self._who(chunk)[1][inside]
+            first, size = int(inside[0]), int(inside[-1] - inside[0] + 1)
+            writers = self.live.read_at(self._place_of_writers(chunk) + 4 * first, 4 * size)
+            before = np.frombuffer(writers, "<i4")[inside - first]
             taken = np.flatnonzero(before)
             if len(taken):
                 row, first = int(keys[start + taken[0]]), int(before[taken[0]]) - 1
@@ -130,17 +170,11 @@ class KeyedRows:
             else allocate_chunk(self.live, dataset, row, dataset.chunks[0] * row_bytes)
         )
 
-    def _who(self, chunk: int) -> tuple[int, np.ndarray[Any, Any]]:
-        known = self._cache.get(chunk)
-        if known is None:
-            address = self._find(self._writers, chunk, 4)
-            known = address, np.frombuffer(self.live.read_at(address, 4 * self._writer_rows), "<i4").copy()
-            self._cache[chunk] = known
-            if len(self._cache) > _CACHED_CHUNKS:
-                self._cache.popitem(last=False)
-        else:
-            self._cache.move_to_end(chunk)
-        return known
+    def _place_of_writers(self, chunk: int) -> int:
+        address = self._writer_addresses.get(chunk)
+        if address is None:
+            address = self._writer_addresses[chunk] = self._find(self._writers, chunk, 4)
+        return address
 
 
 def _runs(keys: np.ndarray[Any, Any], chunk_rows: int) -> list[tuple[int, int]]:

@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5.collect.payload import encode_rows
+from shardkeep.hdf5.collect.payload import TEXT_BYTES, encode_rows, texts_in
 from shardkeep.hdf5.collect.schema import Schema
 from shardkeep.hdf5.collect.slots import SLOT_BYTES
 
-__all__ = ["check_chunk", "check_length", "check_name_length", "check_value_length"]
+__all__ = ["MOST_NUMBERED_ROWS", "check_chunk", "check_length", "check_name_length", "check_value_length"]
 
 # Of a message, beside one row: its headers, and the longest name.
 _OVERHEAD_BYTES = 70_000
 # The table of a batch has 16 bits for it.
 _LONGEST_NAME_BYTES = 65_535
+MOST_NUMBERED_ROWS = 4096
+"""Rows by number in one part: each may be a change by itself, in a chunk that HDF5 has to make first."""
+
+# Of each group that an object is in, the collector keeps the whole name.
+_MOST_GROUPS = 100
 
 
 def check_name_length(name: str) -> None:
@@ -25,16 +30,22 @@ def check_name_length(name: str) -> None:
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME_BYTES:
         message = f"{name[:40]!r}… is a name of more than {_LONGEST_NAME_BYTES} bytes"
         raise SchemaError(f"{message}: choose a shorter one")
+    if name.count("/") > _MOST_GROUPS:
+        raise SchemaError(f"{name[:40]!r}… is in more than {_MOST_GROUPS} groups: choose a shorter name")
 
 
 def check_chunk(schema: Schema, memory_bytes: int) -> None:
     """Raise `SchemaError` for a dataset whose chunks do not fit into a collector's memory."""
-    # Rows of fixed size that are not compressed are written at their places, whatever the chunk.
+    # Rows of fixed size that are not compressed are written at their places, whatever the chunk. HDF5 copies
+    # a chunk of others twice, and has 16 bytes of each text in it.
     held = schema.chunk_rows * schema.row_bytes if schema.filters or schema.dtype.hasobject else 0
-    if held > memory_bytes // 4:
+    if schema.dtype.hasobject:
+        texts = texts_in(schema.dtype) * math.prod(schema.row_shape)
+        held = max(held + 8 * schema.chunk_rows * texts, TEXT_BYTES * texts)
+    if held > memory_bytes // 8:
         message = f"dataset {schema.name!r}: chunks of {schema.chunk_rows:,} rows have {held:,} bytes"
         raise SchemaError(
-            f"{message}: give it a smaller chunk_rows=, or the collector {held * 4 // 10**6 + 1} MB of memory"
+            f"{message}: give it a smaller chunk_rows=, or the collector {held * 8 // 10**6 + 1} MB of memory"
         )
 
 

@@ -29,7 +29,7 @@ from shardkeep.files.owner import this_process
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.collect.extents import ExtentMap
-from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, read_log
+from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, read_log, write_all
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
 from shardkeep.hdf5.live_view import log_path
 
@@ -146,7 +146,7 @@ class LiveFile(PositionedFile):
                 if below:
                     self._dirty.put(offset, bytes(rest[:below]))
                 if below < size and self.failure is None:
-                    _write_all(self._fd, rest[below:], offset + below)
+                    write_all(self._fd, rest[below:], offset + below)
             except OSError as error:
                 self.failure = self.failure or durability_error("write", self.path, error)
             except MemoryError:
@@ -200,7 +200,7 @@ class LiveFile(PositionedFile):
             Full disk, quota, I/O error. Commits so far are untouched.
         """
         try:
-            _write_all(self._fd, data, offset)
+            write_all(self._fd, data, offset)
         except OSError as error:
             raise durability_error("write", self.path, error) from error
 
@@ -214,12 +214,16 @@ class LiveFile(PositionedFile):
     def read_at(self, offset: int, size: int) -> bytearray:
         """Return bytes as they are now, logged or not."""
         result = bytearray(size)
+        self.read_into(offset, result)
+        return result
+
+    def read_into(self, offset: int, target: Any) -> None:
+        """Do the same into memory that is there."""
         before, self._position = self._position, offset
         try:
-            self.readinto(result)
+            self.readinto(target)
         finally:
             self._position = before
-        return result
 
     def _is_muted(self, data: memoryview) -> bool:
         assert self._muted is not None
@@ -230,8 +234,8 @@ class LiveFile(PositionedFile):
 
     @property
     def changed_bytes(self) -> int:
-        """Bytes held in memory for the next commit."""
-        return self._dirty.bytes + self._dirty_rows.bytes
+        """Memory that changes for the next commit take."""
+        return self._dirty.held_bytes + self._dirty_rows.held_bytes
 
     @property
     def log_bytes(self) -> int:
@@ -240,8 +244,13 @@ class LiveFile(PositionedFile):
 
     @property
     def unapplied_bytes(self) -> int:
-        """Bytes that are logged but not in the file yet."""
-        return self._logged.bytes + self._logged_rows.bytes
+        """Memory that changes take which are logged, but not in the file yet."""
+        return self._logged.held_bytes + self._logged_rows.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that all changes take."""
+        return sum(one.held_bytes for one in self._layers())
 
     def begin_commit(self) -> Commit:
         """Fix what the commit holds; call it after HDF5 has flushed. Rows may be written on at once.
@@ -315,7 +324,7 @@ class LiveFile(PositionedFile):
         try:
             with durably("write", self.path):
                 for offset, data in self._logged:
-                    _write_all(self._fd, data, offset)
+                    write_all(self._fd, data, offset)
                 if self._synced:
                     os.fdatasync(self._fd)
                 superblock = os.pread(self._fd, SUPERBLOCK_BYTES, 0)
@@ -334,7 +343,7 @@ class LiveFile(PositionedFile):
         try:
             with durably("write", self.path):
                 for offset, data in self._logged_rows:
-                    _write_all(self._fd, data, offset)
+                    write_all(self._fd, data, offset)
         except DurabilityError as error:
             self.failure = error
             raise
@@ -393,7 +402,7 @@ def recover(path: str) -> Recovery | None:
                     commits += 1
                     last = record.file_bytes
                     for offset, data in record.extents:
-                        _write_all(fd, data, offset)
+                        write_all(fd, data, offset)
                 if last >= 0:
                     dropped = max(size - last, 0)
                     os.ftruncate(fd, last)
@@ -443,10 +452,3 @@ def sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _write_all(fd: int, data: Any, offset: int) -> None:
-    view = memoryview(data)
-    while len(view):
-        done = os.pwrite(fd, view, offset)
-        view, offset = view[done:], offset + done

@@ -30,6 +30,7 @@ __all__ = [
     "error_data",
     "pack",
     "pack_parts",
+    "parse_json",
     "unknown_error",
     "unpack",
     "unpack_parts",
@@ -41,9 +42,9 @@ _HEADER = struct.Struct("<2sBBIQQ")
 _PART = struct.Struct("<HBBIQQ")
 _MAGIC = b"SK"
 _MOST_FRAMES = 4096
-_LONGEST_JSON = 16 << 20
-# Python makes 100 bytes of each value, of which JSON needs two.
-_MOST_JSON_VALUES = 1 << 18
+# The longest name takes 64 KiB, each byte of it six characters at most; HDF5 keeps 64 KiB of a type.
+_LONGEST_JSON = 1 << 20
+_MOST_JSON_VALUES = 1 << 17
 
 IN_SLOTS = 1
 KEYED = 2
@@ -92,16 +93,10 @@ class Message:
         """Return the JSON of frame 1."""
         if len(self.frames) != 1 or len(self.frames[0]) > _LONGEST_JSON:
             raise BadMessage(f"{self.kind.name} without one frame of JSON")
-        text = bytes(self.frames[0])
-        if sum(text.count(mark) for mark in (b",", b"[", b"{")) > _MOST_JSON_VALUES:
-            raise BadMessage(f"{self.kind.name} with more than {_MOST_JSON_VALUES} values")
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise BadMessage(f"{self.kind.name} with JSON that is none ({error})") from None
-        if not isinstance(data, dict):
-            raise BadMessage(f"{self.kind.name} with JSON that is no object")
-        return data
+            return parse_json(bytes(self.frames[0]), _MOST_JSON_VALUES)
+        except ValueError as error:
+            raise BadMessage(f"{self.kind.name} with JSON that is not valid ({error})") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +119,26 @@ class Part:
     offset: int | None = None
     keyed: bool = False
     is_value: bool = False
+
+
+def parse_json(text: bytes, most_values: int) -> dict[str, Any]:
+    """Return the object that JSON from a stranger holds.
+
+    Raises
+    ------
+    ValueError
+        It is not an object of JSON, or has more values than that: Python makes 100 bytes of each, of which
+        JSON needs two.
+    """
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > most_values:
+        raise ValueError(f"more than {most_values:,} values")
+    try:
+        data = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(data, dict):
+        raise ValueError("not an object")
+    return data
 
 
 def pack(kind: Kind, *, sequence: int = 0, value: int = 0, parts: int = 0, data: Any = None) -> list[Any]:

@@ -15,7 +15,10 @@ from numpy.lib.recfunctions import repack_fields
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.rows import as_bytes
 
-__all__ = ["decode_rows", "encode_rows"]
+__all__ = ["TEXT_BYTES", "decode_rows", "encode_rows", "texts_in"]
+
+TEXT_BYTES = 96
+"""What a text takes in memory while it is decoded, beside its bytes: an object, references, its length."""
 
 
 def encode_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -62,6 +65,23 @@ def decode_rows(
     if _take(data, 0, result) != len(data):
         raise CollectorError("a batch of text has bytes left over")
     return result
+
+
+def texts_in(dtype: np.dtype[Any]) -> int:
+    """Return how many texts one value holds.
+
+    Examples
+    --------
+    >>> from shardkeep.hdf5.rows import TEXT
+    >>> texts_in(np.dtype([("words", TEXT, (3,)), ("x", "<f8")]))
+    3
+    """
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return texts_in(base) * math.prod(shape)
+    if dtype.names is not None:
+        return sum(texts_in(dtype[name]) for name in dtype.names)
+    return int(dtype.hasobject)
 
 
 def _least_bytes(dtype: np.dtype[Any]) -> int:

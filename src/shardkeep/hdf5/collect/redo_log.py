@@ -18,12 +18,13 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.pending import durably
 
-__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log"]
+__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log", "write_all"]
 
 _MAGIC = b"SKREDO\r\n"
 _HEAD = struct.Struct("<8sII")
@@ -117,7 +118,7 @@ class RedoLog:
             crc = crc32c(part, crc)
         record = b"".join([_RECORD_MAGIC, crc.to_bytes(4, "little"), rest, *body])
         with durably("write the redo log", self.path):
-            _write_all(self._fd, record, self.bytes)
+            write_all(self._fd, record, self.bytes)
             if self._synced:
                 os.fdatasync(self._fd)
         self.bytes += len(record)
@@ -144,7 +145,7 @@ class RedoLog:
         head = _HEAD.pack(_MAGIC, crc32c(text), len(text)) + text
         with durably("write the redo log", self.path):
             os.ftruncate(self._fd, 0)
-            _write_all(self._fd, head, 0)
+            write_all(self._fd, head, 0)
             if self._synced:
                 os.fdatasync(self._fd)
         self.bytes = len(head)
@@ -207,7 +208,8 @@ def _parse(path: str, body: memoryview, serial: int, offset: int) -> Record:
     return Record(serial, file_bytes, extents)
 
 
-def _write_all(fd: int, data: bytes, offset: int) -> None:
+def write_all(fd: int, data: Any, offset: int) -> None:
+    """Write all of a buffer, however little each call takes."""
     view = memoryview(data)
     while len(view):
         done = os.pwrite(fd, view, offset)

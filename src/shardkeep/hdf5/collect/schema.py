@@ -23,7 +23,10 @@ __all__ = ["FilterSpec", "Schema", "dtype_from_json", "dtype_to_json"]
 FilterSpec = tuple[int, int, tuple[int, ...]]
 
 _DEEPEST = 8
-_MOST_FIELDS = 10_000
+# HDF5 keeps types of 64 KiB. A field takes 20 bytes of them and a member of an enum 8, and HDF5 compares each
+# with all before it.
+_MOST_FIELDS = 4096
+_MOST_MEMBERS = 8192
 
 
 @dataclass(frozen=True)
@@ -141,13 +144,17 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
         return text
     if "enum" in data:
         base = dtype_from_json(data["enum"], depth + 1)
+        if len(data["members"]) > _MOST_MEMBERS:
+            raise ValueError(f"an enum of more than {_MOST_MEMBERS} members")
         members = {str(name): int(value) for name, value in data["members"].items()}
         enum: np.dtype[Any] = h5py.enum_dtype(members, base)
         return enum
     if "base" in data:
         return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(map(_count, data["shape"]))))
     names, formats, offsets = [], [], []
-    for name, one, offset in data["fields"][:_MOST_FIELDS]:
+    if len(data["fields"]) > _MOST_FIELDS:
+        raise ValueError(f"a row of more than {_MOST_FIELDS} fields")
+    for name, one, offset in data["fields"]:
         names.append(str(name))
         formats.append(dtype_from_json(one, depth + 1))
         offsets.append(_count(offset))

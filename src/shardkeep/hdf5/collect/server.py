@@ -208,6 +208,7 @@ class Server:
 
     def _tell(self) -> None:
         """Tell clients what they may send and what is durable; in few messages, since each wakes somebody."""
+        self._credits.withhold(self._disk.excess_bytes)
         for session in self._sessions.values():
             if session.state_due or self._credits.is_news(session.route, session.told_limit):
                 self._state(session)
@@ -265,19 +266,19 @@ class Server:
                 store.clients.end_run()
         else:
             durable = self._disk.durable_of(entry)
-        known = self._sessions.get(route)
-        if known is not None and known.entry.id != identity:
-            self._forget(known)
         self._interrupted.discard(identity)
-        session = self._sessions.get(route)
-        if session is None:
-            session = self._sessions[route] = self._by_client[identity] = Session(
-                route, entry, who, durable, owner=owner
-            )
+        known = self._sessions.get(route)
+        if known is not None:
+            # It begins again on this connection: datasets and shared memory of before count no more.
+            self._forget(known)
+        session = self._sessions[route] = self._by_client[identity] = Session(
+            route, entry, who, durable, owner=owner
+        )
+        if known is None or known.entry.id != identity:
             self._events.joined(who, len(self._sessions))
-        session.returns = 0
+        else:
+            session.durable = max(durable, known.durable)
         self._credits.open(route)
-        session.entry, session.durable = entry, max(durable, session.durable)
         if entry.closed:
             entry.closed = 0
             store.clients.note(entry)
@@ -349,7 +350,8 @@ class Server:
         self._credits.give_back(session.route, message.value)
 
     def _give_slots(self, session: Session, message: Message) -> None:
-        session.slots = session.slots or self._slots.open()
+        if self.address.startswith("ipc://"):  # a client of another host could claim it, and never map it
+            session.slots = session.slots or self._slots.open()
         address = {} if session.slots is None else session.slots.address
         self._send(session, Kind.SLOTS, data=address)
 

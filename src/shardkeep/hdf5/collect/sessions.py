@@ -33,6 +33,8 @@ class Session:
         It said BYE.
     owner : Owner or None
         Its process, if it said so: nobody waits for one of this host that has ended.
+    claims : dict of int to int
+        The batch that each slot of its shared memory was used for last.
     forms : Forms
         The datasets that it has declared.
     returns : int
@@ -55,6 +57,7 @@ class Session:
     owner: Owner | None = None
     returns: int = 0
     told_limit: int = 0
+    claims: dict[int, int] = field(default_factory=dict)
     forms: Forms = field(default_factory=Forms)
 
     def is_silent(self, now: float) -> bool:

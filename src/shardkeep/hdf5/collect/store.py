@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import textwrap
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +29,9 @@ from shardkeep.hdf5.collect.inode_lock import InodeLock
 from shardkeep.hdf5.collect.keyed_rows import WRITERS, KeyedRows, check_row_count
 from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
-from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.open_datasets import OpenDatasets
+from shardkeep.hdf5.collect.schema import Schema, dtype_to_json
+from shardkeep.hdf5.collect.settings import DEFAULT_MEMORY_BYTES
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.hdf5.collect.stored_values import StoredValues
 from shardkeep.hdf5.dataset_layout import read_layout
@@ -41,6 +45,7 @@ __all__ = ["Store"]
 _READER_WAIT_S = 2.0
 # Who looks whether a collector was killed holds the lock for a moment.
 _LOCK_WAIT_S = 0.5
+_DATASET_BYTES = 3000
 
 
 class Store:
@@ -52,6 +57,9 @@ class Store:
         Made if missing; else it must be a collector's.
     synced : bool
         Whether commits survive a power cut (fsync), or only the death of processes.
+    memory_bytes : int
+        A quarter of it is for datasets that are open and the rows that they keep, an eighth for the names and
+        types of all.
 
     Raises
     ------
@@ -72,8 +80,18 @@ class Store:
     For one thread, but `write_commit`, which may run in another one.
     """
 
-    def __init__(self, path: str, *, synced: bool, lock: FileLock | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        synced: bool,
+        lock: FileLock | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> None:
         self.path = path = real_name(path)
+        self._memory_bytes = memory_bytes
+        self._opened = OpenDatasets(memory_bytes // 4)
+        self._name_bytes = 0
         if os.path.isdir(path):
             example = os.path.join(path, "all.h5")
             raise FormatError(f"{path!r} is a folder: name a file in it, as {example!r}", path=path)
@@ -134,9 +152,10 @@ class Store:
         if wanted.dtype.hasobject and wanted.filters:
             wanted = replace(wanted, filters=())
         assert self._file is not None
+        self._check_memory(wanted)
         missing = [first_missing(wanted.name, self._groups)]
-        for beside in (WRITERS if wanted.rows is not None else None, TAILS if wanted.filters else None):
-            missing += [first_missing(f"{beside}/{wanted.name}", self._file)] if beside else []
+        if wanted.rows is not None:
+            missing.append(first_missing(f"{WRITERS}/{wanted.name}", self._file))
         with all_or_nothing(self._file, *missing):
             try:
                 try_filters(wanted)
@@ -147,10 +166,18 @@ class Store:
                 raise
             except Exception as error:  # whatever HDF5, h5py and NumPy may say to a type of a stranger
                 reason = first_line(error)
-                what = describe(wanted.dtype, wanted.row_shape)
+                what = textwrap.shorten(describe(wanted.dtype, wanted.row_shape), 200, placeholder=" …")
                 raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
         self._add(made)
+        made.keep_open(dataset)
         return made.schema
+
+    def _check_memory(self, wanted: Schema) -> None:
+        needed = self._name_bytes + self._values.held_bytes + _memory_of(wanted)
+        if needed > self._memory_bytes // 8:
+            message = f"dataset {wanted.name[:80]!r}: the collector has no memory for more datasets"
+            message = f"{message} than its {len(self._datasets):,}"
+            raise SchemaError(f"{message}: give it {needed * 10 // 10**6 + 1} MB (--memory)")
 
     def _check_free(self, name: str) -> None:
         check_path(name, "dataset")
@@ -193,9 +220,15 @@ class Store:
 
     @property
     def changed_bytes(self) -> int:
-        """Bytes that wait in memory for a commit."""
+        """Memory that rows and structures take which wait for a commit."""
         assert self._live is not None
-        return self._live.changed_bytes
+        return self._live.changed_bytes + self._opened.unsaved_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that rows and structures take which are not in the file yet, in a commit or not."""
+        assert self._live is not None
+        return self._live.held_bytes + self._opened.unsaved_bytes
 
     @property
     def unapplied_bytes(self) -> int:
@@ -297,7 +330,8 @@ class Store:
         mode, options = ("w", {"fs_strategy": "none"}) if live.fresh else ("r+", {})
         self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
         self.clients = ClientTable(live, file)
-        self._values = StoredValues(file, self._groups)
+        self._limit_cache(file)
+        self._values = StoredValues(file, self._groups, self._memory_bytes // 4)
         if live.fresh:
             file.require_group(OWN_GROUP).attrs["format"] = 1
             self.commit()
@@ -314,9 +348,17 @@ class Store:
         file.visititems(see)
         for name in names:
             if PUT in file[name].attrs:
-                self._values.names.add(name)
+                self._values.add(name)
             elif not is_reserved(name):
                 self._add(self._rows_in(file[name], _read_schema(file, name)))
+
+    def _limit_cache(self, file: h5py.File) -> None:
+        """Have HDF5 keep no more structures in memory than there is room for; 32 MB are its own limit."""
+        cache = file.id.get_mdc_config()
+        most = max(min(self._memory_bytes // 16, cache.max_size), 1 << 20)
+        cache.max_size, cache.min_size = most, min(cache.min_size, most)
+        cache.set_initial_size, cache.initial_size = True, min(cache.initial_size, most)
+        file.id.set_mdc_config(cache)
 
     def _rows_in(self, dataset: h5py.Dataset, schema: Schema) -> StoredRows | KeyedRows:
         assert self._live is not None
@@ -329,16 +371,18 @@ class Store:
             kind = FilteredRows
         else:
             kind = DirectRows
-        return kind(self._live, dataset, schema)
+        return kind(self._live, dataset, schema, self._opened)
 
     def _add(self, made: StoredRows | KeyedRows) -> None:
         name = made.schema.name
         self._datasets[name] = self._dirty[name] = made
+        self._name_bytes += _memory_of(made.schema)
         self._groups.update(groups_of(name))
 
     def _close_hdf5(self) -> None:
         file, self._file = self._file, None
         self._datasets, self._dirty = {}, {}
+        self._opened = OpenDatasets(self._memory_bytes // 4)
         if file is not None:
             file.close()
 
@@ -352,6 +396,12 @@ class Store:
         if live is not None:
             live.abandon()
         self._inode.release()
+
+
+def _memory_of(schema: Schema) -> int:
+    """Return about what the collector keeps of a dataset while it is closed."""
+    groups = sum(len(one) for one in groups_of(schema.name))
+    return _DATASET_BYTES + 4 * (len(schema.name) + groups) + 2 * len(json.dumps(dtype_to_json(schema.dtype)))
 
 
 def _check_ours(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import h5py
@@ -9,8 +10,10 @@ import numpy as np
 
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.collect.live_file import LiveFile
-from shardkeep.hdf5.collect.payload import decode_rows
+from shardkeep.hdf5.collect.open_datasets import OPEN_BYTES, OpenDatasets
+from shardkeep.hdf5.collect.payload import TEXT_BYTES, decode_rows, texts_in
 from shardkeep.hdf5.collect.schema import Schema
+from shardkeep.hdf5.collect.slots import SLOT_BYTES
 from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.dataset_layout import write_rows
 from shardkeep.hdf5.rows import as_bytes
@@ -28,6 +31,8 @@ class StoredRows:
     live : LiveFile
     dataset : h5py.Dataset
     schema : Schema
+    opened : OpenDatasets
+        Closes it while other datasets need the memory.
 
     Attributes
     ----------
@@ -35,15 +40,33 @@ class StoredRows:
         All rows, in a commit or not.
     """
 
-    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
         self.live = live
-        self.dataset = dataset
         self.schema = schema
         self.rows: int = dataset.shape[0]
+        self._file = dataset.file
+        self._dataset: h5py.Dataset | None = None
+        self._opened = opened
         # Asking HDF5 for these costs more than writing a batch.
-        self._id = dataset.id
         self._extent = self.rows
         self._row_shape = dataset.shape[1:]
+
+    @property
+    def dataset(self) -> h5py.Dataset:
+        """The dataset, opened if it is not."""
+        if self._dataset is None:
+            self.keep_open(self._file[self.schema.name])
+        return self._dataset
+
+    @property
+    def held_bytes(self) -> int:
+        """What it keeps in memory while it is open."""
+        return OPEN_BYTES
+
+    def keep_open(self, dataset: h5py.Dataset) -> None:
+        """Take a dataset that is open already."""
+        self._dataset = dataset
+        self._opened.use(self, self.held_bytes)
 
     def append(self, data: memoryview, rows: int) -> None:
         """Take rows.
@@ -65,18 +88,23 @@ class StoredRows:
         """Do the same before the file is closed for good."""
         self.settle()
 
+    def close(self) -> None:
+        """Keep nothing in memory that the file can hold."""
+        self.settle()
+        self._dataset = None
+
     def _extend(self, rows: int) -> None:
         # Only ever longer: HDF5 would fill what is cut off with zeros, through its own buffers.
         if rows > self._extent:
-            self._id.set_extent((rows, *self._row_shape))
+            self.dataset.id.set_extent((rows, *self._row_shape))
             self._extent = rows
 
 
 class DirectRows(StoredRows):
     """Rows of fixed size without filters: each byte is written once, at its place in the file."""
 
-    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
-        super().__init__(live, dataset, schema)
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
+        super().__init__(live, dataset, schema, opened)
         self._row_bytes = schema.row_bytes
         self._chunk_rows = schema.chunk_rows
         self._corner = (0,) * len(schema.row_shape)
@@ -98,7 +126,7 @@ class DirectRows(StoredRows):
             if inside == 0:
                 self._extend(self.rows + 1)
                 place = (self.rows, *self._corner)
-                self._address = allocate_chunk_at(self.live, self._id, place, self._chunk_rows * size)
+                self._address = allocate_chunk_at(self.live, self.dataset.id, place, self._chunk_rows * size)
             count = min(rows - done, self._chunk_rows - inside)
             self.live.write_rows(self._address + inside * size, data[done * size : (done + count) * size])
             self.rows += count
@@ -112,43 +140,66 @@ class DirectRows(StoredRows):
 class ObjectRows(StoredRows):
     """Text, which HDF5 keeps apart from its chunks: given to it as arrays."""
 
-    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
-        super().__init__(live, dataset, schema)
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
+        super().__init__(live, dataset, schema, opened)
         self._waiting: list[np.ndarray[Any, Any]] = []
         self._bytes = 0
+        self._text_bytes = TEXT_BYTES * texts_in(schema.dtype) * math.prod(schema.row_shape)
+
+    @property
+    def held_bytes(self) -> int:
+        """The rows that wait."""
+        return OPEN_BYTES + self._bytes
 
     def append(self, data: memoryview, rows: int) -> None:
         """Take rows; many at once go to HDF5."""
+        if rows > 1 and len(data) > SLOT_BYTES:
+            raise CollectorError(f"{len(data)} bytes of text in one part: {SLOT_BYTES} are allowed")
         array = decode_rows(data, rows, self.schema.dtype, self.schema.row_shape)
         self._waiting.append(array)
-        self._bytes += len(data)
+        size = len(data) + rows * self._text_bytes
+        self._bytes += size
+        self._opened.unsaved_bytes += size
         self.rows += rows
         if self._bytes > 1 << 20:
             self.settle()
+        self._opened.use(self, self.held_bytes)
 
     def settle(self) -> None:
         """Give HDF5 what is waiting."""
         if self._waiting:
             array = np.concatenate(self._waiting)
+            self._opened.unsaved_bytes -= self._bytes
             self._waiting, self._bytes = [], 0
             self._extend(self.rows)
             write_rows(self.dataset, self.rows - len(array), array)
 
 
 class FilteredRows(StoredRows):
-    """Compressed rows: HDF5 gets whole chunks; the rows of an unfinished one are kept beside it.
+    """Compressed rows: HDF5 gets whole chunks; the rows of an unfinished one are kept in its tail.
 
-    The dataset shows whole chunks while the collector runs, and every row once it has ended.
+    The dataset shows whole chunks while the collector runs, and every row once it has ended. The tail is a
+    dataset of bytes: the number of all rows, and the rows of the unfinished chunk. It is made with the first
+    rows. While the dataset is closed the tail alone has them.
     """
 
-    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema) -> None:
-        super().__init__(live, dataset, schema)
+    def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
+        super().__init__(live, dataset, schema, opened)
         require_filters(dataset)
         self._chunk_rows = schema.chunk_rows
-        self._buffer = np.empty((self._chunk_rows, *schema.row_shape), schema.dtype)
-        self._bytes = as_bytes(self._buffer)
+        self._chunk: np.ndarray[Any, Any] | None = None
         self._saved = 0
-        self._tail = self._open_tail()
+        self._tail = -1
+        name = f"{TAILS}/{schema.name}"
+        if name in self._file:
+            self._tail = chunk_address(self._file[name], 0)
+            self.rows = int.from_bytes(live.read_at(self._tail, 8), "little")
+            self._saved = self._fill
+
+    @property
+    def held_bytes(self) -> int:
+        """The unfinished chunk."""
+        return OPEN_BYTES + (0 if self._chunk is None else self._chunk.nbytes)
 
     @property
     def _fill(self) -> int:
@@ -159,48 +210,72 @@ class FilteredRows(StoredRows):
         size = self.schema.row_bytes
         if len(data) != rows * size:
             raise CollectorError(f"{len(data)} bytes are not {rows} rows of {size} bytes each")
+        if not rows:
+            return
+        chunk = self._load()
+        target = as_bytes(chunk)
         source = np.frombuffer(data, np.uint8)
         done = 0
         while done < rows:
             fill = self._fill
             count = min(rows - done, self._chunk_rows - fill)
-            self._bytes[fill * size : (fill + count) * size] = source[done * size : (done + count) * size]
+            target[fill * size : (fill + count) * size] = source[done * size : (done + count) * size]
+            self._opened.unsaved_bytes += count * size
             self.rows += count
             done += count
             if self._fill == 0:
-                self._extend(self.rows)
-                self.dataset[self.rows - self._chunk_rows : self.rows] = self._buffer
+                self._opened.unsaved_bytes -= (self._chunk_rows - self._saved) * size
                 self._saved = 0
+                self._extend(self.rows)
+                self.dataset[self.rows - self._chunk_rows : self.rows] = chunk
+        self._opened.use(self, self.held_bytes)
 
     def settle(self) -> None:
         """Keep the rows of the unfinished chunk, and how many rows there are in all."""
-        size = self.schema.row_bytes
-        new = self._bytes[self._saved * size : self._fill * size]
-        if len(new):
+        if self._tail < 0:
+            return
+        size, fill = self.schema.row_bytes, self._fill
+        if self._saved < fill:
+            assert self._chunk is not None
+            new = as_bytes(self._chunk)[self._saved * size : fill * size]
             self.live.change(self._tail + 8 + self._saved * size, new.tobytes())
+            self._opened.unsaved_bytes -= (fill - self._saved) * size
+            self._saved = fill
         self.live.change(self._tail, self.rows.to_bytes(8, "little"))
-        self._saved = self._fill
 
     def finish(self) -> None:
         """Give HDF5 the unfinished chunk as well."""
         fill = self._fill
         if fill and self._extent < self.rows:
+            chunk = self._load()
             self._extend(self.rows)
-            self.dataset[self.rows - fill : self.rows] = self._buffer[:fill]
+            self.dataset[self.rows - fill : self.rows] = chunk[:fill]
+            self._opened.leave(self)
+            self.close()
 
-    def _open_tail(self) -> int:
-        file, name = self.dataset.file, f"{TAILS}/{self.schema.name}"
-        size = 8 + self._chunk_rows * self.schema.row_bytes
-        if name in file:
-            address = chunk_address(file[name], 0)
-            self.rows = int.from_bytes(self.live.read_at(address, 8), "little")
-            self._saved = self._fill
-            kept = self._saved * self.schema.row_bytes
-            self._bytes[:kept] = np.frombuffer(self.live.read_at(address + 8, kept), np.uint8)
-            return address
-        if self._fill:  # closed in good order before: the last chunk is in the dataset
-            self._buffer[: self._fill] = self.dataset[self.rows - self._fill :]
-        tail = file.create_dataset(name, shape=(size,), maxshape=(None,), chunks=(size,), dtype="u1")
+    def close(self) -> None:
+        """Leave the unfinished chunk to the tail."""
+        super().close()
+        self._chunk = None
+
+    def _load(self) -> np.ndarray[Any, Any]:
+        """Return the unfinished chunk."""
+        if self._chunk is None:
+            fill, size = self._fill, self.schema.row_bytes
+            self._chunk = chunk = np.empty((self._chunk_rows, *self.schema.row_shape), self.schema.dtype)
+            if self._tail >= 0:
+                self.live.read_into(self._tail + 8, as_bytes(chunk)[: fill * size])
+            else:
+                if fill:  # closed in good order before: the last chunk is in the dataset
+                    chunk[:fill] = self.dataset[self.rows - fill :]
+                    self._opened.unsaved_bytes += fill * size
+                self._tail = self._make_tail(8 + chunk.nbytes)
+            self._opened.use(self, self.held_bytes)
+        return self._chunk
+
+    def _make_tail(self, size: int) -> int:
+        name = f"{TAILS}/{self.schema.name}"
+        tail = self._file.create_dataset(name, shape=(size,), maxshape=(None,), chunks=(size,), dtype="u1")
         return allocate_chunk(self.live, tail, 0, size)
 
 

@@ -7,6 +7,7 @@ to a group at the end.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import h5py
@@ -15,6 +16,7 @@ import numpy as np
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.attributes import PUT, Attributes, as_attribute, read_attributes, same_value
 from shardkeep.hdf5.collect.all_or_nothing import groups_of
+from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.values import ROOT, Value, unpack_value
 from shardkeep.hdf5.live_view import OWN_GROUP
 from shardkeep.hdf5.open_errors import first_line
@@ -23,6 +25,8 @@ from shardkeep.hdf5.rows import check_name, check_path
 __all__ = ["StoredValues"]
 
 _WAITING = f"{OWN_GROUP}/attributes"
+# A str in a set, beside its characters.
+_NAME_BYTES = 200
 
 
 class StoredValues:
@@ -33,6 +37,8 @@ class StoredValues:
     file : h5py.File
     groups : set of str
         Those in the file; it is kept up.
+    most_bytes : int
+        Memory that one value may take.
 
     Attributes
     ----------
@@ -40,12 +46,24 @@ class StoredValues:
         Of what was put.
     """
 
-    def __init__(self, file: h5py.File, groups: set[str]) -> None:
+    def __init__(self, file: h5py.File, groups: set[str], most_bytes: int) -> None:
         self._file = file
+        self._most_bytes = most_bytes
         self._groups = groups
         self.names: set[str] = set()
+        self._name_bytes = 0
         # Asking HDF5 for each new dataset takes longer than to make it.
         self._are_waiting = _WAITING in file
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the names take."""
+        return self._name_bytes + _NAME_BYTES * len(self.names)
+
+    def add(self, name: str) -> None:
+        """Note a value that is in the file."""
+        self.names.add(name)
+        self._name_bytes += len(name)
 
     def take(self, data: memoryview, datasets: Any) -> None:
         """Store what a client sent; `datasets` are the names of those that have rows.
@@ -57,7 +75,9 @@ class StoredValues:
         CollectorError
             It makes no sense.
         """
-        value = unpack_value(data)
+        value = unpack_value(data, self._most_bytes)
+        check_name_length(value.name)
+        check_name_length(value.on or "")
         try:
             if value.on is None:
                 self._put(value, datasets)
@@ -72,7 +92,7 @@ class StoredValues:
         """Raise `SchemaError` if a dataset with rows cannot have that name."""
         if name in self.names:
             raise SchemaError(f"{name!r} is a value that was put once: choose another name for rows")
-        check_name(name, self.names)
+        self._check_name(name, self.names)
 
     def settle_on(self, item: h5py.Dataset) -> None:
         """Give a new dataset the attributes that wait for it."""
@@ -108,16 +128,27 @@ class StoredValues:
                 message = f"the value {name!r} was put before and was another one"
                 raise SchemaError(f"{message}: choose another name, or append rows if it changes")
             return
-        check_name(name, (*datasets, *self.names))
+        self._check_name(name, datasets, self.names)
+        if self.held_bytes + _NAME_BYTES > self._most_bytes // 4:
+            message = f"the collector has no memory for more than {len(self.names):,} values"
+            raise SchemaError(f"value {name!r}: {message}: give it more (--memory)")
         if name in datasets:
             raise SchemaError(f"{name!r} is a dataset with rows: choose another name for the value")
         if name in self._file:
             raise SchemaError(f"{name!r} is a group: choose another name for the value")
         dataset = self._file.create_dataset(name, data=value.value, dtype=value.dtype)
         dataset.attrs[PUT] = True
-        self.names.add(name)
+        self.add(name)
         self._groups.update(groups_of(name))
         self.settle_on(dataset)
+
+    def _check_name(self, name: str, *others: Collection[str]) -> None:
+        # By sets: each of many thousands is compared with all before it.
+        groups = groups_of(name)
+        if name in self._groups or any(group in names for names in others for group in groups):
+            check_name(name, [one for names in others for one in names])
+        else:
+            check_name(name, ())
 
     def _set(self, value: Value) -> None:
         on = value.on
@@ -129,6 +160,10 @@ class StoredValues:
             if self._is_in_the_way(on.rpartition("/")[0]):
                 raise SchemaError(f"{on!r} is inside of what is no group: choose another name")
             target = self._file[on] if on in self._file else self._wait(on)
+        size = getattr(value.value, "nbytes", 0)
+        if size > self._most_bytes // 16:
+            message = f"attribute {value.name!r} of {size:,} bytes is too long for this collector"
+            raise SchemaError(f"{message}: give it {size * 64 // 10**6 + 1} MB of memory, or put a value")
         if value.if_none and value.name in target.attrs:
             return
         kept = as_attribute(value.name, value.value)

@@ -20,15 +20,21 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import CollectorError
+from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.attributes import as_attribute, as_read
-from shardkeep.hdf5.collect.payload import decode_rows, encode_rows
+from shardkeep.hdf5.collect.messages import parse_json
+from shardkeep.hdf5.collect.payload import TEXT_BYTES, decode_rows, encode_rows, texts_in
 from shardkeep.hdf5.collect.schema import dtype_from_json, dtype_to_json
 from shardkeep.hdf5.rows import as_value, check_path, is_text, vlen_base
 
 __all__ = ["ROOT", "Value", "pack_attribute", "pack_put", "unpack_value"]
 
 ROOT = "/"
+
+# In memory, beside its bytes: an array for each value of variable length, and its length twice.
+_VLEN_BYTES = 256
+# In the JSON of a value, beside its lengths: a type.
+_OTHER_VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -70,27 +76,37 @@ def pack_attribute(
     return _pack({"set": name, "on": on, "if_none": if_none}, kept, dtype)
 
 
-def unpack_value(data: memoryview) -> Value:
+def unpack_value(data: memoryview, most_bytes: int) -> Value:
     """Read what `pack_put` and `pack_attribute` made.
+
+    Parameters
+    ----------
+    data : memoryview
+    most_bytes : int
+        Memory that the value may take.
 
     Raises
     ------
     CollectorError
-        It makes no sense.
+        The bytes are not those of a value.
+    SchemaError
+        It takes more memory than that. Nothing of it was allocated.
 
     Examples
     --------
-    >>> unpack_value(memoryview(pack_attribute("unit", "nats", "loss"))).on
+    >>> unpack_value(memoryview(pack_attribute("unit", "nats", "loss")), 1 << 20).on
     'loss'
     """
     try:
         size = int.from_bytes(data[:4], "little")
-        head = json.loads(bytes(data[4 : 4 + size]))
+        head = parse_json(bytes(data[4 : 4 + size]), most_bytes // _VLEN_BYTES + _OTHER_VALUES)
         body = data[4 + size :]
         is_put = "put" in head
         name, on = str(head["put"] if is_put else head["set"]), None if is_put else str(head["on"])
         if_none = not is_put and bool(head.get("if_none", False))
-        value, dtype = _unpack(head, body)
+        value, dtype = _unpack(name, head, body, most_bytes)
+    except SchemaError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise CollectorError(f"a value came in a form that makes no sense ({error})") from None
     return Value(name, on, value, dtype, if_none)
@@ -118,7 +134,7 @@ def _pack(head: dict[str, Any], value: Any, dtype: np.dtype[Any]) -> np.ndarray[
     return np.frombuffer(len(text).to_bytes(4, "little") + text + data, np.uint8)
 
 
-def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]:
+def _unpack(name: str, head: dict[str, Any], body: memoryview, most_bytes: int) -> tuple[Any, np.dtype[Any]]:
     if head["shape"] is None:
         dtype = dtype_from_json(head["dtype"])
         return h5py.Empty(dtype), dtype
@@ -129,8 +145,12 @@ def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]
         # Before anything is allocated: even text takes 4 bytes for each value.
         if count * min(max(dtype.itemsize, 1), 4) > len(body) and count * dtype.itemsize:
             raise ValueError(f"{len(body)} bytes are not {count} values")
+        if dtype.hasobject:
+            needed = count * (dtype.itemsize + TEXT_BYTES * texts_in(dtype))
+            _check_memory(name, count, len(body) + needed, most_bytes)
         array = decode_rows(body, count, dtype, ()).reshape(shape)
         return (as_read(array) if is_text(dtype) and "set" in head else array), dtype
+    _check_memory(name, count, len(body) + count * _VLEN_BYTES, most_bytes)
     base = dtype_from_json(head["vlen"])
     lengths = [_count(length) for length in head["lengths"]]
     if len(lengths) != count or sum(lengths) * base.itemsize != len(body):
@@ -142,6 +162,14 @@ def _unpack(head: dict[str, Any], body: memoryview) -> tuple[Any, np.dtype[Any]]
         result[place] = np.frombuffer(body, base, length, start).copy()
         start += length * base.itemsize
     return result.reshape(shape), dtype
+
+
+def _check_memory(name: str, count: int, needed: int, most_bytes: int) -> None:
+    if needed > most_bytes:
+        message = (
+            f"{name!r}: {count:,} texts or values of variable length take {needed:,} bytes of memory here"
+        )
+        raise SchemaError(f"{message}, {most_bytes:,} are allowed: give the collector more, or append rows")
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:

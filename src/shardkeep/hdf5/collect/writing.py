@@ -10,7 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkeep.errors import CollectorError, DurabilityError, SchemaError
-from shardkeep.hdf5.collect.lengths import check_length, check_name_length, check_value_length
+from shardkeep.hdf5.collect.lengths import (
+    MOST_NUMBERED_ROWS,
+    check_length,
+    check_name_length,
+    check_value_length,
+)
 from shardkeep.hdf5.collect.link import Link
 from shardkeep.hdf5.collect.payload import encode_rows
 from shardkeep.hdf5.collect.pen import Pen, Rows, Sheet
@@ -296,7 +301,7 @@ def _keyed(schema: Schema, rows: np.ndarray[Any, Any], key: Any) -> list[Rows]:
         message = f"dataset {schema.name!r}: {len(rows)} rows need {len(rows)} whole numbers as key="
         raise SchemaError(f"{message}, not {keys.dtype} of shape {keys.shape}")
     keys = keys.astype("<i8")
-    step = max(SLOT_BYTES // max(schema.row_bytes + 8, 1), 1)
+    step = min(max(SLOT_BYTES // (schema.row_bytes + 8), 1), MOST_NUMBERED_ROWS)
     pieces = []
     for start in range(0, len(rows), step):
         one, its = rows[start : start + step], keys[start : start + step]

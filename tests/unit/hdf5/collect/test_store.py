@@ -61,7 +61,7 @@ def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
     def fail(*_args):
         raise ValueError("no room")
 
-    monkeypatch.setattr("shardkeep.hdf5.collect.stored_rows.allocate_chunk", fail)
+    monkeypatch.setattr("shardkeep.hdf5.collect.stored_rows.require_filters", fail)
     with pytest.raises(SchemaError, match="no room"):
         store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64, ((1, 0, (4,)),)))
     assert _names(store) == before

@@ -20,6 +20,7 @@ from shardkeep.world import World
 from tests.procs.collector_run import collecting, start, start_collector, stop
 from tests.waiting import PATIENCE_S
 
+MOST = 1 << 20
 KIND = np.dtype([("name", h5py.string_dtype()), ("x", ">f4", (2,))])
 RAGGED = np.empty(2, h5py.vlen_dtype("i4"))
 RAGGED[0], RAGGED[1] = np.arange(3, dtype="i4"), np.arange(0, dtype="i4")
@@ -41,12 +42,12 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_is_the_same_on_the_other_side(name):
-    there = unpack_value(memoryview(pack_put("a/b", VALUES[name])))
+    there = unpack_value(memoryview(pack_put("a/b", VALUES[name])), MOST)
     mine = as_value("", VALUES[name])
     assert (there.name, there.on) == ("a/b", None)
     assert same_value((there.value, there.dtype), (mine, mine.dtype))
     for value in (VALUES[name], RAGGED, h5py.Empty("f4")):
-        there = unpack_value(memoryview(pack_attribute("key", value, "a")))
+        there = unpack_value(memoryview(pack_attribute("key", value, "a")), MOST)
         assert (there.name, there.on) == ("key", "a")
         assert same_value((there.value, there.dtype), as_attribute("key", value))
 
@@ -69,13 +70,13 @@ def test_bytes_of_a_stranger_are_an_error_or_a_value(garbage, place, value):
     whole[place % len(whole)] = value
     for data in (garbage, bytes(whole), bytes(whole[:place])):
         with contextlib.suppress(CollectorError):
-            unpack_value(memoryview(data))
+            unpack_value(memoryview(data), MOST)
 
 
 def test_a_huge_shape_is_refused_before_memory_is_taken():
     head = b'{"put": "x", "dtype": "<f8", "shape": [1000000, 1000000]}'
     with pytest.raises(CollectorError, match="makes no sense"):
-        unpack_value(memoryview(len(head).to_bytes(4, "little") + head))
+        unpack_value(memoryview(len(head).to_bytes(4, "little") + head), MOST)
 
 
 def test_every_rank_puts_the_same_and_nobody_another(tmp_path):

@@ -68,6 +68,7 @@ def _refused(plan: MergePlan, versions: tuple[str, str]) -> Iterator[tuple[str, 
 
 def _create(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
     if one.way in ("constant", "ranks"):
-        return write_values(file, one)
+        # Numbers can be stored for sure, and may be many.
+        return write_values(file, one, store=one.dtype.kind in "OV")
     layout = replace(one.layout, chunks=None, filters=()) if one.way == "virtual" else one.layout
     return create_dataset(file, one.name, layout, (one.rows, *one.row_shape), one.dtype)

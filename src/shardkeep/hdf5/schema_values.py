@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["RANKS", "crc_of_values", "write_values"]
 
 
-def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
-    """Write one value as it is; or one row for each rank, and which ranks these are."""
+def write_values(file: h5py.File, one: DatasetPlan, *, store: bool = True) -> h5py.Dataset:
+    """Write one value as it is; or one row for each rank, and which ranks these are.
+
+    Without `store` the dataset is created, but gets no values.
+    """
     dataset: h5py.Dataset
     if one.way == "constant":
         value = one.values[0][1]
@@ -25,13 +28,14 @@ def write_values(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
             dataset = file.create_dataset(one.name, data=value)
         else:
             dataset = file.create_dataset(one.name, _shape(value, one.dtype), one.dtype)
-            _store(dataset, value)
+            if store and dataset.size:
+                dataset[...] = value
         if one.put:
             dataset.attrs[PUT] = True
         return dataset
     values = [value for _, value in one.values]
     dataset = file.create_dataset(one.name, (len(values), *_shape(values[0], one.dtype)), one.dtype)
-    for row, value in enumerate(values):
+    for row, value in enumerate(values if store else ()):
         dataset[row] = value
     dataset.attrs[RANKS] = np.array([rank for rank, _ in one.values], "<i4")
     return dataset
@@ -53,8 +57,3 @@ def _shape(value: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     # A scalar of variable length is read as its numbers, whose shape is not the dataset's.
     single = vlen_base(dtype) is not None and not np.asarray(value).dtype.hasobject
     return () if single else shape
-
-
-def _store(dataset: h5py.Dataset, value: object) -> None:
-    if dataset.size:
-        dataset[...] = value

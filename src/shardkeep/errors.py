@@ -102,7 +102,7 @@ class ShardkeepError(Exception):
         offset_bytes: int | None = None,
         record: int | None = None,
     ) -> None:
-        super().__init__(_one_line(message))
+        super().__init__(one_line(message))
         self.path = None if path is None else os.fspath(path)
         self.offset_bytes = offset_bytes
         self.record = record
@@ -119,7 +119,7 @@ class ShardkeepError(Exception):
         return _rebuild, (type(self), str(self), state)
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
     """Escape control characters: what comes from a file must not break lines or steer a terminal."""
     if message.isprintable():
         return message

@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from shardkeep.cli.text import counted, human_bytes, printable
+from shardkeep.cli.text import counted, human_bytes, json_text, printable
 from shardkeep.jobs.cat import RecordItem, RowItem, feature_type
 from shardkeep.jobs.info import FolderInfo, HDF5Info, TFRecordInfo
 from shardkeep.jobs.plain import plain
@@ -52,12 +52,12 @@ def console(*, stderr: bool = False) -> Console:
 
 def print_json(value: Any) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(json_text(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
     """Print one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    click.echo(json_text(value))
 
 
 def _size(count: int) -> str:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "human_bytes", "printable"]
+import json
+import re
+from typing import Any
+
+from shardkeep.errors import one_line
+
+__all__ = ["counted", "human_bytes", "json_text", "printable"]
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -15,9 +21,26 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[31m é")
     'a\\x1b[31m é'
     """
-    if text.isprintable():
+    return one_line(text)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    r"""Return a value as JSON, with all but printable characters escaped.
+
+    JSON itself asks for that of the first 32 only; a terminal also obeys U+0080 to U+009F, marks of the
+    direction of writing, and separators of lines (CWE-150, CVE-2021-42574).
+
+    Examples
+    --------
+    >>> print(json_text({"a\x9b31m": "é\u202e"}))
+    {"a\u009b31m": "é\u202e"}
+    """
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    if indent is None and text.isprintable():
         return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return re.sub(
+        r"[^ -~\n]", lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -8,6 +8,8 @@ import os
 import sys
 import warnings
 
+from shardkeep.errors import one_line
+
 __all__ = ["warn_user"]
 
 
@@ -23,7 +25,7 @@ def warn_user(message: str) -> None:
     if caller.f_code.co_filename.startswith(_NOT_THE_USERS):
         caller = frame  # at the end of the process nobody called
     warnings.warn_explicit(
-        message,
+        one_line(message),  # names in it come from files
         RuntimeWarning,
         caller.f_code.co_filename,
         caller.f_lineno,

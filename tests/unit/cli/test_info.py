@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import h5py
 import pytest
 
 from shardkeep.cli.app import run
@@ -78,3 +79,17 @@ def test_bad_input(path: Path, capsys: pytest.CaptureFixture[str], damage, code:
     assert err.count("\n") == 1
     assert err.startswith("shardkeep: error: ")
     assert words in err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_names_from_a_file_do_not_steer_the_terminal(
+    options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "x\x9b31m\u202e\u2028"
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file[name] = [1]
+        file[name].attrs[name] = name
+    assert run(["info", *options, str(tmp_path / "a.h5")]) == 0
+    shown = capsys.readouterr().out
+    assert "31m" in shown
+    assert not [char for char in shown if not char.isprintable() and char != "\n"]

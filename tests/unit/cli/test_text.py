@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
+import sys
+
 import pytest
 
-from shardkeep.cli.text import human_bytes, printable
+from shardkeep.cli.text import human_bytes, json_text, printable
 
 
 @pytest.mark.parametrize(
@@ -26,3 +29,19 @@ def test_human_bytes(count: int, text: str) -> None:
 )
 def test_printable(text: str, expected: str) -> None:
     assert printable(text) == expected
+
+
+def test_json_escapes_every_character_that_is_not_printable() -> None:
+    text = "".join(map(chr, range(sys.maxunicode + 1)))
+    value = {"text": text, "none": [None, True, 0.5, -7]}
+    for indent in (None, 2):
+        shown = json_text(value, indent=indent)
+        assert not [char for char in shown if not char.isprintable() and char != "\n"]
+        assert "\n" not in shown or indent
+        assert json.loads(shown)["none"] == value["none"]
+        assert json.loads(shown)["text"] == json.loads(json.dumps(text))
+        assert "größe" in json_text(["größe"], indent=indent)
+
+
+def test_json_keeps_what_is_printable() -> None:
+    assert json_text({"größe": "語\x9b\u202e\x7f"}) == '{"größe": "語\\u009b\\u202e\\u007f"}'

@@ -12,7 +12,6 @@ Where a call gives control back to the caller (``visititems``), the file is pinn
 from __future__ import annotations
 
 import os
-import posixpath
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import h5py
 import numpy as np
 from h5py._objects import phil
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import filter_codes, offer_filters, require_filters
 from shardkeep.hdf5.open_files import open_files
@@ -168,6 +167,11 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
     def __iter__(self) -> Iterator[str]:
         with phil:
             names = list(super().__iter__())
+        for name in names:
+            if name in ("", ".") or "/" in name:
+                where = f"{self._path!r} of {self._owner.filename!r}"
+                message = f"{where} has the name {name!r}, which HDF5 reads as a path: the file is damaged"
+                raise CorruptDataError(f"{message}, restore it from a copy", path=self._owner.filename)
         return iter(names)
 
     def __reversed__(self) -> Iterator[str]:
@@ -375,8 +379,9 @@ class Attributes(h5py.AttributeManager):  # type: ignore[misc]
 
 
 def _joined(path: str, name: str) -> str:
-    path = posixpath.normpath(posixpath.join(path, name))
-    return "/" if path == "//" else path
+    """Return the path of a name in a group as HDF5 reads it: ".." is a name like any other."""
+    parts = (name if name.startswith("/") else f"{path}/{name}").split("/")
+    return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
 def _member(owner: File, path: str) -> Any:

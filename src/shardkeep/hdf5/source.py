@@ -18,6 +18,7 @@ from shardkeep.hdf5.live_view import OWN_GROUP, open_whole
 from shardkeep.hdf5.open_errors import first_line, open_error
 from shardkeep.hdf5.own_objects import is_own_table, own_names
 from shardkeep.hdf5.rows import is_reserved
+from shardkeep.hdf5.source_links import NameCheck
 
 __all__ = ["Source", "open_id", "open_source", "read_access"]
 
@@ -55,11 +56,15 @@ class Source:
 
         reserved: dict[str, h5py.Dataset] = {}
 
+        check = NameCheck(self.file.id)
+
         def visit(name: str, item: Any) -> None:
+            check.add(name)
             if isinstance(item, h5py.Dataset):
                 (reserved if is_reserved(name) else self._datasets)[name] = item
 
         self.file.visititems(visit)
+        check.finish()
         own = own_names(self.file.id, reserved) if reserved else ()
         self._datasets.update((name, item) for name, item in reserved.items() if name not in own)
         return list(self._datasets)

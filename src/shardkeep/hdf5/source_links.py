@@ -6,6 +6,7 @@ only once, by the first of them in the order of names; the others are hard links
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,10 +14,11 @@ from typing import Any, Literal
 import h5py
 
 from shardkeep._core import crc32c
+from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.own_objects import own_names
 from shardkeep.hdf5.rows import describe, is_reserved
 
-__all__ = ["LinkLook", "Names", "read_links", "resolve", "type_link", "walk_links"]
+__all__ = ["LinkLook", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
 
 LinkKind = Literal["hard", "soft", "type", "external", "foreign"]
 
@@ -93,9 +95,11 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
     links: dict[str, LinkLook] = {}
     first: dict[int, str] = {}
     reserved: list[str] = []
+    check = NameCheck(file)
 
     def visit(name: bytes, info: Any) -> None:
         text = name.decode("utf-8", "surrogateescape")
+        check.add(text)
         if is_reserved(text):
             reserved.append(text)
             return
@@ -116,8 +120,34 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
             links[text] = LinkLook("foreign", "")
 
     file.links.visit(visit, info=True)
+    check.finish()
     own = own_names(file, reserved) if reserved else set()
     return Names(objects, links, tuple(name for name in reserved if name not in own), bool(own))
+
+
+class NameCheck:
+    """Takes the names that HDF5 visits in a file, and refuses those that lead to another object.
+
+    A damaged link may be called "a/b" or ".", which HDF5 reads as a path whenever it opens the name.
+    """
+
+    def __init__(self, file: h5py.h5f.FileID) -> None:
+        self._file = file
+        self._names: set[str] = set()
+        self._wrong: str | None = None
+
+    def add(self, name: str) -> None:
+        """Take one name; nothing is raised, since h5py loses what a function raises that visits links."""
+        if name in self._names or not {"", "."}.isdisjoint(name.split("/")):
+            self._wrong = name
+        self._names.add(name)
+
+    def finish(self) -> None:
+        """Raise a `CorruptDataError` if a name was there twice, or is not a name in one of its parts."""
+        if self._wrong is not None:
+            path = os.fsdecode(h5py.h5f.get_name(self._file))
+            message = f"{path!r} has the name {self._wrong!r} where HDF5 finds another object: it is damaged"
+            raise CorruptDataError(f"{message}, restore it from a copy", path=path)
 
 
 def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:

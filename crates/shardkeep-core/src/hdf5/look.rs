@@ -104,6 +104,9 @@ impl<S: Storage + ?Sized> Walk<'_, '_, S> {
         let form = self.form(header, &GROUP_KINDS)?;
         self.found.push(Object { name: path.to_vec(), form, dataset: None });
         for link in header.links(self.file, MOST_OBJECTS)? {
+            if link.name.is_empty() || link.name == b"." || link.name.contains(&b'/') {
+                return Err(NotKnown("a name that HDF5 reads as a path"));
+            }
             let address = link.object.ok_or(NotKnown("a soft link"))?;
             if !self.seen.insert(address) || self.seen.len() > MOST_OBJECTS {
                 return Err(NotKnown("an object with two names, or too many"));

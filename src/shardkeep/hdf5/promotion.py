@@ -22,7 +22,7 @@ import numpy as np
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.rows import TEXT, is_text
 
-__all__ = ["converted_by_hdf5", "promoted"]
+__all__ = ["converted_by_hdf5", "is_exact", "promoted"]
 
 _Dtype = np.dtype[Any]
 
@@ -89,13 +89,14 @@ def _two(one: _Dtype, two: _Dtype) -> _Dtype:
 
 def _numbers(one: _Dtype, two: _Dtype) -> _Dtype:
     wide = np.result_type(one, two)
-    if not all(_is_exact(dtype, wide) for dtype in (one, two)):
+    if not all(is_exact(dtype, wide) for dtype in (one, two)):
         raise _NoneHoldsBothError
     # Of one size and kind in two byte orders; otherwise the native one is what result_type gives.
     return wide.newbyteorder("<") if one.newbyteorder("<") == two.newbyteorder("<") else wide
 
 
-def _is_exact(dtype: _Dtype, wide: _Dtype) -> bool:
+def is_exact(dtype: _Dtype, wide: _Dtype) -> bool:
+    """Whether every number of one dtype is one of the other; NumPy calls int64 to float64 safe."""
     if dtype.kind in "iu" and wide.kind in "fc":
         bits = 8 * dtype.itemsize - (dtype.kind == "i")
         return bool(bits <= np.finfo(wide).nmant + 1)

@@ -16,6 +16,7 @@ from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, Shard
 from shardkeep.hdf5.chunk_table import contiguous_offset
 from shardkeep.hdf5.forked_handle import close_identifier
 from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.promotion import is_exact
 from shardkeep.hdf5.read_open import open_for_reading
 from shardkeep.hdf5.virtual_layout import is_virtual
 
@@ -247,9 +248,14 @@ def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
         return virtual.names == source.names and all(
             fits(source[name], virtual[name]) for name in virtual.names or ()
         )
+    if virtual.subdtype is not None or source.subdtype is not None:
+        return virtual.shape == source.shape and fits(source.base, virtual.base)
     if virtual.hasobject or source.hasobject:
-        return bool(source == virtual)
-    return bool(np.can_cast(source, virtual, "safe"))
+        # NumPy calls all of them objects, and equal.
+        bases = h5py.check_vlen_dtype(source), h5py.check_vlen_dtype(virtual)
+        references = h5py.check_ref_dtype(source), h5py.check_ref_dtype(virtual)
+        return bool(source == virtual and bases[0] == bases[1] and references[0] == references[1])
+    return is_exact(source, virtual)
 
 
 def _lengths(parts: tuple[Any, ...]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import shardkeep as sk
 from shardkeep.errors import CorruptDataError, LockTimeoutError, NotFoundError, SchemaError, ShardkeepError
 from shardkeep.hdf5 import open as hopen
+from shardkeep.hdf5 import virtual_source
 from tests.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S
 
@@ -35,6 +36,52 @@ def make(folder, *, sources: int = 4, dtype="i4", source_dtype=None, **options) 
         file.create_virtual_dataset("x", layout)
         file["plain"] = [1, 2]
     return whole
+
+
+COLOURS = h5py.enum_dtype({"red": 0, "blue": 1})
+TWO = np.dtype(("i8", (2,)))
+
+
+@pytest.mark.parametrize(
+    ("source", "virtual", "fits"),
+    [
+        ("i8", "f8", False),
+        ("u8", "f8", False),
+        ("i4", "f4", False),
+        ("i4", "f8", True),
+        ("i2", "f4", True),
+        ("u4", "f8", True),
+        ("i8", "c16", False),
+        ("i8", "i4", False),
+        ("u4", "i4", False),
+        ("u4", "i8", True),
+        ("f8", "f4", False),
+        ("f4", "f8", True),
+        ("S5", "S3", False),
+        ("S3", "S5", True),
+        (COLOURS, h5py.enum_dtype({"red": 1, "blue": 0}), False),
+        (COLOURS, h5py.enum_dtype({"red": 0}), False),
+        (COLOURS, "i8", False),
+        ([("a", "i8")], [("a", "f8")], False),
+        ([("a", "i8", (2,))], [("a", "f8", (2,))], False),
+        ([("a", "i4", (2,))], [("a", "f8", (2,))], True),
+        ([("a", "i4", (2,))], [("a", "i4", (3,))], False),
+        (TWO, np.dtype(("f8", (2,))), False),
+        (h5py.vlen_dtype("i8"), h5py.vlen_dtype("f8"), False),
+        (h5py.vlen_dtype("i8"), h5py.vlen_dtype("i8"), True),
+        (h5py.string_dtype(), h5py.string_dtype("ascii"), False),
+    ],
+)
+def test_a_type_fits_only_if_no_value_changes(source, virtual, fits) -> None:
+    assert virtual_source.fits(np.dtype(source), np.dtype(virtual)) == fits
+
+
+@pytest.mark.parametrize(("source", "virtual"), [("i8", "f8"), ("u8", "f8"), ("i8", "c16"), ("i4", "f4")])
+def test_integers_are_not_rounded_into_floats(tmp_path, source, virtual):
+    make(tmp_path, dtype=virtual, source_dtype=source)
+    with pytest.raises(SchemaError, match="does not fit into"):
+        hopen(tmp_path / "all.h5")
+    assert ["does not fit into" in one for one in sk.hdf5.verify(tmp_path / "all.h5").findings] == [True]
 
 
 @pytest.mark.parametrize(

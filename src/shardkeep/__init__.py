@@ -25,6 +25,7 @@ from shardkeep.errors import (
     SchemaError,
     ShardkeepError,
     TruncatedFileError,
+    UntrustedFileError,
     WorldError,
 )
 
@@ -77,6 +78,7 @@ __all__ = [
     "SchemaError",
     "ShardkeepError",
     "TruncatedFileError",
+    "UntrustedFileError",
     "VarLen",
     "World",
     "WorldError",

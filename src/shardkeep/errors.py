@@ -18,6 +18,7 @@
     ├── CollectorError            connection, protocol, authentication, the remote error
     ├── DurabilityError           (OSError) bytes could not be made durable
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
+    ├── UntrustedFileError        (PermissionError) another user may have prepared a file beside the data
     ├── RepairRefusedError        a repair would lose or invent data
     ├── MissingExtraError         (ImportError) an optional dependency is not installed
     └── InternalError             a bug of Shardkeep itself
@@ -53,6 +54,7 @@ __all__ = [
     "SchemaError",
     "ShardkeepError",
     "TruncatedFileError",
+    "UntrustedFileError",
     "WorldError",
 ]
 
@@ -233,6 +235,12 @@ class DurabilityError(ShardkeepError, OSError):
 
 class BudgetError(ShardkeepError, OSError):
     """The descriptor budget of the process cannot serve the request."""
+
+    exit_code = 2
+
+
+class UntrustedFileError(ShardkeepError, PermissionError):
+    """A lock file, note, log, index or socket may be the work of another user, so it is not used."""
 
     exit_code = 2
 

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from shardkeep.errors import DurabilityError, LockError, PlanError
+from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.pending import Pending, TemporaryFile, durably
 from shardkeep.files.publish import Exists
 
@@ -165,7 +166,7 @@ class _Parked(Pending):
     def seal(self) -> None:
         with self._opened():
             with durably("read back", self.path):
-                fd = os.open(self.temporary, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder_fd)
+                fd = open_temporary(self.temporary, os.O_RDWR, folder_fd=self._folder_fd)
             self.file = TemporaryFile(fd, self.file.name, self.path)
             found = os.fstat(fd)
             if (found.st_dev, found.st_ino) != self._identity:

@@ -10,8 +10,17 @@ import secrets
 import time
 
 from shardkeep.files.owner import Owner, boot_time_s, this_process
+from shardkeep.files.sidecar import ANYBODY, open_sidecar
 
-__all__ = ["is_temporary", "let_read", "mark_alive", "remove_all", "sweep", "temporary_name"]
+__all__ = [
+    "is_temporary",
+    "let_read",
+    "mark_alive",
+    "open_temporary",
+    "remove_all",
+    "sweep",
+    "temporary_name",
+]
 
 # .NAME.sk-HOST-BOOT-NAMESPACE-PID-START-RANDOM.sktmp ; NAME is cut so that 255 bytes suffice.
 _SUFFIX = ".sktmp"
@@ -49,6 +58,22 @@ def let_read(fd: int) -> None:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
+def open_temporary(name: str, flags: int, *, folder_fd: int | None = None) -> int:
+    """Open a temporary file by its name; a link in its place is not followed, and a pipe not waited for.
+
+    The owner does not matter: who may put a file in its place may replace the finished one too, and the files
+    of root belong to another user on NFS.
+
+    Raises
+    ------
+    UntrustedFileError
+        Something else than a regular file with one name is there.
+    OSError
+        The kernel refuses.
+    """
+    return open_sidecar(name, "temporary file", flags, folder_fd=folder_fd, owners=ANYBODY)
+
+
 def sweep(folder: str) -> list[str]:
     """Remove the temporary files of `folder` whose process is surely dead.
 
@@ -84,7 +109,11 @@ def remove_all(folder: str) -> list[str]:
     removed = []
     for name in os.listdir(folder):
         if is_temporary(name):
-            os.unlink(os.path.join(folder, name))
+            path = os.path.join(folder, name)
+            try:
+                os.unlink(path)
+            except IsADirectoryError:
+                continue  # not made here
             removed.append(name)
     return removed
 
@@ -102,7 +131,7 @@ def _is_dead(folder: str, name: str) -> bool:
         return False
     path = os.path.join(folder, name)
     try:
-        changed_s = os.stat(path).st_mtime
+        changed_s = os.lstat(path).st_mtime
     except OSError:
         return False
     if changed_s > time.time() - _QUIET_S:
@@ -114,7 +143,7 @@ def _is_dead(folder: str, name: str) -> bool:
 
 def _lock_is_free(path: str) -> bool:
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = open_sidecar(path, "temporary file", os.O_RDWR, owners=ANYBODY)
     except OSError:
         return False
     try:

@@ -20,6 +20,10 @@ parent unlocks explicitly, so a child between fork and exec cannot keep it eithe
 **Network file systems.** Whether ``flock`` excludes other hosts depends on the file system and its
 mount options. Where it does not, or nobody knows, a lock is refused rather than pretended;
 `shardkeep.files.lock_probe` decides, ``if_unsafe`` and ``SHARDKEEP_LOCKS=trust`` overrule it.
+
+**Other users.** The sidecar may be the one of another user of the folder: ``flock`` needs only an open
+descriptor. It is written only by its owner, and never opened through a link (`shardkeep.files.sidecar`). Who
+may rename files in the folder can take the lock away from its holder, as he can the data.
 """
 
 from __future__ import annotations
@@ -34,10 +38,11 @@ import time
 from types import TracebackType
 from typing import Any, Literal
 
-from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError
+from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
 from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.pending import durability_error
+from shardkeep.files.sidecar import ANYBODY, make_sidecar, open_sidecar, user_name
 from shardkeep.files.user_warning import warn_user
 
 __all__ = ["FileLock", "IfUnsafe", "lock", "read_holder"]
@@ -46,6 +51,10 @@ IfUnsafe = Literal["refuse", "warn", "trust"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
+_WHAT = "lock file"
+_SHOWN = 200
+# The year 9999: what `time.localtime` can show.
+_LATEST_S = 253_370_764_800
 
 
 class FileLock:
@@ -79,6 +88,8 @@ class FileLock:
         There is no such folder.
     DurabilityError
         The sidecar cannot be made: no permission, a read-only or full file system.
+    UntrustedFileError
+        The sidecar is a link, a pipe or something else that another user may have prepared.
 
     Notes
     -----
@@ -117,6 +128,7 @@ class FileLock:
         self.timeout_s = timeout_s
         self.if_unsafe: IfUnsafe = if_unsafe
         self._fd: int | None = None
+        self._made = False
 
     @property
     def held(self) -> bool:
@@ -219,11 +231,15 @@ class FileLock:
 
     def _try(self) -> int | None:
         try:
-            fd = os.open(self._where, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            fd = self._open()
         except (FileNotFoundError, NotADirectoryError):
             folder = os.path.dirname(self.lock_path) or "."
             message = f"cannot lock {self.path!r}: there is no folder {folder!r}; make it first"
             raise NotFoundError(message, path=self.path) from None
+        except FileExistsError:
+            return None  # made by another process just now
+        except UntrustedFileError:
+            raise
         except OSError as error:
             raise durability_error("make the lock of", self.path, error) from error
         try:
@@ -236,6 +252,23 @@ class FileLock:
             if fd >= 0:
                 os.close(fd)
 
+    def _open(self) -> int:
+        self._made = False
+        try:
+            try:
+                return open_sidecar(self._where, _WHAT, os.O_RDWR | os.O_APPEND, owners=ANYBODY)
+            except UntrustedFileError:
+                raise
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.EROFS):
+                    raise
+                # That of another user may only be readable, and a lock needs no more.
+                return open_sidecar(self._where, _WHAT, owners=ANYBODY)
+        except FileNotFoundError:
+            fd = make_sidecar(self._where, os.O_RDWR | os.O_APPEND, mode=0o666)
+        self._made = True
+        return fd
+
     def _flock(self, fd: int, operation: int) -> bool:
         try:
             fcntl.flock(fd, operation | fcntl.LOCK_NB)
@@ -247,12 +280,19 @@ class FileLock:
                 f"the file system of {self.lock_path!r} refuses locks ({code}): "
                 "keep the file where flock works, or give every process a file of its own"
             )
+            if error.errno == errno.EBADF:  # NFS: an exclusive lock needs a descriptor for writing
+                owner = user_name(os.fstat(fd).st_uid)
+                message = f"{self.lock_path!r} belongs to {owner}, and to lock it needs the right to write it"
+                message = f"{message}: give all users of the folder one group and umask 002"
             failure = LockError(message, path=self.path)
             failure.errno = error.errno
             raise failure from error
         return True
 
     def _sign(self, fd: int) -> None:
+        # The file of another user is locked, and not written.
+        if not self._made and os.fstat(fd).st_uid != os.geteuid():
+            return
         me = this_process()
         line = {
             "host": socket.gethostname(),
@@ -303,7 +343,7 @@ def lock(
 
 def _has_name(fd: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False
 
@@ -311,20 +351,27 @@ def _has_name(fd: int, path: str) -> bool:
 def read_holder(lock_path: str) -> dict[str, Any] | None:
     """Return the newest signature whose process is not known to be gone."""
     try:
-        with open(lock_path, "rb") as file:
-            lines = file.read(1 << 16).splitlines()
+        fd = open_sidecar(lock_path, _WHAT, owners=ANYBODY)
     except OSError:
         return None
+    try:
+        lines = os.read(fd, 1 << 16).splitlines()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
     for line in reversed(lines):
         try:
             entry = json.loads(line)
-            holder = {
-                "host": str(entry["host"]),
+            holder: dict[str, Any] = {
+                "host": str(entry["host"])[:_SHOWN],
                 "pid": int(entry["pid"]),
-                "command": str(entry["command"]),
+                "command": str(entry["command"])[:_SHOWN],
                 "since": float(entry["since"]),
             }
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue
+        if not 0 <= holder["since"] <= _LATEST_S:
             continue
         if not _is_gone(holder):
             return holder

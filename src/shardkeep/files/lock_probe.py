@@ -16,6 +16,7 @@ import time
 
 from shardkeep.errors import PlanError
 from shardkeep.files.mounts import Mount, mount_of
+from shardkeep.files.sidecar import ANYBODY, open_sidecar
 
 __all__ = [
     "HELD",
@@ -163,10 +164,12 @@ def second_lock_is_refused(fd: int, lock_path: str) -> bool:
     if time.monotonic() < _excluding.get(device, 0.0):
         return True
     try:
-        second = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
+        second = open_sidecar(lock_path, "lock file", os.O_RDWR, owners=ANYBODY)
     except OSError:
         return True  # nothing learned
     try:
+        if not os.path.samestat(os.fstat(fd), os.fstat(second)):
+            return True  # replaced meanwhile
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
     except OSError as error:

@@ -228,17 +228,30 @@ class Pending:
     durable : bool
         Whether to sync file and folder.
     by_name : bool
-        Whether somebody else opens the temporary file by its name, perhaps replacing it.
+        Whether the temporary file is opened by its name elsewhere, and perhaps replaced.
+    sidecar_mode : int, optional
+        Of a sidecar (`shardkeep.files.sidecar`): its permissions. A link of its name is replaced and not
+        followed, nothing is taken over from an old file, and no second name keeps that one.
     """
 
-    def __init__(self, path: str, *, replace: bool, durable: bool, by_name: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        replace: bool,
+        durable: bool,
+        by_name: bool = False,
+        sidecar_mode: int | None = None,
+    ) -> None:
         self.path = path
         self._by_name = by_name
         self._replace = replace
         self._durable = durable
+        self._is_sidecar = sidecar_mode is not None
         self._backup: str | None = None
         self._placed = False
-        real = os.path.realpath(path) if replace and os.path.islink(path) else path
+        follows = replace and not self._is_sidecar
+        real = os.path.realpath(path) if follows and os.path.islink(path) else path
         self.folder, self._name = os.path.split(real)
         self.folder = self.folder or "."
         if not self._name:
@@ -250,10 +263,10 @@ class Pending:
             leftovers.sweep(self.folder)
             self.temporary = leftovers.temporary_name(self._name)
             with durably("create a file for", path):
-                mode = 0o666 if old is None else 0o600
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                mode = _permissions(old) if sidecar_mode is None else sidecar_mode
                 fd = os.open(self.temporary, flags, mode, dir_fd=self._folder_fd)
-                if old is not None:
+                if sidecar_mode is None and old is not None and _is_of_this_user(old):
                     os.fchmod(fd, stat.S_IMODE(old.st_mode))
             if not by_name:  # h5py takes the same lock itself and would find it held
                 leftovers.mark_alive(fd)
@@ -327,7 +340,7 @@ class Pending:
     def _reopen(self) -> None:
         # The writer may have put another file in the place of the empty one.
         with durably("read back", self.path):
-            fd = os.open(self.temporary, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._folder_fd)
+            fd = leftovers.open_temporary(self.temporary, os.O_RDWR, folder_fd=self._folder_fd)
         self.file.release()
         self.file = TemporaryFile(fd, self.file.name, self.path)
 
@@ -390,6 +403,8 @@ class Pending:
         fd = self._folder_fd
         backup = leftovers.temporary_name(self._name)
         try:
+            if self._is_sidecar:
+                raise FileNotFoundError  # who reads a sidecar refuses one with two names
             os.link(self._name, backup, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
             self._backup = backup
         except OSError:
@@ -415,6 +430,16 @@ class Pending:
     def _unlink(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._folder_fd)
+
+
+def _permissions(old: os.stat_result | None) -> int:
+    """Return what to ask for with a new file; the kernel takes away what the umask forbids."""
+    # Not more open than the file of another user, nor as open as he may have made it.
+    return 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o666 | 0o600
+
+
+def _is_of_this_user(old: os.stat_result) -> bool:
+    return stat.S_ISREG(old.st_mode) and old.st_uid == os.geteuid()
 
 
 @functools.lru_cache(maxsize=1)

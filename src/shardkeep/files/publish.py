@@ -28,7 +28,7 @@ from typing import BinaryIO, Literal
 from shardkeep.errors import PlanError
 from shardkeep.files.pending import Pending, TemporaryFile
 
-__all__ = ["Exists", "publish", "publish_path", "publish_raw", "publish_set"]
+__all__ = ["Exists", "publish", "publish_path", "publish_raw", "publish_set", "publish_sidecar"]
 
 Exists = Literal["fail", "replace"]
 
@@ -179,8 +179,37 @@ def publish_path(
 
 
 @contextlib.contextmanager
+def publish_sidecar(path: str, *, mode: int) -> Iterator[BinaryIO]:
+    """Write a sidecar (`shardkeep.files.sidecar`) that appears whole, in the place of what has the name.
+
+    A link of that name is replaced and not followed, and nothing of an old file is kept. It is not synced.
+
+    Parameters
+    ----------
+    path : str
+    mode : int
+        Its permissions, without those that the umask forbids.
+
+    Raises
+    ------
+    ExistsError, NotFoundError, DurabilityError
+        As in `publish`.
+    """
+    with (
+        _publication([path], exists="replace", durable=False, sidecar_mode=mode) as files,
+        io.BufferedWriter(files[0], _BUFFER_BYTES) as file,
+    ):
+        yield file
+
+
+@contextlib.contextmanager
 def _publication(
-    paths: Sequence[str | os.PathLike[str]], *, exists: Exists, durable: bool, by_name: bool = False
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    exists: Exists,
+    durable: bool,
+    by_name: bool = False,
+    sidecar_mode: int | None = None,
 ) -> Iterator[list[TemporaryFile]]:
     if exists not in ("fail", "replace"):
         raise PlanError(f'exists={exists!r} means nothing here: use "fail" or "replace"')
@@ -192,7 +221,15 @@ def _publication(
     done = False
     try:
         for name in names:
-            pending.append(Pending(name, replace=exists == "replace", durable=durable, by_name=by_name))
+            pending.append(
+                Pending(
+                    name,
+                    replace=exists == "replace",
+                    durable=durable,
+                    by_name=by_name,
+                    sidecar_mode=sidecar_mode,
+                )
+            )
         yield [one.file for one in pending]
         if me == os.getpid():
             _place(pending)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkeep import _core
+from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.pending import durably
 
 __all__ = ["Place", "Targets"]
@@ -58,7 +59,7 @@ class Targets:
             self._close()
             place = self.places[shard]
             with durably("open", place.path):
-                self._fd = os.open(place.temporary, os.O_RDWR | os.O_CLOEXEC)
+                self._fd = open_temporary(place.temporary, os.O_RDWR)
             self._shard = shard
         return self._fd
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.leftovers import open_temporary
 from shardkeep.jobs.frame_targets import Place
 from shardkeep.jobs.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
 from shardkeep.tfrecord.reader import Reader
@@ -80,8 +82,11 @@ def copy_packed(part: PackedPart) -> Copied:
     with contextlib.ExitStack() as stack:
         sinks = {}
         for shard, place in part.places.items():
-            with open(place.temporary, "wb"):
-                pass  # what an attempt before this one left
+            fd = open_temporary(place.temporary, os.O_WRONLY)
+            try:
+                os.ftruncate(fd, 0)  # what an attempt before this one left
+            finally:
+                os.close(fd)
             sinks[shard] = OpenSink(place.temporary, place.path, compression=part.compression)
             stack.callback(sinks[shard].drop)
         for shard, record in _wanted(part):

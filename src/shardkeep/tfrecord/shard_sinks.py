@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from shardkeep.errors import DurabilityError, PlanError, ShardkeepError
-from shardkeep.files.leftovers import mark_alive
+from shardkeep.files.leftovers import mark_alive, open_temporary
 from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
 from shardkeep.tfrecord.writer import RecordSink
@@ -59,7 +59,7 @@ class OpenSink:
 
     def __init__(self, temporary: str, path: str, *, compression: Any) -> None:
         with durably("open", path):
-            self._fd = os.open(temporary, os.O_WRONLY | os.O_CLOEXEC)
+            self._fd = open_temporary(temporary, os.O_WRONLY)
         mark_alive(self._fd)
         self._sink = RecordSink(self._fd, path, compression=compression)
 
@@ -138,7 +138,7 @@ class BufferedSink:
             return
         with self._all.remembered(self._path):
             with durably("open", self._path):
-                fd = os.open(self._temporary, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+                fd = open_temporary(self._temporary, os.O_WRONLY | os.O_APPEND)
             try:
                 sink = RecordSink(fd, self._path, compression=None)
                 for record in waiting:

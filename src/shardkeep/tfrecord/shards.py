@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError
+from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError, UntrustedFileError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
+from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.lock import FileLock
 from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
@@ -135,7 +136,7 @@ class ShardWriter:
             self._open()
             self._stack = stack.pop_all()
         self._closed = False
-        self._failure: DurabilityError | None = None
+        self._failure: DurabilityError | UntrustedFileError | None = None
 
     @property
     def records(self) -> list[int]:
@@ -163,7 +164,7 @@ class ShardWriter:
                     sink.write(record)
                     return
             sink.write(record)
-        except DurabilityError as error:
+        except (DurabilityError, UntrustedFileError) as error:
             self._failure = self._failure or copy.copy(error)
             raise
 
@@ -188,9 +189,11 @@ class ShardWriter:
         name = os.fspath(path)
         number = self._files.add(name)
         try:
-            with durably("write", name), open(self._files.temporary(number), "wb") as file:
-                file.write(content)
-        except DurabilityError as error:
+            with durably("write", name):
+                fd = open_temporary(self._files.temporary(number), os.O_WRONLY)
+                with open(fd, "wb") as file:
+                    file.write(content)
+        except (DurabilityError, UntrustedFileError) as error:
             self._failure = self._failure or copy.copy(error)
             raise
         self._before.append(number)

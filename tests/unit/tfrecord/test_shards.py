@@ -315,7 +315,9 @@ def test_a_file_beside_the_shards_that_could_not_be_written(
 ) -> None:
     w = ShardWriter(tmp_path / "{shard}", shards=2)
     with monkeypatch.context() as patch:
-        patch.setattr(w._files, "temporary", lambda _: "/dev/full")
+        patch.setattr(
+            "shardkeep.tfrecord.shards.open_temporary", lambda _, flags: os.open("/dev/full", flags)
+        )
         with pytest.raises(DurabilityError):
             w.add_file(tmp_path / "labels.json", b"[]")
     with pytest.raises(DurabilityError):

@@ -31,6 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import crc32c
+from shardkeep.errors import UntrustedFileError
+from shardkeep.files.sidecar import open_sidecar, ours
+from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.index_fingerprint import OVERHEAD_BYTES, SAMPLES, Fingerprint
 
 __all__ = ["decode", "encode", "read_index_file"]
@@ -71,14 +74,21 @@ def encode(starts: npt.NDArray[np.uint64], fingerprint: Fingerprint) -> bytes:
     return body + _SUM.pack(crc32c(body))
 
 
-def read_index_file(path: str, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:
+def read_index_file(
+    path: str, *, shard_bytes: int, shard: os.stat_result | None = None
+) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:
     """Read an index file, or return None for one that is absent, unreadable, damaged or of another version.
+
+    An index that another user may have made is ignored, with a warning: it could leave out records, or count
+    them wrong, in a way that no checksum of a record shows.
 
     Parameters
     ----------
     path : str
     shard_bytes : int
         How large the shard is now. An index that covers more is refused before it is read.
+    shard : os.stat_result, optional
+        Of the shard: its owner's index is as good as one of this user or of root.
 
     Returns
     -------
@@ -86,8 +96,8 @@ def read_index_file(path: str, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint
         Of what the index file was made of; whether that is still so is for the caller to compare.
     """
     try:
-        # A name may stand for a FIFO, whose opening would wait for ever.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        owners = ours() if shard is None else ours() | {shard.st_uid}
+        fd = open_sidecar(path, "index", owners=owners, data=shard)
         try:
             status = os.fstat(fd)
             head = os.pread(fd, _HEAD.size, 0)
@@ -96,6 +106,9 @@ def read_index_file(path: str, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint
             data = _read(fd, status.st_size)
         finally:
             os.close(fd)
+    except UntrustedFileError as error:
+        _warn(path, error)
+        return None
     except OSError:
         return None
     return decode(data, shard_bytes=shard_bytes)
@@ -114,6 +127,14 @@ def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fi
     if starts is None or int(starts[-1]) != size_bytes:
         return None
     return starts, Fingerprint(size_bytes, mtime_ns, tuple(samples[:count]))
+
+
+def _warn(path: str, error: UntrustedFileError) -> None:
+    # Once for a folder: a data set may have thousands of shards.
+    folder = os.path.dirname(path)
+    if folder not in _warned:
+        _warned.add(folder)
+        warn_user(f"{error}; until then the records are found by a scan")
 
 
 def _whole_size(head: bytes, shard_bytes: int) -> int | None:
@@ -150,3 +171,6 @@ def _add_up(lengths: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.uint64] 
     if lengths.itemsize == 8 and bool((starts[1:] <= starts[:-1]).any()):
         return None
     return starts
+
+
+_warned: set[str] = set()

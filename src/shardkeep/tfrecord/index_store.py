@@ -1,10 +1,11 @@
 """Where index files are kept, and which of them still fit their shards.
 
 An index file is beside its shard, ``<shard>.skidx``, or in a cache folder under a name made of the
-shard's absolute path. Both are looked at. What `build_index` makes goes beside the shard, or where that
-cannot be written, into the cache; what a reader makes for itself goes into the cache, since a pattern
-like ``train*`` of another tool would take a file beside the shards for a shard. Nothing here raises
-because of an index: one that cannot be read is not there, and one that cannot be stored is not stored.
+shard's absolute path. Both are read, unless another user may have made them (`read_index_file`). What
+`build_index` makes goes beside the shard, or where that cannot be written, into the cache; what a reader
+makes for itself goes into the cache, since a pattern like ``train*`` of another tool would take a file
+beside the shards for a shard. Nothing here raises because of an index: one that cannot be read is not
+there, and one that cannot be stored is not stored.
 
 The environment variable ``SHARDKEEP_INDEX`` chooses otherwise: ``beside`` (a reader's too), ``cache``
 (never in the folders of the data), ``off`` (neither read nor store any). ``SHARDKEEP_INDEX_DIR`` is the
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import PlanError
-from shardkeep.files.publish import publish
+from shardkeep.files.publish import publish_sidecar
 from shardkeep.tfrecord.index_file import encode, read_index_file
 from shardkeep.tfrecord.index_fingerprint import Fingerprint, frames_fit, take
 
@@ -77,7 +78,7 @@ def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] |
     """
     best: npt.NDArray[np.uint64] | None = None
     for place in places(path):
-        found = read_index_file(place, shard_bytes=status.st_size)
+        found = read_index_file(place, shard_bytes=status.st_size, shard=status)
         if found is None:
             continue
         starts, then = found
@@ -138,13 +139,13 @@ def save(
         return None
     data = encode(starts, fingerprint)
     for place in places(path, unasked=unasked):
-        # A link could lead to a file of somebody else's, which would be replaced.
         if os.path.islink(place):
-            continue
+            continue  # perhaps arranged so on purpose; one that comes now is replaced and not followed
         with contextlib.suppress(OSError):  # of the tree: no folder, no right, no room
             if place != path + _SUFFIX:
                 os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            with publish(place, exists="replace", durable=False) as file:
+            # Readable by all who may read it, writable by its owner only: others would not use it.
+            with publish_sidecar(place, mode=0o644) as file:
                 file.write(data)
             return place
     return None

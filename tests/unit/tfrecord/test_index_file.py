@@ -145,6 +145,7 @@ def test_a_claim_of_many_records_allocates_nothing(tmp_path: Path) -> None:
     assert peak < 1_000_000
 
 
+@pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
 def test_what_is_no_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     assert read_index_file(str(path), shard_bytes=100) is None

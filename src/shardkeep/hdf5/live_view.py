@@ -14,8 +14,10 @@ from typing import TypeVar
 
 import h5py
 
-from shardkeep.errors import DurabilityError, LockError, LockTimeoutError
+from shardkeep.errors import DurabilityError, LockError, LockTimeoutError, UntrustedFileError
 from shardkeep.files.lock import FileLock
+from shardkeep.files.pending import durably
+from shardkeep.files.user_warning import warn_user
 
 __all__ = [
     "OWN_GROUP",
@@ -76,22 +78,36 @@ def open_whole(
     ------
     LockTimeoutError
         The lock could not be had in time.
-    DurabilityError
-        A collector is at work, or was killed, and this user may not make the lock.
+    DurabilityError, UntrustedFileError
+        A collector is at work, or was killed, and this user may not make the lock, or lock or log may be the
+        work of another user.
     """
     collected = os.path.exists(log_path(path))
     while True:
-        lock = _share(path, timeout_s) if collected else None
+        lock, refusal = None, None
+        if collected:
+            try:
+                lock = _share(path, timeout_s)
+            except UntrustedFileError as error:
+                refusal = error
         try:
             opened = open_it()
             file_id = id_of(opened)
             # A collector may start on its old file at any time, so the file of one is never read without.
-            if collected or not is_collected(file_id):
+            if not is_collected(file_id):
+                if refusal is not None:
+                    warn_user(f"{refusal}; no collector wrote {path!r}, so it is read as it is")
+                return opened, lock
+            if collected and refusal is None:
                 return opened, lock
             file_id.close()
-        except BaseException:
+            if refusal is not None:
+                raise refusal
+        except BaseException as error:
             if lock is not None:
                 lock.release()
+            if refusal is not None and isinstance(error, OSError):
+                raise refusal from None
             raise
         collected = True
 
@@ -125,13 +141,14 @@ def _watch_log(path: str, views: contextlib.ExitStack) -> bool:
     kept open, so its number is not used again.
     """
     try:
-        fd = os.open(log_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        # Not to read it, which needs a right, and waits where another user has put a pipe.
+        fd = os.open(log_path(path), getattr(os, "O_PATH", os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
 
     def check(_kind: object, error: BaseException | None, _traceback: object) -> None:
         try:
-            same = os.path.samestat(os.fstat(fd), os.stat(log_path(path)))
+            same = os.path.samestat(os.fstat(fd), os.lstat(log_path(path)))
         except OSError:
             same = False
         finally:
@@ -165,14 +182,15 @@ def settle_before_writing(path: str, timeout_s: float | None, *, emptied: bool) 
     NotFoundError, FormatError, DurabilityError
         The commits are not of this file; it cannot be written. Nothing was changed.
     """
-    from shardkeep.hdf5.collect.live_file import recover
+    from shardkeep.hdf5.collect.recovery import recover
 
     if not os.path.exists(log_path(path)):
         return
     wait_s = None if timeout_s is None else max(timeout_s, _TURN_S)
     with reader_lock(path, shared=False, timeout_s=wait_s):
         if emptied:
-            os.unlink(log_path(path))
+            with durably("remove", log_path(path)):
+                os.unlink(log_path(path))
         else:
             recover(real_name(path))
 
@@ -194,14 +212,14 @@ def _share(path: str, timeout_s: float | None) -> FileLock | None:
         return reader_lock(path, shared=True, timeout_s=wait_s).acquire()
     except LockTimeoutError:
         raise
-    except (DurabilityError, LockError):
+    except (DurabilityError, LockError, UntrustedFileError):
         if os.path.exists(log_path(path)):
             raise
         return None
 
 
 def _recover_if_dead(path: str) -> None:
-    from shardkeep.hdf5.collect.live_file import recover
+    from shardkeep.hdf5.collect.recovery import recover
 
     path = real_name(path)
     with contextlib.suppress(LockTimeoutError):

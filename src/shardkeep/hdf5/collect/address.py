@@ -7,14 +7,21 @@ import hashlib
 import ipaddress
 import os
 import re
-import shutil
 import socket
 import stat
 import tempfile
 
-from shardkeep.errors import CollectorError, PlanError
+from shardkeep.errors import CollectorError, PlanError, UntrustedFileError
+from shardkeep.files.sidecar import ours, user_name
 
-__all__ = ["Place", "check_address", "is_address", "remove_dead_socket"]
+__all__ = [
+    "Place",
+    "check_address",
+    "is_address",
+    "open_socket_place",
+    "remove_dead_socket",
+    "socket_identity",
+]
 
 _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.]+\]|[^:/\[\]]+):(\*|\d{1,5})")
 # sun_path has 108 bytes on Linux, 104 elsewhere.
@@ -42,7 +49,12 @@ class Place:
 
     def close(self) -> None:
         """Remove it; for the collector that listened there."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # Not as a tree: in a TMPDIR that others may write, another folder of this user may have been given
+        # its name, with files that the other user himself could not remove.
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self.folder, _SOCKET))
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)
 
 
 def _own_folder(name: str) -> str:
@@ -115,13 +127,73 @@ def check_address(address: str) -> str:
 
 
 def remove_dead_socket(address: str) -> None:
-    """Remove what a killed collector left of a Unix socket; one that answers stays."""
+    """Remove the Unix socket that a killed collector left; one that answers stays, as other files do."""
     path = address[6:]
+    if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):  # ZeroMQ would remove it
+        raise CollectorError(f"{path!r} exists and is not a socket: choose another address")
     alive = _is_alive(path)
     if alive:
         raise CollectorError(f"another collector listens on {address!r}: choose another address")
     if alive is False:
         os.unlink(path)
+
+
+def socket_identity(address: str) -> tuple[int, int] | None:
+    """Return device and inode of the socket of an ``ipc://`` address; None if nothing is there.
+
+    A collector that was started again has made another one.
+    """
+    try:
+        found = os.lstat(address[6:])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CollectorError(f"the socket of {address!r} cannot be reached ({error.strerror})") from None
+    return found.st_dev, found.st_ino
+
+
+def open_socket_place(path: str) -> int | None:
+    """Return a descriptor of a Unix socket that a process of this user, or of root, has made.
+
+    The user who binds a socket owns its inode for good, so the owner of what the descriptor holds is the one
+    that ``SO_PEERCRED`` would report after a connection (unix(7)). To connect by
+    ``/proc/self/fd/N`` reaches that very inode, also after an interruption, whatever its name means by then.
+
+    Returns
+    -------
+    int or None
+        None where the system has no such descriptors.
+
+    Raises
+    ------
+    FileNotFoundError
+        Nothing is there.
+    UntrustedFileError
+        It is of another user, or not a socket.
+    """
+    if not hasattr(os, "O_PATH") or not os.path.isdir("/proc/self/fd"):
+        _check_socket(path, os.lstat(path))
+        return None
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _check_socket(path, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_socket(path: str, found: os.stat_result) -> None:
+    """Raise `UntrustedFileError` unless a file of this status is a socket of this user or of root."""
+    if not stat.S_ISSOCK(found.st_mode):
+        fault = "is not a socket"
+    elif found.st_uid not in ours():
+        fault = f"was made by {user_name(found.st_uid)}"
+    else:
+        return
+    message = f"the socket {path!r} {fault}, so rows of this user are not sent there"
+    advice = "start the collector as the same user, or let it listen on tcp:// with a key"
+    raise UntrustedFileError(f"{message}: {advice}", path=path)
 
 
 def _is_alive(path: str) -> bool | None:

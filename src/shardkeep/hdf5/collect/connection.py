@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.collect.address import open_socket_place
 from shardkeep.hdf5.collect.wire import Handshake, Target, open_dealer, zmq_module
 
 __all__ = ["Connection"]
@@ -42,6 +43,7 @@ class Connection:
         self._socket: Any = None
         self._handshake: Handshake | None = None
         self._target: Target | None = None
+        self._place_fd: int | None = None
         self._heard = self._opened_at = self._looked_at = 0.0
         self._wakes, self._wake_end = os.pipe()
         os.set_blocking(self._wakes, False)
@@ -72,8 +74,14 @@ class Connection:
         target = self._find()
         if target is None:
             return False
+        self._leave_place()
+        if target.address.startswith("ipc://"):
+            try:
+                self._place_fd = open_socket_place(target.address[6:])
+            except FileNotFoundError:
+                return False  # removed just now
         self._target = target
-        self._socket, self._handshake = open_dealer(target)
+        self._socket, self._handshake = open_dealer(target, self._place_fd)
         self._opened_at = self._heard = time.monotonic()
         return True
 
@@ -156,7 +164,15 @@ class Connection:
         self.close(linger_ms=1000)
         os.close(self._wakes)
 
+    def _leave_place(self) -> None:
+        fd, self._place_fd = self._place_fd, None
+        if fd is not None:
+            os.close(fd)
+
     def __del__(self) -> None:
-        # Not before: somebody may be about to wake the thread, and the number be another file's by then.
+        # Not before: another thread may be about to wake this one, and ZeroMQ may still send what it has,
+        # while the numbers would be those of other files.
         with contextlib.suppress(AttributeError, OSError):
             os.close(self._wake_end)
+        with contextlib.suppress(AttributeError, OSError):
+            self._leave_place()

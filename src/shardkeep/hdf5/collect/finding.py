@@ -6,8 +6,8 @@ import os
 import socket
 
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.collect.address import is_address
-from shardkeep.hdf5.collect.keys import ClientKey, read_client_key
+from shardkeep.hdf5.collect.address import is_address, socket_identity
+from shardkeep.hdf5.collect.keys import read_client_key
 from shardkeep.hdf5.collect.notes import find_note
 from shardkeep.hdf5.collect.wire import Target
 
@@ -24,16 +24,13 @@ class Finder:
             os.path.join(place, "*.collector.json") if os.path.isdir(place) else f"{place}.collector.json"
         )
         self.what = place if is_address(place) else f"{place!r} (looking for {looked_for!r})"
-        if is_address(place) and place.startswith("tcp://") and key_file is None:
-            message = f"{place!r} needs the key of the collector"
-            raise CollectorError(
-                f"{message}: give key_file=, the .client file of shardkeep collect --new-key"
-            )
+        if is_address(place):
+            _check_key(place, key_file)
 
     def __call__(self) -> Target | None:
         """Look once; None while there is no collector."""
         if is_address(self._place):
-            return Target(self._place, self._key(self._key_file))
+            return self._target(self._place, self._key_file)
         note = find_note(self._place)
         if note is None:
             return None
@@ -46,7 +43,18 @@ class Finder:
             raise CollectorError(f"{message}: start it with --listen tcp://… and a key", path=note.path)
         for wildcard in ("//0.0.0.0:", "//[::]:"):
             address = address.replace(wildcard, f"//{'127.0.0.1' if here else note.host}:")
-        return Target(address, self._key(self._key_file or note.client_key))
+        return self._target(address, self._key_file or note.client_key)
 
-    def _key(self, path: str | None) -> ClientKey | None:
-        return None if path is None else read_client_key(path)
+    def _target(self, address: str, key_file: str | None) -> Target | None:
+        _check_key(address, key_file)
+        key = None if key_file is None else read_client_key(key_file)
+        if not address.startswith("ipc://"):
+            return Target(address, key)
+        identity = socket_identity(address)
+        return None if identity is None else Target(address, key, identity)
+
+
+def _check_key(address: str, key_file: str | None) -> None:
+    if address.startswith("tcp://") and key_file is None:
+        message = f"{address!r} needs the key of the collector, without which anybody could answer there"
+        raise CollectorError(f"{message}: pass key_file=, the .client file of shardkeep collect --new-key")

@@ -55,22 +55,22 @@ class InodeLock:
             It is written under another name, or without a collector.
         """
         path = self._path
-        try:
-            named = os.stat(path)
-        except OSError:
-            return
-        if not stat.S_ISREG(named.st_mode):
-            return  # whoever opens it says what it is
-        if self._fd >= 0 and os.path.samestat(os.fstat(self._fd), named):
+        with durably("open", path):
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            except (FileNotFoundError, IsADirectoryError):
+                return  # to be made yet; a folder is refused by its reader
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or (self._fd >= 0 and os.path.samestat(os.fstat(self._fd), found)):
+            os.close(fd)
             return
         self.release()
-        if named.st_nlink > 1:
-            message = f"{path!r} has {named.st_nlink} names (hard links), and lock and log go by the name"
-            raise LockError(f"{message}: remove the others, or give a copy of the file", path=path)
-        with durably("open", path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = fd
         _held.add(self)
         try:
+            if found.st_nlink > 1:
+                message = f"{path!r} has {found.st_nlink} names (hard links), and lock and log go by the name"
+                raise LockError(f"{message}: remove the others, or pass a copy of the file", path=path)
             if is_of_one_kernel(os.path.dirname(path) or ".") and not self._has_it_alone():
                 message = f"{path!r} is written by a collector that knows it by another name"
                 raise LockTimeoutError(f"{message}: end that one, or wait for it", path=path)

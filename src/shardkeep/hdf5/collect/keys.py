@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError
 from shardkeep.files.pending import durably
+from shardkeep.files.publish import publish_sidecar
+from shardkeep.files.sidecar import make_sidecar
 from shardkeep.hdf5.collect.wire import zmq_module
 
 if TYPE_CHECKING:
@@ -184,12 +186,17 @@ def _in_use(path: str) -> ExistsError:
 
 
 def _write_private(path: str, text: str, replace: bool) -> None:
+    content = f"{text}\n".encode()
+    if replace:
+        # In the place of the old file, not into it: that one may be a link, or open in another process.
+        with publish_sidecar(path, mode=0o600) as old:
+            old.write(content)
+        return
     with durably("write", path):
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if replace else os.O_EXCL), 0o600)
+            fd = make_sidecar(path)
         except FileExistsError:
             raise _in_use(path) from None
-        with open(fd, "w") as file:
+        with open(fd, "wb") as new:
             os.fchmod(fd, 0o600)
-            file.truncate()
-            file.write(text + "\n")
+            new.write(content)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 from shardkeep.errors import CollectorError, PlanError
+from shardkeep.files.sidecar import ours
 from shardkeep.hdf5.collect.address import check_address, remove_dead_socket
 from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.hdf5.collect.wire import zmq_module
@@ -72,6 +74,11 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
         router.ipv6 = True
     if address.startswith("ipc://"):
         remove_dead_socket(address)
+        # Beyond the permissions of the socket, which a default ACL of the folder would widen: ZeroMQ asks the
+        # kernel for the user of each connection (SO_PEERCRED) and closes that of another one.
+        if hasattr(socket, "SO_PEERCRED"):
+            for user in sorted(ours()):
+                router.setsockopt(zmq.IPC_FILTER_UID, user)
     before = os.umask(0o177)
     try:
         router.bind(address)

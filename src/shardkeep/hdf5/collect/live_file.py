@@ -7,7 +7,8 @@ HDF5 sees a Python file. Three rules make it safe although HDF5 overwrites its o
 2. Bytes behind the end of the last commit are written at once: no committed structure points
    there. Rows go this way (`allocate`, `write_rows`), so they are written once.
 3. What the log says is brought into the file (`apply`) after it was logged, and the log is
-   forgotten after that. A crash in between is repaired by doing it again (`recover`). Bytes that are no
+   forgotten after that. A crash in between is repaired by doing it again
+   (`shardkeep.hdf5.collect.recovery`). Bytes that are no
    structure of HDF5 may be brought in earlier (`apply_rows`); the log keeps them until `apply`.
 
 So the state of the file is that of the last whole record of the log, or, without one, the file itself.
@@ -24,16 +25,19 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import DurabilityError, FormatError, NotFoundError, ShardkeepError
+from shardkeep.errors import DurabilityError, ShardkeepError
 from shardkeep.files.owner import this_process
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.collect.extents import ExtentMap
-from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, Record, RedoLog, read_log, write_all
+from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, RedoLog, write_all
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES, without_flags
 from shardkeep.hdf5.live_view import log_path
 
-__all__ = ["Commit", "LiveFile", "Recovery", "recover"]
+__all__ = ["Commit", "LiveFile", "sync_folder"]
+
+# The path is one without links (`real_name`).
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -44,33 +48,13 @@ class Commit:
     extents: list[Extent]
 
 
-@dataclass(frozen=True)
-class Recovery:
-    """What `recover` found.
-
-    Attributes
-    ----------
-    commits : int
-        How many commits it brought from the log into the file.
-    dropped_bytes : int
-        How many bytes behind the last commit it cut off.
-    after_power_cut : bool
-        The machine was started anew since, and the log was not a synced one: commits may be lost,
-        and the file may be damaged.
-    """
-
-    commits: int = 0
-    dropped_bytes: int = 0
-    after_power_cut: bool = False
-
-
 class LiveFile(PositionedFile):
     """What HDF5 writes to.
 
     Parameters
     ----------
     path : str
-        Recovered before (`recover`), and locked by the caller.
+        Recovered before (`shardkeep.hdf5.collect.recovery.recover`), and locked by the caller.
     synced : bool
         Whether commits survive a power cut, or only the death of processes.
     """
@@ -79,25 +63,30 @@ class LiveFile(PositionedFile):
         self.path = path
         self.failure: ShardkeepError | None = None
         self._synced = synced
-        fresh = not os.path.exists(path)
         boot = this_process().boot
-        # The log first: a file without one would be taken for a whole one.
-        size, start = 0, b""
-        if not fresh:
-            with durably("read", path), open(path, "rb") as file:
-                size, start = os.fstat(file.fileno()).st_size, file.read(SUPERBLOCK_BYTES)
-        self._log = RedoLog(log_path(path), LogHeader(fresh, synced, boot, size, superblock=start.hex()))
-        self._fd = -1
+        with durably("open", path):
+            try:
+                self._fd = os.open(path, os.O_RDWR | _SAFE)
+            except FileNotFoundError:
+                self._fd = -1
+        self.fresh = self._fd < 0
+        try:
+            # The log first: a file without one would be taken for a whole one.
+            self._log = self._make_log(boot)
+        except BaseException:
+            if self._fd >= 0:
+                os.close(self._fd)
+            raise
         try:
             with durably("open", path):
-                self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                if self.fresh:
+                    self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o666)
                 self._size = os.fstat(self._fd).st_size
                 if synced:
                     sync_folder(path)
         except BaseException:
             self.abandon()
             raise
-        self.fresh = fresh
         self._floor = self._size
         # Structures of HDF5, and the bytes of `change`: never the same ones.
         self._dirty, self._dirty_rows = ExtentMap(), ExtentMap()
@@ -107,6 +96,14 @@ class LiveFile(PositionedFile):
         self._muted_at: int | None = None
         self._nothing = np.zeros(0, np.uint8)
         self._nothing_at = 0
+
+    def _make_log(self, boot: str) -> RedoLog:
+        if self.fresh:
+            return RedoLog(log_path(self.path), LogHeader(True, self._synced, boot, 0))
+        with durably("read", self.path):
+            found, start = os.fstat(self._fd), os.pread(self._fd, SUPERBLOCK_BYTES, 0)
+        header = LogHeader(False, self._synced, boot, found.st_size, superblock=start.hex())
+        return RedoLog(log_path(self.path), header, found)
 
     # -- what HDF5 calls ---------------------------------------------------------------------------------
 
@@ -369,80 +366,6 @@ class LiveFile(PositionedFile):
         fd, self._fd = self._fd, -1
         with contextlib.suppress(OSError):
             os.close(fd)
-
-
-def recover(path: str) -> Recovery | None:
-    """Bring a file to its last commit; None if it was closed in good order.
-
-    The caller holds the lock of the file. Doing it twice, or half and then again, is the same.
-
-    Raises
-    ------
-    DurabilityError
-        The file cannot be written.
-    NotFoundError, FormatError
-        There is a log but no file, or the file is another one than the log speaks of. Nothing was changed.
-    """
-    name = log_path(path)
-    if not os.path.exists(name):
-        return None
-    found = read_log(name)
-    commits = dropped = 0
-    power_cut = False
-    if found is not None:
-        header, records = found[0], list(found[1])
-        _check_is_its_file(path, header, records)
-        power_cut = not header.synced and header.boot != this_process().boot
-        last = -1 if header.fresh else header.file_bytes
-        with durably("recover", path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                size = os.fstat(fd).st_size
-                for record in records:
-                    commits += 1
-                    last = record.file_bytes
-                    for offset, data in record.extents:
-                        write_all(fd, data, offset)
-                if last >= 0:
-                    dropped = max(size - last, 0)
-                    os.ftruncate(fd, last)
-                else:
-                    dropped = size
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-            if last < 0:
-                os.unlink(path)
-    with durably("remove", name):
-        os.unlink(name)
-        sync_folder(path)
-    return Recovery(commits, dropped, power_cut)
-
-
-def _check_is_its_file(path: str, header: LogHeader, records: list[Record]) -> None:
-    what = f"the redo log {log_path(path)!r} holds commits"
-    remedy = "put the file of that log back, or remove the log if its newest rows are not needed"
-    try:
-        with open(path, "rb") as file:
-            start = file.read(SUPERBLOCK_BYTES).ljust(SUPERBLOCK_BYTES, b"\0")
-            size = os.fstat(file.fileno()).st_size
-    except FileNotFoundError:
-        if header.fresh and not records:
-            return
-        raise NotFoundError(f"there is no file {path!r}, but {what} of it: {remedy}", path=path) from None
-    base = bytearray.fromhex(header.superblock)
-    if not base and not header.fresh:
-        return
-    # A crash while the log was brought into the file may have left a mixture.
-    base = base.ljust(SUPERBLOCK_BYTES, b"\0")
-    allowed = [{one} for one in base]
-    for record in records:
-        for offset, data in record.extents:
-            for place, one in enumerate(data[: max(SUPERBLOCK_BYTES - offset, 0)], offset):
-                allowed[place].add(one)
-    shortest = min([header.file_bytes, *(one.file_bytes for one in records)])
-    if size < shortest or any(one not in its for one, its in zip(start, allowed, strict=True)):
-        raise FormatError(f"{path!r} is not the file of which {what}: {remedy}", path=path)
 
 
 def sync_folder(path: str) -> None:

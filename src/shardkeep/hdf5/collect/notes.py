@@ -5,9 +5,10 @@
     run/all.h5                    the file
     run/all.h5.collector.json     {"address": "ipc:///tmp/…/collector", "host": …, "pid": …, …}
 
-So whoever knows the run folder, or the file, finds the collector. The note is removed at the end. A collector
-that was killed leaves it behind: a note of this host is believed only while its process runs, and who finds
-another one removes it. Whether a process of another host runs cannot be seen from here; such a note stays.
+A client that is given the run folder, or the file, finds the collector by it. The note is removed at the end.
+A collector that was killed leaves it behind: a note of this host is believed only while its process runs, and
+the client that finds another one removes it. Whether a process of another host runs cannot be seen from here;
+such a note stays. Only a note of this user or of root is believed: another one may lead to a stranger.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import socket
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shardkeep.errors import CollectorError, ShardkeepError
+from shardkeep.errors import CollectorError, ShardkeepError, UntrustedFileError
 from shardkeep.files.lock import FileLock
 from shardkeep.files.owner import Owner, command_line, this_process
-from shardkeep.files.publish import publish
+from shardkeep.files.publish import publish_sidecar
+from shardkeep.files.sidecar import open_sidecar, ours
 from shardkeep.hdf5.live_view import real_name
 
 __all__ = ["Note", "find_note", "remove_note", "write_note"]
@@ -52,13 +54,15 @@ def write_note(path: str, address: str, client_key: str | None) -> None:
     """Say where the collector of a file is; the caller holds the lock of the file."""
     me = this_process()
     note = Note(address, socket.gethostname(), me.pid, os.path.abspath(path), command_line(), client_key, me)
-    with publish(note_path(path), exists="replace", durable=False) as file:
+    with publish_sidecar(note_path(path), mode=0o600) as file:
         file.write(json.dumps(asdict(note)).encode() + b"\n")
 
 
 def remove_note(path: str) -> None:
     """Take the note away, if it is this process's."""
-    note = _read(note_path(path))
+    note = None
+    with contextlib.suppress(UntrustedFileError):
+        note = _read(note_path(path))
     if note is not None and (note.pid, note.host) == (os.getpid(), socket.gethostname()):
         with contextlib.suppress(OSError):
             os.unlink(note_path(path))
@@ -71,10 +75,23 @@ def find_note(place: str) -> Note | None:
     ------
     CollectorError
         There are several in the folder.
+    UntrustedFileError
+        The only one there is not of this user.
     """
     if not os.path.isdir(place):
         return _believed(real_name(place))
-    found = {path: note for path in _files_with_notes(place) if (note := _believed(path)) is not None}
+    found: dict[str, Note] = {}
+    refusal: UntrustedFileError | None = None
+    for path in _files_with_notes(place):
+        try:
+            note = _believed(path)
+        except UntrustedFileError as error:
+            refusal = refusal or error  # it keeps no client from its own collector
+            continue
+        if note is not None:
+            found[path] = note
+    if refusal is not None and not found:
+        raise refusal
     if len(found) > 1:
         files = ", ".join(f"{os.path.basename(path)!r} on host {note.host!r}" for path, note in found.items())
         message = f"several collectors write in {place!r} ({files})"
@@ -92,7 +109,10 @@ def _files_with_notes(folder: str) -> list[str]:
             if entry.name.endswith(_SUFFIX):
                 paths.add(os.path.join(folder, entry.name[: -len(_SUFFIX)]))
             elif entry.is_symlink() and os.path.exists(note_path(entry.path)):
-                paths.add(real_name(entry.path))
+                # A link that another user made would lead to a file of this user that is not of this run.
+                with contextlib.suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_uid in ours():
+                        paths.add(real_name(entry.path))
     return sorted(paths)
 
 
@@ -111,7 +131,7 @@ def _believed(path: str) -> Note | None:
 
 
 def _remove_if_free(path: str, note: Note) -> bool:
-    """Remove a note that nobody stands for; False if a process holds the file, or may hold it unseen."""
+    """Remove a note without a collector; False if a process holds the file, or may hold it unseen."""
     try:
         # Under the lock: a collector that starts just now writes its note while it holds it.
         with FileLock(path, timeout_s=0.0):
@@ -124,7 +144,8 @@ def _remove_if_free(path: str, note: Note) -> bool:
 
 def _read(path: str) -> Note | None:
     try:
-        with open(path, "rb") as file:
+        fd = open_sidecar(path, "note of a collector")
+        with open(fd, "rb") as file:
             values: dict[str, Any] = json.loads(file.read(1 << 16))
         key, owner = values["client_key"], values.get("owner")
         return Note(
@@ -136,5 +157,7 @@ def _read(path: str) -> Note | None:
             client_key=None if key is None else str(key),
             owner=None if owner is None else Owner.from_json(owner),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except UntrustedFileError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

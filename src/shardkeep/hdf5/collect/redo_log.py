@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkeep._core import crc32c
-from shardkeep.errors import CorruptDataError, FormatError
+from shardkeep.errors import CorruptDataError, FormatError, UntrustedFileError
 from shardkeep.files.pending import durably
+from shardkeep.files.sidecar import make_sidecar, open_sidecar, user_name
 
 __all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log", "write_all"]
 
@@ -33,6 +34,8 @@ _BODY = struct.Struct("<QII")
 _EXTENT = struct.Struct("<QI")
 _RECORD_MAGIC = b"SKRC"
 _FORMAT = 1
+_WHAT = "redo log"
+_MOST_BYTES = 1 << 62
 
 Extent = tuple[int, bytes]
 """An offset in the file, and the bytes there."""
@@ -55,8 +58,8 @@ class LogHeader:
     first_serial : int
         Of the first record.
     superblock : str
-        The first bytes of the file then, in hexadecimal: how the log knows its file. Empty if the file is
-        fresh, or the log is one of an earlier Shardkeep.
+        The first bytes of the file then, in hexadecimal: they tie the log to its file. Empty if the file is
+        fresh, or the log is one of an earlier Shardkeep (`shardkeep.hdf5.collect.recovery`).
     """
 
     fresh: bool
@@ -83,18 +86,37 @@ class RedoLog:
     Parameters
     ----------
     path : str
-        Of the log itself. It must not exist with records in it.
+        Of the log itself. What is in it is lost.
     header : LogHeader
+    data : os.stat_result, optional
+        Of the file that it is of, if that exists.
+
+    Raises
+    ------
+    UntrustedFileError
+        The file is of another user, so a log of this user would be refused. Or what has the name of the log
+        is not a log of this user.
+    DurabilityError
+        It cannot be made.
     """
 
-    def __init__(self, path: str, header: LogHeader) -> None:
+    def __init__(self, path: str, header: LogHeader, data: os.stat_result | None = None) -> None:
         self.path = path
         self.serial = header.first_serial
         self._synced = header.synced
         self._header = header
         with durably("make the redo log", path):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                self._fd = open_sidecar(path, _WHAT, os.O_RDWR)
+            except FileNotFoundError:
+                # Read by those who can read the file, written by its owner only: `read_log` refuses others.
+                mode = 0o644 if data is None else data.st_mode & 0o644 | 0o600
+                self._fd = make_sidecar(path, mode=mode)
         self.bytes = 0
+        if data is not None and os.fstat(self._fd).st_uid not in _owners(data):
+            self.close(remove=True)
+            message = f"{path!r} would not be believed: its file belongs to {user_name(data.st_uid)}"
+            raise UntrustedFileError(f"{message}; collect as that user, or into a new file", path=path)
         try:
             self._begin()
         except BaseException:
@@ -151,31 +173,74 @@ class RedoLog:
         self.bytes = len(head)
 
 
-def read_log(path: str) -> tuple[LogHeader, Iterator[Record]] | None:
+def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, Iterator[Record]] | None:
     """Return header and whole records of a log; None if there is none, or one without a whole header.
+
+    Parameters
+    ----------
+    path : str
+    data : os.stat_result, optional
+        Of the file that it is of, if that exists: the log must be of the same owner, or of root.
 
     Raises
     ------
     FormatError
         A later Shardkeep wrote it.
+    CorruptDataError
+        It contradicts itself.
+    UntrustedFileError
+        It may be the work of another user.
+    DurabilityError
+        It cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            data = memoryview(file.read())
-    except FileNotFoundError:
+        with durably("read the redo log", path):
+            try:
+                fd = open_sidecar(path, _WHAT, owners=None if data is None else _owners(data), data=data)
+            except FileNotFoundError:
+                return None
+            with open(fd, "rb") as file:
+                whole = memoryview(file.read())
+    except MemoryError:
+        raise CorruptDataError(
+            f"the redo log {path!r} does not fit into memory: move it away", path=path
+        ) from None
+    if len(whole) < _HEAD.size:
         return None
-    if len(data) < _HEAD.size:
-        return None
-    magic, crc, size = _HEAD.unpack_from(data)
-    text = bytes(data[_HEAD.size : _HEAD.size + size])
+    magic, crc, size = _HEAD.unpack_from(whole)
+    text = bytes(whole[_HEAD.size : _HEAD.size + size])
     if magic != _MAGIC or len(text) < size or crc32c(text) != crc:
         return None
-    values = json.loads(text)
-    if values.get("format") != _FORMAT:
-        message = f"{path!r} has format {values.get('format')}, this Shardkeep reads {_FORMAT}: upgrade it"
-        raise FormatError(message, path=path)
-    header = LogHeader(**values)
-    return header, _records(path, data, _HEAD.size + size, header.first_serial)
+    header = _parse_header(path, text)
+    return header, _records(path, whole, _HEAD.size + size, header.first_serial)
+
+
+def _owners(data: os.stat_result) -> frozenset[int]:
+    return frozenset({data.st_uid, 0})
+
+
+def _parse_header(path: str, text: bytes) -> LogHeader:
+    try:
+        values = json.loads(text)
+        if values.get("format") != _FORMAT:
+            message = (
+                f"{path!r} has format {values.get('format')}, this Shardkeep reads {_FORMAT}: upgrade it"
+            )
+            raise FormatError(message, path=path)
+        header = LogHeader(**values)
+        bytes.fromhex(header.superblock)
+        if not 0 <= header.file_bytes < _MOST_BYTES or not 0 <= header.first_serial < _MOST_BYTES:
+            raise ValueError("a length or a serial out of range")
+    except FormatError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _contradiction(path, error, 0) from None
+    return header
+
+
+def _contradiction(path: str, error: Exception, offset: int) -> CorruptDataError:
+    message = f"the redo log {path!r} contradicts itself ({error}): keep it, and report this"
+    return CorruptDataError(message, path=path, offset_bytes=offset)
 
 
 def _records(path: str, data: memoryview, offset: int, serial: int) -> Iterator[Record]:
@@ -198,13 +263,14 @@ def _parse(path: str, body: memoryview, serial: int, offset: int) -> Record:
         extents = []
         for number in range(count):
             where, length = _EXTENT.unpack_from(body, _BODY.size + number * _EXTENT.size)
+            if where + length >= _MOST_BYTES or file_bytes >= _MOST_BYTES:
+                raise ValueError("an offset that no file has")
             extents.append((where, bytes(body[place : place + length])))
             place += length
         if place != len(body):
             raise ValueError("lengths that do not add up")
     except (struct.error, ValueError) as error:
-        message = f"the redo log {path!r} contradicts itself ({error}): keep it, and report this"
-        raise CorruptDataError(message, path=path, offset_bytes=offset) from None
+        raise _contradiction(path, error, offset) from None
     return Record(serial, file_bytes, extents)
 
 

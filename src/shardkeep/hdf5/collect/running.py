@@ -85,7 +85,7 @@ def recover_file(path: str, events: Events) -> None:
     """Bring the file of a collector that was killed to its last commit, and close it in good order."""
     if not os.path.exists(path):
         raise NotFoundError(f"there is no file {path!r}: give the one that a collector wrote", path=path)
-    store = Store(path, synced=True)
+    store = Store(path, synced=True, takes_old_log=True)
     events.opened(store)
     rows = store.rows
     store.close(run_ended=False)

@@ -11,11 +11,13 @@ with the identity that is in it, so that every batch is stored once. The collect
 that never were in the file: the next client begins with a number far beyond theirs (`first_sequence`). It
 declares the datasets of what was left too: it sends that before its caller may have declared anything, and to
 a collector that may never have heard of them. What is in the file is safe from the death of processes, not
-from a power cut.
+from a power cut. A file that another user may have prepared is left where it is, with a warning.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -25,9 +27,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from shardkeep._core import crc32c
-from shardkeep.errors import CorruptDataError, LockTimeoutError
+from shardkeep.errors import CorruptDataError, LockTimeoutError, UntrustedFileError
 from shardkeep.files.lock import FileLock
 from shardkeep.files.pending import durably
+from shardkeep.files.sidecar import make_sidecar, open_sidecar
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.collect.messages import Part, pack_parts, unpack_table
 from shardkeep.hdf5.collect.outbox import Batch
@@ -42,6 +45,7 @@ _BATCH = struct.Struct("<QQI")
 _SUFFIX = ".spill"
 # No client makes as many batches.
 _BATCHES_BITS = 40
+_COPY_BYTES = 1 << 20
 
 
 class SpillFile:
@@ -85,7 +89,7 @@ class SpillFile:
         self.path = os.path.join(folder, f"rank-{rank:05d}-{identity.hex()}{_SUFFIX}")
         self._lock = FileLock(self.path, timeout_s=0, if_unsafe="warn").acquire()
         with durably("make", self.path):
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self._fd = make_sidecar(self.path)
             os.write(self._fd, _HEAD.pack(_MAGIC, identity, rank, 0))
         self._end = _HEAD.size
 
@@ -145,7 +149,8 @@ class SpillFile:
         if fd < 0:
             return
         if not self._places:
-            os.unlink(self.path)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path)
         os.close(fd)
         if self._lock is not None:
             self._lock.release()
@@ -169,10 +174,19 @@ class SpillFile:
         except LockTimeoutError:
             return False
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            with durably("open", path):
+                try:
+                    fd = open_sidecar(path, "spill file", os.O_RDWR)
+                except FileNotFoundError:
+                    lock.release()
+                    return False
+        except UntrustedFileError as error:
             lock.release()
+            warn_user(f"rows in {path!r}, if any, are not sent: {error}")
             return False
+        except BaseException:
+            lock.release()
+            raise
         head = os.pread(fd, _HEAD.size, 0)
         if len(head) < _HEAD.size or head[:8] != _MAGIC or _HEAD.unpack(head)[2] != rank:
             os.close(fd)
@@ -210,12 +224,23 @@ class SpillFile:
 
     def _tell_damage(self, takeovers: int) -> None:
         """Keep a file with a damaged batch, and say so; half of one, left by a kill, is no damage."""
-        kept = f"{self.path}.{takeovers}.damaged"
         with durably("copy", self.path):
-            shutil.copyfile(self.path, kept)
+            kept = self._copy(f"{self.path}.{takeovers}")
             lost = os.fstat(self._fd).st_size - self._end
         message = f"the spill file {self.path!r} is damaged at byte {self._end}"
         warn_user(f"{message}: {lost} bytes of rows from there on are not sent; a copy is kept as {kept!r}")
+
+    def _copy(self, name: str) -> str:
+        """Copy the file to a name that is free; return it."""
+        for number in itertools.count():
+            kept = f"{name}.damaged" if number == 0 else f"{name}.{number}.damaged"
+            with contextlib.suppress(FileExistsError):
+                fd = make_sidecar(kept)
+                break
+        with open(fd, "wb") as copy, open(self._fd, "rb", closefd=False) as whole:
+            whole.seek(0)
+            shutil.copyfileobj(whole, copy, _COPY_BYTES)
+        return kept
 
 
 def _parse(record: bytes) -> tuple[int, list[Rows]] | None:

@@ -28,8 +28,9 @@ from shardkeep.hdf5.collect.creating import chunk_shape, create, try_filters
 from shardkeep.hdf5.collect.inode_lock import InodeLock
 from shardkeep.hdf5.collect.keyed_rows import WRITERS, KeyedRows, check_row_count
 from shardkeep.hdf5.collect.lengths import check_name_length
-from shardkeep.hdf5.collect.live_file import Commit, LiveFile, Recovery, recover
+from shardkeep.hdf5.collect.live_file import Commit, LiveFile
 from shardkeep.hdf5.collect.open_datasets import OpenDatasets
+from shardkeep.hdf5.collect.recovery import Recovery, recover
 from shardkeep.hdf5.collect.schema import Schema, dtype_to_json
 from shardkeep.hdf5.collect.settings import DEFAULT_MEMORY_BYTES
 from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
@@ -60,6 +61,8 @@ class Store:
     memory_bytes : int
         A quarter of it is for datasets that are open and the rows that they keep, an eighth for the names and
         types of all.
+    takes_old_log : bool
+        As in `shardkeep.hdf5.collect.recovery.recover`.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class Store:
         synced: bool,
         lock: FileLock | None = None,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        takes_old_log: bool = False,
     ) -> None:
         self.path = path = real_name(path)
         self._memory_bytes = memory_bytes
@@ -101,11 +105,11 @@ class Store:
             with contextlib.suppress(OSError):
                 readers.acquire()
         try:
-            self._take(lock, synced)
+            self._take(lock, synced, takes_old_log)
         finally:
             readers.release()
 
-    def _take(self, lock: FileLock | None, synced: bool) -> None:
+    def _take(self, lock: FileLock | None, synced: bool, takes_old_log: bool) -> None:
         path = self.path
         self._lock = (
             lock if lock is not None else FileLock(path, timeout_s=_LOCK_WAIT_S, if_unsafe="warn").acquire()
@@ -118,7 +122,7 @@ class Store:
         self._inode = InodeLock(path)
         try:
             self._inode.hold()
-            self.recovery: Recovery | None = recover(path)
+            self.recovery: Recovery | None = recover(path, takes_old_log=takes_old_log)
             _check_ours(path)
             self._open(synced)
             self._inode.hold()  # the file may have been made just now

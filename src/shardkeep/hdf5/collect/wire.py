@@ -18,10 +18,11 @@ __all__ = ["Handshake", "Target", "open_dealer", "shared_context", "zmq_module"]
 
 @dataclass(frozen=True)
 class Target:
-    """An address and the key for it."""
+    """An address, the key for it, and of a Unix socket which one it is (device, inode)."""
 
     address: str
     key: ClientKey | None
+    identity: tuple[int, int] | None = None
 
 
 def zmq_module() -> Any:
@@ -53,8 +54,15 @@ def shared_context() -> zmq.Context[Any]:
     return _contexts[pid]
 
 
-def open_dealer(target: Target) -> tuple[Any, Handshake | None]:
+def open_dealer(target: Target, place_fd: int | None = None) -> tuple[Any, Handshake | None]:
     """Return a socket that connects, now and after each interruption; and, with a key, how that goes.
+
+    Parameters
+    ----------
+    target : Target
+    place_fd : int, optional
+        Of the Unix socket that the address names (`shardkeep.hdf5.collect.address.open_socket_place`), to
+        connect to that one, whatever the name means later; open for as long as the socket.
 
     Raises
     ------
@@ -74,7 +82,7 @@ def open_dealer(target: Target) -> tuple[Any, Handshake | None]:
         one.ipv6 = True
     handshake = None if target.key is None else Handshake(one)
     try:
-        one.connect(target.address)
+        one.connect(target.address if place_fd is None else f"ipc:///proc/self/fd/{place_fd}")
     except zmq.ZMQError as error:
         if handshake is not None:
             handshake.close()

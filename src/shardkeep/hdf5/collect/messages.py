@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardkeep.errors import InternalError
+from shardkeep.errors import InternalError, ShardkeepError
+from shardkeep.files.pending import durability_error
 
 __all__ = [
     "BadMessage",
@@ -238,6 +239,8 @@ def error_data(error: Exception) -> dict[str, Any]:
     return {"error": type(error).__name__, "text": str(error)}
 
 
-def unknown_error(error: Exception) -> InternalError:
-    """Return what is told of an error after which the state of the file in memory is unknown."""
+def unknown_error(error: Exception, path: str) -> ShardkeepError:
+    """Return the error of the tree for one after which the state of the file in memory is unknown."""
+    if isinstance(error, OSError):
+        return durability_error("write", path, error)
     return InternalError(f"the collector met what it does not know ({type(error).__name__}: {error})")

@@ -203,7 +203,7 @@ class Server:
             except ShardkeepError as error:
                 self._storage_failed(error)
             except Exception as error:
-                self._storage_failed(unknown_error(error))
+                self._storage_failed(unknown_error(error, self._settings.path))
         return True
 
     def _tell(self) -> None:
@@ -367,7 +367,7 @@ class Server:
         except ShardkeepError as error:
             self._storage_failed(error)
         except Exception as error:
-            self._storage_failed(unknown_error(error))
+            self._storage_failed(unknown_error(error, self._settings.path))
         now = time.monotonic()
         if self._disk.failure is not None:
             self._awaited_until = now + SILENT_S

@@ -107,7 +107,8 @@ class Store:
         try:
             self._take(lock, synced, takes_old_log)
         finally:
-            readers.release()
+            with contextlib.suppress(OSError):  # from close(2); what was taken is kept
+                readers.release()
 
     def _take(self, lock: FileLock | None, synced: bool, takes_old_log: bool) -> None:
         path = self.path

@@ -1,1 +1,1 @@
-"""What is fast, measured; run with ``python -m benchmarks``."""
+"""Benchmarks of Shardkeep; run them with ``python -m benchmarks``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--quick] [part of a name]``."""
+"""The command ``python -m benchmarks [--quick] [part of a name]``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.harness import HERE, Result, find, machine, measure
 
 
 def main() -> None:
-    """Run what was asked for, print a line for each, and keep the numbers."""
+    """Run the selected benchmarks, print a line for each, and store the numbers."""
     parser = argparse.ArgumentParser(prog="benchmarks", description="Measure speed here.")
     parser.add_argument("name", nargs="?", default="", help="only benchmarks whose name contains this")
     parser.add_argument("--quick", action="store_true", help="tiny input: does everything run?")

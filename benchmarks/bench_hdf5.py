@@ -1,4 +1,4 @@
-"""Rows into worker files, and worker files into one."""
+"""Benchmarks of appending rows to worker files, and of merging worker files."""
 
 from __future__ import annotations
 

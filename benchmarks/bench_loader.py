@@ -1,4 +1,4 @@
-"""Batches: raw records, columns of numbers, decoded images; in order and shuffled."""
+"""Benchmarks of batches: raw records, columns of numbers, decoded images; in order and shuffled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records in order, by number, written, and only counted."""
+"""Benchmarks of records: read in order, read by number, written, and counted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""``python -m benchmarks.compare [subject | part of a name]``: this library beside its peers.
+"""The command ``python -m benchmarks.compare [subject | part of a name]``: Shardkeep compared with its peers.
 
-Each row is a target: a ratio that is wanted, both sides taking turns, the medians, and the ratio that was
-reached. The rows of a whole subject go to its section of ``benchmarks/RESULTS.md``, with machine, versions
-and date.
+Each row has a target ratio, the medians of both sides, which run alternately, and the measured ratio. The
+rows of a whole subject go to its section of ``benchmarks/RESULTS.md``, with machine, versions and date.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HEAD = """\
 
 
 def main() -> None:
-    """Run the comparisons and write the sections of the subjects that were run whole."""
+    """Run the comparisons, and write the sections of subjects that were run completely."""
     parser = argparse.ArgumentParser(prog="benchmarks.compare", description="Measure beside the peers.")
     parser.add_argument("name", nargs="?", default="", help="a subject, or a part of a comparison's name")
     parser.add_argument("--rounds", type=int, default=5)
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def _keep(subject: str, rows: list[Row], versions: dict[str, str]) -> None:
-    """Replace the section of a subject on the page."""
+    """Replace the section of a subject in the results."""
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     sections = dict(part.split("\n", 1) for part in old.split("\n## ")[1:])
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "core")

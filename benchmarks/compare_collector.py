@@ -1,7 +1,7 @@
-"""Rows of four processes into one HDF5 file: the collector, plain h5py in one process, a queue with a writer.
+"""Comparison of writers of one HDF5 file for four processes: collector, plain h5py, queue with a writer.
 
-With ``flush`` no side syncs; with ``fsync`` the collector syncs each commit and plain h5py once at its end.
-Started processes, open files and the connections are there before the clock starts.
+With ``flush`` no side syncs; with ``fsync`` the collector syncs each commit, and plain h5py once at its end.
+Processes, files and connections are ready before the measurement begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardkeep.world import World
 
 _PRODUCERS = 4
 _CHUNK_ROWS = 16
-_VALUES = 8192  # 32 KiB of float32 a row, which is one message; 16 of them are one chunk
+_VALUES = 8192  # 32 KiB of float32 per row, one message each; 16 rows are one chunk
 _ROWS = 6400
 _SCALARS = 800_000
 _SLOW_ROWS = 1600
@@ -32,7 +32,7 @@ _FORK = multiprocessing.get_context("fork")
 
 
 def _empty(folder: Path) -> list[str]:
-    """Return a place on the disk that is measured; the rows are in memory."""
+    """Return an empty path on the measured disk; the rows are in memory."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "empty"
     path.touch()
@@ -40,7 +40,7 @@ def _empty(folder: Path) -> list[str]:
 
 
 def _run(producer: Any, *args: Any) -> float:
-    """Run the producers; return the seconds from the first row until all of them have ended."""
+    """Run the producers; return the seconds from the first row to the end of the last producer."""
     ready, go = _FORK.Semaphore(0), _FORK.Event()
     children = [_FORK.Process(target=producer, args=(*args, rank, ready, go)) for rank in range(_PRODUCERS)]
     for child in children:
@@ -125,7 +125,7 @@ def _queue(paths: list[str], *, rows: int) -> tuple[float, int]:
 
 
 def _wanted_scalars(paths: list[str]) -> tuple[float, int]:
-    """A side that does 200,000 rows a second, which is the target itself."""
+    """Return the rate of the target, 200,000 rows a second."""
     return _SCALARS / 200_000, _SCALARS
 
 

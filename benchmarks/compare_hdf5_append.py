@@ -1,6 +1,6 @@
-"""Rows appended to a worker file beside plain h5py, which resizes and assigns; commit and flush included.
+"""Comparison of appending rows to a worker file with plain h5py (resize and assign), with commit and flush.
 
-Neither side syncs: what is compared is the work on rows, not the disk.
+No side syncs, so the comparison is of the work on rows and not of the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CHUNK_BYTES = 512 * 1024
 
 
 def _empty(folder: Path) -> list[str]:
-    """Return a place on the disk that is measured; the rows are in memory."""
+    """Return an empty path on the measured disk; the rows are in memory."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "empty"
     path.touch()

@@ -1,4 +1,4 @@
-"""Many HDF5 files into one, beside ``cat``, beside decoding and encoding, beside a limit."""
+"""Comparison of merging HDF5 files with ``cat``, with decoding and encoding, and with a time limit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _cat(paths: list[str]) -> tuple[float, int]:
 
 
 def _decoded_and_encoded(paths: list[str]) -> tuple[float, int]:
-    """Do a quarter of the files: a peer that is slow does fewer."""
+    """Merge a quarter of the files, because this peer is slow."""
     output = _result(paths)
     start = time.perf_counter()
     part = paths[: len(paths) // 4]
@@ -93,7 +93,7 @@ def _decoded_and_encoded(paths: list[str]) -> tuple[float, int]:
 
 
 def _limit(paths: list[str]) -> tuple[float, int]:
-    """Nobody to compare with: a time that must do."""
+    """Return a fixed time, for a comparison without a peer."""
     return _VIRTUAL_S, _SEGMENTS
 
 

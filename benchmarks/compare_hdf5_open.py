@@ -1,4 +1,4 @@
-"""`hdf5.open` beside plain h5py: opening, rows, whole datasets, and a virtual file of 4,000 sources."""
+"""Comparison of `hdf5.open` with plain h5py: open, rows, datasets, and a virtual file of 4,000 sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _one(folder: Path) -> list[str]:
 
 
 def _virtual(folder: Path) -> list[str]:
-    """A virtual file, and a plain one with the same rows."""
+    """Make a virtual file, and a plain file with the same rows."""
     run = folder / "open-sources"
     virtual, plain = folder / "open-merged.h5", folder / "open-plain.h5"
     if not (plain.exists() and virtual.exists()):
@@ -39,7 +39,7 @@ def _virtual(folder: Path) -> list[str]:
         for number in range(_SOURCES):
             with h5py.File(run / f"{number:04}.h5", "w", libver="latest") as file:
                 file["x"] = rows + number
-        time.sleep(0.2)  # as a run that is over: what changed just before a merge is looked at again
+        time.sleep(0.2)  # as after the end of a run, because a merge inspects recently changed files again
         sk.hdf5.merge(str(run / "*.h5"), virtual, mode="virtual", exists="replace")
         with h5py.File(plain, "w") as file:
             file["x"] = np.repeat(np.arange(_SOURCES, dtype="f4"), _SOURCE_ROWS)[:, None] + np.zeros(
@@ -83,7 +83,7 @@ def _whole_plain(paths: list[str]) -> int:
 
 
 def _whole_first(paths: list[str], *, opener: Callable[..., Any], at: int = 0) -> tuple[float, int]:
-    """Open a file and read it whole in a process that opened none before, which times itself."""
+    """Open and read a file in a new process, which measures its own time."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("spawn")
     child = context.Process(target=_tell_whole, args=(paths[at], opener, sender))

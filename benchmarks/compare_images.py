@@ -1,4 +1,4 @@
-"""Images decoded into batches."""
+"""Comparison of decoding images into batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader: orders, the first batch, memory, many shards with few descriptors."""
+"""Comparison of loaders: orders, first batch, memory, many shards with few descriptors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _many_shards(folder: Path) -> list[str]:
 
 
 def _in_child(shuffle: str, limit: int | None) -> Job:
-    """Return the job of an epoch in a process of its own, which may have `limit` open files."""
+    """Return a job that reads an epoch in a new process with at most `limit` open files."""
     return partial(_epoch, shuffle, limit)
 
 
@@ -87,7 +87,7 @@ COMPARISONS = [
         1024,
         of="memory",
     ),
-    # The usual interleave in TensorFlow: whole files, shuffled or not, without a buffer.
+    # The usual interleave in TensorFlow: whole files, shuffled or not, without a shuffle buffer.
     Comparison("40 features, whole files interleaved", "table", _FILES, "table usual", 3, 1024),
     Comparison(
         "first batch of 400,000, shuffled: beside filling the buffer",

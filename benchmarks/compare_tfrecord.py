@@ -1,4 +1,4 @@
-"""TFRecord: reading, columns, writing, the index."""
+"""Comparison of TFRecord operations: read, columns, write, index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _columns(paths: list[str]) -> int:
 
 
 def _indexed(paths: list[str], *, verify: bool) -> int:
-    # Without storing it: the scan is what is measured.
+    # The index is not stored, so that only the scan is measured.
     os.environ["SHARDKEEP_INDEX"] = "off"
     try:
         return sum(index.records for index in build_index(paths, verify=verify))
@@ -52,7 +52,7 @@ def _written(paths: list[str]) -> int:
 
 _WRITTEN = 20_000
 _RAW = loaded(batch_size=256)
-# Batches of 800 KB, of which those under way stay in the L2 cache, as the buffer of the plain read() does.
+# Batches of 800 KB; pending ones stay in the L2 cache, as the buffer of the plain read() does.
 _LARGE = loaded(batch_size=16)
 _BY_LOADER = loaded(features=TABLE, batch_size=1024)
 

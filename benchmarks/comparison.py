@@ -1,4 +1,4 @@
-"""What a comparison is, and how one is measured: this library and a peer in turns, on the same files."""
+"""Comparisons of Shardkeep and a peer, which run alternately on the same files."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ Job = Callable[[list[str]], Done]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row: our job and a peer's on one workload; `wanted` is the ratio that is wanted.
+    """A comparison of two jobs on one workload.
 
     Attributes
     ----------
     workload
-        A name in ``workloads.py``, or a function that makes the files in a folder and returns their paths.
+        A name in ``workloads.py``, or a function that makes files in a folder and returns their paths.
     ours
-        Called with the paths; returns the units (records, rows) that it did, or (seconds, units) if it
-        times itself; 0 for the whole of the workload, by whatever it is counted.
+        Function of Shardkeep's side. Called with the paths, it returns the number of units (records, rows),
+        or (seconds, units) if it measures its own time; 0 units mean the whole workload.
     peer
-        The same, run in this process; or the name of a job of the peers' processes.
+        Function of the peer's side in this process, or the name of a job of a peer process.
     wanted
-        Of "speed": how many times as fast ours is to be. Of "memory": how many times as much the peer's
-        process may take at its peak; both sides then run once, in processes of their own. Of "latency": as
-        of "speed", but what counts is when something is there, and milliseconds are told.
+        Target ratio. For "speed": speed of Shardkeep to speed of the peer. For "memory": peak memory of the
+        peer's process to that of Shardkeep's; both run once, in separate processes. For "latency": as
+        "speed", but for the time to a result, shown in milliseconds.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """What came out of one comparison, ready to print."""
+    """Result of one comparison, for the table."""
 
     name: str
     ours: str
@@ -69,7 +69,7 @@ class Row:
 
 
 def find(wanted: str = "") -> Iterator[tuple[str, Comparison]]:
-    """Yield (subject, comparison) of every ``compare_<subject>.py`` whose subject or name has `wanted`."""
+    """Yield (subject, comparison) of each ``compare_<subject>.py`` with `wanted` in subject or name."""
     for path in sorted(HERE.glob("compare_*.py")):
         subject = path.stem.removeprefix("compare_")
         for comparison in importlib.import_module(f"benchmarks.{path.stem}").COMPARISONS:
@@ -78,7 +78,7 @@ def find(wanted: str = "") -> Iterator[tuple[str, Comparison]]:
 
 
 class Peers:
-    """The processes in which peers run, started when they are first asked.
+    """The processes of the peers, started at their first job.
 
     TensorFlow and vahidk's tfrecord are in the interpreter that SHARDKEEP_TF_PYTHON names, or in
     ``.venv-tf`` (``make frameworks``; add the package ``tfrecord`` to it by hand). PyTorch, with ``tfrecord``
@@ -97,7 +97,7 @@ class Peers:
         return seconds, units
 
     def peak_bytes(self, job: str, paths: list[str], argument: int) -> int:
-        """Return the peak memory of a process that did nothing but this job."""
+        """Return the peak memory of a process that ran only this job."""
         alone = _Peer(_module_of(job))
         try:
             return alone.ask(job, paths, argument)[2]
@@ -154,7 +154,7 @@ class _Peer:
 
 
 def measure(comparison: Comparison, peers: Peers, folder: Path, *, rounds: int, scale: float) -> Row:
-    """Make the files, let both sides do their job, and return what came out."""
+    """Make the files, run both sides, and return the result."""
     if callable(comparison.workload):
         paths = comparison.workload(folder)
     else:
@@ -170,8 +170,8 @@ def measure(comparison: Comparison, peers: Peers, folder: Path, *, rounds: int, 
         else:
             other, done = peers.run(comparison.peer, paths, comparison.peer_argument)
         if done:
-            other *= units / done  # a peer that is slow does fewer
-        if turn:  # the first turn warms the page cache and everybody's code up
+            other *= units / done  # slow peers run fewer times
+        if turn:  # the first run warms the page cache and the code of both sides
             ours.append(mine)
             theirs.append(other)
             ratios.append(other / mine)
@@ -208,7 +208,7 @@ def _memory(comparison: Comparison, peers: Peers, paths: list[str]) -> Row:
 def _peak_of(job: Job, paths: list[str]) -> int:
     """Return the peak memory of a fresh process that does `job`."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    # Spawned: a forked child would begin with the peak of its parent. It imports the module of `job`,
+    # Spawned, because a forked child begins with the peak of its parent. It imports the module of `job`,
     # which therefore has to be a function of a module, or a partial of one.
     child = multiprocessing.get_context("spawn").Process(target=_tell_peak, args=(job, paths, sender))
     child.start()

@@ -1,4 +1,4 @@
-"""Finds the benchmarks, runs each several times, and tells the median."""
+"""Harness that finds the benchmarks, runs each several times, and reports the median."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Work:
-    """What one call did: how many `unit`, and how many bytes of payload."""
+    """Work of one call: number of `unit`, and bytes of payload."""
 
     unit: str
     items: int
@@ -41,7 +41,7 @@ class Result:
     seconds: tuple[float, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able."""
+        """Return the result as types that JSON supports."""
         return asdict(self)
 
 
@@ -70,7 +70,7 @@ def measure(name: str, benchmark: Benchmark, *, quick: bool = False) -> Result:
 
 
 def machine() -> dict[str, Any]:
-    """Say what the numbers were measured on."""
+    """Return a description of the machine."""
     import h5py
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""What more than one subject has done: whole passes over the files of a workload."""
+"""Jobs that several subjects use: complete passes over the files of a workload."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE |= {f"i{i:02d}": FixedLen((1,)) for i in range(26)} | {"label": FixedLen()
 
 
 def loaded(**options: Any) -> Job:
-    """Return the job of one epoch through a Loader with these options."""
+    """Return a job that reads one epoch through a Loader with these options."""
     return partial(_load, options)
 
 
@@ -29,7 +29,7 @@ def _load(options: dict[str, Any], paths: list[str]) -> int:
 
 
 def first_batch(**options: Any) -> Job:
-    """Return the job of making a Loader with these options and taking one batch."""
+    """Return a job that creates a Loader with these options and takes one batch."""
     return partial(_first, options)
 
 
@@ -39,7 +39,7 @@ def _first(options: dict[str, Any], paths: list[str]) -> int:
 
 
 def plain_read(paths: list[str]) -> int:
-    """Read everything on all cores and do nothing with it: the limit for whoever must read."""
+    """Read all bytes on all cores without processing them, as an upper limit of reading."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(_read, paths))
     return 0

@@ -1,4 +1,4 @@
-"""How a peer's process is asked: a line of JSON in, a line of JSON out."""
+"""Protocol of a peer process: a line of JSON in, a line of JSON out."""
 
 import json
 import sys
@@ -6,11 +6,12 @@ import time
 
 
 def serve(versions, run):
-    """Say `versions`, then answer each line ``[job, paths, argument]``.
+    """Send `versions`, then answer each line ``[job, paths, argument]``.
 
     The answer is ``[seconds, records, peak_bytes]``.
 
-    ``run(job, paths, argument)`` returns the number of records, or (seconds, records) if it timed itself.
+    ``run(job, paths, argument)`` returns the number of records, or (seconds, records) if it measured its own
+    time.
     """
     print(json.dumps(versions), flush=True)
     for line in sys.stdin:

@@ -1,12 +1,12 @@
-"""The plan of a very large training, and a simulated run of it.
+"""Measurement of plans of a very large training, and a simulated run.
 
 ``python -m benchmarks.plan_scale [--quick]``
 
-A million shards with 10^10 records over 16,384 ranks. Each plan is made in a process of its own, from the
-numbers of records to every rank's part of a step, and timed there; its peak of memory is that of the process.
-Then whole epochs are simulated: ranks are killed between checkpoints, and another number of them goes on
-from the last one. Every rank leaves a receipt at each checkpoint, and the audit has to prove the epochs; and
-where a fault was put in, to name it.
+The training has a million shards with 10^10 records and 16,384 ranks. Each plan is computed and timed in a
+new process, from the numbers of records to the part of every rank in a step; the peak of memory is that of
+the process. Then whole epochs are simulated: ranks are killed between checkpoints, and another number of
+ranks resumes from the last one. Every rank leaves a receipt at each checkpoint. The audit must prove the
+epochs, and name an injected fault.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORD_BYTES = 700
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a training is."""
+    """Size of a training."""
 
     shards: int
     records: int
@@ -44,11 +44,11 @@ class Scale:
     batch_size: int = 64
 
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return uneven numbers of records that add up."""
+        """Return uneven numbers of records with a given sum."""
         rng = np.random.default_rng(0)
         edges = np.sort(rng.integers(0, self.records + 1, self.shards - 1))
         even = np.arange(1, self.shards) * (self.records // self.shards)
-        # Half way between even and random cuts: shards of 0 to a few times the mean.
+        # The mean of even and random cuts gives shards of 0 to a few times the mean.
         return np.diff(np.concatenate([[0], np.sort((edges + even) // 2), [self.records]]))
 
 
@@ -57,7 +57,7 @@ SMALL = Scale(2_000, 1_000_000, 64, 16)
 
 
 def plan_by_records(scale: Scale, counts: Any) -> int:
-    """Plan an epoch; return how many records the ranks have in some steps together."""
+    """Plan an epoch; return how many records the ranks have together in some steps."""
     table = ShardTable(counts)
     plan = EpochPlan(table.total, 0, scale.ranks, scale.batch_size, "mask")
     order = epoch_order(table.total, shuffle="global", seed=1)
@@ -70,7 +70,7 @@ def plan_by_records(scale: Scale, counts: Any) -> int:
 
 
 def plan_by_files(scale: Scale, counts: Any) -> int:
-    """Divide whole shards among the ranks; return how many records the last has in some steps."""
+    """Assign whole shards to the ranks; return how many records the last rank has in some steps."""
     table = ShardTable(counts)
     files = FileSet(table, counts * _RECORD_BYTES, shuffled=True)
     plan = FilePlan(files, scale.ranks, scale.batch_size, _CYCLE_LENGTH, "mask")
@@ -78,7 +78,7 @@ def plan_by_files(scale: Scale, counts: Any) -> int:
 
 
 def measured(work: Any, scale: Scale) -> tuple[float, float, int]:
-    """Return seconds and processor seconds of `work`, and the peak bytes of the process that did it."""
+    """Return wall time, processor time and peak memory of a process that runs `work`."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("spawn").Process(target=_tell, args=(work, scale, sender))
     child.start()
@@ -99,17 +99,17 @@ def _tell(work: Any, scale: Scale, sender: Any) -> None:
 def simulated(
     scale: Scale, *, by_files: bool = False, epochs: int = 2, seed: int = 0, fault: Fault | None = None
 ) -> tuple[list[Receipt], int]:
-    """Return the receipts of a training that was killed and resized at random, and how often it was.
+    """Return the receipts of a training that is killed and resized at random, and the number of kills.
 
     Parameters
     ----------
     scale : Scale
     by_files : bool
-        Whether ranks read whole shards.
+        True if ranks read whole shards.
     epochs, seed : int
     fault : str, optional
-        What goes wrong once, in the middle: a receipt is lost, a rank's receipt is a step older than the
-        checkpoint, or a run goes on from an older checkpoint than its receipts say.
+        Fault that occurs once, in the middle: a receipt is lost, a rank's receipt is a step older than the
+        checkpoint, or a run resumes from an older checkpoint than its receipts.
     """
     rng = np.random.default_rng(seed)
     counts = scale.counts()
@@ -132,7 +132,7 @@ def simulated(
     while place.epoch < epochs:
         world_size = int(rng.integers(max(scale.ranks // 2, 1), scale.ranks + 1))
         here = replace(blank, world_size=world_size)
-        # From the last checkpoint to the one before it is killed, perhaps into the next epoch.
+        # Steps from the last checkpoint to the kill, possibly into the next epoch.
         wanted = int(rng.integers(2, max(scale.records // (world_size * scale.batch_size) // 6, 3)))
         segments, following = _run(here, place, wanted, epochs, files)
         of_ranks = [replace(here, id=_id(rng), rank=rank, segments=segments) for rank in range(world_size)]
@@ -154,7 +154,7 @@ def simulated(
 def _run(
     here: Receipt, place: Segment, wanted: int, epochs: int, files: FileSet | None
 ) -> tuple[tuple[Segment, ...], Segment]:
-    """Return what every rank delivers in `wanted` steps, and where the next run takes over."""
+    """Return what every rank delivers in `wanted` steps, and the position at which the next run resumes."""
     segments = []
     while wanted and place.epoch < epochs:
         plan = here.plan(place, "mask", files)
@@ -186,7 +186,7 @@ def _audited(scale: Scale, *, epochs: int, **options: Any) -> tuple[AuditReport,
 
 
 def main() -> None:
-    """Print a line for each plan and for each simulated training; end with 3 if one is not as it must be."""
+    """Print a line for each plan and each simulated training; exit with 3 if a result is wrong."""
     parser = argparse.ArgumentParser(prog="benchmarks.plan_scale", description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="a small training")
     scale = SMALL if parser.parse_args().quick else WHOLE
@@ -199,7 +199,8 @@ def main() -> None:
         )
     wrong = False
     for by_files in (False, True):
-        # Whole files have to be followed from run to run, which takes longer: one epoch, one fault.
+        # Histories of whole files are replayed from run to run, which takes longer, so one epoch and one
+        # fault.
         for fault in (None, *FAULTS[: 1 if by_files else None]):
             report, told = _audited(scale, epochs=1 if by_files else 2, by_files=by_files, fault=fault)
             print(f"{'by files' if by_files else 'by records'}, {fault or 'no fault'}: {told}")

@@ -1,4 +1,4 @@
-"""TensorFlow's side of a comparison: runs where TensorFlow is, a job at a time, on request."""
+"""TensorFlow's side of the comparisons, which runs in an interpreter with TensorFlow."""
 
 import os
 import tempfile
@@ -48,7 +48,7 @@ def shuffled_table(paths, batch):
     return dataset.map(lambda r: tf.io.parse_example(r, TABLE), num_parallel_calls=AUTOTUNE)
 
 
-# Usual: as the guides write it. Best: the fastest of the ways tried.
+# Usual: as in the guides. Best: the fastest of several variants.
 DATASETS = {
     "raw usual": lambda p, b: interleaved(p).batch(b).prefetch(2),
     "raw best": lambda p, b: in_order(p).batch(b).prefetch(2),
@@ -85,7 +85,7 @@ def first_batch(name, paths, batch):
 
 
 def skip(paths, wanted):
-    """Read records by number the way tf.data can: skip to each (of 50,000 in a shard)."""
+    """Read records by number as tf.data allows: skip to each (of 50,000 in a shard)."""
     dataset = in_order(paths)
     return sum(1 for number in range(wanted) for _ in dataset.skip(number * 4_999 % 50_000).take(1))
 

@@ -1,4 +1,4 @@
-"""PyTorch's side of a comparison: DataLoader, vahidk's tfrecord and Pillow, as one writes it by hand."""
+"""PyTorch's side of the comparisons: DataLoader, vahidk's tfrecord and Pillow."""
 
 import importlib.metadata
 import io
@@ -15,7 +15,7 @@ from benchmarks.peer_loop import serve
 
 
 class Images(IterableDataset):
-    """Whole files to workers; each image as float32 in [0, 1]."""
+    """A dataset that assigns whole files to workers and yields images as float32 in [0, 1]."""
 
     def __init__(self, paths):
         self.paths = paths
@@ -31,14 +31,14 @@ class Images(IterableDataset):
 
 
 def images(paths, batch, workers):
-    """Go through all files once; return the number of images."""
+    """Read all files once; return the number of images."""
     loader = DataLoader(Images(paths), batch_size=batch, num_workers=workers)
     return sum(len(labels) for _, labels in loader)
 
 
 @cache
 def best_workers(path, batch):
-    """Return how many workers are fastest on two files here."""
+    """Return the fastest number of workers for two files on this machine."""
     seconds = {}
     for workers in (0, 1, 2, 4):
         start = time.perf_counter()
@@ -48,7 +48,7 @@ def best_workers(path, batch):
 
 
 def run(job, paths, argument):
-    """Do one job: a half of the files is enough to see how fast it is."""
+    """Run one job, with half of the files."""
     workers = best_workers(paths[0], argument)
     start = time.perf_counter()
     done = images(paths[: len(paths) // 2], argument, workers)
@@ -56,6 +56,6 @@ def run(job, paths, argument):
 
 
 if __name__ == "__main__":
-    # One thread for each worker, as a DataLoader has it; the main process only waits.
+    # One thread per worker, as in a DataLoader; the main process only waits.
     torch.set_num_threads(1)
     serve({"torch": torch.__version__, "tfrecord": importlib.metadata.version("tfrecord")}, run)

@@ -1,4 +1,4 @@
-"""vahidk/tfrecord's side of a comparison, in a process of its own: TensorFlow registers Example too."""
+"""vahidk/tfrecord's side of the comparisons, in its own process, since TensorFlow registers Example too."""
 
 import importlib.metadata
 
@@ -8,7 +8,7 @@ from benchmarks.peer_loop import serve
 
 
 def iterate(job, paths, argument):
-    """Read every record, one by one, as this package does: without comparing a CRC."""
+    """Read every record one by one, without a check of the CRC, as this package does."""
     return sum(1 for path in paths for _ in tfrecord_iterator(path))
 
 

@@ -1,10 +1,10 @@
-"""The files that every comparison reads: three kinds of records that people really train on.
+"""Files of the comparisons: three typical kinds of training records.
 
 ``small``   60,000 records of 1.7 KB: a 32x32x3 PNG and a label, 8 shards
 ``large``   4,000 records of 51 KB: a 500x375 JPEG and a label, 8 shards
 ``table``   400,000 records of 650 B: 13 floats, 26 integers, a label, 8 shards
 
-They are made once in a folder and found there again.
+They are made once in a folder and reused.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ __all__ = ["RECORDS", "make"]
 
 SHARDS = 8
 RECORDS = {"small": 60_000, "large": 4_000, "table": 400_000}
-# So many different images; the rest repeat them, which no decoder can notice.
+# Number of different images; the others repeat them, which does not affect a decoder.
 _DISTINCT = {"small": 1_000, "large": 100}
 
 
 def make(folder: Path, name: str, *, scale: float = 1.0) -> list[str]:
-    """Return the shards of a workload, with `scale` of its records; made if they are not there."""
+    """Return the shards of a workload with `scale` of its records; make them if they do not exist."""
     records = max(int(RECORDS[name] * scale), 8)
     here = folder / f"{name}-{records}"
     pattern = f"{name}-{{shard:05d}}-of-{{shards:05d}}.tfrecord"

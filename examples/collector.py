@@ -1,11 +1,11 @@
-"""Several processes that append to one HDF5 file: what gets lost, and how one writer for all loses nothing.
+"""Appending to one HDF5 file from several processes: losses without a collector, and none with one writer.
 
-HDF5 keeps its structures in memory and writes them back as it closes. With its locks switched off, which is
-what people find as the cure for "unable to lock file", each process writes back what it believes. Four
-processes put datasets of their own into one file, here in three ways:
+HDF5 keeps its structures in memory and writes them back on close. With its locks switched off, a common
+advice for "unable to lock file", each process writes back its own version. Four processes each write datasets
+into one file, in three ways:
 
 * ``h5py.File(path, "a", locking=False)`` in each of them: datasets are lost, or the file cannot be read;
-* the same handle, opened before the fork;
+* the same handle, opened before `fork`;
 * a `shardkeep.hdf5.Collector`, to which each process sends its rows.
 
     python examples/collector.py
@@ -27,7 +27,7 @@ import numpy as np
 import shardkeep as sk
 
 PROCESSES = 4
-DATASETS = 25  # of each process
+DATASETS = 25  # per process
 ROWS = 200
 FORK = multiprocessing.get_context("fork")
 
@@ -37,7 +37,7 @@ def rows_of(rank: int, number: int) -> np.ndarray[Any, Any]:
 
 
 def quietly(work: Callable[[int], None], rank: int, together: multiprocessing.synchronize.Barrier) -> None:
-    # HDF5 of a process that met a broken structure may complain, or crash as it ends: look at the file only.
+    # A process that found a broken structure may print errors or crash at its end; only the file is checked.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     together.wait()
     try:
@@ -61,7 +61,7 @@ def write_all(file: h5py.File, rank: int) -> None:
 
 
 def whole_datasets(path: str) -> int:
-    """Return how many of the datasets are there with all their rows."""
+    """Return how many datasets exist with all their rows."""
     found = 0
     try:
         with sk.hdf5.open(path) as file:
@@ -78,9 +78,9 @@ def whole_datasets(path: str) -> int:
 
 
 def show(title: str, path: str) -> bool:
-    """Print one row; return whether every dataset is there."""
+    """Print one row; return True if every dataset is complete."""
     wanted = PROCESSES * DATASETS
-    # Read by a process of its own: a broken file can crash HDF5.
+    # Read in a separate process, because a broken file can crash HDF5.
     count = FORK.Value("i", 0)
     reader = FORK.Process(target=lambda: setattr(count, "value", whole_datasets(path)))
     reader.start()

@@ -1,12 +1,13 @@
-"""A file that is rewritten in place while others read it: the one case that needs a lock, or a rename.
+"""Rewriting a file in place while other processes read it: the case that needs a lock or a rename.
 
-One process writes a new version of a shard again and again, two processes read it all the time. A pass of a
-reader is right if it sees every record of one version. Three ways to write the new version:
+One process repeatedly writes a new version of a shard, and two processes read it. A pass of a reader is
+correct if it sees every record of one version. There are three ways to write the new version:
 
-* into the file itself: readers meet half a version;
-* into the file itself under `shardkeep.files.lock`, read with ``Reader(path, lock=True)``;
-* beside it and then renamed over it, which is what ``Writer(path, exists="replace")`` does: readers that have
-  the old one open keep it, and nobody waits.
+* into the file itself: readers see parts of two versions;
+* into the file itself with `shardkeep.files.lock`, and readers use ``Reader(path, lock=True)``;
+* into a temporary file that is renamed, as ``Writer(path, exists="replace")`` does: readers of the old
+version
+  keep it, and no process waits.
 
     python examples/rewritten_in_place.py
 """
@@ -26,13 +27,13 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.tfrecord import Reader, Writer
 
 SECONDS = 1.0
-LONGEST_S = 60.0  # a busy machine may not show at once what goes wrong
+LONGEST_S = 60.0  # on a busy machine a fault may take time to appear
 RECORDS = 400
 FORK = multiprocessing.get_context("fork")
 
 
 class Over:
-    """Tells, in every process, whether an experiment has taken long enough."""
+    """Signal, shared by all processes, that an experiment has taken long enough."""
 
     def __init__(self, fails: bool) -> None:
         self.seen = FORK.Event()
@@ -59,14 +60,14 @@ def content(path: str, version: int) -> bytes:
 
 def in_place(path: str, version: int) -> None:
     new = content(path, version % 2)
-    # What `cp`, `open(path, "wb")` and a tf.io.TFRecordWriter on an existing path do, in pieces as they do.
+    # As `cp`, `open(path, "wb")` and a tf.io.TFRecordWriter write to an existing path: in pieces.
     with open(path, "wb") as file:
         for start in range(0, len(new), 8192):
             file.write(new[start : start + 8192])
 
 
 def in_place_locked(path: str, version: int) -> None:
-    content(path, version % 2)  # made before, so that readers wait only for the copy
+    content(path, version % 2)  # made before the lock, so that readers wait only for the copy
     with files.lock(path, timeout_s=LONGEST_S):
         in_place(path, version)
 
@@ -80,7 +81,7 @@ def keep_writing(write: Callable[[str, int], None], path: str, over: Over, resul
     while not over():
         version += 1
         write(path, version)
-        time.sleep(0.002)  # a lock is not fair: without a pause nobody else might get it
+        time.sleep(0.002)  # a lock is not fair: without a pause other processes might not get it
     result.send((version, 0))  # type: ignore[attr-defined]
 
 

@@ -1,8 +1,8 @@
-"""Several processes that read one file: no lock, no fault, as long as each has a position of its own.
+"""Reading one file in several processes, without locks and faults, if each process has its own position.
 
-"TFRecord files get corrupted when several processes read them" is a common belief. Reading changes nothing:
-what goes wrong is one handle shared by several readers (see also shared_handle.py), or a file that somebody
-rewrites (see rewritten_in_place.py).
+"TFRecord files get corrupted when several processes read them" is a common belief. Reading does not change a
+file. Errors come from a handle that several readers share (see shared_handle.py), or from a file that is
+rewritten while it is read (see rewritten_in_place.py).
 
     python examples/several_readers.py
 """
@@ -54,7 +54,7 @@ def behind_a_lock(path: str) -> list[bytes]:
 
 
 def faults(read: Callable[[], list[bytes]], passes: int) -> int:
-    """Return how many passes were not exactly the records of the file."""
+    """Return the number of passes that did not read exactly the records of the file."""
     found = 0
     for _ in range(passes):
         try:

@@ -1,8 +1,8 @@
-"""One handle opened before fork and shared, and what works instead.
+"""Sharing a handle that was opened before `fork`, and a reader that works instead.
 
-Four processes want to read the same TFRecord file. The wrong way opens it first and forks afterwards: the
-handle has one position, which all four move. The right way carries a `shardkeep.tfrecord.Reader` across the
-fork: it reads by offset and has no position that could be shared.
+Four processes read the same TFRecord file. The wrong way opens it first and forks afterwards: the handle has
+one position, which all four move. The right way uses a `shardkeep.tfrecord.Reader` in the children: it reads
+by offset and has no shared position.
 
     python examples/shared_handle.py
 """
@@ -24,7 +24,7 @@ RECORDS = [b"%05d:" % number + os.urandom(500 + number % 700) for number in rang
 
 
 def frames(handle: BinaryIO) -> Iterator[bytes]:
-    """Read as many a small script does: a length, its CRC, the data, its CRC; nothing is checked."""
+    """Read frames as a small script does: a length, its CRC, the data, its CRC, without checks."""
     while len(header := handle.read(12)) == 12:
         size = struct.unpack("<Q", header[:8])[0]
         if size > 1 << 30:
@@ -33,14 +33,14 @@ def frames(handle: BinaryIO) -> Iterator[bytes]:
 
 
 def in_children(work: Callable[[], Iterator[bytes]]) -> list[dict[str, int]]:
-    """Fork `PROCESSES` children that all run `work` at once; return what each of them saw."""
+    """Fork `PROCESSES` children that run `work` at the same time; return their results."""
     pipes = []
     start, go = os.pipe()
     for _ in range(PROCESSES):
         end, mine = os.pipe()
         if os.fork() == 0:
             os.close(go)
-            os.read(start, 1)  # returns when the parent closes its end, for all at the same moment
+            os.read(start, 1)  # returns in all children at the moment when the parent closes its end
             os.write(mine, json.dumps(count(work)).encode())
             os._exit(0)
         os.close(mine)
@@ -67,7 +67,7 @@ def count(work: Callable[[], Iterator[bytes]]) -> dict[str, int]:
 
 
 def show(title: str, results: list[dict[str, Any]]) -> bool:
-    """Print one row; return whether every process got every record and nothing else."""
+    """Print one row; return True if every process got exactly the records of the file."""
     right = all(seen == {"whole": len(RECORDS), "garbage": 0} for seen in results)
     whole = " ".join(f"{seen['whole']:>5}" for seen in results)
     garbage = " ".join(f"{seen['garbage']:>4}" for seen in results)
@@ -86,7 +86,7 @@ def main() -> int:
         print(f"{'':<42} {'whole records':<23}   {'garbage':<19}")
 
         with open(path, "rb") as buffered:
-            next(frames(buffered))  # a look at the first record fills a buffer that every child inherits
+            next(frames(buffered))  # reading the first record fills a buffer that every child inherits
             shared_buffered = show("a handle opened before fork", in_children(lambda: frames(buffered)))
 
         with open(path, "rb", buffering=0) as raw:

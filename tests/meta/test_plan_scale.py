@@ -27,7 +27,7 @@ def test_its_audit_is_clean(by_files: bool, seed: int) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("no receipt", "left no receipt"),
+        ("no receipt", "have no receipt"),
         ("a step behind", "made fewer than"),
         ("an older checkpoint", "both delivered positions"),
     ],

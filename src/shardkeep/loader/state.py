@@ -8,7 +8,7 @@ from typing import Any
 from shardkeep.errors import PlanError
 from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.plan.order import ORDER_VERSION
-from shardkeep.plan.receipt import legs_from_lists, legs_to_lists
+from shardkeep.plan.receipt import history_from_lists, history_to_lists
 
 __all__ = ["STATE_VERSION", "make_state", "read_state"]
 
@@ -35,7 +35,7 @@ def make_state(
         "order": ORDER_VERSION,
         "epoch": epoch,
         "position": position,
-        **({"history": legs_to_lists(history)} if history else {}),
+        **({"history": history_to_lists(history)} if history else {}),
         **basis,
     }
 
@@ -73,7 +73,7 @@ def read_state(state: object, *, basis: Mapping[str, Any]) -> tuple[int, int, tu
             raise PlanError(f"the state has {name}={value!r}, which must be an int of at least 0")
     if position > basis["records"]:
         raise PlanError(f"the state has position={position}, but the data set has {basis['records']} records")
-    return epoch, position, legs_from_lists(state.get("history", []), "the state's history")
+    return epoch, position, history_from_lists(state.get("history", []), "the state's history")
 
 
 def _difference(state: Mapping[str, Any], basis: Mapping[str, Any]) -> str:

@@ -1,9 +1,9 @@
-"""Proof that every record was delivered exactly once, or what was lost and what came twice.
+"""Audit of receipts: proof that every record was delivered exactly once, or the lost and repeated records.
 
-The order of an epoch is a permutation of its positions, so when all receipts share data set, seed, shuffle
-and order version, covering every position once is delivering every record once. The audit therefore works
-on ranges of positions, in closed form for ranks that kept step, and turns only the first few lost or
-repeated ones into names of shards and numbers of records.
+The order of an epoch is a permutation of its positions. If all receipts have the same data set, seed, shuffle
+and order version, each record was delivered once if each position was covered once. The audit therefore works
+on ranges of positions, in closed form for ranks with equal steps. It converts only the first lost or repeated
+positions into names of shards and numbers of records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
-from shardkeep.plan.coverage import Combs, RangeSet, measure
+from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
 from shardkeep.plan.damage import Damage
 from shardkeep.plan.order import ORDER_VERSION
 from shardkeep.plan.receipt import Receipt, Segment
@@ -27,10 +27,10 @@ from shardkeep.plan.shards import ShardTable
 
 __all__ = ["audit"]
 
-_NAMED = 5
-_MESSAGES = 8
-# A small file may claim a million ranks many times over: this keeps the memory of an audit under 1 GB.
-_RANKS = 2**26
+_MAX_NAMES = 5
+_MAX_MESSAGES = 8
+# A small file may claim a million ranks many times; this limit keeps the memory of an audit below 1 GB.
+_MAX_RANKS = 2**26
 
 
 def audit(
@@ -41,22 +41,23 @@ def audit(
     Parameters
     ----------
     receipts : iterable of Receipt or of dict
-        Of all ranks and all runs, in any order. Several with one id are one Loader's: the one that covers
-        most counts.
+        Receipts of all ranks and all runs, in any order. Of several with one id, which belong to one Loader,
+        the longest counts.
     epochs : iterable of int, optional
-        Which epochs to prove. By default all from 0 to the newest that any receipt speaks of; one that is
-        still under way then makes the audit fail.
+        Epochs to prove; by default all from 0 to the newest in any receipt. The audit then fails if that
+        epoch is not finished.
 
     Returns
     -------
     AuditReport
-        Its `ok` is true only if nothing was lost, repeated or contradictory.
+        A report whose `ok` is True only if no record was lost or repeated and no receipts contradict each
+        other.
 
     Raises
     ------
     PlanError
-        When a receipt is malformed (which one, and which key), when receipts claim more than 2**26 ranks
-        over all runs, or an epoch is no whole number from 0 on.
+        A receipt is malformed (the message names receipt and key), the receipts claim more than 2**26 ranks
+        over all runs, or an epoch is not an int of at least 0.
     CorruptDataError
         When a receipt does not have the checksum of its content.
 
@@ -97,10 +98,10 @@ def audit(
             key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size, cycle, s.history)
             groups[key].append((receipt, s))
     claimed = sum(key.world_size for key in groups)
-    if claimed > _RANKS:
+    if claimed > _MAX_RANKS:
         raise PlanError(
-            f"the receipts claim {claimed} ranks over all runs and epochs, more than {_RANKS}: audit fewer "
-            "epochs at a time, or look for an edited world_size"
+            f"the receipts claim {claimed} ranks over all runs and epochs, more than {_MAX_RANKS}: audit "
+            "fewer epochs at a time, or search for an edited world_size"
         )
     by_epoch: dict[int, list[Run]] = defaultdict(list)
     sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
@@ -112,7 +113,7 @@ def audit(
     latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
     if wanted is None:
         if latest and _untouched(by_epoch[latest]):
-            # A Loader may have turned to the next epoch without handing out a batch of it.
+            # A Loader may have begun the next epoch without delivering a batch of it.
             del by_epoch[latest]
         proved, gaps = _expected(by_epoch)
         problems += gaps
@@ -146,7 +147,7 @@ def _read(receipts: Iterable[Receipt | Mapping[str, Any]]) -> list[Receipt]:
 
 
 def _newest(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
-    """Keep one receipt for each id: the one that covers the others."""
+    """Return one receipt for each id, the one that covers the others, and contradictions."""
     best: dict[str, Receipt] = {}
     problems: list[str] = []
     for receipt in receipts:
@@ -158,11 +159,11 @@ def _newest(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
                 f"two receipts with the id {receipt.id} contradict each other (rank {known.rank} and rank "
                 f"{receipt.rank}): one was edited or its Loader copied; take receipts from the Loaders again"
             )
-    return list(best.values()), problems[:_MESSAGES]
+    return list(best.values()), problems[:_MAX_MESSAGES]
 
 
 def _covers(longer: Receipt, shorter: Receipt) -> bool:
-    """Tell whether the one says all that the other says, as a later receipt of the same Loader does."""
+    """Return True if `longer` has all of `shorter`, as a later receipt of the same Loader does."""
     if _identity(longer) != _identity(shorter):
         return False
     if not shorter.segments:
@@ -184,7 +185,7 @@ def _identity(receipt: Receipt) -> tuple[object, ...]:
 
 
 def _meaning(receipt: Receipt) -> tuple[object, ...]:
-    """Return what must be equal for positions of two receipts to stand for the same records."""
+    """Return the values that must be equal if positions of two receipts refer to the same records."""
     blocks = (receipt.block_records, receipt.window_blocks) if receipt.shuffle == "blocks" else ()
     data = receipt.dataset
     return (
@@ -200,7 +201,7 @@ def _meaning(receipt: Receipt) -> tuple[object, ...]:
 
 
 def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
-    """Keep the receipts that most agree with; say what the others have instead."""
+    """Return the largest group of comparable receipts, and how the others differ."""
     counted = Counter(_meaning(receipt) for receipt in receipts)
     if len(counted) == 1:
         return list(receipts), []
@@ -217,14 +218,14 @@ def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
         if len(values) > 1:
             shown = "; ".join(f"{value!r:.80} in {n}" for value, n in values.most_common(4))
             problems.append(
-                f"the receipts have different {name} ({shown}): their positions stand for different records; "
-                "audit each training on its own"
+                f"the receipts have different {name} ({shown}): their positions refer to different records; "
+                "audit each training separately"
             )
     return [receipt for receipt in receipts if _meaning(receipt) == usual], problems
 
 
 def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
-    """Return the epochs there are runs of, and complain about those in between that have none."""
+    """Return the epochs that have runs, and a problem for epochs before them that have none."""
     there = sorted(by_epoch)
     gaps, after = [], 0
     for epoch in there:
@@ -234,8 +235,8 @@ def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
     if not gaps:
         return there, [] if there else ["no receipt has delivered a batch: nothing is proved"]
     return there, [
-        f"no receipt speaks of epoch {', '.join(gaps[:_MESSAGES])}: add the receipts of the earlier runs, or "
-        "name the epochs to prove with epochs="
+        f"no receipt covers epoch {', '.join(gaps[:_MAX_MESSAGES])}: add the receipts of the earlier runs, "
+        "or pass the epochs to prove as epochs="
     ]
 
 
@@ -243,12 +244,14 @@ def _epoch(
     epoch: int, runs: Sequence[Run], sample: Receipt, damage: Sequence[Damage], *, newest: bool
 ) -> EpochAudit:
     records = sample.positions
-    dropped = Combs.joined([run.dropped() for run in runs])
-    found = measure(Combs.joined([run.combs() for run in runs]), records, dropped=dropped)
-    # Also where nothing is repeated: the rank that went twice may have had no rows in its step.
+    dropped = StridedRanges.concatenate([run.dropped() for run in runs])
+    found = measure_coverage(
+        StridedRanges.concatenate([run.delivered() for run in runs]), records, dropped=dropped
+    )
+    # Also without repeated positions, since the repeated step of a rank may have no rows.
     problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
     if not runs:
-        problems.append("no receipt speaks of this epoch: add the receipts of its runs")
+        problems.append("no receipt covers this epoch: add the receipts of its runs")
     reached = max((run.stop for run in runs), default=0)
     skipped = _damaged([one for one in damage if not one.repaired], sample)
     return EpochAudit(
@@ -268,14 +271,14 @@ def _epoch(
 
 
 def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
-    """Say what is wrong with one run in itself."""
+    """Return the faults of one run."""
     faults = []
     if len(run.remainders) > 1:
         kinds = " and ".join(repr(kind) for kind in run.remainders)
-        faults.append(f"the ranks from {run.key} have remainder={kinds}: give every rank the same")
+        faults.append(f"the ranks from {run.key} have remainder={kinds}: pass the same to every rank")
     if run.overrun.any():
         faults.append(
-            f"{named_ranks(run.overrun)} claim more than the {run.plan.steps} steps there are from "
+            f"{named_ranks(run.overrun)} claim more than the {run.plan.steps} possible steps from "
             f"{run.key}: the receipt was edited or belongs to another data set"
         )
     if run.plan.start != run.key.start:
@@ -290,23 +293,23 @@ def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
             for other in runs
             if other.key != run.key and other.key.start == run.key.start and not other.present.all()
         ]
-        hint = f"; other ranks took up {others[0]}: give every rank the same" if others else ""
+        hint = f"; other ranks resumed at {others[0]}: load the same state on every rank" if others else ""
         faults.append(
-            f"{named_ranks(~run.present)} of {run.key.world_size} left no receipt of the run from {run.key}: "
+            f"{named_ranks(~run.present)} of {run.key.world_size} have no receipt of the run from {run.key}: "
             f"collect the receipts of all ranks{hint}"
         )
     most = int(run.steps.max())
-    behind = run.present & (run.steps < most)
-    if behind.any():
+    slower = run.present & (run.steps < most)
+    if slower.any():
         faults.append(
-            f"{named_ranks(behind)} made fewer than the {most} steps of the others from {run.key}: take all "
+            f"{named_ranks(slower)} made fewer than the {most} steps of the others from {run.key}: take all "
             "receipts at the same step, with the checkpoint"
         )
     return faults
 
 
 def _repetitions(runs: Sequence[Run]) -> list[str]:
-    """Say which runs delivered the same positions."""
+    """Return a problem for each pair of runs that delivered the same positions."""
     said = []
     furthest: Run | None = None
     for run in runs:
@@ -326,23 +329,23 @@ def _repetitions(runs: Sequence[Run]) -> list[str]:
 
 
 def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ...]:
-    positions = found.leading(_NAMED)
+    positions = found.leading(_MAX_NAMES)
     if not positions or sample.order_version != ORDER_VERSION:
         return ()
-    # Where ranks read whole files, coverage is counted in record numbers themselves.
+    # If ranks read whole files, coverage counts record numbers.
     by_files = sample.cycle_length is not None
     records = np.array(positions) if by_files else sample.order(epoch).records_at(positions)
     return _named(records.tolist(), sample)
 
 
 def _damaged(damage: Sequence[Damage], sample: Receipt) -> tuple[DamagedRecord, ...]:
-    # A record that was met twice, by two runs, is one damaged record; a mixture may repeat some on purpose.
-    met = sorted(damage, key=lambda one: one.record)
+    # A record that two runs read is one damaged record; a mixture may repeat records on purpose.
+    found = sorted(damage, key=lambda one: one.record)
     if sample.mixture is None:
-        met = [one for i, one in enumerate(met) if not i or one.record != met[i - 1].record]
-    names = _named([one.record for one in met], sample)
+        found = [one for i, one in enumerate(found) if not i or one.record != found[i - 1].record]
+    names = _named([one.record for one in found], sample)
     return tuple(
-        DamagedRecord(name, one.start_bytes, one.stop_bytes) for name, one in zip(names, met, strict=True)
+        DamagedRecord(name, one.start_bytes, one.stop_bytes) for name, one in zip(names, found, strict=True)
     )
 
 
@@ -357,6 +360,6 @@ def _named(records: Sequence[int], sample: Receipt) -> tuple[RecordName, ...]:
 
 
 def _shortened(problems: Sequence[str]) -> list[str]:
-    if len(problems) <= _MESSAGES:
+    if len(problems) <= _MAX_MESSAGES:
         return list(problems)
-    return [*problems[: _MESSAGES - 1], f"{len(problems) - _MESSAGES + 1} more problems of this kind"]
+    return [*problems[: _MAX_MESSAGES - 1], f"{len(problems) - _MAX_MESSAGES + 1} more problems of this kind"]

@@ -42,8 +42,6 @@ class StridedRanges:
         empty = np.zeros(0, dtype=np.int64)
         return cls(*(np.concatenate([empty, *(getattr(p, name) for p in parts)]) for name in cls.__slots__))
 
-    joined = concatenate  # the audit still uses this name
-
     @classmethod
     def intervals(cls, starts: I64, stops: I64) -> StridedRanges:
         """Return one interval for each pair (start, stop), without empty ones."""
@@ -206,8 +204,3 @@ def true_ranges(mask: NDArray[np.bool_]) -> tuple[I64, I64]:
     """Return start and stop of each half-open range of indices in which `mask` is True."""
     edges = np.diff(np.concatenate([[0], mask.astype(np.int8), [0]]))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-
-
-# Names of an earlier version that the audit still imports.
-Combs = StridedRanges
-measure = measure_coverage

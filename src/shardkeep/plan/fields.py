@@ -1,4 +1,4 @@
-"""Reading a mapping that came from anywhere: each key is checked for its presence, type and range."""
+"""Checked access to a mapping of unknown origin: presence, type and range of each key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fields", "kind_of"]
 
 
 class Fields:
-    """Takes the keys of an untrusted mapping one by one and says which one is wrong."""
+    """Keys of an untrusted mapping; an error names the key that is wrong."""
 
     def __init__(self, data: object, prefix: str) -> None:
         where = prefix.rstrip(".") or "receipt"
@@ -28,31 +28,33 @@ class Fields:
         self._taken.add(key)
         if key not in self._data:
             raise PlanError(
-                f"receipt has no {self._prefix}{key}: is the file whole and a receipt of shardkeep?"
+                f"receipt has no {self._prefix}{key}: is the file complete and a receipt of shardkeep?"
             )
         return self._data[key]
 
-    def _wrong(self, key: str, value: object, wanted: str) -> PlanError:
+    def _wrong(self, key: str, value: object, expected: str) -> PlanError:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return PlanError(f"receipt has {self._prefix}{key}={shown}, wanted {wanted}: was the file edited?")
+        return PlanError(
+            f"receipt has {self._prefix}{key}={shown}, expected {expected}: was the file edited?"
+        )
 
     def integer(self, key: str, low: int, high: int) -> int:
-        """Return a whole number in ``[low, high]``."""
+        """Return an int in ``[low, high]``."""
         value = self._take(key)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._wrong(key, value, f"a whole number from {low} to {high}")
+            raise self._wrong(key, value, f"an int from {low} to {high}")
         return value
 
-    def text(self, key: str, pattern: str, wanted: str) -> str:
-        """Return a text that `pattern` matches whole; `wanted` says in words what that is."""
+    def text(self, key: str, pattern: str, expected: str) -> str:
+        """Return a string that matches `pattern`, which `expected` describes."""
         value = self._take(key)
         if not isinstance(value, str) or re.fullmatch(pattern, value, re.DOTALL) is None:
-            raise self._wrong(key, value, wanted)
+            raise self._wrong(key, value, expected)
         return value
 
     def choice(self, key: str, choices: Sequence[object]) -> object:
-        """Return the one of `choices` that the value is, type included."""
+        """Return the one of `choices` that equals the value in type and value."""
         value = self._take(key)
         for choice in choices:
             if type(value) is type(choice) and value == choice:
@@ -60,18 +62,18 @@ class Fields:
         raise self._wrong(key, value, "one of " + ", ".join(repr(choice) for choice in choices))
 
     def mapping(self, key: str) -> Fields:
-        """Return the mapping under a key, to be read in turn."""
+        """Return the mapping under a key."""
         return Fields(self._take(key), f"{self._prefix}{key}.")
 
     def sequence(self, key: str) -> Sequence[object]:
-        """Return a list, its elements unchecked."""
+        """Return a list, without a check of its elements."""
         value = self._take(key)
         if not isinstance(value, list | tuple):
             raise self._wrong(key, value, "a list")
         return value
 
     def nothing_else(self) -> None:
-        """Refuse keys that nobody has asked for."""
+        """Refuse keys that were not read."""
         for key in self._data:
             if key not in self._taken:
                 raise PlanError(
@@ -80,5 +82,5 @@ class Fields:
 
 
 def kind_of(value: object) -> str:
-    """Return what a JSON value is, in words."""
+    """Return the name of the type of a JSON value."""
     return "null" if value is None else f"a {type(value).__name__}"

@@ -263,8 +263,3 @@ def _one_by_one(sizes: I64, loads: I64) -> list[int]:
     for entry in heap:
         loads[entry & mask] = entry >> bits
     return [entry & mask for entry in least]
-
-
-# Names of an earlier version that receipts still import.
-Leg = HistoryEntry
-joined = merge_history

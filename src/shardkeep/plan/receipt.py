@@ -1,11 +1,11 @@
-"""What one rank has delivered, in a few hundred bytes: the evidence that an audit works on.
+"""Receipts: what one rank has delivered, in a few hundred bytes, as evidence for an audit.
 
-A receipt holds ranges, never lists of records. It belongs to one Loader object of one rank, and to the
-stretch since that Loader was made or since it took over a state: a Loader takes a new `id` whenever a
-state is loaded into it. Receipts are cumulative, so of several with one `id` the longest says it all.
+A receipt has ranges, not lists of records. It belongs to one Loader of one rank, from its creation or from
+the last loaded state on: a Loader gets a new `id` with each loaded state. Receipts are cumulative, so of
+several with one `id` the longest is complete.
 
-As JSON a receipt has the CRC32C of its content (`shardkeep.plan.sealed_json`), since a proof must not rest on
-a flipped bit. Those of versions 1 and 2 have none and are read as they are.
+As JSON a receipt has the CRC32C of its content (`shardkeep.plan.sealed_json`), so that a flipped bit cannot
+change a proof. Receipts of versions 1 and 2 have no checksum and are read without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shardkeep.plan.checks import (
 from shardkeep.plan.damage import Damage, damage_from_lists, damage_to_lists
 from shardkeep.plan.epoch import EpochPlan, Remainder
 from shardkeep.plan.fields import Fields, kind_of
-from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet, Leg, joined
+from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet, HistoryEntry, merge_history
 from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
 from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
@@ -40,8 +40,8 @@ __all__ = [
     "Receipt",
     "Segment",
     "check_receipt_seal",
-    "legs_from_lists",
-    "legs_to_lists",
+    "history_from_lists",
+    "history_to_lists",
 ]
 
 RECEIPT_VERSION = 3
@@ -49,19 +49,19 @@ RECEIPT_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Which records the positions stand for.
+    """Identity of a data set.
 
     Parameters
     ----------
     fingerprint : str
-        Equal for two Loaders exactly when they read the same shards in the same order.
+        Digest that is equal for two Loaders if and only if they read the same shards in the same order.
     records : int
-        Of all shards together.
+        Number of records of all shards together.
     shards : tuple of str, counts : tuple of int
-        Name and number of records of each shard, in order. Both may be empty: an audit then gives global
-        record numbers in place of names.
+        Name and number of records of each shard, in order. Both may be empty; an audit then reports global
+        record numbers instead of names.
     sizes : tuple of int
-        Bytes of each shard, by which whole shards were divided among ranks; empty otherwise.
+        Size of each shard in bytes, by which whole shards were assigned to ranks; empty otherwise.
     """
 
     fingerprint: str
@@ -73,42 +73,42 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`steps` batches handed out in `epoch` by a run that began at global position `start`.
+    """`steps` batches that were delivered in `epoch` by a run that began at global position `start`.
 
-    Where ranks read whole files, `history` is what the worlds before that run delivered of the epoch.
+    If ranks read whole files, `history` has the earlier steps of the epoch.
     """
 
     epoch: int
     start: int
     steps: int
-    history: tuple[Leg, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What one Loader of one rank has delivered.
+    """Deliveries of one Loader of one rank.
 
     Parameters
     ----------
     id : str
-        32 hexadecimal digits, new for every Loader and for every state that is loaded into one.
+        32 hexadecimal digits, new for every Loader and for every state that it loads.
     rank, world_size, batch_size, remainder
-        As in `EpochPlan`; the same for all segments.
+        Settings as in `EpochPlan`, the same for all segments.
     dataset : Dataset
     shuffle, seed, block_records, window_blocks, order_version
-        What decides which record a position stands for (see `epoch_order`).
+        Settings that determine the record at each position (see `epoch_order`).
     segments : tuple of Segment
-        In the order of delivery. All but the last are finished. As JSON, those of epochs in a row that
-        are otherwise equal are one entry with their number as ``"epochs"``.
+        Segments in the order of delivery; all but the last are finished. As JSON, equal segments of
+        consecutive epochs are one entry with their number as ``"epochs"``.
     cycle_length : int or None
-        Files that a rank reads at a time; None where ranks share the records of all files.
+        Number of files that a rank reads at a time; None if ranks share the records of all files.
     mixture : Mixture, optional
-        Of which data sets; `dataset` then is all of them, one after the other.
+        The mixture; `dataset` then has the shards of all its data sets, concatenated.
     damage : tuple of Damage
-        Damaged records among what the segments cover: skipped, or repaired and delivered. As JSON they are
-        ``"skipped"`` and ``"repaired"``, lists of [epoch, global record number, first byte of the frame, byte
-        behind its last], which are there only if there are any; their order means nothing. A fifth number
-        is that of the epochs in a row in which it was met.
+        Damaged records in the segments: skipped, or repaired and delivered. As JSON they are ``"skipped"``
+        and ``"repaired"``, lists of [epoch, global record number, first byte of the frame, byte after its
+        last] in any order; both are absent without damage. A fifth number is the number of consecutive epochs
+        in which the record was read.
 
     Examples
     --------
@@ -139,11 +139,11 @@ class Receipt:
 
     @property
     def positions(self) -> int:
-        """Positions of an epoch."""
+        """Number of positions of an epoch."""
         return self.dataset.records if self.mixture is None else self.mixture.records
 
     def order(self, epoch: int) -> EpochOrder | MixedOrder:
-        """Return the order of an epoch: what record a position stands for."""
+        """Return the order of an epoch."""
         if self.mixture is not None:
             return self.mixture.order(epoch)
         return epoch_order(
@@ -156,14 +156,14 @@ class Receipt:
         )
 
     def files(self) -> FileSet | None:
-        """Return the files and their order where ranks read whole ones."""
+        """Return the files and their order, or None unless ranks read whole files."""
         if self.cycle_length is None:
             return None
         table = ShardTable(self.dataset.counts)
         return FileSet(table, self.dataset.sizes, shuffled=self.shuffle is not False, seed=self.seed)
 
     def plan(self, segment: Segment, remainder: Remainder, files: FileSet | None) -> EpochPlan | FilePlan:
-        """Return the steps of the run that a segment is a part of; `files` is what `files()` gave."""
+        """Return the plan of the run of a segment; `files` is the result of `files()`."""
         if files is None or self.cycle_length is None:
             return EpochPlan(self.positions, segment.start, self.world_size, self.batch_size, remainder)
         return FilePlan(
@@ -177,7 +177,7 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the receipt as JSON-able types, with a checksum; `from_dict` reads it back."""
+        """Return the receipt with a checksum, as types that JSON supports; `from_dict` parses it."""
         damage = {
             "skipped": damage_to_lists(self.damage, repaired=False),
             "repaired": damage_to_lists(self.damage, repaired=True),
@@ -210,16 +210,16 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """Read what `to_dict` wrote.
+        """Parse the result of `to_dict`.
 
-        The input may come from anywhere: every key is checked for its presence, type and range.
+        The input may be of unknown origin: presence, type and range of every key are checked.
 
         Raises
         ------
         PlanError
-            Naming the key that is missing, unknown or wrong.
+            A key is missing, unknown or wrong; the message names it.
         CorruptDataError
-            It does not have the checksum of its content.
+            The checksum does not match the content.
         """
         check_receipt_seal(data)
         fields = Fields(data, "")
@@ -228,7 +228,7 @@ class Receipt:
         version = fields.integer("receipt_version", 1, 2**31)
         if version > RECEIPT_VERSION:
             raise PlanError(
-                f"receipt has receipt_version={version}, wanted {RECEIPT_VERSION} at most: update shardkeep"
+                f"receipt has receipt_version={version}, expected at most {RECEIPT_VERSION}: update shardkeep"
             )
         world_size = fields.integer("world_size", 1, MAX_WORLD_SIZE)
         dataset = _dataset(fields.mapping("dataset"))
@@ -271,7 +271,7 @@ class Receipt:
 
 
 def check_receipt_seal(data: object, path: str | None = None) -> None:
-    """Raise a `CorruptDataError` for a receipt that was damaged or edited; `path` is the file it is from."""
+    """Raise a `CorruptDataError` for a receipt that was damaged or edited; `path` is its file."""
     if not isinstance(data, Mapping):
         return
     # `from_dict` refuses a later version.
@@ -286,7 +286,7 @@ def check_receipt_seal(data: object, path: str | None = None) -> None:
 
 
 def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:
-    """Return segments as JSON has them, equal ones of epochs that follow each other as one with "epochs"."""
+    """Return segments in their JSON form, with equal segments of consecutive epochs as one entry."""
     entries: list[dict[str, Any]] = []
     before: Segment | None = None
     for one in segments:
@@ -296,7 +296,7 @@ def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:
         else:
             entries.append({"epoch": one.epoch, "start": one.start, "steps": one.steps})
             if one.history:
-                entries[-1]["history"] = legs_to_lists(one.history)
+                entries[-1]["history"] = history_to_lists(one.history)
         before = one
     return entries
 
@@ -324,7 +324,7 @@ def _dataset(fields: Fields) -> Dataset:
     for i, name in enumerate(shards):
         if not isinstance(name, str):
             raise PlanError(
-                f"receipt has dataset.shards[{i}] of {kind_of(name)}, wanted a text: was the file edited?"
+                f"receipt has dataset.shards[{i}] of {kind_of(name)}, expected a string: was the file edited?"
             )
     numbers = _whole_numbers(counts, "dataset.counts")
     if len(shards) != len(counts):
@@ -341,38 +341,38 @@ def _dataset(fields: Fields) -> Dataset:
     return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(sizes))
 
 
-def legs_to_lists(legs: Sequence[Leg]) -> list[list[int]]:
-    """Return a history as JSON has it."""
-    return [[leg.world_size, leg.batch_size, leg.cycle_length, leg.steps] for leg in legs]
+def history_to_lists(history: Sequence[HistoryEntry]) -> list[list[int]]:
+    """Return a history in its JSON form."""
+    return [[entry.world_size, entry.batch_size, entry.cycle_length, entry.steps] for entry in history]
 
 
-def legs_from_lists(data: object, where: str) -> tuple[Leg, ...]:
-    """Read what `legs_to_lists` wrote; what makes no sense for the data set is refused by `FilePlan`."""
+def history_from_lists(data: object, where: str) -> tuple[HistoryEntry, ...]:
+    """Parse the result of `history_to_lists`; `FilePlan` refuses a history that does not fit the data set."""
     if not isinstance(data, list | tuple):
-        raise PlanError(f"{where} is {kind_of(data)}, wanted a list: was it edited?")
-    legs = []
+        raise PlanError(f"{where} is {kind_of(data)}, expected a list: was it edited?")
+    entries = []
     for i, one in enumerate(data):
         if not isinstance(one, list | tuple) or len(one) != 4:
-            raise PlanError(f"{where}[{i}]={one!r:.60}, wanted four numbers: was it edited?")
+            raise PlanError(f"{where}[{i}]={one!r:.60}, expected four numbers: was it edited?")
         names = ("world_size", "batch_size", "cycle_length", "steps")
         most = (MAX_WORLD_SIZE, MAX_BATCH_SIZE, MAX_CYCLE_LENGTH, MAX_RECORDS)
-        legs.append(
-            Leg(
+        entries.append(
+            HistoryEntry(
                 *(checked_int(f"{where}[{i}] {n}", v, 1, m) for n, v, m in zip(names, one, most, strict=True))
             )
         )
-    return joined(legs)
+    return merge_history(entries)
 
 
-def _history(fields: Fields) -> tuple[Leg, ...]:
-    return legs_from_lists(fields.sequence("history"), "history")
+def _history(fields: Fields) -> tuple[HistoryEntry, ...]:
+    return history_from_lists(fields.sequence("history"), "history")
 
 
 def _whole_numbers(values: Sequence[object], where: str) -> list[int]:
     numbers = []
     for i, value in enumerate(values):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RECORDS:
-            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, wanted a whole number from 0 on")
+            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, expected an int of at least 0")
         numbers.append(value)
     return numbers
 
@@ -403,5 +403,7 @@ def _mixture(fields: Fields, dataset: Dataset) -> Mixture:
     stop = cast(Stop, fields.choice("stop", get_args(Stop)))
     fields.nothing_else()
     if sum(part.records for part in parts) != dataset.records:
-        raise PlanError("receipt has mixture.parts that are not the records of dataset: was the file edited?")
+        raise PlanError(
+            "receipt has mixture.parts with other numbers of records than dataset: was the file edited?"
+        )
     return Mixture(tuple(parts), stop)

@@ -77,8 +77,6 @@ class Run:
         """Return the read numbers that the ranks delivered; see `StepPlan`."""
         return self.plan.delivered_ranges(self.steps)
 
-    combs = delivered  # the audit still uses this name
-
     def dropped(self) -> StridedRanges:
         """Return the read numbers that a finished run dropped on purpose."""
         return self.plan.dropped_ranges() if self.finished else StridedRanges.concatenate([])

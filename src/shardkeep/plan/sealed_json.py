@@ -1,7 +1,7 @@
-"""JSON objects that carry their own CRC32C: receipts, and the records of commits.
+"""JSON objects with a CRC32C of their content, for receipts and commit records.
 
-An object (`seal`) has the checksum of its canonical text: ASCII, no white space, keys in order. It keeps it
-when a program loads it and dumps it again in another layout. A text that Shardkeep itself stores
+An object (`seal`) has the checksum of its canonical text: ASCII, no white space, sorted keys. The checksum
+stays valid when a program loads the object and dumps it in another layout. A text that Shardkeep stores
 (`sealed_text`) has the checksum of all bytes before it.
 """
 
@@ -37,7 +37,7 @@ def check_seal(values: Mapping[str, Any]) -> None:
         raise ValueError("its checksum is missing")
     computed = f"{_crc_of({key: value for key, value in values.items() if key != CRC_KEY}):08x}"
     if stored != computed:
-        raise ValueError(f"its checksum is {stored!r:.40}, want {computed!r}")
+        raise ValueError(f"its checksum is {stored!r:.40}, expected {computed!r}")
 
 
 def sealed_text(values: Mapping[str, Any]) -> bytes:
@@ -62,7 +62,7 @@ def check_sealed_text(text: bytes) -> None:
     body, stored = text[:-_END_BYTES], text[-_END_BYTES:]
     computed = _end_of(body)
     if stored != computed:
-        raise ValueError(f"it ends with {stored.decode('ascii', 'replace')}, want {computed.decode()}")
+        raise ValueError(f"it ends with {stored.decode('ascii', 'replace')}, expected {computed.decode()}")
 
 
 def _end_of(body: bytes) -> bytes:

@@ -41,7 +41,7 @@ def run(size: int, *segments: tuple[int, int, int], batch: int = 5, **changes) -
 # -- honest histories -------------------------------------------------------------------------------
 
 
-def test_two_whole_epochs() -> None:
+def test_complete_epochs_are_proved() -> None:
     report = audit(run(4, (0, 0, 5), (1, 0, 5)))
     assert report.ok
     assert [e.delivered for e in report.epochs] == [100, 100]
@@ -51,15 +51,15 @@ def test_two_whole_epochs() -> None:
     ]
 
 
-def test_taken_over_by_another_world() -> None:
+def test_epoch_resumed_by_another_world_is_proved() -> None:
     assert audit([*run(4, (0, 0, 3)), *run(3, (0, 60, 2), (1, 0, 3), batch=9), *run(1, (1, 81, 4))]).ok
 
 
-def test_dicts_as_they_come_out_of_json() -> None:
+def test_receipts_from_json_are_accepted() -> None:
     assert audit(json.loads(json.dumps([r.to_dict() for r in run(2, (0, 0, 10))]))).ok
 
 
-def test_the_longest_of_a_loaders_receipts_counts() -> None:
+def test_longest_receipt_of_a_loader_counts() -> None:
     final = run(2, (0, 0, 10), (1, 0, 10))
     early = [replace(r, segments=(Segment(0, 0, 3),)) for r in final]
     first = [replace(r, segments=()) for r in final]
@@ -73,7 +73,7 @@ def test_the_longest_of_a_loaders_receipts_counts() -> None:
     assert audit([*only, *early]).ok
 
 
-def test_a_dropped_rest_is_named_and_no_fault() -> None:
+def test_dropped_positions_are_named_and_not_a_fault() -> None:
     report = audit(run(3, (0, 0, 4), batch=8, remainder="drop"))
     (epoch,) = report.epochs
     assert report.ok
@@ -87,7 +87,7 @@ def test_everything_may_be_dropped() -> None:
     assert report.epochs[0].dropped.records == 100
 
 
-def test_a_rest_is_not_dropped_before_all_other_steps_are_made() -> None:
+def test_positions_are_dropped_only_after_all_steps() -> None:
     report = audit(run(3, (0, 0, 3), batch=8, remainder="drop"))
     assert not report.ok
     assert report.epochs[0].lost.first == ((72, 100),)
@@ -101,13 +101,13 @@ def test_a_data_set_without_records() -> None:
     assert audit(run(2, (0, 0, 0), dataset=Dataset("nothing", 0))).ok
 
 
-def test_an_epoch_that_has_only_been_opened_is_no_fault() -> None:
+def test_epoch_without_a_delivered_batch_is_not_a_fault() -> None:
     report = audit(run(2, (0, 0, 10), (1, 0, 0)))
     assert report.ok
     assert [e.epoch for e in report.epochs] == [0]
 
 
-def test_an_epoch_under_way_is_incomplete_unless_others_are_asked_for() -> None:
+def test_unfinished_epoch_is_incomplete_unless_other_epochs_are_passed() -> None:
     receipts = run(2, (0, 0, 10), (1, 0, 4))
     report = audit(receipts)
     assert not report.ok
@@ -135,11 +135,11 @@ def test_a_missing_rank_is_named_with_its_records() -> None:
     assert not report.ok
     assert epoch.lost.first == ((10, 15), (30, 35), (50, 55), (70, 75), (90, 95))
     assert [str(name) for name in epoch.lost_names] == [f"a record {k}" for k in range(10, 15)]
-    assert "rank 2 of 4 left no receipt" in epoch.problems[0]
+    assert "rank 2 of 4 have no receipt" in epoch.problems[0]
     assert not epoch.under_way
 
 
-def test_ranks_that_stopped_at_different_steps() -> None:
+def test_ranks_with_fewer_steps_are_named() -> None:
     receipts = run(4, (0, 0, 5))
     receipts[1] = replace(receipts[1], segments=(Segment(0, 0, 3),))
     (epoch,) = audit(receipts).epochs
@@ -147,7 +147,7 @@ def test_ranks_that_stopped_at_different_steps() -> None:
     assert "rank 1 made fewer than the 5 steps" in epoch.problems[0]
 
 
-def test_a_run_resumed_from_an_older_checkpoint() -> None:
+def test_run_resumed_from_an_older_checkpoint_is_noticed() -> None:
     report = audit([*run(2, (0, 0, 6)), *run(3, (0, 40, 4))])
     (epoch,) = report.epochs
     assert epoch.repeated.first == ((40, 60),)
@@ -158,25 +158,25 @@ def test_a_run_resumed_from_an_older_checkpoint() -> None:
     assert "older than the receipts" in problem
 
 
-def test_two_runs_that_did_the_same() -> None:
+def test_two_equal_runs_are_noticed() -> None:
     (epoch,) = audit([*run(2, (0, 0, 10)), *run(2, (0, 0, 2))]).epochs
     assert epoch.repeated.first == ((0, 20),)
     assert "two runs from position 0" in epoch.problems[0]
 
 
-def test_a_step_without_rows_that_was_made_twice() -> None:
+def test_repeated_step_without_rows_is_noticed() -> None:
     first, second = run(2, (0, 0, 1), dataset=Dataset("one", 1))
     assert audit([first, second]).ok
     assert not audit([first, second, replace(first, id="f" * 32)]).ok
 
 
-def test_a_run_whose_receipts_are_gone() -> None:
+def test_missing_run_is_noticed() -> None:
     report = audit(run(2, (0, 60, 4)))
     assert report.epochs[0].lost.first == ((0, 60),)
     assert not report.epochs[0].under_way
 
 
-def test_an_epoch_that_nobody_speaks_of() -> None:
+def test_epoch_without_receipts_is_noticed() -> None:
     report = audit(run(2, (2, 0, 10), (5, 0, 10)))
     assert not report.ok
     assert "epoch 0-1, 3-4" in report.problems[0]
@@ -196,7 +196,7 @@ def test_an_epoch_that_nobody_speaks_of() -> None:
         ({"world_size": 3}, "world size 3"),
     ],
 )
-def test_ranks_that_were_set_up_differently(changes, words) -> None:  # type: ignore[no-untyped-def]
+def test_receipts_with_different_settings_are_named(changes, words) -> None:  # type: ignore[no-untyped-def]
     receipts = run(2, (0, 0, 10))
     receipts[1] = replace(receipts[1], **changes)
     report = audit(receipts)
@@ -211,7 +211,7 @@ def test_block_sizes_matter_only_for_blocks() -> None:
     assert not audit([receipts[0], replace(receipts[1], block_records=7)]).ok
 
 
-def test_receipts_with_one_id_that_contradict_each_other() -> None:
+def test_contradicting_receipts_with_one_id_are_named() -> None:
     receipts = run(2, (0, 0, 10))
     report = audit([*receipts, replace(receipts[0], segments=(Segment(0, 50, 1),))])
     assert "contradict" in report.problems[0]
@@ -219,9 +219,9 @@ def test_receipts_with_one_id_that_contradict_each_other() -> None:
     assert "rank 0 and rank 1" in report.problems[0]
 
 
-def test_more_steps_than_there_are() -> None:
+def test_more_steps_than_possible_are_named() -> None:
     report = audit(run(2, (0, 0, 11)))
-    assert "claim more than the 10 steps" in report.epochs[0].problems[0]
+    assert "claim more than the 10 possible steps" in report.epochs[0].problems[0]
 
 
 def test_lost_records_are_named_through_the_shuffle() -> None:
@@ -234,7 +234,7 @@ def test_lost_records_are_named_through_the_shuffle() -> None:
     ]
 
 
-def test_without_a_shard_table_numbers_are_given() -> None:
+def test_without_a_shard_table_records_are_global_numbers() -> None:
     receipts = run(4, (0, 0, 5), dataset=Dataset("c0ffee", 100))
     assert str(audit(receipts[1:]).epochs[0].lost_names[0]) == "record 0"
     # One receipt with a table is enough.
@@ -242,7 +242,7 @@ def test_without_a_shard_table_numbers_are_given() -> None:
     assert str(audit(receipts[1:]).epochs[0].lost_names[0]) == "a record 0"
 
 
-def test_an_order_from_the_future_is_counted_but_not_named() -> None:
+def test_unknown_order_version_is_counted_without_names() -> None:
     report = audit(run(4, (0, 0, 5), order_version=2))
     assert report.ok
     (epoch,) = audit(run(4, (0, 0, 5), order_version=2)[1:]).epochs
@@ -250,7 +250,7 @@ def test_an_order_from_the_future_is_counted_but_not_named() -> None:
     assert epoch.lost_names == ()
 
 
-def test_many_problems_are_few_lines() -> None:
+def test_number_of_reported_problems_is_limited() -> None:
     receipts = [r for start in range(0, 100, 2) for r in run(2, (0, start, 1))]
     (epoch,) = audit(receipts).epochs
     assert len(epoch.problems) == 8
@@ -266,7 +266,7 @@ def test_a_malformed_receipt_is_named() -> None:
         audit([], epochs=[-1])
 
 
-def test_the_report_as_json() -> None:
+def test_report_is_json_serialisable() -> None:
     report = audit(run(4, (0, 0, 5))[1:])
     data = json.loads(json.dumps(report.to_dict()))
     assert data["ok"] is data["epochs"][0]["ok"] is False
@@ -287,7 +287,7 @@ def big(*steps: int) -> list[Receipt]:
 
 
 @pytest.mark.parametrize("lacking", [(), (5000,), tuple(range(0, 16_384, 512))])
-def test_16_384_ranks_and_ten_milliard_records(lacking: tuple[int, ...]) -> None:
+def test_16_384_ranks_and_ten_billion_records(lacking: tuple[int, ...]) -> None:
     steps = EpochPlan(10**10, 0, 16_384, 64, "mask").steps
     receipts = [r for r in big(*[steps] * 16_384) if r.rank not in set(lacking)]
     begin = time.process_time()
@@ -297,13 +297,13 @@ def test_16_384_ranks_and_ten_milliard_records(lacking: tuple[int, ...]) -> None
     assert time.process_time() - begin < 100
 
 
-def test_ranks_all_at_different_steps() -> None:
+def test_all_ranks_at_different_steps() -> None:
     made = np.random.default_rng(0).integers(90, 110, 16_384).tolist()
     (epoch,) = audit(big(*made)).epochs
     assert epoch.delivered == sum(made) * 64
 
 
-def test_hostile_numbers_cost_nothing() -> None:
+def test_hostile_numbers_take_little_time_and_memory() -> None:
     segments = [(2**60, 0, 2**60), (0, 2**59, 1)]
     report = audit([receipt(0, 2**20, *segments, batch=2**31 - 1, dataset=Dataset("x", 2**60))])
     assert not report.ok
@@ -371,7 +371,7 @@ def delivered(receipts: list[Receipt]) -> dict[int, list[int]]:
 
 
 @given(histories())
-def test_killed_and_resumed_anywhere_every_record_comes_once(
+def test_kills_and_resumes_at_any_point_are_proved(
     history: tuple[range, list[Receipt]],
 ) -> None:
     epochs, receipts = history
@@ -390,9 +390,7 @@ def test_killed_and_resumed_anywhere_every_record_comes_once(
 
 
 @given(histories(), st.data())
-def test_a_history_that_was_tampered_with_is_never_ok(
-    history: tuple[range, list[Receipt]], data: st.DataObject
-) -> None:
+def test_edited_history_is_never_ok(history: tuple[range, list[Receipt]], data: st.DataObject) -> None:
     epochs, receipts = history
     working = [(i, k) for i, r in enumerate(receipts) for k, s in enumerate(r.segments) if s.steps > 0]
     if not working:
@@ -423,7 +421,7 @@ def test_a_history_that_was_tampered_with_is_never_ok(
 # -- damaged records ----------------------------------------------------------------------------------
 
 
-def test_what_was_skipped_is_a_finding_of_its_own() -> None:
+def test_skipped_records_are_reported() -> None:
     receipts = run(4, (0, 0, 5), (1, 0, 5))
     receipts[1] = replace(
         receipts[1],
@@ -454,7 +452,7 @@ def test_skipped_records_without_a_table_of_shards_are_global_numbers() -> None:
     assert str(audit([one]).epochs[0].skipped[0]) == "record 7 (bytes 100-200)"
 
 
-def test_a_later_receipt_knows_the_damage_of_the_earlier() -> None:
+def test_later_receipt_has_the_damage_of_the_earlier_one() -> None:
     early = receipt(0, 1, (0, 0, 10), damage=(Damage(0, 7, 100, 200, True),))
     late = replace(early, segments=(Segment(0, 0, 20),), damage=(*early.damage, Damage(0, 70, 1, 2, True)))
     assert audit([late, early]).ok

@@ -39,18 +39,18 @@ RECEIPT = Receipt(
         replace(RECEIPT, damage=(Damage(0, 5, 100, 120, False), Damage(1, 5, 100, 120, True))),
     ],
 )
-def test_it_is_read_back_as_written(receipt: Receipt) -> None:
+def test_receipt_is_unchanged_by_a_round_trip(receipt: Receipt) -> None:
     assert Receipt.from_dict(json.loads(json.dumps(receipt.to_dict()))) == receipt
 
 
-def test_damage_is_there_only_if_there_is_any() -> None:
+def test_receipt_without_damage_has_no_damage_keys() -> None:
     assert not {"skipped", "repaired"} & set(RECEIPT.to_dict())
     data = replace(RECEIPT, damage=(Damage(0, 5, 100, 120, False),)).to_dict()
     assert data["skipped"] == [[0, 5, 100, 120]]
     assert "repaired" not in data
 
 
-def test_it_is_small() -> None:
+def test_receipt_is_small() -> None:
     days = replace(RECEIPT, segments=tuple(Segment(epoch, 0, 10**9) for epoch in range(10)))
     assert len(json.dumps(RECEIPT.to_dict())) < 600
     assert len(json.dumps(days.to_dict())) < 1200
@@ -99,7 +99,7 @@ def test_a_wrong_number_is_named(path, value) -> None:  # type: ignore[no-untype
         (("id",), "xyz", "id='xyz'"),
         (("id",), "0123456789ABCDEF" * 2, "id="),
         (("id",), 5, "id=5"),
-        (("rank",), 8, "rank=8, wanted a whole number from 0 to 7"),
+        (("rank",), 8, "rank=8, expected an int from 0 to 7"),
         (("remainder",), "pad", "remainder='pad'"),
         (("remainder",), ["mask"], "remainder="),
         (("shuffle",), True, "shuffle=True"),
@@ -128,7 +128,7 @@ def test_a_wrong_number_is_named(path, value) -> None:  # type: ignore[no-untype
         (("repaired",), [[0, 1, 5, 5]], r"repaired\[0\]"),
     ],
 )
-def test_anything_else_that_is_wrong_is_named(path, value, words) -> None:  # type: ignore[no-untyped-def]
+def test_other_wrong_values_are_named(path, value, words) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(PlanError, match=words) as caught:
         Receipt.from_dict(put(PLAIN, path, value))
     assert "\n" not in str(caught.value)
@@ -142,7 +142,7 @@ def test_a_missing_key_is_named(key: str) -> None:
         Receipt.from_dict(data)
 
 
-def test_one_without_a_checksum_is_read_if_it_is_old() -> None:
+def test_old_receipt_without_a_checksum_is_accepted() -> None:
     assert Receipt.from_dict(PLAIN) == RECEIPT
     with pytest.raises(CorruptDataError, match="checksum is missing"):
         Receipt.from_dict(PLAIN | {"receipt_version": 3})
@@ -150,7 +150,7 @@ def test_one_without_a_checksum_is_read_if_it_is_old() -> None:
         Receipt.from_dict(seal(PLAIN | {"receipt_version": 4}))
 
 
-def test_no_flipped_bit_makes_another_receipt() -> None:
+def test_flipped_bit_is_always_an_error() -> None:
     text = json.dumps([RECEIPT.to_dict()], indent=1).encode()
     read = 0
     for bit in range(8 * len(text)):
@@ -175,7 +175,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(list(PLAIN)), JSON)
-def test_no_input_makes_another_error(key: str, value: object) -> None:
+def test_any_input_is_a_receipt_or_a_plan_error(key: str, value: object) -> None:
     for data in (value, put(PLAIN, (key,), value)):
         try:
             assert isinstance(Receipt.from_dict(data), Receipt)  # type: ignore[arg-type]
@@ -194,7 +194,7 @@ MET = st.lists(
 
 
 @given(SEGMENTS, MET)
-def test_equal_epochs_in_a_row_are_one_entry(steps, met) -> None:  # type: ignore[no-untyped-def]
+def test_equal_consecutive_epochs_are_one_entry(steps, met) -> None:  # type: ignore[no-untyped-def]
     segments, epoch = [], 0
     for gap, start, made, history in steps:
         epoch += gap
@@ -223,7 +223,7 @@ def test_a_thousand_epochs_are_as_small_as_one() -> None:
     assert Receipt.from_dict(data) == receipt
 
 
-def test_a_few_bytes_do_not_become_millions_of_entries() -> None:
+def test_number_of_entries_is_limited() -> None:
     many = {"epoch": 0, "start": 0, "steps": 1, "epochs": 999_999}
     with pytest.raises(PlanError, match="epochs"):
         Receipt.from_dict(put(PLAIN, ("segments",), [{**many, "epochs": 2}, many]))

@@ -1,30 +1,28 @@
 //! Virtual files over a bounded set of descriptors.
 //!
-//! The contract, before its code (PostgreSQL's `fd.c` is the model):
+//! The contract (after PostgreSQL's `fd.c`):
 //!
-//! * A [`VirtualFile`] is a path that can be read at any time; whether a descriptor stands behind it
-//!   at the moment is the pool's business. There is one pool in a process, and it never holds more
-//!   than its limit. When the limit is reached, a file that is not being read is closed
+//! * A [`VirtualFile`] is a path that can be read at any time; the pool decides when it has a descriptor. A process has one
+//!   pool, which never has more descriptors than its limit. At the limit, a file that is not being read is closed
 //!   (second-chance order).
-//! * Everything is read by `pread` at an explicit offset. No code here moves a file offset, so a
-//!   descriptor that parent and child share after `fork` cannot disturb either.
-//! * A [`Lease`] pins the descriptor for the length of one or a few reads. A thread holds at most one
-//!   lease at a time, which is why a pool with a limit of 1 still makes progress.
-//! * Across `fork`: the pool's lock is taken before and released after in both processes, so that the
-//!   child finds the pool whole; pins that belonged to the parent's threads are forgotten in the child.
-//! * A file that is opened again after its descriptor was given up must be the same inode. If it
-//!   was replaced meanwhile the reader is told, instead of being fed a mixture of two files.
-//! * A descriptor that turns out to be stale (`ESTALE` of a network file system) is taken out of service at once,
-//!   although other threads may have it pinned: whoever comes next opens the path again, and the last of those who
-//!   still read through the old one closes it.
+//! * Every read is a `pread` at an explicit offset. No code moves a file offset, so a descriptor that parent and child share
+//!   after `fork` cannot disturb either.
+//! * A [`Lease`] pins the descriptor for one or a few reads. A thread has at most one lease at a time, so a pool with a
+//!   limit of 1 still makes progress.
+//! * `fork`: the pool's lock is acquired before and released after `fork` in both processes, so that the child gets a
+//!   consistent pool. Pins of the parent's threads are removed in the child.
+//! * A file that is opened again must be the same inode. If the file was replaced, the read fails, so that it does not mix
+//!   two files.
+//! * A stale descriptor (`ESTALE` of a network file system) is retired at once, although other threads may have it pinned:
+//!   the next read opens the path again, and the last thread that has the old descriptor pinned closes it.
 
 mod identity;
 mod limit;
-mod passing;
 mod pool;
 mod syscalls;
 #[cfg(test)]
 mod tests;
+mod transient;
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::RawFd;
@@ -34,14 +32,14 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, Kind, Result};
 use identity::Identity;
-pub use passing::Passing;
 use pool::POOL;
+pub use transient::TransientFile;
 
 /// A slot holds `(fd + 1) << 32 | pins`; 0 means closed.
 const PIN: u64 = 1;
 const PINS: u64 = 0xffff_ffff;
 
-/// A file that can be read at any time; the pool decides when it is open.
+/// A file that can be read at any time; the pool decides when it has a descriptor.
 #[derive(Debug)]
 pub struct VirtualFile {
     inner: Arc<Inner>,
@@ -52,26 +50,26 @@ struct Inner {
     path: PathBuf,
     slot: AtomicU64,
     recent: AtomicBool,
-    /// Where it stands in the pool's list, while it is in it.
-    place: AtomicUsize,
-    /// Of the first opening.
+    /// Index in the pool's list of open files.
+    list_index: AtomicUsize,
+    /// Identity at the first opening.
     identity: OnceLock<Identity>,
 }
 
-/// What the pool is doing, for `shardkeep.files.budget()`.
+/// Descriptors of the pool, for `shardkeep.files.budget()`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Most descriptors the pool may hold at once.
+    /// Largest number of descriptors that the pool may have.
     pub limit: usize,
-    /// What the soft limit of the process leaves to everybody else.
+    /// Number of descriptors below the soft limit that remain for other code.
     pub reserve: usize,
-    /// Descriptors it holds now.
+    /// Number of descriptors now.
     pub open: usize,
-    /// Most it ever held.
+    /// Largest number of descriptors so far.
     pub peak: usize,
-    /// How many times a file was opened.
+    /// Number of times that a file was opened.
     pub opened: u64,
-    /// How many times a file was closed to make room.
+    /// Number of times that a file was closed because of the limit.
     pub evicted: u64,
 }
 
@@ -83,14 +81,14 @@ pub struct Lease<'a> {
 }
 
 impl VirtualFile {
-    /// Name a file; nothing is opened yet.
+    /// Creates a virtual file; nothing is opened yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 path: path.into(),
                 slot: AtomicU64::new(0),
                 recent: AtomicBool::new(false),
-                place: AtomicUsize::new(0),
+                list_index: AtomicUsize::new(0),
                 identity: OnceLock::new(),
             }),
         }
@@ -101,10 +99,10 @@ impl VirtualFile {
         &self.inner.path
     }
 
-    /// Pin a descriptor, opening the file if need be.
+    /// Pins a descriptor, and opens the file if necessary.
     ///
     /// # Errors
-    /// The file cannot be opened, or is no longer the one that was opened first.
+    /// The file cannot be opened, or is not the file that was opened first.
     pub fn lease(&self) -> Result<Lease<'_>> {
         if let Some(fd) = self.inner.pin_if_open() {
             return Ok(Lease { file: &self.inner, fd });
@@ -113,25 +111,25 @@ impl VirtualFile {
         Ok(Lease { file: &self.inner, fd })
     }
 
-    /// Bytes in the file now.
+    /// Returns the current size of the file.
     ///
     /// # Errors
     /// As [`lease`](Self::lease); or the file's status cannot be read.
     pub fn size(&self) -> Result<u64> {
         let lease = self.lease()?;
-        let stat = syscalls::status(lease.fd).map_err(|e| Error::os(&e, "look at the file", self.path()))?;
+        let stat = syscalls::status(lease.fd).map_err(|e| Error::os(&e, "inspect the file", self.path()))?;
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
-    /// When the file was last written to, in words, if that was after it was opened first.
+    /// Returns the time of the last write, if the file was written after it was opened first.
     #[must_use]
     pub fn written_since_opened(&self) -> Option<String> {
         let lease = self.lease().ok()?;
         let now = Identity::of(&syscalls::status(lease.fd).ok()?);
-        (self.inner.identity.get()?.modified != now.modified).then(|| now.modified_in_words())
+        (self.inner.identity.get()?.modified != now.modified).then(|| now.modified_utc())
     }
 
-    /// Fill `buf` from `offset`; less than asked for only at the end of the file.
+    /// Fills `buf` from `offset`; returns less than its length only at the end of the file.
     ///
     /// # Errors
     /// As [`lease`](Self::lease); or the operating system cannot read.
@@ -139,10 +137,9 @@ impl VirtualFile {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
 
-    /// As [`read_at`](Self::read_at), into several buffers, one after the other; at most 1,023, which is what the kernel
-    /// takes.
+    /// As [`read_at`](Self::read_at), into several buffers; at most 1,023, the limit of the kernel.
     ///
-    /// A stale handle of a network file system (`ESTALE`) is given up and the path opened once more.
+    /// A stale handle of a network file system (`ESTALE`) is retired, and the path is opened once more.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -150,8 +147,8 @@ impl VirtualFile {
         self.read(bufs, offset, false)
     }
 
-    /// As [`read_vectored_at`](Self::read_vectored_at), where the file is known to be long enough: if it is not, the path
-    /// is opened once more, since a network file system may hold an old size against an open handle.
+    /// As [`read_vectored_at`](Self::read_vectored_at), for a file that should be long enough. If it is not, the path is
+    /// opened once more, since a network file system may report an old size for an open handle.
     ///
     /// # Errors
     /// As [`read_at`](Self::read_at).
@@ -160,7 +157,7 @@ impl VirtualFile {
     }
 
     fn read(&self, mut bufs: &mut [IoSliceMut<'_>], offset: u64, whole: bool) -> Result<usize> {
-        IoSliceMut::advance_slices(&mut bufs, 0); // steps over empty ones
+        IoSliceMut::advance_slices(&mut bufs, 0); // skips empty ones
         let mut done = 0;
         let mut again = false;
         loop {
@@ -189,7 +186,8 @@ impl Drop for VirtualFile {
 
 impl Error {
     fn after_reopening(mut self) -> Self {
-        self.message.push_str(", also after the path was opened again: the file is gone from its server");
+        self.message
+            .push_str(", also after the path was opened again: the file no longer exists on its server");
         self
     }
 }
@@ -209,7 +207,7 @@ impl Inner {
         None
     }
 
-    /// False if `fd` is not the descriptor of this file any more: then the pool counts its pins.
+    /// Returns false if `fd` is no longer the descriptor of this file; then the pool counts its pins.
     fn unpin(&self, fd: RawFd) -> bool {
         let mut slot = self.slot.load(Ordering::Acquire);
         while slot >> 32 == fd as u64 + 1 {
@@ -223,13 +221,12 @@ impl Inner {
 }
 
 impl Lease<'_> {
-    /// Fill `bufs` from `offset + done`, stepping over what is full; they are not empty afterwards only where the file
-    /// ends.
+    /// Fills `bufs` from `offset + done`; a rest remains only at the end of the file.
     fn fill(&self, bufs: &mut &mut [IoSliceMut<'_>], offset: u64, done: &mut usize) -> Result<()> {
         while !bufs.is_empty() {
             let at = offset.checked_add(*done as u64).and_then(|at| libc::off_t::try_from(at).ok());
             let at = at.ok_or_else(|| {
-                Error::new(Kind::Corrupt, "an offset beyond what a file can have").at(&self.file.path)
+                Error::new(Kind::Corrupt, "an offset is larger than a file can be").at(&self.file.path)
             })?;
             match syscalls::read(self.fd, bufs, at) {
                 Ok(0) => break,
@@ -246,7 +243,7 @@ impl Lease<'_> {
         Ok(())
     }
 
-    /// Give the descriptor up for everybody: the next one who reads opens the path again.
+    /// Retires the descriptor for all threads: the next read opens the path again.
     fn retire(self) {
         POOL.retire(self.file, self.fd);
     }
@@ -260,14 +257,13 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// What the pool is doing now.
+/// Returns the current numbers of the pool.
 #[must_use]
 pub fn usage() -> Usage {
     POOL.usage()
 }
 
-/// Hold at most `limit` descriptors from now on (at least 1); what is open beyond it is closed as it
-/// falls out of use.
+/// Sets the limit of the pool (at least 1). Descriptors above it are closed as soon as they are not pinned.
 pub fn set_limit(limit: usize) {
     POOL.set_limit(limit);
 }

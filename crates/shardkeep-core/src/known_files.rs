@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
-use crate::fdpool::Passing;
+use crate::fdpool::TransientFile;
 
 /// Fewer are not worth a thread, which takes as long to start as ten files to read.
 const FILES_A_THREAD: usize = 32;
@@ -138,7 +138,7 @@ impl KnownFiles {
     }
 
     fn look(path: &std::path::Path, expected: Expected, lock: bool) -> io::Result<State> {
-        let file = Passing::open(path)?;
+        let file = TransientFile::open(path)?;
         let state = State::of(&file.status()?);
         if (state.size_bytes, state.modified_ns) != (expected.size_bytes, expected.modified_ns) {
             return Err(io::ErrorKind::InvalidData.into());
@@ -180,7 +180,7 @@ impl KnownFiles {
 
 fn read(files: &[Entry], piece: &Piece, target: &mut [u8], lock: bool) -> io::Result<()> {
     let Some((path, Some(known))) = files.get(piece.file) else { return Err(io::ErrorKind::NotFound.into()) };
-    let file = Passing::open(path)?;
+    let file = TransientFile::open(path)?;
     // Before it is looked at: afterwards a writer could have come in between.
     if lock {
         file.lock_shared()?;

@@ -4,18 +4,19 @@
 //!
 //! * [`error`]    the one error type, with path, record and offset
 //! * [`crc`]      CRC32C and TFRecord's mask
-//! * [`crc_repair`]  which single bit of a record is wrong
+//! * [`crc_repair`]  the single flipped bit of a record
 //! * [`framing`]  the TFRecord frame: header, payload, footer
-//! * [`frame_repair`]  a frame with flipped bits put right
+//! * [`frame_repair`]  correction of flipped bits of a frame
 //! * [`fdpool`]   virtual files over a bounded set of descriptors; `pread` only
 //! * [`stream`]   records of one file in order, plain or compressed
-//! * [`chunk_copy`]  pieces of one file, hashed on their way to places in another
-//! * [`hdf5`]     metadata of HDF5 files, as far as it is simple
-//! * [`known_files`]  many small files: whether each is as it was, and parts of them
-//! * [`scan`]     where the frames of a file start
+//! * [`chunk_copy`]  copies of pieces of one file to offsets of another, with a hash
+//! * [`hdf5`]     simple metadata of HDF5 files
+//! * [`known_files`]  checks whether many small files have changed, and reads of their parts
+//! * [`scan`]     offsets of the frames of a file
 //! * [`writer`]   frames into a descriptor, plain or compressed
-//! * [`wire`], [`example`], [`columns`], [`image`]  `tf.train.Example` into columns and back
-//! * [`engine`]   the batch engine: rows of many shards into batch slots, by threads, in order
+//! * [`schema`]   features of a batch and their kinds, below the next modules
+//! * [`wire`], [`example`], [`image`], [`columns`]  `tf.train.Example` into columns and back
+//! * [`engine`]   the batch engine: several threads read rows of many shards into batches, in order
 
 pub mod chunk_copy;
 pub mod columns;
@@ -31,6 +32,7 @@ pub mod hdf5;
 pub mod image;
 pub mod known_files;
 pub mod scan;
+pub mod schema;
 pub mod stream;
 pub mod wire;
 pub mod writer;

@@ -1,22 +1,21 @@
 //! The records of one file in order, plain or compressed.
 //!
-//! The end is strict: a partial header, a missing trailer, anything behind the last whole record or the
-//! last compressed member is an error. Memory grows with the bytes that were really read, never with
-//! a length that a header merely claims.
+//! The end is strict: a partial header, a missing trailer, and bytes after the last record or the last compressed member are
+//! errors. Memory grows with the bytes that were read, never with a length that a header claims.
 #![deny(clippy::indexing_slicing)]
 
+mod decompress;
 mod input;
-mod unpack;
 
 pub use input::Input;
 
 use crate::error::Result;
 use crate::framing::{self, FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES};
-use unpack::Unpack;
+use decompress::Decompressor;
 
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// How the whole file is compressed.
+/// Compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     None,
@@ -29,8 +28,8 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Tell from the first bytes of a file. A right record header settles it, since its checksum can
-    /// hardly be right by chance; only then do the magic numbers count.
+    /// Detects the compression from the first bytes of a file. A record header with a correct checksum means none; otherwise
+    /// the magic numbers decide.
     #[must_use]
     pub fn sniff(head: &[u8]) -> Self {
         if head.first_chunk().is_some_and(|header| framing::parse_header(header).is_ok()) {
@@ -39,9 +38,9 @@ impl Compression {
         match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
-            // Deflate with a window of up to 32 KiB, no preset dictionary, a header check that adds up.
-            // The third byte to the eighth of a record's length are mostly zero, those of a stream never are: what
-            // looks like a stream with them may be a record whose header is damaged.
+            // Deflate with a window of up to 32 KiB, no preset dictionary, and a valid header check. Bytes three to eight of
+            // a record's length are usually zero, and those of a stream never are; with zeros it may be a damaged record
+            // header.
             [cmf, flg, rest @ ..]
                 if rest.iter().take(6).any(|byte| *byte != 0)
                     && cmf & 0x0f == 8
@@ -65,24 +64,24 @@ impl Compression {
     }
 }
 
-/// An iterator over the records of a file that lends each record out of its own buffer.
+/// An iterator over the records of a file, which returns references into its buffer.
 #[derive(Debug)]
 pub struct RecordStream {
     source: Source,
     verify: bool,
-    /// Uncompressed bytes not yet given out are `buf[start..]`.
+    /// Uncompressed bytes that were not returned yet are `buf[start..]`.
     buf: Vec<u8>,
     start: usize,
-    /// Where `buf[0]` stands in the uncompressed file.
+    /// Offset of `buf[0]` in the uncompressed file.
     base: u64,
     record: u64,
     ended: bool,
 }
 
 impl RecordStream {
-    /// Begin at the first record.
+    /// Opens a stream at the first record.
     ///
-    /// `compression` None tells from the content.
+    /// `compression` None detects it from the content.
     ///
     /// # Errors
     /// The input cannot be read.
@@ -92,7 +91,7 @@ impl RecordStream {
         let compression = compression.unwrap_or_else(|| Compression::sniff(&head));
         let (source, buf) = match compression {
             Compression::None => (Source::Plain(input), head),
-            _ => (Source::Packed(Unpack::new(input, head, compression)), Vec::new()),
+            _ => (Source::Compressed(Decompressor::new(input, head, compression)), Vec::new()),
         };
         Ok(Self { source, verify, buf, start: 0, base: 0, record: 0, ended: false })
     }
@@ -101,11 +100,11 @@ impl RecordStream {
     pub fn compression(&self) -> Compression {
         match &self.source {
             Source::Plain(_) => Compression::None,
-            Source::Packed(unpack) => unpack.kind(),
+            Source::Compressed(decompressor) => decompressor.kind(),
         }
     }
 
-    /// Whether the next record can be given out without reading.
+    /// Returns true if the next record can be returned without reading.
     #[must_use]
     pub fn is_buffered(&self) -> bool {
         let Some(length) = self.ahead().first_chunk() else {
@@ -117,11 +116,11 @@ impl RecordStream {
             || self.ended
     }
 
-    /// Read until the next record is buffered, the file ends, or an error is certain; then
-    /// [`next_record`](Self::next_record) gives it without reading.
+    /// Reads until the next record is buffered, the file ends, or an error is certain; then
+    /// [`next_record`](Self::next_record) does not read.
     ///
     /// # Errors
-    /// The file cannot be read or decompressed. The stream is ended then.
+    /// The file cannot be read or decompressed; the stream then ends.
     pub fn fill(&mut self) -> Result<()> {
         let filled = self.try_fill();
         self.ended |= filled.is_err();
@@ -129,11 +128,11 @@ impl RecordStream {
     }
 
     fn try_fill(&mut self) -> Result<()> {
-        if !self.reach(HEADER_BYTES as u64)? {
+        if !self.buffer_ahead(HEADER_BYTES as u64)? {
             return Ok(());
         }
         let Some(length) = self.ahead().first_chunk().and_then(|h| framing::parse_header(h).ok()) else {
-            return Ok(()); // `next_record` says what is wrong
+            return Ok(()); // `next_record` reports the error
         };
         let Some(whole) = length.checked_add(OVERHEAD_BYTES) else {
             return Ok(());
@@ -144,14 +143,14 @@ impl RecordStream {
                 return Ok(());
             }
         }
-        self.reach(whole)?;
+        self.buffer_ahead(whole)?;
         Ok(())
     }
 
-    /// The next record, or None at the end of the file. After an error there are no more records.
+    /// Returns the next record, or None at the end of the file. After an error there are no more records.
     ///
     /// # Errors
-    /// Damage or a partial record, with path, record number and offset (of the uncompressed bytes).
+    /// A record is damaged or partial; the error has path, record number and offset (of the uncompressed bytes).
     pub fn next_record(&mut self) -> Result<Option<&[u8]>> {
         if self.ended {
             return Ok(None);
@@ -203,13 +202,13 @@ impl RecordStream {
         self.buf.get(self.start..).unwrap_or_default()
     }
 
-    /// Buffer at least `want` bytes ahead; false if the file ends before.
-    fn reach(&mut self, want: u64) -> Result<bool> {
+    /// Buffers at least `want` bytes; returns false if the file ends before.
+    fn buffer_ahead(&mut self, want: u64) -> Result<bool> {
         while (self.ahead().len() as u64) < want {
             self.buf.drain(..self.start);
             self.base += self.start as u64;
             self.start = 0;
-            // Double, so that a large record costs few turns, but no more than is wanted.
+            // Doubled, so that a large record takes few reads, but no more than needed.
             let missing = want - self.buf.len() as u64;
             let step = missing.min(self.buf.len() as u64).max(BLOCK_BYTES as u64) as usize;
             if self.source.read_into(&mut self.buf, step)? == 0 {
@@ -223,22 +222,22 @@ impl RecordStream {
 #[derive(Debug)]
 enum Source {
     Plain(Input),
-    Packed(Unpack),
+    Compressed(Decompressor),
 }
 
 impl Source {
     fn input(&self) -> &Input {
         match self {
             Self::Plain(input) => input,
-            Self::Packed(unpack) => unpack.input(),
+            Self::Compressed(decompressor) => decompressor.input(),
         }
     }
 
-    /// Append up to about `step` bytes; 0 is the end.
+    /// Appends up to about `step` bytes; 0 is the end.
     fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         match self {
             Self::Plain(input) => input.read_into(out, step),
-            Self::Packed(unpack) => unpack.read_into(out, step),
+            Self::Compressed(decompressor) => decompressor.read_into(out, step),
         }
     }
 }
@@ -267,7 +266,7 @@ mod tests {
                 Err(e) => break Some(e),
             }
         };
-        assert!(matches!(stream.next_record(), Ok(None)), "nothing comes after the end");
+        assert!(matches!(stream.next_record(), Ok(None)), "no record follows the end");
         (records, error)
     }
 
@@ -302,7 +301,7 @@ mod tests {
     const LENGTHS: [usize; 7] = [0, 5, 300_000, 17, 1_000_000, 0, 3];
 
     #[test]
-    fn every_container_gives_the_same_records() {
+    fn every_compression_gives_the_same_records() {
         let (bytes, records) = frames(&LENGTHS);
         let (a, b) = bytes.split_at(bytes.len() / 3);
         for packed in [
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_compressed_file_is_an_error() {
+    fn every_truncated_compressed_file_is_an_error() {
         let (bytes, _) = frames(&[20, 30]);
         for packed in [gzip(&bytes), zlib(&bytes), zstd(&bytes)] {
             for cut in 1..packed.len() {
@@ -336,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_behind_the_end_is_an_error() {
+    fn trailing_bytes_are_an_error() {
         let (bytes, records) = frames(&[20, 30]);
         for tail in [&b"\0"[..], b"garbage", &[0; 4096]] {
             for packed in [bytes.clone(), gzip(&bytes), zlib(&bytes), zstd(&bytes)] {

@@ -214,7 +214,7 @@ fn holes_are_not_read() {
         let (batch, faults) = found.unwrap();
         assert_whole_without(&batch, &good, &[99, 100, 200]);
         assert_eq!(records_of(&faults), [200, 100, 99]);
-        assert!(faults[0].what.contains("no record can be made out"));
+        assert!(faults[0].what.contains("without a recognisable record"));
     });
     for mode in [OnCorrupt::Raise, OnCorrupt::Repair] {
         each(&shards, mode, &[200], |found| {

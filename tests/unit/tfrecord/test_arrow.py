@@ -142,7 +142,7 @@ print(table.nbytes, peak_bytes() - before)
 
 
 def test_errors_are_those_of_read_columns(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="wanted float32"):
+    with pytest.raises(SchemaError, match="expected float32"):
         read_arrow(write(tmp_path / "a", 3), {"i": FixedLen((), "float32")})
 
 

@@ -162,7 +162,7 @@ def test_defaults_and_what_is_missing(tmp_path: Path) -> None:
         "s": FixedLen((2,), "bytes", b"none"),
         "v": VarLen("float32"),
     }
-    with pytest.raises(SchemaError, match=r'record 2 .*feature "s": wanted bytes of shape \(2,\)'):
+    with pytest.raises(SchemaError, match=r'record 2 .*feature "s": expected bytes of shape \(2,\)'):
         read(path, features)
     found = read(path, {**features, "s": FixedLen((1,), "bytes", b"none")})
     assert found["x"].tolist() == [1, -1, 3]
@@ -189,7 +189,7 @@ def test_images(tmp_path: Path, compression: str | None) -> None:
 def test_an_image_of_another_size(tmp_path: Path, other: int, compression: str | None) -> None:
     examples = [{"x": png(2 if i < other else 4, 3)} for i in range(100)]
     path = write(tmp_path / "a", examples, compression)
-    message = rf'record {other}\b.*feature ."?x"?.*wanted 2x3x3 .*found 4x3x3; pass size= and channels='
+    message = rf'record {other}\b.*feature ."?x"?.*expected 2x3x3 .*found 4x3x3; pass size= and channels='
     with pytest.raises(SchemaError, match=message) as caught:
         read(path, {"x": Image(3, "uint8")})
     assert (caught.value.path, caught.value.record) == (str(path), other)
@@ -235,12 +235,12 @@ def test_no_records(tmp_path: Path, compression: str | None) -> None:
 @pytest.mark.parametrize(
     ("example", "feature", "message"),
     [
-        ({"x": 0.5}, FixedLen(), "wanted int64 of shape (), found float32 (1 value)"),
-        ({"x": [1, 2]}, FixedLen(), "wanted int64 of shape () (1 value), found 2"),
-        ({"x": [b"a"] * 3}, FixedLen((2, 2), "bytes"), "wanted bytes of shape (2, 2) (4 values), found 3"),
-        ({"y": 1}, FixedLen((), "float32"), "wanted float32 of shape (), the record does not have it"),
-        ({"x": b"a"}, VarLen("int64"), "wanted any number of int64, found bytes (1 value)"),
-        ({"x": 5}, Image(), "wanted one image as bytes, found int64 (1 value)"),
+        ({"x": 0.5}, FixedLen(), "expected int64 of shape (), found float32 (1 value)"),
+        ({"x": [1, 2]}, FixedLen(), "expected int64 of shape () (1 value), found 2"),
+        ({"x": [b"a"] * 3}, FixedLen((2, 2), "bytes"), "expected bytes of shape (2, 2) (4 values), found 3"),
+        ({"y": 1}, FixedLen((), "float32"), "expected float32 of shape (), but the record does not have it"),
+        ({"x": b"a"}, VarLen("int64"), "expected any number of int64, found bytes (1 value)"),
+        ({"x": 5}, Image(), "expected one image as bytes, found int64 (1 value)"),
     ],
 )
 def test_a_record_that_does_not_fit(

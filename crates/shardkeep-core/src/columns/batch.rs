@@ -1,13 +1,13 @@
-//! The buffers of one batch, filled by several threads at once, handed over without a copy.
+//! The buffers of one batch, which several threads fill, and which are returned without a copy.
 //!
-//! [`BatchColumns::fill`] parses records into consecutive rows. Every row is claimed in a bitmap before it is touched, so
-//! two calls can never write the same row: the second one is an error, not a race. When a record cannot be parsed, `fill`
-//! stops there: the rows before it stay filled, its own row is zeroed and free again, the rows behind it are free. The
-//! caller may then leave the row out (call again with the row behind it) or put another record there. Rows that are never
-//! filled are zeros, empty lists, empty strings.
+//! [`BatchColumns::fill`] parses records into consecutive rows. Every row is claimed in a bitmap before it is written, so
+//! two calls cannot write the same row: the second one is an error, not a race. If a record cannot be parsed, `fill` stops:
+//! the rows before it stay filled, its row is zeroed and free again, and the rows after it are free. The caller may then
+//! skip the row (call again with the next row) or fill it with another record. Rows that are not filled are zeros, empty
+//! lists or empty strings.
 //!
-//! The frame of an image column without `size` comes from the first image that is decoded; every other image must equal
-//! it. Who fills from several threads and wants that to be the same one each time looks at [`BatchColumns::lacks_frame`].
+//! The shape of an image column without `size` is that of the first decoded image; all others must have the same. With
+//! several threads, [`BatchColumns::needs_shape`] allows the caller to determine which image is the first.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -16,34 +16,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cells::Purpose;
+use super::gathered::GatheredColumns;
 use super::parts::{Part, Ragged, join, join_bytes};
-use super::row::{Problem, Rows, Target};
-use super::schema::{DType, Kind, Schema};
+use super::row::{FeatureError, Rows, Target};
 use super::scratch::Scratch;
 use super::store::{Column, Store};
-use super::whole::Whole;
 use crate::error::{self, Error};
+use crate::schema::{DType, Kind, Schema};
 
 /// The kinds of a [`RowError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowErrorKind {
     /// The bytes are not a protobuf message of this type.
     Malformed,
-    /// A feature without a default is not in the record.
+    /// The record lacks a feature that has no default.
     Missing,
-    /// The record holds another kind of list.
+    /// The record has another kind of list.
     WrongDType,
-    /// The record holds another number of values.
+    /// The record has another number of values.
     WrongShape,
     /// The image cannot be decoded, or differs in size.
     Image,
-    /// The rows do not exist or are filled already: a mistake of the caller.
+    /// The rows do not exist or are already filled: an error of the caller.
     Slot,
-    /// The memory for a batch cannot be had.
+    /// The memory for a batch cannot be allocated.
     Memory,
 }
 
-/// A record that does not fit the schema; `message` is one line that names both sides.
+/// A record that does not fit the schema; `message` is one line with both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowError {
     /// Row in the batch.
@@ -64,7 +64,7 @@ impl std::fmt::Display for RowError {
 
 impl std::error::Error for RowError {}
 
-/// Without the row: who knows which record it was adds the place.
+/// Without the row; the caller, who knows the record, adds its location.
 impl From<RowError> for Error {
     fn from(row: RowError) -> Self {
         let kind = match row.kind {
@@ -82,13 +82,13 @@ impl From<RowError> for Error {
     }
 }
 
-/// The columns of one batch under construction.
+/// The columns of a batch that is being filled.
 #[derive(Debug)]
 pub struct BatchColumns {
     schema: Arc<Schema>,
     rows: usize,
-    /// What this is a part of, and the row there of its first row, both for itself alone.
-    whole: Option<(Arc<Whole>, usize)>,
+    /// The result that this batch is a part of, and the row there of the first row of this batch.
+    gathered: Option<(Arc<GatheredColumns>, usize)>,
     claimed: Box<[AtomicU64]>,
     stores: Vec<Store>,
     ragged: Vec<DType>,
@@ -96,22 +96,22 @@ pub struct BatchColumns {
 }
 
 impl BatchColumns {
-    /// Makes room for `rows` rows.
+    /// Allocates `rows` rows.
     pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
         Self::of(schema, rows, None)
     }
 
-    /// Makes room for what `whole` does not have.
+    /// Allocates the columns that `gathered` does not have.
     pub(super) fn of(
         schema: Arc<Schema>,
         rows: usize,
-        whole: Option<(Arc<Whole>, usize)>,
+        gathered: Option<(Arc<GatheredColumns>, usize)>,
     ) -> Result<Self, RowError> {
         let mut stores = Vec::with_capacity(schema.features().len());
         let mut ragged = Vec::new();
         for (column, feature) in schema.features().iter().enumerate() {
-            if whole.as_ref().is_some_and(|(whole, _)| whole.store(column).is_some()) {
-                stores.push(Store::Elsewhere);
+            if gathered.as_ref().is_some_and(|(gathered, _)| gathered.store(column).is_some()) {
+                stores.push(Store::Gathered);
                 continue;
             }
             stores.push(Store::new(feature, rows, ragged.len(), Purpose::Batch)?);
@@ -122,20 +122,20 @@ impl BatchColumns {
             }
         }
         let claimed = (0..rows.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Self { schema, rows, whole, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
+        Ok(Self { schema, rows, gathered, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
     }
 
-    /// How many rows the batch has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether the next image says how large all images of a column are.
-    pub fn lacks_frame(&self) -> bool {
-        self.stores.iter().any(|store| matches!(store, Store::Image(images) if images.lacks_frame()))
+    /// Returns true if the next image determines the shape of a column.
+    pub fn needs_shape(&self) -> bool {
+        self.stores.iter().any(|store| matches!(store, Store::Image(images) if images.needs_shape()))
     }
 
-    /// Parses `records` into rows `first_row ..`; see the head of this file for what holds after an error.
+    /// Parses `records` into rows `first_row ..`; see the module for the state after an error.
     pub fn fill(&self, first_row: usize, records: &[&[u8]], scratch: &mut Scratch) -> Result<(), RowError> {
         self.claim(first_row, records.len())?;
         scratch.use_for(&self.schema);
@@ -151,7 +151,7 @@ impl BatchColumns {
         let mut done = Ok(());
         for (i, record) in records.iter().enumerate() {
             rows.row = i;
-            if let Err(Problem { feature, kind, message }) = rows.fill(record, scratch) {
+            if let Err(FeatureError { feature, kind, message }) = rows.fill(record, scratch) {
                 rows.clear();
                 done = Err(RowError { row: first_row + i, feature, kind, message });
                 break;
@@ -167,25 +167,25 @@ impl BatchColumns {
         done
     }
 
-    /// Called by `fill` only, once for each column.
+    /// Returns the claimed rows of a column. Only `fill` calls this, once for each column.
     fn target(&self, column: usize, mut rows: Range<usize>) -> Option<Target<'_>> {
         let mut store = self.stores.get(column)?;
-        if let (Store::Elsewhere, Some((whole, first))) = (store, &self.whole) {
-            store = whole.store(column)?;
+        if let (Store::Gathered, Some((gathered, first))) = (store, &self.gathered) {
+            store = gathered.store(column)?;
             rows = first + rows.start..first + rows.end;
         }
         Some(match store {
-            // SAFETY: `fill` holds the claim on these rows of the batch, and the batch alone has its rows of the whole.
+            // SAFETY: `fill` has claimed these rows of the batch, and no other batch has its rows of the result.
             Store::Int64(cells) => Target::Int64(unsafe { cells.rows(rows) }),
             // SAFETY: as above.
             Store::Float32(cells) => Target::Float32(unsafe { cells.rows(rows) }),
             Store::Ragged(index) => Target::Ragged(*index),
             Store::Image(images) => Target::Image { images, first_row: rows.start },
-            Store::Elsewhere => return None,
+            Store::Gathered => return None,
         })
     }
 
-    /// Claims rows or gives back what it got.
+    /// Claims all of the rows or none.
     fn claim(&self, first_row: usize, count: usize) -> Result<(), RowError> {
         let slot = |row, message| RowError { row, feature: None, kind: RowErrorKind::Slot, message };
         let end = first_row.checked_add(count).filter(|&end| end <= self.rows).ok_or_else(|| {
@@ -203,7 +203,7 @@ impl BatchColumns {
                 cell.fetch_and(!(mask & !before), Ordering::Release);
                 self.release(first_row, start);
                 let row = word * 64 + (before & mask).trailing_zeros() as usize;
-                return Err(slot(row, "this row of the batch is filled already".into()));
+                return Err(slot(row, "this row of the batch is already filled".into()));
             }
         }
         Ok(())
@@ -217,18 +217,18 @@ impl BatchColumns {
         }
     }
 
-    /// The columns in the order of the schema, without those that the whole has.
+    /// Returns the columns in the order of the schema, without gathered ones.
     pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
         let Self { schema, rows, stores, parts, .. } = self;
         let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
         parts.sort_by_key(|part| part.first_row);
         let mut finished = Vec::with_capacity(stores.len());
-        // Ragged columns were numbered in the order of the features: the next one is always at the front.
+        // Ragged columns are numbered in the order of the features, so the next one is always at the front.
         let mut ragged: Vec<(usize, std::vec::IntoIter<Ragged>)> =
             parts.into_iter().map(|part| (part.first_row, part.columns.into_iter())).collect();
         for (feature, store) in schema.features().iter().zip(stores) {
             match store {
-                Store::Elsewhere => {}
+                Store::Gathered => {}
                 Store::Ragged(_) => {
                     let columns =
                         ragged.iter_mut().filter_map(|(row, columns)| Some((*row, columns.next()?)));
@@ -280,7 +280,7 @@ fn finish_ragged(
     }
 }
 
-/// The 64-bit words of the bitmap that rows `start..end` touch: (word, mask, first row in it).
+/// Yields the 64-bit words of the bitmap that have rows `start..end`, as (word, mask, first row in it).
 fn words(start: usize, end: usize) -> impl Iterator<Item = (usize, u64, usize)> {
     let mut at = start;
     std::iter::from_fn(move || {

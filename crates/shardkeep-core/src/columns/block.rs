@@ -1,17 +1,17 @@
-//! The memory of one column.
+//! Memory of one column.
 //!
-//! Batches come and go, so theirs is the allocator's, up to a size that it never uses again. A whole result is written once: a large column of it is a mapping
-//! of its own, with huge pages where the kernel has some. From the allocator it might get a used block, which must be
-//! zeroed first; and page faults of 4 KiB each were a fifth of all the time that a result of many columns took. The
-//! columns of a result are filled a row at a time, so they must not all begin at the same place of a page: the caches
-//! choose a line's place by its address in the page, and forty columns would share the twelve places of one set.
+//! Batches are allocated repeatedly, so they use the allocator, up to a size whose blocks it does not reuse. A result is
+//! written once, so its large columns are separate mappings, with huge pages if possible. A block of the allocator might
+//! have been used and would have to be zeroed, and page faults of 4 KiB each took a fifth of the time of a result with many
+//! columns. The columns of a result are filled row by row, so they begin at different offsets in a page: a cache selects
+//! its set by the address in the page, and forty columns would compete for the twelve lines of one set.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Element types whose all-zero bit pattern is the value zero.
+/// An element type whose all-zero bit pattern is the value zero.
 ///
 /// # Safety
 /// Implemented only for such types, none of which needs dropping.
@@ -23,18 +23,19 @@ unsafe impl Zeroed for i64 {}
 // SAFETY: all bits zero is 0.0.
 unsafe impl Zeroed for f32 {}
 
-/// From here on a mapping of its own is worth two system calls.
+/// From this size on a separate mapping is worth two system calls.
 const LARGE_BYTES: usize = 1 << 20;
 const LINE_BYTES: usize = 64;
 const PAGE_BYTES: usize = 4096;
-/// How many mappings there were, which says where in its first page the next one begins.
+/// Number of mappings so far, which determines the offset of the next one in its first page.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// An array whose length is fixed.
+/// An array of fixed length.
 pub struct Block<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
-    /// Of the mapping, which begins where the page of `start` does; 0 if the memory is the allocator's, as a `Vec` of this length and capacity has it.
+    /// Size of the mapping, which begins at the page of `start`; 0 for memory of the allocator, as of a `Vec` of this length
+    /// and capacity.
     mapped_bytes: usize,
 }
 
@@ -44,7 +45,7 @@ unsafe impl<T: Zeroed> Send for Block<T> {}
 unsafe impl<T: Zeroed> Sync for Block<T> {}
 
 impl<T: Zeroed> Block<T> {
-    /// `rows * width` zeros; `None` if that many cannot be had. Many of them cost nothing until they are touched.
+    /// Allocates `rows * width` zeros; `None` without enough memory. Large blocks take no memory until they are written.
     pub(super) fn zeroed(rows: usize, width: usize) -> Option<Self> {
         let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
         if layout.size() == 0 {
@@ -55,26 +56,26 @@ impl<T: Zeroed> Block<T> {
         Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes: 0 })
     }
 
-    /// The same for what is written once and then kept.
-    pub(super) fn zeroed_to_stay(rows: usize, width: usize) -> Option<Self> {
+    /// As [`zeroed`](Self::zeroed), with a separate mapping for a large block that is not reused.
+    pub(super) fn zeroed_mapping(rows: usize, width: usize) -> Option<Self> {
         let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
         if layout.size() < LARGE_BYTES {
             return Self::zeroed(rows, width);
         }
         let before = MAPPINGS.fetch_add(1, Ordering::Relaxed) * LINE_BYTES % PAGE_BYTES;
         let mapped_bytes = before.checked_add(layout.size())?;
-        // SAFETY: what is passed over is in the mapping, and a line of a cache is aligned enough for every element.
+        // SAFETY: `before` is inside the mapping, and the alignment of a cache line suffices for every element.
         let start = unsafe { map(mapped_bytes)?.byte_add(before) }.cast::<T>();
         Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes })
     }
 
-    /// As a `Vec`, without a copy; the block itself if it is no memory of the allocator.
+    /// Converts into a `Vec` without a copy; returns the block if its memory is not the allocator's.
     pub fn into_vec(self) -> Result<Vec<T>, Self> {
         if self.mapped_bytes > 0 {
             return Err(self);
         }
         let block = std::mem::ManuallyDrop::new(self);
-        // SAFETY: without a mapping the memory is that of a Vec of this length and capacity, which the block gives up.
+        // SAFETY: without a mapping the memory is that of a Vec of this length and capacity, and the block is forgotten.
         Ok(unsafe { Vec::from_raw_parts(block.start.as_ptr(), block.length, block.length) })
     }
 }
@@ -93,7 +94,7 @@ impl<T: Zeroed> Drop for Block<T> {
             // SAFETY: the mapping was made with so many bytes before the first element.
             unmap(unsafe { self.start.cast::<u8>().byte_sub(before) }, self.mapped_bytes);
         } else {
-            // SAFETY: as in `into_vec`; nobody uses the block any more.
+            // SAFETY: as in `into_vec`; the block is not used afterwards.
             drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, self.length) });
         }
     }
@@ -102,7 +103,7 @@ impl<T: Zeroed> Drop for Block<T> {
 impl<T: Zeroed> Deref for Block<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: `length` elements from `start` on are the block's, all of them initialised.
+        // SAFETY: the block owns `length` initialised elements from `start` on.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -132,9 +133,9 @@ impl<T: Zeroed + std::fmt::Debug> std::fmt::Debug for Block<T> {
     }
 }
 
-/// Zeroed pages, huge ones if possible.
+/// Maps zeroed pages, huge ones if possible.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
-    // SAFETY: a new mapping touches no memory that is in use.
+    // SAFETY: a new mapping does not overlap memory that is in use.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -149,7 +150,7 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
         return None;
     }
     #[cfg(target_os = "linux")]
-    // SAFETY: an advice about pages that are ours, which changes no content; it may be refused.
+    // SAFETY: an advice about the pages of this mapping, which does not change their content; it may fail.
     unsafe {
         libc::madvise(start, bytes, libc::MADV_HUGEPAGE)
     };
@@ -157,7 +158,7 @@ fn map(bytes: usize) -> Option<NonNull<u8>> {
 }
 
 fn unmap(start: NonNull<u8>, bytes: usize) {
-    // SAFETY: this is the whole of a mapping that `map` made, and its only owner is at its end.
+    // SAFETY: this is a complete mapping of `map`, and its only owner is being dropped.
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 
@@ -166,9 +167,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_and_large_ones_are_zeros_that_can_be_written() {
+    fn small_and_large_blocks_are_writable_zeros() {
         for (rows, is_vec) in [(0, true), (3, true), (LARGE_BYTES / 8, false), (LARGE_BYTES, false)] {
-            let mut block = Block::<i64>::zeroed_to_stay(rows, 1).unwrap();
+            let mut block = Block::<i64>::zeroed_mapping(rows, 1).unwrap();
             assert!(block.len() == rows && block.iter().all(|one| *one == 0));
             block.fill(7);
             let copy = block.clone();
@@ -180,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_refused() {
-        for make in [Block::<f32>::zeroed, Block::<f32>::zeroed_to_stay] {
+    fn impossible_sizes_are_refused() {
+        for make in [Block::<f32>::zeroed, Block::<f32>::zeroed_mapping] {
             assert!(make(usize::MAX, 2).is_none());
             assert!(make(1 << 60, 1).is_none());
             assert!(make(0, 7).is_some_and(|block| block.is_empty()));
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vec_with_room_to_spare_becomes_a_block_and_a_vec_again() {
+    fn a_vec_with_spare_capacity_becomes_a_block_and_a_vec_again() {
         let mut elements = Vec::with_capacity(100);
         elements.extend([1_u8, 2, 3]);
         let block = Block::from(elements);

@@ -1,4 +1,4 @@
-//! A zeroed array of rows that several threads fill at once, each its own rows.
+//! A zeroed array of rows that several threads fill, each a different part of the rows.
 
 use std::cell::UnsafeCell;
 use std::ops::Range;
@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 
 use super::block::{Block, Zeroed};
 
-/// Blocks of this size the C library's allocator maps anew each time, in small pages: a page fault for every 4 KiB was a
-/// third of the time of a batch of JPEGs. So they get a mapping of huge pages, as a result does.
-const NEVER_REUSED_BYTES: usize = 32 << 20;
+/// From this size on the allocator of the C library maps each block again, with small pages. Page faults for every 4 KiB
+/// took a third of the time of a batch of JPEGs, so such blocks get a mapping with huge pages, as results do.
+const MAPPED_BATCH_BYTES: usize = 32 << 20;
 
-/// What rows are for.
+/// Use of an array of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// One of many batches.
@@ -20,12 +20,12 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// `rows` rows of `width` zeros; None if the memory cannot be had.
+    /// Allocates `rows` rows of `width` zeros; None without enough memory.
     pub(super) fn rows<T: Zeroed>(self, rows: usize, width: usize) -> Option<SharedRows<T>> {
         let bytes = rows.saturating_mul(width).saturating_mul(size_of::<T>());
         let block = match self {
-            Self::Batch if bytes < NEVER_REUSED_BYTES => Block::zeroed(rows, width),
-            Self::Batch | Self::Result => Block::zeroed_to_stay(rows, width),
+            Self::Batch if bytes < MAPPED_BATCH_BYTES => Block::zeroed(rows, width),
+            Self::Batch | Self::Result => Block::zeroed_mapping(rows, width),
         };
         block.map(|block| SharedRows::new(block, width))
     }
@@ -33,7 +33,7 @@ impl Purpose {
 
 /// Rows of `width` elements, writable through a shared reference.
 pub(super) struct SharedRows<T: Zeroed> {
-    /// Not touched until all rows are filled: threads write through `cells`.
+    /// Not accessed until all rows are filled; threads write through `cells`.
     block: Block<T>,
     cells: NonNull<[UnsafeCell<T>]>,
     width: usize,
@@ -58,18 +58,18 @@ impl<T: Zeroed> SharedRows<T> {
         Self { block, cells, width }
     }
 
-    /// The elements of `row`; empty if there is no such row.
+    /// Returns the elements of `row`; empty if the row does not exist.
     ///
     /// # Safety
     /// As [`SharedRows::rows`].
     #[allow(clippy::mut_from_ref)]
     #[inline]
     pub(super) unsafe fn row_mut(&self, row: usize) -> &mut [T] {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller fulfils the contract of `rows`.
         unsafe { self.rows(row..row.saturating_add(1)) }.cells
     }
 
-    /// Some of the rows; nothing if there are no such rows.
+    /// Returns some of the rows; nothing if they do not exist.
     ///
     /// # Safety
     /// Until the result is gone, no other call for one of these rows may be made, on any thread.
@@ -78,20 +78,20 @@ impl<T: Zeroed> SharedRows<T> {
         let (start, end) = (rows.start.saturating_mul(self.width), rows.end.saturating_mul(self.width));
         // SAFETY: these are the elements of `block`, which lives as long as `self`; UnsafeCell<T> has the layout of T.
         let cells = unsafe { self.cells.as_ref() }.get(start..end).unwrap_or_default();
-        // SAFETY: the cells are `cells.len()` initialised elements in a row; UnsafeCell allows writing through a shared
-        // reference; the caller is the only one at these rows.
+        // SAFETY: the cells are `cells.len()` consecutive initialised elements; UnsafeCell allows writing through a shared
+        // reference; no other caller has these rows.
         let cells =
             unsafe { std::slice::from_raw_parts_mut(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) };
         Cells { cells, width: self.width }
     }
 
-    /// Takes the array out.
+    /// Returns the array.
     pub(super) fn into_block(self) -> Block<T> {
         self.block
     }
 }
 
-/// Some of the rows, for one thread alone.
+/// Some of the rows, owned by one thread.
 #[derive(Debug)]
 pub(super) struct Cells<'b, T> {
     pub(super) cells: &'b mut [T],
@@ -99,7 +99,7 @@ pub(super) struct Cells<'b, T> {
 }
 
 impl<T> Cells<'_, T> {
-    /// The elements of `row`, counted from the first of these rows; empty if there is no such row.
+    /// Returns the elements of `row`, counted from the first of these rows; empty if the row does not exist.
     #[inline]
     pub(super) fn row(&mut self, row: usize) -> &mut [T] {
         let start = row.saturating_mul(self.width);
@@ -112,12 +112,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_disjoint_and_come_out_in_order() {
+    fn rows_are_disjoint_and_in_order() {
         let cells = SharedRows::<i64>::new(vec![0; 12].into(), 3);
         std::thread::scope(|scope| {
             for row in 0..4 {
                 let cells = &cells;
-                // SAFETY: each thread has its own row.
+                // SAFETY: each thread has a different row.
                 scope.spawn(move || unsafe { cells.row_mut(row) }.fill(row as i64 + 1));
             }
         });

@@ -1,4 +1,4 @@
-//! The image column of a batch: one frame size for all rows, known from the schema or from the first image.
+//! The image column of a batch. All rows have one shape, from the schema or from the first image.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use super::batch::RowErrorKind;
 use super::block::Block;
 use super::cells::{Purpose, SharedRows};
-use super::schema::ImageDType;
 use crate::image::{Decoder, ImageError, Pixels, header};
+use crate::schema::ImageDType;
 
 #[derive(Debug)]
 enum Buffer {
@@ -17,15 +17,15 @@ enum Buffer {
 }
 
 #[derive(Debug)]
-struct Frame {
+struct ImageArray {
     height: usize,
     width: usize,
     channels: usize,
-    /// None: the memory for it could not be had.
+    /// None if the memory could not be allocated.
     buffer: Option<Buffer>,
 }
 
-/// The pixels of a finished image column with their shape (rows, height, width, channels).
+/// The pixels of a finished image column, with their shape (rows, height, width, channels).
 pub(super) enum Finished {
     U8(Block<u8>, [usize; 4]),
     F32(Block<f32>, [usize; 4]),
@@ -38,7 +38,7 @@ pub(super) struct ImageStore {
     dtype: ImageDType,
     size: Option<(usize, usize)>,
     purpose: Purpose,
-    frame: OnceLock<Frame>,
+    array: OnceLock<ImageArray>,
 }
 
 impl ImageStore {
@@ -49,22 +49,22 @@ impl ImageStore {
         size: Option<(usize, usize)>,
         purpose: Purpose,
     ) -> Self {
-        Self { rows, channels: usize::from(channels), dtype, size, purpose, frame: OnceLock::new() }
+        Self { rows, channels: usize::from(channels), dtype, size, purpose, array: OnceLock::new() }
     }
 
-    fn make_frame(&self, height: usize, width: usize, channels: usize) -> Frame {
+    fn allocate(&self, height: usize, width: usize, channels: usize) -> ImageArray {
         let cells = height.checked_mul(width).and_then(|n| n.checked_mul(channels));
         let buffer = cells.and_then(|cells| match self.dtype {
             ImageDType::U8 => self.purpose.rows(self.rows, cells).map(Buffer::U8),
             ImageDType::F32 => self.purpose.rows(self.rows, cells).map(Buffer::F32),
         });
-        Frame { height, width, channels, buffer }
+        ImageArray { height, width, channels, buffer }
     }
 
     /// Decodes `bytes` into `row`.
     ///
     /// # Safety
-    /// The caller is the only one that touches this row.
+    /// No other thread accesses this row.
     pub(super) unsafe fn decode(
         &self,
         row: usize,
@@ -75,25 +75,25 @@ impl ImageStore {
         let head = header(bytes).map_err(unreadable)?;
         let channels = if self.channels == 0 { head.channels } else { self.channels };
         let (height, width) = self.size.unwrap_or((head.height, head.width));
-        // A first image that cannot be decoded is not the measure of the others.
+        // An image that cannot be decoded must not determine the shape of the others.
         let mut first = None;
-        let frame = match self.frame.get() {
-            Some(frame) => frame,
-            None => first.insert(self.make_frame(height, width, channels)),
+        let array = match self.array.get() {
+            Some(array) => array,
+            None => first.insert(self.allocate(height, width, channels)),
         };
-        if (frame.height, frame.width, frame.channels) != (height, width, channels) {
+        if (array.height, array.width, array.channels) != (height, width, channels) {
             let message = format!(
-                "wanted {}x{}x{} (height, width, channels) as the batch's first image has, found {height}x{width}x{channels}; \
+                "expected {}x{}x{} (height, width, channels) as in the first image of the batch, found {height}x{width}x{channels}; \
                  pass size= and channels= to Image to make them equal",
-                frame.height, frame.width, frame.channels
+                array.height, array.width, array.channels
             );
             return Err((RowErrorKind::WrongShape, message));
         }
         let shape = (height, width, channels);
-        let pixels = match &frame.buffer {
-            // SAFETY: as the caller promises.
+        let pixels = match &array.buffer {
+            // SAFETY: the caller is the only one that accesses this row.
             Some(Buffer::U8(cells)) => Pixels::U8(unsafe { cells.row_mut(row) }),
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller is the only one that accesses this row.
             Some(Buffer::F32(cells)) => Pixels::F32(unsafe { cells.row_mut(row) }),
             None => {
                 let rows = self.rows;
@@ -102,41 +102,41 @@ impl ImageStore {
             }
         };
         decoder.decode(bytes, head, shape, pixels).map_err(unreadable)?;
-        match first.map(|frame| self.frame.set(frame)) {
-            // Another thread was faster: into its frame, then.
-            // SAFETY: as the caller promises.
+        match first.map(|array| self.array.set(array)) {
+            // Another thread has set the shape first, so decode into its array.
+            // SAFETY: the caller is the only one that accesses this row.
             Some(Err(_)) => unsafe { self.decode(row, bytes, decoder) },
             _ => Ok(()),
         }
     }
 
-    /// Whether the next image that is decoded says how large all must be.
-    pub(super) fn lacks_frame(&self) -> bool {
-        (self.size.is_none() || self.channels == 0) && self.frame.get().is_none()
+    /// Returns true if the next decoded image determines the shape.
+    pub(super) fn needs_shape(&self) -> bool {
+        (self.size.is_none() || self.channels == 0) && self.array.get().is_none()
     }
 
-    /// Puts zeros into `row`.
+    /// Fills `row` with zeros.
     ///
     /// # Safety
-    /// The caller is the only one that touches this row.
+    /// No other thread accesses this row.
     pub(super) unsafe fn clear(&self, row: usize) {
-        match self.frame.get().and_then(|frame| frame.buffer.as_ref()) {
-            // SAFETY: as the caller promises.
+        match self.array.get().and_then(|array| array.buffer.as_ref()) {
+            // SAFETY: the caller is the only one that accesses this row.
             Some(Buffer::U8(cells)) => unsafe { cells.row_mut(row) }.fill(0),
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller is the only one that accesses this row.
             Some(Buffer::F32(cells)) => unsafe { cells.row_mut(row) }.fill(0.0),
             None => {}
         }
     }
 
-    /// The column; without any image its height and width are those of the schema, or 0. `None`: no memory.
+    /// Returns the column; without images its height and width are those of the schema, or 0. `None` without memory.
     pub(super) fn finish(self) -> Option<Finished> {
         let (height, width) = self.size.unwrap_or((0, 0));
-        let empty = || self.make_frame(height, width, self.channels);
-        let (rows, frame) = (self.rows, self.frame.get().is_none().then(empty));
-        let frame = frame.or_else(|| self.frame.into_inner())?;
-        let shape = [rows, frame.height, frame.width, frame.channels];
-        Some(match frame.buffer? {
+        let empty = || self.allocate(height, width, self.channels);
+        let (rows, array) = (self.rows, self.array.get().is_none().then(empty));
+        let array = array.or_else(|| self.array.into_inner())?;
+        let shape = [rows, array.height, array.width, array.channels];
+        Some(match array.buffer? {
             Buffer::U8(cells) => Finished::U8(cells.into_block(), shape),
             Buffer::F32(cells) => Finished::F32(cells.into_block(), shape),
         })

@@ -1,8 +1,8 @@
-//! Ragged columns: each call of `fill` gathers its rows in a [`Part`]; `finish` joins the parts in row order.
+//! Ragged columns. Each call of `fill` collects its rows in a [`Part`]; `finish` concatenates the parts in row order.
 
 #![deny(clippy::indexing_slicing)]
 
-use super::schema::DType;
+use crate::schema::DType;
 
 /// The values of one ragged column over a range of rows. `ends` counts values, `value_ends` bytes.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Ragged {
         }
     }
 
-    /// Closes a row: what was pushed since the last call belongs to it.
+    /// Ends a row, which has the values pushed since the last call.
     pub(super) fn end_row(&mut self) {
         match self {
             Self::Int64 { values, ends } => ends.push(values.len()),
@@ -31,7 +31,7 @@ impl Ragged {
         }
     }
 
-    /// Forgets what was pushed since the last closed row.
+    /// Removes the values pushed since the end of the last row.
     pub(super) fn rewind(&mut self) {
         match self {
             Self::Int64 { values, ends } => values.truncate(last(ends)),
@@ -62,7 +62,7 @@ pub(super) struct Part {
     pub(super) columns: Vec<Ragged>,
 }
 
-/// Offsets of rows from the parts' ends: rows that no part has are empty (or have `absent` values each).
+/// Offsets of rows, computed from the ends in the parts. Rows without a part have `absent` values each.
 struct Offsets {
     offsets: Vec<i64>,
     rows: usize,
@@ -77,7 +77,7 @@ impl Offsets {
         Self { offsets, rows, absent, total: 0 }
     }
 
-    /// Gives rows up to `row` their absent values; returns how many values that were.
+    /// Adds the absent values of rows before `row`; returns their number.
     fn pad_to(&mut self, row: usize) -> usize {
         let before = self.total;
         while self.offsets.len() <= row.min(self.rows) {
@@ -94,7 +94,7 @@ impl Offsets {
     }
 }
 
-/// Joins a numeric column: (values, row offsets).
+/// Concatenates a numeric column into (values, row offsets).
 pub(super) fn join<T>(rows: usize, parts: Vec<(usize, Vec<T>, Vec<usize>)>) -> (Vec<T>, Vec<i64>) {
     let mut offsets = Offsets::new(rows, 0);
     let mut all: Vec<T> = Vec::new();
@@ -119,7 +119,7 @@ pub(super) type BytesPart = (usize, Vec<u8>, Vec<usize>, Vec<usize>);
 /// A bytes column: (bytes, offsets of values in bytes, offsets of rows in values).
 pub(super) type JoinedBytes = (Vec<u8>, Vec<i64>, Vec<i64>);
 
-/// Joins a bytes column; a row that no part has gets `absent` empty values.
+/// Concatenates a bytes column; a row without a part gets `absent` empty values.
 pub(super) fn join_bytes(rows: usize, absent: usize, parts: Vec<BytesPart>) -> JoinedBytes {
     let mut offsets = Offsets::new(rows, absent);
     let mut value_offsets = vec![0i64];

@@ -1,4 +1,4 @@
-//! One record into one row: the fast way, and the careful way that also finds the words for an error.
+//! Parsing of one record into one row: a fast path, and a strict path that also reports errors.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -6,22 +6,22 @@ use super::batch::RowErrorKind;
 use super::cells::Cells;
 use super::images::ImageStore;
 use super::parts::Ragged;
-use super::schema::{DType, DefaultValue, Feature, Kind, Schema};
 use super::scratch::Scratch;
 use crate::example::layout::one_varint;
 use crate::example::lists::FeatureView;
-use crate::example::parse::{Found, Known, entries, only_features};
+use crate::example::parse::{FoundValue, KnownKey, entries, only_features};
+use crate::schema::{DType, DefaultValue, Feature, Kind, Schema};
 use crate::wire::{Cursor, WireError};
 
-/// Why a row cannot be filled, before it is known where it lies.
+/// The error of a feature, without the row.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(super) struct FeatureError {
     pub(super) feature: Option<String>,
     pub(super) kind: RowErrorKind,
     pub(super) message: String,
 }
 
-impl From<WireError> for Problem {
+impl From<WireError> for FeatureError {
     fn from(error: WireError) -> Self {
         Self {
             feature: None,
@@ -31,7 +31,7 @@ impl From<WireError> for Problem {
     }
 }
 
-/// Where the values of a feature go: the claimed rows of its column.
+/// Destination of the values of a feature: the claimed rows of its column.
 #[derive(Debug)]
 pub(super) enum Target<'b> {
     Int64(Cells<'b, i64>),
@@ -44,101 +44,100 @@ pub(super) enum Target<'b> {
     },
 }
 
-/// The columns of a batch as one thread sees them while it fills the rows that it claimed.
+/// The claimed rows of a batch, which one thread fills.
 pub(super) struct Rows<'b> {
     pub(super) schema: &'b Schema,
-    /// One for each feature.
+    /// One target for each feature.
     pub(super) targets: Vec<Target<'b>>,
     pub(super) ragged: Vec<Ragged>,
-    /// The row at hand, counted from the first of them.
+    /// The current row, counted from the first claimed row.
     pub(super) row: usize,
 }
 
 impl Rows<'_> {
-    /// Parses `record` into the row.
-    pub(super) fn fill(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
+    /// Parses `record` into the current row.
+    pub(super) fn fill(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), FeatureError> {
         scratch.images.clear();
-        if self.fast(record, scratch).is_none() {
+        if self.parse_fast(record, scratch).is_none() {
             self.ragged.iter_mut().for_each(Ragged::rewind);
             scratch.images.clear();
-            self.careful(record, scratch)?;
+            self.parse_strict(record, scratch)?;
         }
         for (column, range) in scratch.images.drain(..) {
             let bytes = record.get(range).unwrap_or_default();
             if let Some(Target::Image { images, first_row }) = self.targets.get(column) {
-                // SAFETY: who made these targets holds the claim on the row.
+                // SAFETY: the maker of these targets has claimed the row.
                 let done = unsafe { images.decode(first_row + self.row, bytes, &mut scratch.decoder) };
-                done.map_err(|(kind, message)| self.problem(column, kind, message))?;
+                done.map_err(|(kind, message)| self.feature_error(column, kind, message))?;
             }
         }
         self.ragged.iter_mut().for_each(Ragged::end_row);
         Ok(())
     }
 
-    /// Takes back what the row at hand has got.
+    /// Removes the content of the current row.
     pub(super) fn clear(&mut self) {
         self.ragged.iter_mut().for_each(Ragged::rewind);
         for target in &mut self.targets {
             match target {
                 Target::Int64(cells) => cells.row(self.row).fill(0),
                 Target::Float32(cells) => cells.row(self.row).fill(0.0),
-                // SAFETY: who made these targets holds the claim on the row.
+                // SAFETY: the maker of these targets has claimed the row.
                 Target::Image { images, first_row } => unsafe { images.clear(*first_row + self.row) },
                 Target::Ragged(_) => {}
             }
         }
     }
 
-    fn fast(&mut self, record: &[u8], scratch: &mut Scratch) -> Option<()> {
-        let Scratch { order, stamps, now, images, .. } = scratch;
+    fn parse_fast(&mut self, record: &[u8], scratch: &mut Scratch) -> Option<()> {
+        let Scratch { order, last_seen, row_number, images, .. } = scratch;
         let mut seen = 0usize;
         let (entries, steps) =
-            self.straight(only_features(record)?, order.known(), record, images, &mut seen)?;
+            self.parse_usual_entries(only_features(record)?, order.known(), record, images, &mut seen)?;
         if entries.is_empty() && seen == self.targets.len() {
             return Some(());
         }
-        *now += 1;
+        *row_number += 1;
         for column in order.known().get(..steps)?.iter().filter_map(|known| known.column) {
-            *stamps.get_mut(column)? = *now;
+            *last_seen.get_mut(column)? = *row_number;
         }
         order.walk(entries, steps, self.schema, |column, found| {
-            match stamps.get_mut(column) {
-                Some(stamp) if *stamp != *now => *stamp = *now,
+            match last_seen.get_mut(column) {
+                Some(last) if *last != *row_number => *last = *row_number,
                 _ => return false,
             }
             seen += 1;
             match found {
-                Found::Payload { bytes, payload_bytes } => {
+                FoundValue::Payload { bytes, payload_bytes } => {
                     self.store_payload(column, bytes, payload_bytes, record, images).is_some()
                 }
-                Found::Feature(value) => self.store_feature(column, value, record, images),
+                FoundValue::Feature(value) => self.store_feature(column, value, record, images),
             }
         })?;
         if seen == self.targets.len() {
             return Some(());
         }
         for column in 0..self.targets.len() {
-            if stamps.get(column) != Some(&*now) {
-                self.absent(column).ok()?;
+            if last_seen.get(column) != Some(&*row_number) {
+                self.store_default(column).ok()?;
             }
         }
         Some(())
     }
 
-    /// Takes entries as long as they are the usual ones at their usual places, which means that no key comes twice.
-    /// Returns what is left, and how many were taken; `seen` are those of
-    /// them that a column has.
+    /// Parses entries while they are the expected ones in the expected order, so that no key occurs twice. Returns the
+    /// remaining bytes and the number of entries; `seen` counts those with a column.
     #[inline]
-    fn straight<'a>(
+    fn parse_usual_entries<'a>(
         &mut self,
         mut entries: &'a [u8],
-        known: &[Known],
+        known: &[KnownKey],
         record: &[u8],
         images: &mut Vec<(usize, std::ops::Range<usize>)>,
         seen: &mut usize,
     ) -> Option<(&'a [u8], usize)> {
         let mut steps = 0usize;
-        for Known { column, layout, .. } in known {
+        for KnownKey { column, layout, .. } in known {
             let Some((bytes, length)) = layout.as_ref().and_then(|layout| layout.open(entries)) else {
                 break;
             };
@@ -159,8 +158,7 @@ impl Rows<'_> {
         Some((entries, steps))
     }
 
-    /// The first `length` bytes of `bytes`, which are one packed list or one byte string; `None` sends the row to the
-    /// careful way.
+    /// Stores the first `length` bytes of `bytes`, a packed list or a byte string. `None` requires the strict path.
     fn store_payload(
         &mut self,
         column: usize,
@@ -206,12 +204,12 @@ impl Rows<'_> {
                 }
                 ragged => ragged.push_bytes(bytes.get(..length)?),
             },
-            Target::Image { .. } => images.push((column, place_in(record, bytes.get(..length)?))),
+            Target::Image { .. } => images.push((column, range_in(record, bytes.get(..length)?))),
         }
         Some(())
     }
 
-    /// A Feature that was parsed; false sends the row to the careful way.
+    /// Stores a parsed Feature; false requires the strict path.
     fn store_feature(
         &mut self,
         column: usize,
@@ -222,12 +220,12 @@ impl Rows<'_> {
         let Ok(view) = FeatureView::new(value) else {
             return false;
         };
-        // An unset kind counts as missing, which the careful way knows how to treat.
+        // An unset kind counts as missing, which only the strict path handles.
         view.dtype.is_some() && self.store(column, &view, record, images).is_ok()
     }
 
     #[cold]
-    fn careful(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), Problem> {
+    fn parse_strict(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), FeatureError> {
         let mut found: Vec<Option<FeatureView<'_>>> = vec![None; self.targets.len()];
         let mut broken: Option<(usize, WireError)> = None;
         entries(record, |key, pieces| {
@@ -245,45 +243,45 @@ impl Rows<'_> {
             }
         })?;
         if let Some((column, error)) = broken {
-            return Err(self.problem(column, RowErrorKind::Malformed, error.to_string()));
+            return Err(self.feature_error(column, RowErrorKind::Malformed, error.to_string()));
         }
         for (column, view) in found.iter().enumerate() {
             match view {
                 Some(view) if view.dtype.is_some() => {
                     self.store(column, view, record, &mut scratch.images)?;
                 }
-                _ => self.absent(column)?,
+                _ => self.store_default(column)?,
             }
         }
         Ok(())
     }
 
-    /// Stores the values of `view`, which has a kind, under all of the format's rules.
+    /// Stores the values of `view`, which has a kind, according to all rules of the format.
     fn store(
         &mut self,
         column: usize,
         view: &FeatureView<'_>,
         record: &[u8],
         images: &mut Vec<(usize, std::ops::Range<usize>)>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), FeatureError> {
         let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
         else {
             return Ok(());
         };
-        let wanted = match &feature.kind {
+        let expected = match &feature.kind {
             Kind::Fixed { dtype, .. } | Kind::Var { dtype } => *dtype,
             Kind::Image { .. } => DType::Bytes,
         };
-        if view.dtype != Some(wanted) {
+        if view.dtype != Some(expected) {
             let found = view.dtype.map_or("nothing", DType::name);
             let count = view.count().unwrap_or(0);
-            let message = format!("wanted {}, found {found} ({})", describe(feature), values(count));
-            return Err(self.problem(column, RowErrorKind::WrongDType, message));
+            let message = format!("expected {}, found {found} ({})", describe(feature), values(count));
+            return Err(self.feature_error(column, RowErrorKind::WrongDType, message));
         }
-        let malformed = |error: WireError| Problem {
+        let malformed = |error: WireError| FeatureError {
             feature: Some(feature.name.clone()),
             kind: RowErrorKind::Malformed,
-            message: format!("its {} list is broken: {error}", wanted.name()),
+            message: format!("its {} list is malformed: {error}", expected.name()),
         };
         let mut count = 0usize;
         match target {
@@ -325,19 +323,19 @@ impl Rows<'_> {
                     image = value;
                 })
                 .map_err(malformed)?;
-                images.push((column, place_in(record, image)));
+                images.push((column, range_in(record, image)));
             }
         }
         let elements = feature.elements();
         if count != elements {
-            let message = format!("wanted {} ({}), found {count}", describe(feature), values(elements));
-            return Err(self.problem(column, RowErrorKind::WrongShape, message));
+            let message = format!("expected {} ({}), found {count}", describe(feature), values(elements));
+            return Err(self.feature_error(column, RowErrorKind::WrongShape, message));
         }
         Ok(())
     }
 
-    /// Fills in for a feature that the record lacks.
-    fn absent(&mut self, column: usize) -> Result<(), Problem> {
+    /// Stores the default of a feature that the record lacks.
+    fn store_default(&mut self, column: usize) -> Result<(), FeatureError> {
         let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
         else {
             return Ok(());
@@ -346,16 +344,16 @@ impl Rows<'_> {
             Kind::Var { .. } => return Ok(()),
             Kind::Fixed { default: Some(default), .. } => default,
             _ => {
-                let message = format!("wanted {}, the record does not have it", describe(feature));
-                return Err(self.problem(column, RowErrorKind::Missing, message));
+                let message = format!("expected {}, but the record does not have it", describe(feature));
+                return Err(self.feature_error(column, RowErrorKind::Missing, message));
             }
         };
         match (target, default) {
             (Target::Int64(cells), DefaultValue::Int64(values)) => {
-                spread(cells.row(self.row), values);
+                broadcast(cells.row(self.row), values);
             }
             (Target::Float32(cells), DefaultValue::Float32(values)) => {
-                spread(cells.row(self.row), values);
+                broadcast(cells.row(self.row), values);
             }
             (Target::Ragged(index), DefaultValue::Bytes(values)) => {
                 if let Some(ragged) = self.ragged.get_mut(*index) {
@@ -368,22 +366,22 @@ impl Rows<'_> {
         Ok(())
     }
 
-    fn problem(&self, column: usize, kind: RowErrorKind, message: String) -> Problem {
+    fn feature_error(&self, column: usize, kind: RowErrorKind, message: String) -> FeatureError {
         let feature = self.schema.features().get(column).map(|feature| feature.name.clone());
-        Problem { feature, kind, message }
+        FeatureError { feature, kind, message }
     }
 }
 
-/// One default for all elements, or one for each.
-fn spread<T: Copy>(out: &mut [T], values: &[T]) {
+/// Copies one default to all elements, or one default to each.
+fn broadcast<T: Copy>(out: &mut [T], values: &[T]) {
     match values {
         [value] => out.fill(*value),
         _ => out.iter_mut().zip(values).for_each(|(out, value)| *out = *value),
     }
 }
 
-/// Where `part` lies in `record`: a borrow of the record cannot be kept in the scratch.
-fn place_in(record: &[u8], part: &[u8]) -> std::ops::Range<usize> {
+/// Returns the range of `part` in `record`, because the scratch cannot borrow from the record.
+fn range_in(record: &[u8], part: &[u8]) -> std::ops::Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(record.as_ptr() as usize);
     start..start.wrapping_add(part.len())
 }
@@ -392,7 +390,7 @@ fn values(count: usize) -> String {
     format!("{count} value{}", if count == 1 { "" } else { "s" })
 }
 
-/// What the schema wants of a feature, in a few words.
+/// Describes a feature of the schema, for messages.
 fn describe(feature: &Feature) -> String {
     match &feature.kind {
         Kind::Fixed { dtype, shape, .. } => {

@@ -1,34 +1,34 @@
-//! What filling rows keeps from one record to the next.
+//! State that is kept from one record to the next.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::sync::Arc;
 
-use super::schema::Schema;
 use crate::example::parse::KeyOrder;
 use crate::image::Decoder;
+use crate::schema::Schema;
 
-/// What a thread keeps between records: the order of keys, the decoders' buffers.
+/// State of a thread between records: the order of keys, and buffers of the decoders.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pub(super) order: KeyOrder,
     pub(super) decoder: Decoder,
-    /// The number of the row that last had column i.
-    pub(super) stamps: Vec<u64>,
-    pub(super) now: u64,
-    /// Images of the row at hand: column, and where in the record the image lies.
+    /// Number of the last row that had column i.
+    pub(super) last_seen: Vec<u64>,
+    pub(super) row_number: u64,
+    /// Images of the current row: column, and byte range in the record.
     pub(super) images: Vec<(usize, std::ops::Range<usize>)>,
-    /// The schema that `order` and `stamps` belong to; held, so that no other schema can take its address.
+    /// The schema of `order` and `last_seen`; held, so that no other schema can have its address.
     schema: Option<Arc<Schema>>,
 }
 
 impl Scratch {
-    /// Forgets the keys of another schema.
+    /// Clears the keys of another schema.
     pub(super) fn use_for(&mut self, schema: &Arc<Schema>) {
         if self.schema.as_ref().is_none_or(|held| !Arc::ptr_eq(held, schema)) {
             self.order = KeyOrder::default();
-            self.stamps = vec![0; schema.features().len()];
-            self.now = 0;
+            self.last_seen = vec![0; schema.features().len()];
+            self.row_number = 0;
             self.schema = Some(Arc::clone(schema));
         }
     }

@@ -1,4 +1,4 @@
-//! One column: where its values go while rows are filled, and what it is when all are.
+//! One column: its buffers while rows are filled, and its final form.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -6,12 +6,12 @@ use super::batch::{RowError, RowErrorKind};
 use super::block::Block;
 use super::cells::{Purpose, SharedRows};
 use super::images::{Finished, ImageStore};
-use super::schema::{DType, Feature, Kind};
+use crate::schema::{DType, Feature, Kind};
 
-/// A finished column. Row-major; offsets have one entry more than what they delimit and start at 0.
+/// A finished column, row-major. Offsets start at 0 and have one entry more than they delimit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Column {
-    /// `shape` starts with the number of rows, here and below.
+    /// `shape` starts with the number of rows, as in the other variants.
     FixedI64 {
         data: Block<i64>,
         shape: Vec<usize>,
@@ -20,7 +20,7 @@ pub enum Column {
         data: Block<f32>,
         shape: Vec<usize>,
     },
-    /// `offsets` delimit the values, of which there are as many as `shape` says.
+    /// `offsets` delimit the values, whose number is the product of `shape`.
     FixedBytes {
         values: Vec<u8>,
         offsets: Vec<i64>,
@@ -52,7 +52,7 @@ pub enum Column {
     },
 }
 
-/// Where the values of a feature go while the batch is filled.
+/// Buffer of a feature while the batch is filled.
 #[derive(Debug)]
 pub(super) enum Store {
     Int64(SharedRows<i64>),
@@ -60,12 +60,12 @@ pub(super) enum Store {
     /// The index among the ragged columns of a part.
     Ragged(usize),
     Image(ImageStore),
-    /// The whole that the batch is a part of has it.
-    Elsewhere,
+    /// The column is in the [`GatheredColumns`](super::gathered::GatheredColumns) of the batch.
+    Gathered,
 }
 
 impl Store {
-    /// `ragged` is the number of ragged columns in front of this one.
+    /// Allocates the buffer. `ragged` is the number of ragged columns before this one.
     pub(super) fn new(
         feature: &Feature,
         rows: usize,
@@ -87,7 +87,7 @@ impl Store {
         })
     }
 
-    /// The column; None if it is ragged, or elsewhere.
+    /// Returns the column; None if it is ragged or gathered.
     pub(super) fn finish(self, rows: usize, feature: &Feature) -> Result<Option<Column>, RowError> {
         let sides = match &feature.kind {
             Kind::Fixed { shape, .. } => shape.as_slice(),
@@ -102,7 +102,7 @@ impl Store {
                 Some(Finished::F32(data, shape)) => Column::ImageF32 { data, shape },
                 None => return Err(no_memory(rows, &feature.name)),
             },
-            Self::Ragged(_) | Self::Elsewhere => return Ok(None),
+            Self::Ragged(_) | Self::Gathered => return Ok(None),
         }))
     }
 }

@@ -1,23 +1,22 @@
-//! The batch engine: rows of many shards into batch slots, by several threads, delivered in order.
+//! The batch engine: several threads read rows of many shards into batches, which are delivered in order.
 //!
-//! The caller submits batches, each a list of global record numbers, and takes them back in the same order.
-//! It decides how many it keeps under way: the engine reads nothing that was not submitted, so memory is
-//! bounded by the batches under way plus, for each thread, a read buffer. Threads start with the first
-//! submission and end with the engine.
+//! The caller submits batches, each a list of global record numbers, and takes them in the same order. The engine reads
+//! only what was submitted, so memory is bounded by the pending batches plus a read buffer per thread. Threads start with
+//! the first submission and end with the engine.
 //!
-//! The order of rows and of batches is the caller's, whatever the number of threads: a row's place in its
-//! batch is fixed before any thread touches it.
+//! The caller determines the order of rows and batches: the position of a row in its batch is fixed before any thread
+//! reads it.
 //!
-//! An engine does not cross `fork`: its threads exist only in the process that made it. In a child,
-//! [`Engine::is_foreign`] says so, and dropping it there touches no thread.
+//! An engine cannot be used after `fork`, because its threads exist only in the process that made it. In a child
+//! [`Engine::is_foreign`] is true, and dropping the engine accesses no thread.
 
-mod corrupt;
+mod buffer_pool;
+mod damage;
 mod dataset;
 mod frames;
 mod job;
-mod lead;
 mod output;
-mod recycle;
+mod shape_election;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,38 +24,38 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub use corrupt::{Fault, OnCorrupt};
-pub use dataset::{Dataset, Place, Shard};
+pub use buffer_pool::PooledBuffer;
+pub use damage::{Fault, OnCorrupt};
+pub use dataset::{Dataset, RecordSpan, Shard};
 pub use output::Batch;
-pub use recycle::Recycled;
 
-use crate::columns::{Column, Schema, Whole};
+use crate::columns::{Column, GatheredColumns, Schema};
 use crate::error::{Error, Result};
 use job::{Job, Workspace};
-use output::{Delivery, Output};
+use output::{Output, OutputKind};
 
-/// See the module.
+/// The batch engine; see the module.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    delivery: Delivery,
+    output_kind: OutputKind,
     threads: usize,
     running: Vec<JoinHandle<()>>,
-    /// Submitted and not yet taken, oldest first.
+    /// Submitted batches that were not taken yet, oldest first.
     pending: VecDeque<Arc<Job>>,
     on_corrupt: OnCorrupt,
     faults: Vec<Fault>,
     pid: u32,
 }
 
-/// Read records now, on this thread: for random access, where no order of batches is to be kept.
+/// Reads records on the calling thread, for random access.
 ///
 /// # Errors
 /// As [`Engine::submit`] and [`Engine::take`].
 pub fn read_now(data: &Dataset, records: &[u64], verify: bool) -> Result<Batch> {
-    let places = locate_all(data, records)?;
-    let output = Output::new(&Delivery::Records(Arc::default()), &places, places.len())?;
-    let job = Job::new(places, output, 1, OnCorrupt::Raise);
+    let spans = locate_all(data, records)?;
+    let output = Output::new(&OutputKind::Records(Arc::default()), &spans, spans.len())?;
+    let job = Job::new(spans, output, 1, OnCorrupt::Raise);
     let mut space = Workspace::default();
     while let Some(rows) = job.claim() {
         job.work(data, verify, rows, &mut space);
@@ -64,18 +63,18 @@ pub fn read_now(data: &Dataset, records: &[u64], verify: bool) -> Result<Batch> 
     job.finish().map(|(batch, _)| batch)
 }
 
-fn locate_all(data: &Dataset, records: &[u64]) -> Result<Vec<Place>> {
-    // A loop: collected through an iterator of results, each place went through the stack four times.
-    let mut places = Vec::with_capacity(records.len());
+fn locate_all(data: &Dataset, records: &[u64]) -> Result<Vec<RecordSpan>> {
+    // A loop, because collecting an iterator of results copies each span on the stack four times.
+    let mut spans = Vec::with_capacity(records.len());
     let mut near = 0;
     for &record in records {
-        let Some(place) = data.locate(record, near) else {
-            return Err(Error::internal(format!("record {record} is beyond the data set")));
+        let Some(span) = data.locate(record, near) else {
+            return Err(Error::internal(format!("record {record} is not in the data set")));
         };
-        near = place.shard;
-        places.push(place);
+        near = span.shard;
+        spans.push(span);
     }
-    Ok(places)
+    Ok(spans)
 }
 
 #[derive(Debug)]
@@ -83,42 +82,42 @@ struct Shared {
     data: Dataset,
     verify: bool,
     queue: Mutex<Queue>,
-    /// There is work, or the end.
+    /// Signalled when there is work, or at the end.
     work: Condvar,
-    /// A batch is complete.
+    /// Signalled when a batch is complete.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Jobs with rows that nobody has taken, oldest first.
+    /// Jobs with unclaimed rows, oldest first.
     jobs: VecDeque<Arc<Job>>,
     stop: bool,
 }
 
 impl Engine {
-    /// `schema` None delivers raw records. `verify` is about payloads; headers are always checked.
+    /// Creates an engine. `schema` None delivers raw records. `verify` checks payloads; headers are always checked.
     #[must_use]
     pub fn new(data: Dataset, schema: Option<Schema>, threads: usize, verify: bool) -> Self {
-        let delivery = match schema {
-            Some(schema) => Delivery::Columns(Arc::new(schema)),
-            None => Delivery::Records(Arc::default()),
+        let output_kind = match schema {
+            Some(schema) => OutputKind::Columns(Arc::new(schema)),
+            None => OutputKind::Records(Arc::default()),
         };
-        Self::delivering(delivery, data, threads, verify)
+        Self::with_output(output_kind, data, threads, verify)
     }
 
-    /// An engine whose batches are parts of one result, as large as the data set: the rows of the first are its first
-    /// rows, and so on. The columns that a [`Whole`] has come from [`Engine::gathered`] instead of the batches.
+    /// Creates an engine whose batches are consecutive parts of one result with a row for each record of the data set. The
+    /// columns of [`GatheredColumns`] come from [`Engine::gathered`] instead of the batches.
     ///
     /// # Errors
-    /// No memory for the result.
+    /// The memory for the result cannot be allocated.
     pub fn gathering(data: Dataset, schema: Schema, threads: usize, verify: bool) -> Result<Self> {
         let rows = usize::try_from(data.records()).map_err(|_| Error::memory(usize::MAX))?;
-        let whole = Whole::new(Arc::new(schema), rows)?;
-        Ok(Self::delivering(Delivery::Parts(Arc::new(whole)), data, threads, verify))
+        let gathered = GatheredColumns::new(Arc::new(schema), rows)?;
+        Ok(Self::with_output(OutputKind::Gathered(Arc::new(gathered)), data, threads, verify))
     }
 
-    fn delivering(delivery: Delivery, data: Dataset, threads: usize, verify: bool) -> Self {
+    fn with_output(output_kind: OutputKind, data: Dataset, threads: usize, verify: bool) -> Self {
         Self {
             shared: Arc::new(Shared {
                 data,
@@ -127,7 +126,7 @@ impl Engine {
                 work: Condvar::new(),
                 done: Condvar::new(),
             }),
-            delivery,
+            output_kind,
             threads: threads.max(1),
             running: Vec::new(),
             pending: VecDeque::new(),
@@ -137,33 +136,33 @@ impl Engine {
         }
     }
 
-    /// What damaged records do, in batches that are submitted from now on; at first they raise.
+    /// Sets the treatment of damaged records in batches that are submitted later; the default is `Raise`.
     pub fn set_on_corrupt(&mut self, on_corrupt: OnCorrupt) {
         self.on_corrupt = on_corrupt;
     }
 
-    /// The damaged records of the batch that was taken last and did not raise, in the order of its rows.
+    /// Returns the damaged records of the last taken batch that did not fail it, in the order of its rows.
     #[must_use]
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
-    /// Whether this process is not the one whose threads do the work.
+    /// Returns true in a process other than the one that has the threads.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.pid != std::process::id()
     }
 
-    /// Batches submitted and not yet taken.
+    /// Returns the number of submitted batches that were not taken yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Ask for a batch of `rows` rows, the first of which are `records`, the rest padding.
+    /// Submits a batch of `rows` rows: `records`, then padding.
     ///
     /// # Errors
-    /// A record number beyond the data set, more records than rows, or a thread that cannot be started.
+    /// A record number is not in the data set, there are more records than rows, or no thread can be started.
     pub fn submit(&mut self, records: &[u64], rows: usize) -> Result<()> {
         if self.is_foreign() {
             return Err(Error::internal("an engine was used in a forked child"));
@@ -171,10 +170,10 @@ impl Engine {
         if records.len() > rows {
             return Err(Error::internal("more records than rows"));
         }
-        let places = locate_all(&self.shared.data, records)?;
-        let output = Output::new(&self.delivery, &places, rows)?;
+        let spans = locate_all(&self.shared.data, records)?;
+        let output = Output::new(&self.output_kind, &spans, rows)?;
         self.start()?;
-        let job = Arc::new(Job::new(places, output, self.threads, self.on_corrupt));
+        let job = Arc::new(Job::new(spans, output, self.threads, self.on_corrupt));
         self.pending.push_back(Arc::clone(&job));
         if !job.is_done() {
             self.shared.lock().jobs.push_back(job);
@@ -183,10 +182,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Take the oldest batch; None if it is not complete within `timeout` or none is pending.
+    /// Takes the oldest batch; None if it is not complete within `timeout`, or if none is pending.
     ///
     /// # Errors
-    /// The first damaged or unfit row of the batch, with its place. The batch is taken then.
+    /// The first row of the batch that is damaged or does not fit the schema, with its location. The batch is then taken.
     pub fn take(&mut self, timeout: Duration) -> Result<Option<Batch>> {
         let Some(job) = self.pending.front() else {
             return Ok(None);
@@ -208,7 +207,7 @@ impl Engine {
         let Some(mut job) = self.pending.pop_front() else {
             return Ok(None);
         };
-        // The thread that finished last may hold its reference for another moment.
+        // The thread that finished last may still hold its reference for a moment.
         let job = loop {
             match Arc::try_unwrap(job) {
                 Ok(job) => break job,
@@ -221,22 +220,22 @@ impl Engine {
         Ok(Some(batch))
     }
 
-    /// The columns that were gathered, in the order of the schema; of an engine without them none. Ends it: nothing can
-    /// be submitted any more. To be called when all batches have been taken.
+    /// Takes the gathered columns, in the order of the schema, after all batches were taken. Nothing can be submitted
+    /// afterwards. Returns no column for an engine without gathered columns.
     ///
     /// # Errors
-    /// A batch is still pending, or the memory for images that no record had cannot be had.
+    /// A batch is still pending, or the memory for images that no record had cannot be allocated.
     pub fn gathered(&mut self) -> Result<Vec<(String, Column)>> {
-        match std::mem::replace(&mut self.delivery, Delivery::Nothing) {
-            Delivery::Parts(whole) => match Arc::try_unwrap(whole) {
-                Ok(whole) => Ok(whole.finish()?),
-                Err(whole) => {
-                    self.delivery = Delivery::Parts(whole);
-                    Err(Error::internal("a result was asked for before its batches"))
+        match std::mem::replace(&mut self.output_kind, OutputKind::Finished) {
+            OutputKind::Gathered(gathered) => match Arc::try_unwrap(gathered) {
+                Ok(gathered) => Ok(gathered.finish()?),
+                Err(gathered) => {
+                    self.output_kind = OutputKind::Gathered(gathered);
+                    Err(Error::internal("gathered columns were taken before all batches"))
                 }
             },
             other => {
-                self.delivery = other;
+                self.output_kind = other;
                 Ok(Vec::new())
             }
         }
@@ -248,10 +247,10 @@ impl Engine {
             let thread = std::thread::Builder::new()
                 .name("shardkeep-read".to_string())
                 .spawn(move || shared.run())
-                .map_err(|e| Error::internal(format!("a reading thread cannot be started: {e}")));
+                .map_err(|e| Error::internal(format!("a reader thread cannot be started: {e}")));
             match thread {
                 Ok(thread) => self.running.push(thread),
-                // Fewer threads than wished are enough, as long as there is one.
+                // Fewer threads than requested are enough, if there is at least one.
                 Err(e) if self.running.is_empty() => return Err(e),
                 Err(_) => break,
             }
@@ -264,7 +263,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         let running = std::mem::take(&mut self.running);
         if self.is_foreign() {
-            // The threads and perhaps the queue's lock belong to the parent: leave all of it alone.
+            // The threads, and possibly a locked queue, belong to the parent, so nothing is accessed.
             running.into_iter().for_each(std::mem::forget);
             std::mem::forget(Arc::clone(&self.shared));
             std::mem::forget(std::mem::take(&mut self.pending));
@@ -277,7 +276,7 @@ impl Drop for Engine {
         }
         self.shared.work.notify_all();
         for thread in running {
-            // A thread that panicked has already given its batch up.
+            // A thread that panicked has already marked its batch as failed.
             let _ = thread.join();
         }
     }
@@ -296,14 +295,14 @@ impl Shared {
                 .unwrap_or_else(|_| job.abandon(first));
             drop(job);
             if last {
-                // Under the lock, so that no waiter can miss it between its look and its sleep.
+                // With the lock held, so that a waiter cannot miss the signal between its check and its wait.
                 let _queue = self.lock();
                 self.done.notify_all();
             }
         }
     }
 
-    /// The next rows to fill, oldest batch first; None at the end.
+    /// Claims the next rows to fill, oldest batch first; None at the end.
     fn next(&self) -> Option<(Arc<Job>, std::ops::Range<usize>)> {
         let mut queue = self.lock();
         loop {

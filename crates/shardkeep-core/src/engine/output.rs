@@ -1,31 +1,31 @@
-//! What a batch is filled into: raw records, or the columns of a schema.
+//! Buffers of a batch: raw records, or the columns of a schema.
 
 use std::sync::Arc;
 
-use super::corrupt::Rules;
-use super::dataset::Place;
-use super::frames::{self, AtRow};
-use super::recycle::{Recycled, Recycler};
-use crate::columns::{BatchColumns, Column, RowError, Schema, Scratch, Whole};
+use super::buffer_pool::{BufferPool, PooledBuffer};
+use super::damage::ReadPolicy;
+use super::dataset::RecordSpan;
+use super::frames::{self, RowResult};
+use crate::columns::{BatchColumns, Column, GatheredColumns, RowError, Schema, Scratch};
 use crate::error::{Error, Result};
 
 /// A finished batch.
 #[derive(Debug)]
 pub enum Batch {
-    /// Payloads end to end; row `i` is `values[offsets[i]..offsets[i + 1]]`.
-    Records { values: Recycled, offsets: Vec<i64> },
-    /// In the order of the schema, without those that the engine gathers.
+    /// Concatenated payloads; row `i` is `values[offsets[i]..offsets[i + 1]]`.
+    Records { values: PooledBuffer, offsets: Vec<i64> },
+    /// Columns in the order of the schema, without gathered ones.
     Columns(Vec<(String, Column)>),
 }
 
-/// What the batches of an engine are.
+/// Kind of the batches of an engine.
 #[derive(Debug)]
-pub(super) enum Delivery {
-    Records(Arc<Recycler>),
+pub(super) enum OutputKind {
+    Records(Arc<BufferPool>),
     Columns(Arc<Schema>),
-    Parts(Arc<Whole>),
-    /// None any more: the parts have been gathered.
-    Nothing,
+    Gathered(Arc<GatheredColumns>),
+    /// The gathered columns were taken, so no batch can follow.
+    Finished,
 }
 
 /// A batch that threads are filling.
@@ -36,19 +36,19 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// `rows` may exceed `places.len()`: the rest is padding.
-    pub(super) fn new(delivery: &Delivery, places: &[Place], rows: usize) -> Result<Self> {
-        match delivery {
-            Delivery::Records(recycler) => Records::new(places, rows, recycler).map(Self::Records),
-            Delivery::Columns(schema) => {
+    /// `rows` may exceed `spans.len()`; the other rows are padding.
+    pub(super) fn new(output_kind: &OutputKind, spans: &[RecordSpan], rows: usize) -> Result<Self> {
+        match output_kind {
+            OutputKind::Records(pool) => Records::new(spans, rows, pool).map(Self::Records),
+            OutputKind::Columns(schema) => {
                 BatchColumns::new(Arc::clone(schema), rows).map(Self::Columns).map_err(Error::from)
             }
-            Delivery::Nothing => Err(Error::internal("a batch was submitted behind the end")),
-            Delivery::Parts(whole) => whole.part(rows).map(Self::Columns).map_err(Error::from),
+            OutputKind::Finished => Err(Error::internal("a batch was submitted after the end")),
+            OutputKind::Gathered(gathered) => gathered.part(rows).map(Self::Columns).map_err(Error::from),
         }
     }
 
-    /// Fill the rows from `first` on with parsed payloads. Each row is filled once, by one thread.
+    /// Fills the rows from `first` on with parsed payloads. Each row is filled once, by one thread.
     pub(super) fn fill(
         &self,
         first: usize,
@@ -64,19 +64,19 @@ impl Output {
         }
     }
 
-    /// Whether the first image is still to say how large all of them are.
-    pub(super) fn lacks_frame(&self) -> bool {
+    /// Returns true until the first image has determined the shape of all images.
+    pub(super) fn needs_shape(&self) -> bool {
         match self {
             Self::Records(_) => false,
-            Self::Columns(columns) => columns.lacks_frame(),
+            Self::Columns(columns) => columns.needs_shape(),
         }
     }
 
-    /// `left_out` are rows that were not filled, ascending: they are empty, or zero.
-    pub(super) fn finish(self, left_out: &[usize]) -> Result<Batch> {
+    /// Returns the batch. `skipped` are rows that were not filled, ascending; they are empty or zero.
+    pub(super) fn finish(self, skipped: &[usize]) -> Result<Batch> {
         match self {
             Self::Records(mut records) => {
-                records.empty(left_out);
+                records.remove_content(skipped);
                 Ok(Batch::Records { values: records.values, offsets: records.offsets })
             }
             Self::Columns(columns) => columns.finish().map(Batch::Columns).map_err(Error::from),
@@ -84,15 +84,15 @@ impl Output {
     }
 }
 
-fn beyond() -> Error {
+fn out_of_batch() -> Error {
     Error::internal("rows beyond the batch")
 }
 
-/// The payloads of a batch in one buffer, whose lengths are known from the index.
+/// The payloads of a batch in one buffer; their lengths come from the index.
 #[derive(Debug)]
 pub(super) struct Records {
-    /// Not touched until the batch is finished: threads write through `base`.
-    values: Recycled,
+    /// Not accessed until the batch is finished; threads write through `base`.
+    values: PooledBuffer,
     base: *mut u8,
     offsets: Vec<i64>,
 }
@@ -100,45 +100,45 @@ pub(super) struct Records {
 // SAFETY: `base` is written through `read` only, whose callers have claimed disjoint rows (see `Job::claim`), and
 // `values` is read only after all of them have finished, through ownership.
 unsafe impl Sync for Records {}
-// SAFETY: nothing in it belongs to a thread.
+// SAFETY: no field depends on the thread.
 unsafe impl Send for Records {}
 
 impl Records {
-    fn new(places: &[Place], rows: usize, recycler: &Arc<Recycler>) -> Result<Self> {
+    fn new(spans: &[RecordSpan], rows: usize, pool: &Arc<BufferPool>) -> Result<Self> {
         let mut offsets = Vec::with_capacity(rows + 1);
         let mut total = 0_i64;
         offsets.push(total);
-        for place in places {
-            total = i64::try_from(place.payload_bytes())
+        for span in spans {
+            total = i64::try_from(span.payload_bytes())
                 .ok()
                 .and_then(|n| total.checked_add(n))
-                .ok_or_else(|| Error::internal("a batch larger than the address space"))?;
+                .ok_or_else(|| Error::internal("a batch is larger than the address space"))?;
             offsets.push(total);
         }
         offsets.resize(rows + 1, total);
-        let bytes =
-            usize::try_from(total).map_err(|_| Error::internal("a batch larger than the address space"))?;
-        let mut values = recycler.lend(bytes)?;
+        let bytes = usize::try_from(total)
+            .map_err(|_| Error::internal("a batch is larger than the address space"))?;
+        let mut values = pool.acquire(bytes)?;
         let base = values.as_mut_ptr();
         Ok(Self { values, base, offsets })
     }
 
-    /// Read the rows from `first` on to their places.
+    /// Reads the rows from `first` on into the buffer.
     ///
-    /// The caller has claimed these rows: no other thread reads them.
-    pub(super) fn read(&self, rules: &Rules<'_>, places: &[Place], first: usize) -> AtRow<()> {
-        // SAFETY: as the caller promises.
-        let slots = unsafe { self.slots(first, places.len()) };
-        frames::read_payloads(rules, places, first, slots.ok_or_else(|| (0, beyond()))?)
+    /// The caller has claimed these rows, so no other thread reads them.
+    pub(super) fn read(&self, policy: &ReadPolicy<'_>, spans: &[RecordSpan], first: usize) -> RowResult<()> {
+        // SAFETY: the caller has claimed these rows.
+        let slots = unsafe { self.slots(first, spans.len()) };
+        frames::read_payloads(policy, spans, first, slots.ok_or_else(|| (0, out_of_batch()))?)
     }
 
-    /// Put payloads that have been read elsewhere into the rows from `first` on, which the caller has claimed.
+    /// Copies payloads into the rows from `first` on, which the caller has claimed.
     fn copy(&self, first: usize, payloads: &[&[u8]]) {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller has claimed these rows.
         let mut slots = unsafe { self.slots(first, payloads.len()) }.unwrap_or_default();
         for payload in payloads {
             let Some((slot, rest)) = std::mem::take(&mut slots).split_at_mut_checked(payload.len()) else {
-                return; // a frame is as long as the index says, or was refused before
+                return; // impossible: frames of another length than in the index were refused
             };
             slot.copy_from_slice(payload);
             slots = rest;
@@ -156,8 +156,8 @@ impl Records {
         Some(unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) })
     }
 
-    /// Take the content of rows out.
-    fn empty(&mut self, rows: &[usize]) {
+    /// Removes the content of rows.
+    fn remove_content(&mut self, rows: &[usize]) {
         if rows.is_empty() {
             return;
         }

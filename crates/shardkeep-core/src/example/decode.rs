@@ -1,10 +1,10 @@
-//! An Example into values: what `decode_example` of the Python side returns.
+//! Decoding of an Example into values, for `decode_example` of the Python API.
 
 #![deny(clippy::indexing_slicing)]
 
 use super::lists::FeatureView;
 use super::parse::entries;
-use crate::columns::schema::DType;
+use crate::schema::DType;
 use crate::wire::WireError;
 
 /// The values of one feature. Bytes are borrowed from the record.
@@ -17,21 +17,21 @@ pub enum Value<'a> {
     Empty,
 }
 
-/// Decodes a record into (key, value) pairs, sorted by the bytes of the key; of a key that comes twice the last counts.
+/// Decodes a record into (key, value) pairs, sorted by the bytes of the key. The last value of a repeated key counts.
 pub fn decode(record: &[u8]) -> Result<Vec<(&str, Value<'_>)>, WireError> {
     let mut found = Vec::new();
     entries(record, |key, pieces| found.push(keyed(key, pieces)))?;
     features(found)
 }
 
-/// A map entry with its key as text; the walk has checked that it is UTF-8.
+/// Returns a map entry with its key as text; the caller has checked that the key is UTF-8.
 pub(super) fn keyed<'a>(key: &'a [u8], pieces: &[&'a [u8]]) -> (&'a str, Vec<&'a [u8]>) {
     (std::str::from_utf8(key).unwrap_or_default(), pieces.to_vec())
 }
 
-/// Sorts entries by key and keeps the last of equal ones.
+/// Sorts entries by key and keeps the last entry of each key.
 pub(super) fn last_of_each<'a>(mut found: Vec<(&'a str, Vec<&'a [u8]>)>) -> Vec<(&'a str, Vec<&'a [u8]>)> {
-    // The sort is stable, and `dedup_by` drops the later of two neighbours: it is given the earlier one's place.
+    // The sort is stable, and `dedup_by` removes the later of two neighbours, so they are swapped.
     found.sort_by_key(|(key, _)| *key);
     found.dedup_by(|later, kept| {
         let same = later.0 == kept.0;
@@ -43,7 +43,7 @@ pub(super) fn last_of_each<'a>(mut found: Vec<(&'a str, Vec<&'a [u8]>)>) -> Vec<
     found
 }
 
-/// The values of the entries of a Features message.
+/// Decodes the entries of a Features message.
 pub(super) fn features<'a>(
     found: Vec<(&'a str, Vec<&'a [u8]>)>,
 ) -> Result<Vec<(&'a str, Value<'a>)>, WireError> {

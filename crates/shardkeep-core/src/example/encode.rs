@@ -1,10 +1,9 @@
-//! Values into an Example, byte for byte what Python's `SerializeToString(deterministic=True)` gives.
+//! Encoding of values as an Example, with the same bytes as Python's `SerializeToString(deterministic=True)`.
 //!
-//! Int64 and float lists are packed, an empty list still sets its kind. Keys are sorted by their bytes, with one oddity that
-//! is protobuf's (upb, the runtime behind Python's since 4.21): of two keys of which one starts the other, the longer comes
-//! first, `label_name` before `label`. C++ and Java put the shorter first, so "deterministic" was never one order for all;
-//! we take the one that Python users can compare with. The size is known before the first byte is written, so there is one
-//! allocation.
+//! Int64 and float lists are packed, and an empty list still sets its kind. Keys are sorted by their bytes, with one
+//! exception of protobuf (upb, its Python runtime since 4.21): if one key is a prefix of another, the longer one is first,
+//! `label_name` before `label`. C++ and Java have the shorter one first; the order of Python is used, so that its users can
+//! compare the bytes. The size is computed before the first byte is written, so there is one allocation.
 
 use std::cmp::Ordering;
 
@@ -20,7 +19,7 @@ pub enum FeatureValue<'a> {
     Empty,
 }
 
-/// Bytes of a length-delimited field whose tag takes one byte.
+/// Returns the size of a length-delimited field with a tag of one byte.
 pub(super) fn field_len(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }
@@ -31,7 +30,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, tag: u8, length: usize) {
 }
 
 impl FeatureValue<'_> {
-    /// Bytes of the packed payload (int64, float).
+    /// Returns the size of the packed payload (int64, float).
     fn packed_len(&self) -> usize {
         match self {
             Self::Bytes(_) | Self::Empty => 0,
@@ -40,7 +39,7 @@ impl FeatureValue<'_> {
         }
     }
 
-    /// Bytes of the list message, given those of its payload.
+    /// Returns the size of the list message, from that of its payload.
     fn list_len(&self, packed: usize) -> usize {
         match self {
             Self::Bytes(values) => values.iter().map(|value| field_len(value.len())).sum(),
@@ -49,7 +48,7 @@ impl FeatureValue<'_> {
         }
     }
 
-    /// Bytes of the Feature message.
+    /// Returns the size of the Feature message.
     pub(super) fn feature_len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -92,7 +91,7 @@ impl FeatureValue<'_> {
     }
 }
 
-/// upb's order of map keys: see the head of this file.
+/// Compares map keys in the order of upb; see the module.
 pub(super) fn key_order(a: &[u8], b: &[u8]) -> Ordering {
     match a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne()) {
         Some(order) => order,
@@ -100,12 +99,12 @@ pub(super) fn key_order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Bytes of a map entry.
+/// Returns the size of a map entry.
 fn entry_len(key: &str, value: &FeatureValue<'_>) -> usize {
     field_len(key.len()) + field_len(value.feature_len())
 }
 
-/// Bytes of a Features message.
+/// Returns the size of a Features message.
 pub(super) fn features_len(features: &[(&str, FeatureValue<'_>)]) -> usize {
     features.iter().map(|(key, value)| field_len(entry_len(key, value))).sum()
 }
@@ -123,7 +122,7 @@ pub(super) fn put_features(out: &mut Vec<u8>, features: &[(&str, FeatureValue<'_
     }
 }
 
-/// Encodes an Example. The keys must differ from each other.
+/// Encodes an Example. The keys must be unique.
 pub fn encode(features: &[(&str, FeatureValue<'_>)]) -> Vec<u8> {
     let inner = features_len(features);
     let mut out = Vec::with_capacity(field_len(inner));

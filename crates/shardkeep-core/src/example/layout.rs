@@ -1,19 +1,19 @@
-//! An entry of an Example's map as every encoder writes it, recognised without parsing it.
+//! Recognition, without parsing, of a map entry in the form that encoders write.
 //!
-//! A feature of one packed list, or of one byte string, is a payload behind a head that hardly differs from record to
-//! record, since protobuf writes lengths before what they measure:
+//! A feature of one packed list, or of one byte string, is a payload after a head that is almost the same in each record,
+//! since protobuf writes lengths before the data:
 //!
 //! ```text
 //! 0a E  0a k key  12 V  kind L  0a P  payload        E = P + k + 8, V = P + 4, L = P + 2
 //! ```
 //!
-//! So the head is known but for P, its last byte, and as long as E is below 128 every length is one byte. The eight bytes
-//! at any place of the head are then `base + P * ones`, and a few comparisons of words say whether an entry looks like
-//! that. Whatever does not is left to the parser.
+//! The head is therefore known except for P, its last byte, and while E is below 128 every length is one byte. Any eight
+//! bytes of the head are then `base + P * ones`, and a few comparisons of words recognise such an entry. All other entries
+//! are parsed.
 
 #![deny(clippy::indexing_slicing)]
 
-use crate::columns::schema::{DType, Kind};
+use crate::schema::{DType, Kind};
 
 /// Eight bytes of the head: `base + length * ones`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,7 +23,7 @@ struct Word {
 }
 
 impl Word {
-    /// 0 if the eight bytes are those of the head of a payload of `length` bytes.
+    /// Returns 0 if the eight bytes are those of the head of a payload of `length` bytes.
     #[inline]
     fn differs(self, bytes: &[u8; 8], length: u64) -> u64 {
         u64::from_le_bytes(*bytes) ^ self.base.wrapping_add(self.ones.wrapping_mul(length))
@@ -35,7 +35,7 @@ impl Word {
 pub struct Layout {
     first: Word,
     last: Word,
-    /// From the second on, where the first and the last leave a gap.
+    /// Words between the first and the last one, if these do not cover the head.
     between: Box<[Word]>,
     head_bytes: usize,
     /// The longest payload for which all lengths are one byte.
@@ -43,8 +43,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of `key_field` (tag, length, text) with values of `kind`, or with any value where nobody wants it:
-    /// the payload is then the whole Feature. `None`: entries of this key have to be parsed.
+    /// Returns the layout of `key_field` (tag, length, text) with values of `kind`. With `kind` None the payload is the whole
+    /// Feature, for a key without a column. `None`: entries of this key must be parsed.
     pub fn new(key_field: &[u8], kind: Option<&Kind>) -> Option<Self> {
         let value: &[u8] = match kind {
             None => &[0x12, 0],
@@ -57,8 +57,8 @@ impl Layout {
         let entry_bytes = u8::try_from(key_field.len() + value.len()).ok()?;
         let longest = 0x7f_u8.checked_sub(entry_bytes)?;
         let head = [&[0x0a, entry_bytes], key_field, value].concat();
-        let behind_key = 2 + key_field.len();
-        let is_length = |at: usize| at == 1 || (at > behind_key && (at - behind_key) % 2 == 1);
+        let after_key = 2 + key_field.len();
+        let is_length = |at: usize| at == 1 || (at > after_key && (at - after_key) % 2 == 1);
         let ones: Vec<u8> = (0..head.len()).map(|at| u8::from(is_length(at))).collect();
         let word = |at: usize| {
             let eight = |bytes: &[u8]| bytes.get(at..)?.first_chunk().map(|eight| u64::from_le_bytes(*eight));
@@ -69,11 +69,11 @@ impl Layout {
         Some(Self { first, last, between, head_bytes: head.len(), longest: u64::from(longest) })
     }
 
-    /// The payload of the entry that `entries` starts with, and how long it is: `payload_bytes` bytes of what is
-    /// returned, of which the rest are the entries behind. `None`: the entry must be parsed.
+    /// Returns the bytes from the payload of the first entry on, and the length of the payload; the next entries follow it.
+    /// `None`: the entry must be parsed.
     #[inline]
     pub fn open<'a>(&self, entries: &'a [u8]) -> Option<(&'a [u8], usize)> {
-        let (head, behind) = entries.split_at_checked(self.head_bytes)?;
+        let (head, rest) = entries.split_at_checked(self.head_bytes)?;
         let length = u64::from(*head.last()?);
         let mut wrong = self.first.differs(head.first_chunk()?, length);
         wrong |= self.last.differs(head.last_chunk()?, length);
@@ -83,12 +83,12 @@ impl Layout {
                 wrong |= word.differs(bytes, length);
             }
         }
-        let fits = wrong == 0 && length <= self.longest && length as usize <= behind.len();
-        fits.then_some((behind, length as usize))
+        let fits = wrong == 0 && length <= self.longest && length as usize <= rest.len();
+        fits.then_some((rest, length as usize))
     }
 }
 
-/// The kind of list that holds all values of a row, if encoders write it as one payload.
+/// Returns the kind of list with all values of a row, if encoders write it as one payload.
 fn one_list_of(kind: &Kind) -> Option<DType> {
     match kind {
         Kind::Fixed { dtype: DType::Bytes, shape, .. } => {
@@ -99,7 +99,8 @@ fn one_list_of(kind: &Kind) -> Option<DType> {
     }
 }
 
-/// Of a varint of one to eight bytes in a word: its numeric bits, its continuation bits, and those of them that are set.
+/// Masks of a varint of one to eight bytes in a word: numeric bits, continuation bits, and the continuation bits that are
+/// set.
 const VARINT_BITS: [[u64; 3]; 8] =
     [bits_of(1), bits_of(2), bits_of(3), bits_of(4), bits_of(5), bits_of(6), bits_of(7), bits_of(8)];
 
@@ -109,7 +110,7 @@ const fn bits_of(length: u32) -> [u64; 3] {
     [0x7f7f_7f7f_7f7f_7f7f >> unused, more, more >> 8]
 }
 
-/// The number that the first `length` bytes of `bytes` are as a varint, if they are exactly one.
+/// Decodes the first `length` bytes of `bytes`, if they are exactly one varint.
 #[inline]
 pub fn one_varint(bytes: &[u8], length: usize) -> Option<u64> {
     let Some((eight, [bits, more, set])) = bytes.first_chunk().zip(VARINT_BITS.get(length.wrapping_sub(1)))
@@ -121,7 +122,7 @@ pub fn one_varint(bytes: &[u8], length: usize) -> Option<u64> {
         return None;
     }
     let word = word & bits;
-    // Seven bits of each byte, moved together in pairs.
+    // Seven bits of each byte, combined in pairs.
     let word = (word & 0x00ff_00ff_00ff_00ff) | ((word & 0xff00_ff00_ff00_ff00) >> 1);
     let word = (word & 0x0000_ffff_0000_ffff) | ((word & 0xffff_0000_ffff_0000) >> 2);
     Some((word & 0xffff_ffff) | ((word & 0xffff_ffff_0000_0000) >> 4))
@@ -140,7 +141,7 @@ mod tests {
     use crate::wire::{Cursor, put_varint, varint_len};
 
     #[test]
-    fn varints_of_every_length_are_read_as_the_cursor_reads_them() {
+    fn varints_of_every_length_are_decoded_as_by_the_cursor() {
         for bits in 0..64 {
             for value in [(1_u64 << bits) - 1, 1 << bits, (1 << bits) | 1, 0x5a5a_5a5a_5a5a_5a5a >> bits] {
                 let mut bytes = Vec::new();
@@ -149,20 +150,20 @@ mod tests {
                 for behind in 0..9 {
                     bytes.resize(length + behind, 0xc3);
                     assert_eq!(one_varint(&bytes, length), Some(value));
-                    assert_eq!(one_varint(&bytes, length - 1), None, "cut short");
-                    assert_eq!(one_varint(&bytes, length + 1), None, "something behind it");
+                    assert_eq!(one_varint(&bytes, length - 1), None, "truncated");
+                    assert_eq!(one_varint(&bytes, length + 1), None, "followed by a byte");
                 }
             }
         }
     }
 
     #[test]
-    fn what_is_not_one_varint_is_none_and_an_overlong_one_is_read() {
+    fn other_bytes_are_none_and_an_overlong_varint_is_decoded() {
         let mut state = 1_u64;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let mut bytes = state.to_le_bytes().to_vec();
-            // Many of them with continuation bits nearly everywhere.
+            // Many of them have continuation bits in most bytes.
             bytes.iter_mut().skip((state >> 60) as usize % 3).for_each(|byte| *byte |= 0x80 * (*byte & 1));
             bytes.extend_from_slice(&(state >> 17).to_le_bytes());
             for length in 0..=bytes.len() {
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The payload, if the parser finds an entry of this key whose value is one packed int64 list and nothing else.
+    /// Returns the payload, if the parser finds an entry of this key with exactly one packed int64 list.
     fn parsed<'a>(entries: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
         let take = |message: &'a [u8], tag: u8| {
             let mut cursor = Cursor::new(message.strip_prefix(&[tag])?);
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_opens_what_the_parser_opens() {
+    fn a_layout_accepts_only_entries_that_the_parser_accepts() {
         let kind = Kind::Var { dtype: DType::Int64 };
         for key_bytes in [0, 1, 3, 5, 6, 7, 13, 14, 15, 22, 23, 40, 110, 119, 120, 130, 300] {
             let key = &vec![b'k'; key_bytes];

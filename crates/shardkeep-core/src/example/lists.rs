@@ -1,11 +1,11 @@
-//! The value side of a map entry: which list a Feature holds, and its values.
+//! Values of a map entry: the list of a Feature.
 
 #![deny(clippy::indexing_slicing)]
 
-use crate::columns::schema::DType;
+use crate::schema::DType;
 use crate::wire::{Cursor, Wire, WireError};
 
-/// A Feature: the kind that is set last, and the bytes of its list (several pieces if the message was merged).
+/// A Feature: the kind that is set last, and the bytes of its list (several pieces of a merged message).
 #[derive(Debug, Clone)]
 pub struct FeatureView<'a> {
     pub dtype: Option<DType>,
@@ -14,11 +14,11 @@ pub struct FeatureView<'a> {
 }
 
 impl<'a> FeatureView<'a> {
-    /// Reads a Feature that came in one piece.
+    /// Parses a Feature in one piece.
     #[inline]
     pub fn new(value: &'a [u8]) -> Result<Self, WireError> {
         let mut view = Self::unset();
-        // One list that fills the whole Feature: every encoder's output.
+        // One list that fills the whole Feature, as encoders write it.
         if let [tag @ (0x0a | 0x12 | 0x1a), rest @ ..] = value {
             let mut cursor = Cursor::new(rest);
             let list = cursor.bytes()?;
@@ -32,12 +32,12 @@ impl<'a> FeatureView<'a> {
         Ok(view)
     }
 
-    /// A Feature with no kind set.
+    /// Returns a Feature without a kind.
     pub fn unset() -> Self {
         Self { dtype: None, first: &[], more: Vec::new() }
     }
 
-    /// Merges another piece of the same Feature, as protobuf merges a message field that comes twice.
+    /// Merges another piece of the same Feature, as protobuf merges a repeated message field.
     pub fn merge(&mut self, value: &'a [u8]) -> Result<(), WireError> {
         let mut cursor = Cursor::new(value);
         while let Some((field, wire)) = cursor.tag()? {
@@ -55,13 +55,13 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// The pieces of the list, in order.
+    /// Yields the pieces of the list, in order.
     #[inline]
     pub fn lists(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
 
-    /// How many values the list holds.
+    /// Returns the number of values of the list.
     pub fn count(&self) -> Result<usize, WireError> {
         let mut count = 0usize;
         match self.dtype {

@@ -1,4 +1,4 @@
-//! `tf.train.Example`: the encoder, the decoder into values, and the fast walk that fills columns.
+//! `tf.train.Example`: the encoder, the decoder into values, and the fast parser that fills columns.
 //!
 //! ```text
 //! Example  { Features features = 1 }
@@ -11,8 +11,8 @@
 //! FeatureList     { repeated Feature feature = 1 }
 //! ```
 //!
-//! Everything follows protobuf's rules: unknown fields are skipped, a known field under another wire type is unknown, a
-//! later map entry replaces an earlier one of the same key, and a message field that comes twice is merged.
+//! The rules of protobuf hold: unknown fields are skipped, a known field with another wire type is unknown, a later map
+//! entry replaces an earlier one with the same key, and a repeated message field is merged.
 
 pub mod decode;
 pub mod encode;

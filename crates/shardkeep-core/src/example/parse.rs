@@ -1,79 +1,79 @@
-//! The walk over the map of an Example: a fast one that expects what encoders write, a careful one for all the rest.
+//! Parsers of the map of an Example: a fast one for the form that encoders write, and a strict one for all others.
 //!
-//! Records of one file hold the same keys in the same order. A [`KeyOrder`] remembers the order of the last records; the
-//! key at hand is compared with the one expected next (one comparison of known length) before anything is hashed. A key
-//! that is missing here and there costs one lookup, after which the walk is in step again.
+//! Records of one file usually have the same keys in the same order. A [`KeyOrder`] stores the order of earlier records;
+//! each key is compared with the expected one (one comparison of known length) before it is hashed. A missing key costs one
+//! lookup, after which the next keys are the expected ones again.
 //!
-//! An entry that looks as encoders write it is recognised by its [`Layout`], in a few comparisons; any other one is parsed.
+//! An entry in the usual form is recognised by its [`Layout`] with a few comparisons; others are parsed.
 //!
-//! The fast walk gives up (returns `None`) on whatever is unusual: several `features` fields, entries that are not
-//! exactly key then value, a key that comes twice. The careful walk then reads the record from its start under
-//! protobuf's full rules, and it alone reports errors; so both agree on every record that both can read.
+//! The fast parser returns `None` for unusual records: several `features` fields, entries that are not exactly key then
+//! value, a repeated key. The strict parser then parses the record from its start by the full rules of protobuf. Only it
+//! reports errors, so both agree on every record that both accept.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::collections::HashMap;
 
 use super::layout::Layout;
-use crate::columns::schema::Schema;
+use crate::schema::Schema;
 use crate::wire::{Cursor, Wire, WireError};
 
-/// More different keys than this are looked up without being remembered.
+/// Largest number of stored keys; others are looked up for each record.
 const MAX_KNOWN: usize = 4_096;
 
-/// A key as it lies in an entry, and the column it belongs to.
+/// A key in the form of an entry, and its column.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownKey {
     /// The key field: tag, length, text.
     field: Box<[u8]>,
     pub column: Option<usize>,
     pub layout: Option<Layout>,
 }
 
-/// What the walk found for a column.
+/// The value of a column in a record.
 #[derive(Debug, Clone, Copy)]
-pub enum Found<'a> {
+pub enum FoundValue<'a> {
     /// A whole Feature.
     Feature(&'a [u8]),
-    /// The one packed list or the one byte string of a Feature of the kind that the schema wants: the first
-    /// `payload_bytes` of `bytes`, behind which the record goes on.
+    /// The only packed list or byte string of a Feature of the kind in the schema: the first `payload_bytes` of `bytes`; the
+    /// rest of the record follows.
     Payload { bytes: &'a [u8], payload_bytes: usize },
 }
 
-/// The order of the keys in the records read so far. Belongs to one schema.
+/// The order of the keys in the records so far, for one schema.
 #[derive(Debug, Default)]
 pub struct KeyOrder {
-    known: Vec<Known>,
+    known: Vec<KnownKey>,
     positions: HashMap<Box<[u8]>, usize>,
 }
 
 impl KeyOrder {
-    /// The keys in the order in which they were first seen.
+    /// Returns the keys in the order of their first occurrence.
     #[inline]
-    pub fn known(&self) -> &[Known] {
+    pub fn known(&self) -> &[KnownKey] {
         &self.known
     }
 
-    /// Walks over the entries of a record, the first of which is expected to have the key of number `next`, and calls
-    /// `each(column, feature)` for every entry whose key the schema has. `None` when the record is unusual or `each`
-    /// returned false: the careful walk must read it again.
+    /// Parses the entries of a record, of which the first is expected to have key number `next`, and calls
+    /// `each(column, feature)` for every entry with a key of the schema. Returns `None` if the record is unusual or `each`
+    /// returned false; the strict parser must then parse it.
     pub fn walk<'a>(
         &mut self,
         entries: &'a [u8],
         mut next: usize,
         schema: &Schema,
-        mut each: impl FnMut(usize, Found<'a>) -> bool,
+        mut each: impl FnMut(usize, FoundValue<'a>) -> bool,
     ) -> Option<()> {
         let mut entries = Cursor::new(entries);
         loop {
-            // The usual entry at its usual place.
-            if let Some(Known { column, layout: Some(layout), .. }) = self.known.get(next)
+            // The expected entry in the usual form.
+            if let Some(KnownKey { column, layout: Some(layout), .. }) = self.known.get(next)
                 && let Some((bytes, payload_bytes)) = layout.open(entries.rest())
             {
                 next += 1;
                 entries = Cursor::new(bytes.get(payload_bytes..)?);
                 if let Some(column) = column
-                    && !each(*column, Found::Payload { bytes, payload_bytes })
+                    && !each(*column, FoundValue::Payload { bytes, payload_bytes })
                 {
                     return None;
                 }
@@ -90,7 +90,7 @@ impl KeyOrder {
                     next += 1;
                     (known.column, entry.get(known.field.len()..)?)
                 }
-                _ => self.look_up(entry, schema, &mut next)?,
+                _ => self.find_key(entry, schema, &mut next)?,
             };
             // The value field must fill the rest of the entry.
             let [0x12, rest @ ..] = value else {
@@ -102,7 +102,7 @@ impl KeyOrder {
                 return None;
             }
             if let Some(column) = column
-                && !each(column, Found::Feature(value))
+                && !each(column, FoundValue::Feature(value))
             {
                 return None;
             }
@@ -111,7 +111,7 @@ impl KeyOrder {
     }
 
     #[cold]
-    fn look_up<'a>(
+    fn find_key<'a>(
         &mut self,
         entry: &'a [u8],
         schema: &Schema,
@@ -134,14 +134,14 @@ impl KeyOrder {
             self.positions.insert(key.into(), self.known.len());
             let kind = column.and_then(|column| schema.features().get(column)).map(|feature| &feature.kind);
             let layout = Layout::new(field, kind);
-            self.known.push(Known { field: field.into(), column, layout });
+            self.known.push(KnownKey { field: field.into(), column, layout });
             *next = self.known.len();
         }
         Some((column, value))
     }
 }
 
-/// The entries of a record that is one `features` field and nothing else.
+/// Returns the entries of a record that consists of one `features` field.
 #[inline]
 pub fn only_features(record: &[u8]) -> Option<&[u8]> {
     let [0x0a, rest @ ..] = record else {
@@ -152,8 +152,8 @@ pub fn only_features(record: &[u8]) -> Option<&[u8]> {
     cursor.is_done().then_some(entries)
 }
 
-/// The careful walk: calls `each(key, pieces)` for every map entry in order, `pieces` being the value fields of that
-/// entry (one, unless somebody merged messages).
+/// Parses strictly: calls `each(key, pieces)` for every map entry in order, with the value fields of that entry (one,
+/// except in merged messages).
 pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), WireError> {
     let mut example = Cursor::new(record);
     while let Some((field, wire)) = example.tag()? {
@@ -166,7 +166,7 @@ pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])
     Ok(())
 }
 
-/// The entries of a message that is one map from strings to messages: Features, FeatureLists.
+/// Parses the entries of a message that is a map from strings to messages: Features, FeatureLists.
 pub(super) fn map_entries<'a>(
     message: &'a [u8],
     each: &mut impl FnMut(&'a [u8], &[&'a [u8]]),

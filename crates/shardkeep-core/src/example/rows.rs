@@ -1,4 +1,4 @@
-//! Examples out of columns: what `Writer.write_examples` of the Python side writes.
+//! Encoding of columns as Examples, for `Writer.write_examples` of the Python API.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,7 +12,7 @@ pub struct Rows<'a> {
     pub cut: Cut<'a>,
 }
 
-/// The values of all rows, end to end.
+/// The concatenated values of all rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
     Int64(&'a [i64]),
@@ -20,12 +20,12 @@ pub enum Values<'a> {
     Bytes(&'a [&'a [u8]]),
 }
 
-/// Which values belong to which row.
+/// Division of the values into rows.
 #[derive(Debug, Clone, Copy)]
 pub enum Cut<'a> {
-    /// So many each.
+    /// The same number of values in each row.
     Every(usize),
-    /// Those between two offsets.
+    /// The values between two offsets.
     Offsets(&'a [i64]),
 }
 
@@ -46,10 +46,10 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Encode rows one by one and hand each to `each`.
+/// Encodes rows one by one and calls `each` with the bytes.
 ///
 /// # Errors
-/// A column that has no such row, or what `each` returns.
+/// A column does not have the row, or `each` failed.
 pub fn encode_rows(
     columns: &[(&str, Rows<'_>)],
     rows: usize,
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_what_encode_makes_of_them() {
+    fn rows_are_encoded_as_by_encode() {
         let strings: [&[u8]; 2] = [b"x", b""];
         let columns = [
             ("a", Rows { values: Values::Int64(&[1, 2, 3, 4]), cut: Cut::Every(2) }),

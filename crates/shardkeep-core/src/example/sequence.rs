@@ -1,4 +1,4 @@
-//! `tf.train.SequenceExample`: a context like an Example's, and lists of Features, one Feature a step.
+//! `tf.train.SequenceExample`: a context as in an Example, and lists of Features, one Feature per step.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -11,7 +11,7 @@ use crate::wire::{Cursor, Wire, WireError};
 /// Context and feature lists, each sorted by the bytes of the key.
 pub type Sequence<'a> = (Vec<(&'a str, Value<'a>)>, Vec<(&'a str, Vec<Value<'a>>)>);
 
-/// Decodes a record; what holds for Examples holds for both of its maps.
+/// Decodes a record; both of its maps follow the rules of Examples.
 pub fn decode_sequence(record: &[u8]) -> Result<Sequence<'_>, WireError> {
     let (mut context, mut lists) = (Vec::new(), Vec::new());
     let mut cursor = Cursor::new(record);

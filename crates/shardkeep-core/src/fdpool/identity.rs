@@ -1,4 +1,4 @@
-//! Whether a path still leads to the file that was opened first, and when that changed.
+//! Identity of a file, to detect that a path refers to another file than at the first opening.
 
 use std::os::fd::RawFd;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,17 +24,17 @@ impl Identity {
         }
     }
 
-    pub(super) fn modified_in_words(&self) -> String {
-        in_words(self.modified.0)
+    pub(super) fn modified_utc(&self) -> String {
+        format_utc(self.modified.0)
     }
 }
 
 pub(super) fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
-    let stat = syscalls::status(fd).map_err(|e| Error::os(&e, "look at the file", &file.path))?;
+    let stat = syscalls::status(fd).map_err(|e| Error::os(&e, "inspect the file", &file.path))?;
     match stat.st_mode & libc::S_IFMT {
         libc::S_IFREG => {}
         libc::S_IFDIR => {
-            let what = "a folder, not a file; name the files in it";
+            let what = "a folder, not a file; pass the files in it";
             return Err(Error::new(Kind::Format, what).at(&file.path));
         }
         _ => {
@@ -50,21 +50,21 @@ pub(super) fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
     Err(Error::new(
         Kind::Changed,
         format!(
-            "the file was replaced by another one, last written {}, while it was being read; start the epoch again on \
+            "the file was replaced by another one, last written {}, while it was being read; restart the epoch with \
              the new file",
-            now.modified_in_words()
+            now.modified_utc()
         ),
     )
     .at(&file.path))
 }
 
-pub(super) fn now_in_words() -> String {
+pub(super) fn utc_now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    in_words(i64::try_from(since.as_secs()).unwrap_or(0))
+    format_utc(i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
 /// `2026-11-28T01:54:12Z`; the calendar after Howard Hinnant's `civil_from_days`.
-fn in_words(seconds: i64) -> String {
+fn format_utc(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_utc() {
-        assert_eq!(in_words(0), "1970-01-01T00:00:00Z");
-        assert_eq!(in_words(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(in_words(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(in_words(1_795_830_852), "2026-11-28T01:54:12Z");
-        assert_eq!(in_words(-1), "1969-12-31T23:59:59Z");
+    fn times_are_formatted_in_utc() {
+        assert_eq!(format_utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format_utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(format_utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(format_utc(1_795_830_852), "2026-11-28T01:54:12Z");
+        assert_eq!(format_utc(-1), "1969-12-31T23:59:59Z");
     }
 }

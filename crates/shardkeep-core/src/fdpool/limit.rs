@@ -1,15 +1,14 @@
-//! How many descriptors the pool may have, and where their numbers lie.
+//! The number of descriptors of the pool, and the range of their numbers.
 //!
-//! The soft `RLIMIT_NOFILE` is low (1,024) for the sake of programs that use `select()`, which overruns its
-//! bit set at larger numbers; the hard limit is high. Raising the soft one for the whole process would let *other* code
-//! get numbers beyond 1,023, because ours fill those below, and every program it starts would inherit the raised limit: a
-//! library cannot put it back there, since neither `vfork` nor `posix_spawn`, which `subprocess` uses, runs any hook.
+//! The soft `RLIMIT_NOFILE` is low (1,024) for programs that use `select()`, whose bit set overflows at larger numbers; the
+//! hard limit is high. If the soft limit were raised for the whole process, *other* code would get numbers above 1,023,
+//! because the pool fills those below, and every started program would inherit the raised limit: a library cannot restore
+//! it there, since neither `vfork` nor `posix_spawn`, which `subprocess` uses, runs a hook.
 //!
-//! So the limit is raised for the moment of an opening only. The pool's first descriptors stay among the low numbers; when
-//! these are a quarter full, a descriptor is moved (`F_DUPFD_CLOEXEC`) to a number at or beyond the soft limit, where
-//! nobody else can be, and the limit is put back. A descriptor outlives the limit that allowed it. Others see the
-//! raised limit only if they look in that very microsecond; a program that is started in it inherits it, which does no
-//! harm by itself.
+//! The limit is therefore raised only while a file is opened. The first descriptors of the pool stay among the low numbers.
+//! When a quarter of these is in use, a descriptor is moved (`F_DUPFD_CLOEXEC`) to a number at or above the soft limit,
+//! which no other code can have, and the limit is restored. A descriptor remains valid after that. Other threads see the
+//! raised limit only during that microsecond; a program started in it inherits the limit, which is harmless.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -18,38 +17,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::syscalls::{self, NoFile};
 
-/// The pool never asks for more, whatever the limit of the process says: beyond this the kernel's
-/// and this module's tables cost more than reopening does.
+/// Largest limit of the pool: above it the tables of the kernel and of this module cost more than opening files again.
 pub(super) const MOST_DESCRIPTORS: usize = 65_536;
 
-/// Set to `soft` it keeps the pool below the soft limit.
+/// Environment variable; the value `soft` keeps the pool below the soft limit.
 const SWITCH: &str = "SHARDKEEP_DESCRIPTORS";
 
-/// What [`choose`] chose; 0 for a ceiling means that there is nothing beyond the soft limit.
+/// Limits that [`read_limits`] determined; a ceiling of 0 means that the pool stays below the soft limit.
 static POOL_LIMIT: AtomicUsize = AtomicUsize::new(0);
 static SOFT: AtomicU64 = AtomicU64::new(0);
 static CEILING: AtomicU64 = AtomicU64::new(0);
 
-/// Who has raised the limit, and what it was.
-static RAISED: Raised =
-    Raised { locked: AtomicBool::new(false), threads: AtomicUsize::new(0), before: AtomicU64::new(0) };
+/// State of the raised limit.
+static RAISED: RaisedLimit =
+    RaisedLimit { locked: AtomicBool::new(false), threads: AtomicUsize::new(0), before: AtomicU64::new(0) };
 
-struct Raised {
-    /// A spin lock over the other two and the limit itself, held for a system call or two and over a fork: so a child
-    /// finds the three in accord.
+struct RaisedLimit {
+    /// A spin lock for the other two fields and the limit itself, held for one or two system calls and during a fork, so
+    /// that a child gets consistent values.
     locked: AtomicBool,
-    /// Threads that are under the raised limit.
+    /// Number of threads that use the raised limit.
     threads: AtomicUsize,
-    /// What to put back.
+    /// Limit to restore.
     before: AtomicU64,
 }
 
-/// Look at the limits of the process, once.
-pub(super) fn choose() {
+/// Reads the limits of the process, once.
+pub(super) fn read_limits() {
     let NoFile { soft, hard } = syscalls::no_file().unwrap_or(NoFile { soft: 256, hard: 256 });
     let most = MOST_DESCRIPTORS as u64;
     let share = (soft.min(most) - soft.min(most) / 4).max(1);
-    // One less than a limit that somebody may set by hand: so the raised one is known as ours.
+    // One less than a limit that a user would set, so that the raised limit can be recognised.
     let ceiling = hard.min(most).saturating_sub(1);
     let beyond = ceiling.saturating_sub(soft);
     let stay = std::env::var_os(SWITCH).is_some_and(|value| value == "soft");
@@ -66,14 +64,14 @@ pub(super) fn pool_limit() -> usize {
     POOL_LIMIT.load(Ordering::Relaxed)
 }
 
-/// What is left of the soft limit to others if the pool holds `limit` descriptors.
+/// Returns the number of descriptors below the soft limit that remain for other code if the pool has `limit`.
 pub(super) fn reserve(limit: usize) -> usize {
     let soft = usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let low = if CEILING.load(Ordering::Relaxed) > 0 { limit.min(soft / 4) } else { limit };
     soft.saturating_sub(low)
 }
 
-/// Open a file for the pool, under a number that does not crowd others out.
+/// Opens a file for the pool, with a number that leaves low numbers to other code.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     let opened = syscalls::open(path);
     if CEILING.load(Ordering::Relaxed) == 0 {
@@ -82,7 +80,7 @@ pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     match opened {
         Ok(fd) if fd as u64 >= SOFT.load(Ordering::Relaxed) / 4 => {
             let moved = raised(|| syscalls::move_up(fd, SOFT.load(Ordering::Relaxed)));
-            // If it cannot be moved it is good where it is.
+            // If it cannot be moved, its number is kept.
             Ok(moved.inspect(|_| syscalls::close(fd)).unwrap_or(fd))
         }
         Err(e) if e.raw_os_error() == Some(libc::EMFILE) => raised(|| syscalls::open(path)),
@@ -90,8 +88,8 @@ pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     }
 }
 
-/// Do something under the raised limit. Threads may overlap: the last one to leave puts the limit back. Where the
-/// program has set a limit of its own meanwhile it is raised once more.
+/// Runs `work` with the raised limit. Threads may overlap: the last one restores the limit. If the program sets its own
+/// limit meanwhile, it is raised once more.
 fn raised<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let ceiling = CEILING.load(Ordering::Relaxed);
     RAISED.change(|raised| raised.threads.fetch_add(1, Ordering::Relaxed));
@@ -109,13 +107,13 @@ fn raised<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
     RAISED.change(|raised| {
         if raised.threads.fetch_sub(1, Ordering::Relaxed) == 1 {
-            raised.put_back(ceiling);
+            raised.restore(ceiling);
         }
     });
     done
 }
 
-impl Raised {
+impl RaisedLimit {
     fn change<T>(&self, change: impl FnOnce(&Self) -> T) -> T {
         self.acquire();
         let changed = change(self);
@@ -140,24 +138,24 @@ impl Raised {
         }
         let Ok(before) = syscalls::swap_soft_no_file(ceiling, now.hard) else { return false };
         if before.soft != ceiling {
-            // Whatever it is: it may have been changed since the pool looked at it.
+            // The program may have changed the limit since the pool read it.
             self.before.store(before.soft, Ordering::Relaxed);
         }
         true
     }
 
-    fn put_back(&self, ceiling: u64) {
+    fn restore(&self, ceiling: u64) {
         let Ok(now) = syscalls::no_file() else { return };
-        let mut theirs = self.before.load(Ordering::Relaxed);
-        let mut ours = ceiling;
-        if now.soft != ceiling || theirs == 0 {
+        let mut previous = self.before.load(Ordering::Relaxed);
+        let mut expected = ceiling;
+        if now.soft != ceiling || previous == 0 {
             return;
         }
-        // It can always be lowered. What is found in its place is what we set, or the program has set a limit between the
-        // two calls, and that one goes back.
+        // Lowering always succeeds. The replaced limit is the raised one, or one that the program has set between the two
+        // calls; that one is restored.
         for _ in 0..8 {
-            match syscalls::swap_soft_no_file(theirs, now.hard) {
-                Ok(found) if found.soft != ours => (ours, theirs) = (theirs, found.soft),
+            match syscalls::swap_soft_no_file(previous, now.hard) {
+                Ok(found) if found.soft != expected => (expected, previous) = (previous, found.soft),
                 _ => return,
             }
         }
@@ -172,10 +170,10 @@ pub(super) fn after_fork_in_parent() {
     RAISED.release();
 }
 
-/// The threads that were under the raised limit are not in the child.
+/// The threads that used the raised limit do not exist in the child.
 pub(super) fn after_fork_in_child() {
     if RAISED.threads.swap(0, Ordering::Relaxed) > 0 {
-        RAISED.put_back(CEILING.load(Ordering::Relaxed));
+        RAISED.restore(CEILING.load(Ordering::Relaxed));
     }
     RAISED.release();
 }

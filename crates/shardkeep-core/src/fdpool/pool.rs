@@ -1,4 +1,4 @@
-//! The pool itself: which files have a descriptor.
+//! The pool: the files that have a descriptor.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -16,18 +16,17 @@ pub(super) static POOL: Pool = Pool { locked: AtomicBool::new(false), state: Uns
 static PREPARE: Once = Once::new();
 
 pub(super) struct Pool {
-    /// A spin lock, since it must be possible to take it in one process and release it in two.
-    /// No system call is made while it is held.
+    /// A spin lock, since it is acquired in one process and released in two. No system call is made while it is held.
     locked: AtomicBool,
     state: UnsafeCell<State>,
 }
 
 struct State {
     limit: usize,
-    /// Descriptors promised to openings under way.
+    /// Number of descriptors reserved for files that are being opened.
     opening: usize,
     open: Vec<Arc<Inner>>,
-    /// Descriptors that are pinned although no file of the list has them, and how often: out of service, or passing.
+    /// Pinned descriptors without a file in the list, and the number of their pins: retired or transient ones.
     retired: Vec<(RawFd, u64)>,
     hand: usize,
     peak: usize,
@@ -75,47 +74,47 @@ impl Pool {
     }
 
     pub(super) fn set_limit(&self, limit: usize) {
-        let mut victims = Vec::new();
+        let mut evicted = Vec::new();
         {
             let mut state = self.lock();
             state.limit = limit.clamp(1, limit::MOST_DESCRIPTORS);
             while state.held() + state.opening > state.limit {
                 let Some(fd) = state.evict() else { break };
-                victims.push(fd);
+                evicted.push(fd);
             }
         }
-        victims.into_iter().for_each(syscalls::close);
+        evicted.into_iter().for_each(syscalls::close);
     }
 
-    /// Open the file, or find it opened by another thread meanwhile; the descriptor is pinned.
+    /// Opens the file, unless another thread has opened it meanwhile, and pins the descriptor.
     pub(super) fn open(&self, file: &Arc<Inner>) -> Result<RawFd> {
         self.reserve();
         let opened = self.open_path(&file.path);
         let checked = opened
             .map_err(|e| match file.identity.get() {
-                Some(_) if e.raw_os_error() == Some(libc::ENOENT) => gone(file),
+                Some(_) if e.raw_os_error() == Some(libc::ENOENT) => deleted(file),
                 _ => Error::os(&e, "open", &file.path),
             })
             .and_then(|fd| check_identity(fd, file).map(|()| fd).inspect_err(|_| syscalls::close(fd)));
         let mut state = self.lock();
         state.opening = state.opening.saturating_sub(1);
         let fd = checked?;
-        if let Some(theirs) = file.pin_if_open() {
+        if let Some(existing) = file.pin_if_open() {
             drop(state);
             syscalls::close(fd);
-            return Ok(theirs);
+            return Ok(existing);
         }
         file.slot.store(((fd as u64 + 1) << 32) | PIN, Ordering::Release);
         file.recent.store(true, Ordering::Relaxed);
-        file.place.store(state.open.len(), Ordering::Relaxed);
+        file.list_index.store(state.open.len(), Ordering::Relaxed);
         state.open.push(Arc::clone(file));
         state.opened += 1;
         state.peak = state.peak.max(state.held() + state.opening);
         Ok(fd)
     }
 
-    /// Open a file that is closed after one piece of work; the descriptor is counted until `unpin_retired`.
-    pub(super) fn open_passing(&self, path: &Path) -> io::Result<RawFd> {
+    /// Opens a file for one operation; the descriptor is counted until `unpin_retired`.
+    pub(super) fn open_transient(&self, path: &Path) -> io::Result<RawFd> {
         self.reserve();
         let opened = self.open_path(path);
         let mut state = self.lock();
@@ -132,14 +131,14 @@ impl Pool {
         loop {
             match limit::open(path) {
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) && tries < 3 => {
-                    // Somebody else in the process took the descriptors: give one of ours back.
+                    // Other code of the process has the descriptors: close one of the pool.
                     tries += 1;
                     let Some(fd) = self.lock().evict() else {
                         return Err(e);
                     };
                     syscalls::close(fd);
                 }
-                // The folder on the way was stale: the second look goes to the server.
+                // A folder of the path was stale; the second attempt asks the server.
                 Err(e) if e.raw_os_error() == Some(libc::ESTALE) && tries == 0 => tries += 1,
                 other => return other,
             }
@@ -163,7 +162,7 @@ impl Pool {
         }
     }
 
-    /// Take `fd` out of service, if it is still that of `file`; the caller has it pinned, and unpins it afterwards.
+    /// Retires `fd`, if it is still the descriptor of `file`; the caller has it pinned, and unpins it afterwards.
     pub(super) fn retire(&self, file: &Arc<Inner>, fd: RawFd) {
         let mut state = self.lock();
         let mut slot = file.slot.load(Ordering::Acquire);
@@ -197,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// Wait until one more descriptor may be opened, and count it.
+    /// Waits until one more descriptor may be opened, and reserves it.
     fn reserve(&self) {
         loop {
             let mut state = self.lock();
@@ -211,7 +210,7 @@ impl Pool {
                 syscalls::close(fd);
                 return;
             }
-            // Every descriptor is pinned by another thread, each for one read.
+            // Other threads have all descriptors pinned, each for one read.
             drop(state);
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -223,7 +222,7 @@ impl Pool {
             unsafe {
                 libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child))
             };
-            limit::choose();
+            limit::read_limits();
         });
         self.acquire();
         let mut guard = Guard(self);
@@ -263,21 +262,21 @@ impl State {
     }
 
     fn forget(&mut self, file: &Arc<Inner>) {
-        let place = file.place.load(Ordering::Relaxed);
-        if self.open.get(place).is_some_and(|other| Arc::ptr_eq(other, file)) {
-            self.remove(place);
+        let index = file.list_index.load(Ordering::Relaxed);
+        if self.open.get(index).is_some_and(|other| Arc::ptr_eq(other, file)) {
+            self.remove(index);
         }
     }
 
-    /// Take a file out of the list; the last one takes its place.
-    fn remove(&mut self, place: usize) {
-        self.open.swap_remove(place);
-        if let Some(moved) = self.open.get(place) {
-            moved.place.store(place, Ordering::Relaxed);
+    /// Removes a file from the list; the last file gets its index.
+    fn remove(&mut self, index: usize) {
+        self.open.swap_remove(index);
+        if let Some(moved) = self.open.get(index) {
+            moved.list_index.store(index, Ordering::Relaxed);
         }
     }
 
-    /// Take the descriptor of a file that is not pinned; the caller closes it without the lock.
+    /// Removes a file that is not pinned and returns its descriptor, which the caller closes without the lock.
     fn evict(&mut self) -> Option<RawFd> {
         for _ in 0..self.open.len() * 2 {
             if self.hand >= self.open.len() {
@@ -307,11 +306,11 @@ fn take_if_unpinned(file: &Inner) -> Option<RawFd> {
 }
 
 #[cold]
-fn gone(file: &Inner) -> Error {
-    let now = super::identity::now_in_words();
+fn deleted(file: &Inner) -> Error {
+    let now = super::identity::utc_now();
     Error::new(
         Kind::NotFound,
-        format!("the file was there when it was opened first and is gone now ({now}): deleted or renamed"),
+        format!("the file existed when it was opened first and is gone now ({now}): deleted or renamed"),
     )
     .at(&file.path)
 }
@@ -327,14 +326,14 @@ extern "C" fn after_fork_in_parent() {
 }
 
 extern "C" fn after_fork_in_child() {
-    // SAFETY: the forking thread took the lock in `before_fork` and is the only thread of the child.
+    // SAFETY: the forking thread acquired the lock in `before_fork` and is the only thread of the child.
     let state = unsafe { &mut *POOL.state.get() };
     state.opening = 0;
     for file in &state.open {
         file.slot.fetch_and(!PINS, Ordering::AcqRel);
     }
-    // The threads that read through these are not here. Nothing may be freed in a child of several threads, so the
-    // list keeps its memory.
+    // The threads that read through these do not exist in the child. Memory must not be freed in the child of a process
+    // with several threads, so the list keeps its memory.
     state.retired.drain(..).for_each(|(fd, _)| syscalls::close(fd));
     limit::after_fork_in_child();
     POOL.locked.store(false, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The system calls of the pool that `std` has no form of, or hides.
+//! System calls of the pool that `std` does not offer.
 
 use std::ffi::CString;
 use std::io::{self, IoSliceMut};
@@ -6,17 +6,18 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The limits of open files; infinity is the largest number.
+/// Limits of open files; infinity is the largest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoFile {
     pub(super) soft: u64,
     pub(super) hard: u64,
 }
 
-/// A pipe is not waited for (`O_NONBLOCK`, which does nothing to a regular file); the caller looks at what it got.
+/// Opens a file without waiting for a pipe (`O_NONBLOCK`, which has no effect on a regular file); the caller checks its
+/// type.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     let name = CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path with a NUL byte"))?;
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "the path has a NUL byte"))?;
     loop {
         // SAFETY: `name` is a NUL-terminated string that outlives the call.
         let fd = unsafe { libc::open(name.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) };
@@ -31,8 +32,8 @@ pub(super) fn open(path: &Path) -> io::Result<RawFd> {
 }
 
 pub(super) fn close(fd: RawFd) {
-    // SAFETY: the descriptor was taken out of its slot, so nobody else closes it. An error of close on
-    // a descriptor that was only read has no consequence.
+    // SAFETY: the descriptor was removed from its slot, so no other code closes it. An error of close has no consequence
+    // for a descriptor that was only read.
     unsafe { libc::close(fd) };
 }
 
@@ -49,15 +50,15 @@ pub(super) fn read(fd: RawFd, bufs: &mut [IoSliceMut<'_>], at: libc::off_t) -> i
 }
 
 pub(super) fn lock_shared(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the call touches no memory.
+    // SAFETY: the call accesses no memory.
     let done = unsafe { libc::flock(fd, libc::LOCK_SH | libc::LOCK_NB) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A copy of the descriptor under the lowest free number from `least` on.
+/// Duplicates the descriptor to the lowest free number from `least` on.
 pub(super) fn move_up(fd: RawFd, least: u64) -> io::Result<RawFd> {
     let least = libc::c_int::try_from(least).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: the call touches no memory.
+    // SAFETY: the call accesses no memory.
     let moved = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, least) };
     if moved >= 0 { Ok(moved) } else { Err(io::Error::last_os_error()) }
 }
@@ -85,7 +86,7 @@ pub(super) fn no_file() -> io::Result<NoFile> {
     }
 }
 
-/// Set the soft limit; returns what it was, without a gap in which somebody else could set it.
+/// Sets the soft limit and returns the old one, atomically.
 #[cfg(target_os = "linux")]
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
 pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
@@ -99,7 +100,7 @@ pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
     }
 }
 
-/// Set the soft limit; returns what it was, as nearly as can be told here.
+/// Sets the soft limit and returns the one before, which is not atomic here.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
     let before = no_file()?;
@@ -112,14 +113,14 @@ pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
     }
 }
 
-/// What a file system would do to a read, for tests.
+/// Injected read errors, for tests.
 #[cfg(test)]
 pub(super) mod faults {
     use std::collections::HashMap;
     use std::os::fd::RawFd;
     use std::sync::{LazyLock, Mutex};
 
-    /// Whose reads fail: those through one descriptor, or all of the file with this inode.
+    /// Reads that fail: those through one descriptor, or all of the file with an inode.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub(in super::super) enum Of {
         Descriptor(RawFd),
@@ -134,7 +135,7 @@ pub(super) mod faults {
         faults.get(&Of::Descriptor(fd)).or_else(|| faults.get(&Of::Inode(inode))).copied()
     }
 
-    /// A fault that is over when this is dropped.
+    /// A fault that ends when this is dropped.
     #[derive(Debug)]
     pub(in super::super) struct Fault(Of);
 

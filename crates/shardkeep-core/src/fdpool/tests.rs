@@ -1,10 +1,10 @@
-//! Files that go stale, shrink, or go away while they are read.
+//! Files that become stale, shrink, or are deleted while they are read.
 
 use super::*;
 use crate::scratch::Scratch;
 use syscalls::faults::{Fault, Of};
 
-/// A file of its own in a folder of its own.
+/// Creates a file in a new folder.
 fn file(name: &str, content: &[u8]) -> (Scratch, VirtualFile) {
     let folder = Scratch::new(&format!("stale-{name}"));
     let path = folder.join("x");
@@ -23,7 +23,7 @@ fn is_open(fd: RawFd) -> bool {
 }
 
 #[test]
-fn a_stale_descriptor_is_opened_again_although_other_threads_have_it_pinned() {
+fn a_stale_file_is_opened_again_while_other_threads_have_it_pinned() {
     let (_folder, file) = file("pinned", b"whole");
     let pinned: Vec<Lease<'_>> = (0..3).map(|_| file.lease().unwrap()).collect();
     let stale = pinned[0].fd;
@@ -39,16 +39,16 @@ fn a_stale_descriptor_is_opened_again_although_other_threads_have_it_pinned() {
     });
     assert_ne!(file.lease().unwrap().fd, stale);
     for lease in pinned {
-        assert!(is_open(stale), "it is closed by the last who has it pinned");
+        assert!(is_open(stale), "the last lease closes it");
         drop(lease);
     }
-    // No look at the number any more: another test may have got it.
+    // The number is not checked any more, since another test may have it.
     assert!(POOL.usage().open >= 1);
     drop(fault);
 }
 
 #[test]
-fn what_is_stale_again_is_an_error_that_says_so() {
+fn a_file_that_is_stale_twice_is_an_error() {
     let (_folder, file) = file("twice", b"whole");
     let inode = syscalls::status(file.lease().unwrap().fd).unwrap().st_ino;
     let opened = POOL.usage().opened;
@@ -58,16 +58,16 @@ fn what_is_stale_again_is_an_error_that_says_so() {
     assert!(error.to_string().contains("after the path was opened again"), "{error}");
     assert!(POOL.usage().opened > opened);
     drop(fault);
-    assert_eq!(read(&file).unwrap(), b"whole", "whoever asks later is served");
+    assert_eq!(read(&file).unwrap(), b"whole", "a later read succeeds");
 }
 
 #[test]
-fn a_stale_file_that_was_replaced_says_so_and_when() {
+fn a_replaced_stale_file_is_an_error_with_the_time() {
     let (folder, file) = file("replaced", b"whole");
     let lease = file.lease().unwrap();
     std::fs::write(folder.join("new"), "other").unwrap();
     std::fs::rename(folder.join("new"), folder.join("x")).unwrap();
-    assert_eq!(read(&file).unwrap(), b"whole", "what is open goes on being read");
+    assert_eq!(read(&file).unwrap(), b"whole", "an open file is still read");
     let _fault = Fault::new(Of::Descriptor(lease.fd), libc::ESTALE);
     let error = read(&file).unwrap_err();
     assert_eq!(error.kind, Kind::Changed);
@@ -76,7 +76,7 @@ fn a_stale_file_that_was_replaced_says_so_and_when() {
 }
 
 #[test]
-fn a_stale_file_that_was_deleted_says_so_and_when() {
+fn a_deleted_stale_file_is_an_error_with_the_time() {
     let (folder, file) = file("deleted", b"whole");
     let lease = file.lease().unwrap();
     std::fs::remove_file(folder.join("x")).unwrap();
@@ -88,14 +88,14 @@ fn a_stale_file_that_was_deleted_says_so_and_when() {
 }
 
 #[test]
-fn a_file_that_ends_too_early_is_opened_again_once() {
+fn a_file_that_is_too_short_is_opened_again_once() {
     let (folder, file) = file("short", b"whole");
     let mut buf = [0; 8];
     let opened = POOL.usage().opened;
     assert_eq!(file.read_at(&mut buf, 0).unwrap(), 5);
     assert_eq!(file.read_whole_at(&mut [IoSliceMut::new(&mut buf)], 0).unwrap(), 5);
     assert!(POOL.usage().opened >= opened + 2);
-    // Longer by the time it is looked at again: what was read stays, the rest follows.
+    // The file is longer when it is read again: the bytes that were read stay, and the rest follows.
     let lease = file.lease().unwrap();
     let mut bufs = [IoSliceMut::new(&mut buf)];
     let (mut rest, mut done) = (bufs.as_mut_slice(), 0);
@@ -108,7 +108,7 @@ fn a_file_that_ends_too_early_is_opened_again_once() {
 }
 
 #[test]
-fn other_errors_are_not_tried_again() {
+fn other_errors_are_not_retried() {
     let (_folder, file) = file("io", b"whole");
     let lease = file.lease().unwrap();
     let _fault = Fault::new(Of::Descriptor(lease.fd), libc::EIO);
@@ -119,17 +119,17 @@ fn other_errors_are_not_tried_again() {
 }
 
 #[test]
-fn a_passing_descriptor_is_counted_and_ends_with_its_work() {
-    let (folder, file) = file("passing", b"whole");
-    let passing = Passing::open(file.path()).unwrap();
-    passing.lock_shared().unwrap();
-    let fd = passing.fd();
+fn a_transient_file_is_counted_and_closed_after_use() {
+    let (folder, file) = file("transient", b"whole");
+    let transient = TransientFile::open(file.path()).unwrap();
+    transient.lock_shared().unwrap();
+    let fd = transient.fd();
     assert!(POOL.usage().open > 0);
     let mut buf = [0; 3];
-    passing.read_exact_at(&mut buf, 2).unwrap();
+    transient.read_exact_at(&mut buf, 2).unwrap();
     assert_eq!(&buf, b"ole");
-    assert_eq!(passing.read_exact_at(&mut buf, 3).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-    // SAFETY: the child calls what is safe after a fork, and ends.
+    assert_eq!(transient.read_exact_at(&mut buf, 3).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    // SAFETY: the child calls only functions that are safe after a fork.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -137,9 +137,9 @@ fn a_passing_descriptor_is_counted_and_ends_with_its_work() {
         }
         let mut status = -1;
         libc::waitpid(child, &raw mut status, 0);
-        assert_eq!(status, 0, "the child has it too, and with it the lock");
+        assert_eq!(status, 0, "the child must not have the descriptor and its lock");
     }
-    drop(passing);
+    drop(transient);
     let writer = std::fs::File::options().write(true).open(file.path()).unwrap();
     writer.try_lock().unwrap();
     std::fs::remove_dir_all(folder).unwrap();

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use super::file::Storage;
 use super::look::Look;
-use crate::fdpool::Passing;
+use crate::fdpool::TransientFile;
 use crate::known_files::{State, in_turns, threads_for, turn_files};
 
-impl Storage for Passing {
+impl Storage for TransientFile {
     fn length(&self) -> io::Result<u64> {
         Ok(State::of(&self.status()?).size_bytes)
     }
@@ -38,7 +38,7 @@ pub fn look_at(paths: &[PathBuf], lock: bool, rows: bool) -> Vec<Option<(State, 
 }
 
 fn look_at_one(path: &std::path::Path, lock: bool, rows: bool) -> Option<(State, Look)> {
-    let file = Passing::open(path).ok()?;
+    let file = TransientFile::open(path).ok()?;
     let status = file.status().ok()?;
     if status.st_mode & libc::S_IFMT != libc::S_IFREG {
         return None;

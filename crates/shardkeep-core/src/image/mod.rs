@@ -21,7 +21,7 @@ pub mod webp;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::columns::schema::ImageDType;
+use crate::schema::ImageDType;
 
 /// Why an image cannot be decoded: one line, without a final full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where the bytes of a stream come from: a file of the descriptor pool, or whatever can be read.
+//! Input of a stream: a file of the descriptor pool, or any reader.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result, try_resize};
 use crate::fdpool::VirtualFile;
 
-/// A source that is read once from its beginning.
+/// An input that is read once from its beginning.
 pub enum Input {
-    /// Read by offset: nothing is shared with other readers of the file.
+    /// A file that is read by offset, so that no position is shared with other readers.
     File { file: VirtualFile, at: u64 },
-    /// Read as it comes; the name is for messages.
+    /// A reader; the name is for messages.
     Other { reader: Box<dyn Read + Send + Sync>, name: PathBuf, at: u64 },
 }
 
@@ -38,14 +38,14 @@ impl Input {
         }
     }
 
-    /// Bytes read so far.
+    /// Returns the number of bytes read so far.
     pub(super) fn at(&self) -> u64 {
         match self {
             Self::File { at, .. } | Self::Other { at, .. } => *at,
         }
     }
 
-    /// Bytes that are still to come, where that is known.
+    /// Returns the number of remaining bytes, if known.
     pub(super) fn left(&self) -> Result<Option<u64>> {
         match self {
             Self::File { file, at } => Ok(Some(file.size()?.saturating_sub(*at))),
@@ -53,7 +53,7 @@ impl Input {
         }
     }
 
-    /// Append up to `step` bytes to `out`; 0 is the end.
+    /// Appends up to `step` bytes to `out`; 0 is the end.
     pub(super) fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         let before = out.len();
         try_resize(out, before + step)?;

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use shardkeep_core::columns::{
-    BatchColumns, Column, DType, DefaultValue, Feature, ImageDType, Kind, RowError, RowErrorKind, Schema,
-    Scratch, Whole,
+    BatchColumns, Column, DType, DefaultValue, Feature, GatheredColumns, ImageDType, Kind, RowError,
+    RowErrorKind, Schema, Scratch,
 };
 use shardkeep_core::example::{FeatureValue, encode};
 
@@ -117,11 +117,11 @@ fn errors_name_both_sides() {
     let (kind, message) = error(fixed(DType::Int64, &[2]), &ints);
     assert_eq!(
         (kind, &message[..]),
-        (RowErrorKind::WrongShape, "wanted int64 of shape (2,) (2 values), found 3")
+        (RowErrorKind::WrongShape, "expected int64 of shape (2,) (2 values), found 3")
     );
     assert_eq!(error(fixed(DType::Int64, &[]), &empty).0, RowErrorKind::WrongShape);
     let (kind, message) = error(fixed(DType::Float32, &[]), &ints);
-    let wanted = "wanted float32 of shape (), found int64 (3 values)";
+    let wanted = "expected float32 of shape (), found int64 (3 values)";
     assert_eq!((kind, &message[..]), (RowErrorKind::WrongDType, wanted));
     assert_eq!(error(Kind::Var { dtype: DType::Bytes }, &ints).0, RowErrorKind::WrongDType);
     let (kind, message) = error(fixed(DType::Int64, &[]), b"");
@@ -258,7 +258,7 @@ fn parts_of_a_whole_have_their_own_rows_and_only_the_columns_that_it_lacks() {
         ])
     };
     let bad = encode(&[("a", FeatureValue::Int64(&[7, 7]))]);
-    let whole = Arc::new(Whole::new(whole, 5).unwrap());
+    let whole = Arc::new(GatheredColumns::new(whole, 5).unwrap());
     let (first, second) = (whole.part(2).unwrap(), whole.part(3).unwrap());
     assert_eq!(whole.part(1).unwrap_err().kind, RowErrorKind::Slot);
     assert_eq!(whole.part(usize::MAX).unwrap_err().kind, RowErrorKind::Slot);

@@ -364,7 +364,7 @@ fn the_first_image_sets_the_frame_of_its_batch() {
     );
     let error = batch(kind(None), &[&small, &large]).unwrap_err();
     assert_eq!((error.row, error.kind), (1, RowErrorKind::WrongShape));
-    assert!(error.message.contains("wanted 1x2x3") && error.message.contains("found 2x3x3"), "{error}");
+    assert!(error.message.contains("expected 1x2x3") && error.message.contains("found 2x3x3"), "{error}");
     let column = batch(kind(Some((2, 3))), &[&small, &large]).unwrap();
     assert_eq!(
         column,

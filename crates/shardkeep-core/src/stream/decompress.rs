@@ -1,7 +1,7 @@
-//! Decompressors that are strict about the end of their streams.
+//! Decompressors that check the end of their streams.
 //!
-//! The usual reader types end quietly when a trailer is missing, or at the end of the first of several members; these
-//! are driven by hand instead.
+//! The usual reader types end without an error if a trailer is missing, or after the first of several members, so the
+//! low-level interfaces are used instead.
 
 use std::io::Read;
 
@@ -15,11 +15,11 @@ use crate::error::{Error, Kind, Result};
 
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// A decompressor over its input.
+/// A decompressor with its input.
 #[derive(Debug)]
-pub(super) struct Unpack {
+pub(super) struct Decompressor {
     method: Method,
-    /// What was wrong behind the bytes that were given out last.
+    /// Error that follows the bytes that were returned last.
     failed: Option<Error>,
 }
 
@@ -29,15 +29,15 @@ enum Method {
     Zstd(Box<Zstd>),
 }
 
-impl Unpack {
-    /// `head` are bytes that were read from `input` already.
+impl Decompressor {
+    /// Creates a decompressor. `head` has the bytes that were already read from `input`.
     pub(super) fn new(input: Input, head: Vec<u8>, kind: Compression) -> Self {
-        let packed = Packed { input, bytes: head, used: 0 };
+        let compressed = CompressedInput { input, bytes: head, used: 0 };
         let method = match kind {
-            Compression::Zstd => Method::Zstd(Box::new(Zstd::new(packed))),
+            Compression::Zstd => Method::Zstd(Box::new(Zstd::new(compressed))),
             _ => {
                 let state = Deflate::fresh(kind);
-                Method::Deflate(Box::new(Deflate { packed, kind, state, inside: false }))
+                Method::Deflate(Box::new(Deflate { compressed, kind, state, in_member: false }))
             }
         };
         Self { method, failed: None }
@@ -52,15 +52,15 @@ impl Unpack {
 
     pub(super) fn input(&self) -> &Input {
         match &self.method {
-            Method::Deflate(deflate) => &deflate.packed.input,
-            Method::Zstd(zstd) => &zstd.packed.input,
+            Method::Deflate(deflate) => &deflate.compressed.input,
+            Method::Zstd(zstd) => &zstd.compressed.input,
         }
     }
 
-    /// Append some bytes to `out`, about `step` of them; 0 is the end.
+    /// Appends about `step` bytes to `out`; 0 is the end.
     ///
-    /// What was unpacked before damage is given out first: a wrong checksum at the end says nothing about
-    /// records whose own checksums are right.
+    /// Bytes before damage are returned first: a wrong checksum at the end does not affect records whose checksums are
+    /// correct.
     pub(super) fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         if let Some(failed) = self.failed.take() {
             return Err(failed);
@@ -82,14 +82,14 @@ impl Unpack {
 
 /// Compressed bytes, read a block at a time.
 #[derive(Debug)]
-struct Packed {
+struct CompressedInput {
     input: Input,
     bytes: Vec<u8>,
     used: usize,
 }
 
-impl Packed {
-    /// Bytes at hand, after reading more if there were none; empty at the end.
+impl CompressedInput {
+    /// Returns buffered bytes, after reading more if there are none; empty at the end.
     fn fill(&mut self) -> Result<&[u8]> {
         if self.used == self.bytes.len() {
             self.bytes.clear();
@@ -107,16 +107,16 @@ impl Packed {
     }
 }
 
-const CUT: &str = "ends before its end mark: a writer died or a copy was cut short";
-const FOREIGN: &str = "is followed by other bytes, or does not begin as one";
+const TRUNCATED: &str = "ends before its end mark: a writer died or a copy was truncated";
+const NOT_A_STREAM: &str = "is followed by other bytes, or does not begin like one";
 
-/// gzip members or zlib streams, any number of them.
+/// Any number of gzip members or zlib streams.
 pub(super) struct Deflate {
-    packed: Packed,
+    compressed: CompressedInput,
     kind: Compression,
     state: Decompress,
-    /// Whether a member has begun that has not ended.
-    inside: bool,
+    /// True while a member is being decompressed.
+    in_member: bool,
 }
 
 impl std::fmt::Debug for Deflate {
@@ -134,77 +134,83 @@ impl Deflate {
         let name = self.kind.name();
         let before = out.len();
         while out.len() == before {
-            let packed = self.packed.fill()?;
-            if packed.is_empty() {
-                return if self.inside { Err(self.packed.error(Kind::Truncated, name, CUT)) } else { Ok(0) };
+            let compressed = self.compressed.fill()?;
+            if compressed.is_empty() {
+                return if self.in_member {
+                    Err(self.compressed.error(Kind::Truncated, name, TRUNCATED))
+                } else {
+                    Ok(0)
+                };
             }
-            if !self.inside {
+            if !self.in_member {
                 self.state = Self::fresh(self.kind);
-                self.inside = true;
+                self.in_member = true;
             }
             out.try_reserve_exact(step).map_err(|_| Error::memory(step))?;
             let (read, written) = (self.state.total_in(), self.state.total_out());
-            let status = self.state.decompress_vec(packed, out, FlushDecompress::None);
+            let status = self.state.decompress_vec(compressed, out, FlushDecompress::None);
             let stuck = self.state.total_in() == read && self.state.total_out() == written;
-            self.packed.used += (self.state.total_in() - read) as usize;
+            self.compressed.used += (self.state.total_in() - read) as usize;
             match status {
-                Ok(Status::StreamEnd) => self.inside = false,
+                Ok(Status::StreamEnd) => self.in_member = false,
                 Ok(_) if !stuck => {}
                 Ok(_) => {
-                    return Err(self.packed.error(Kind::Changed, name, "cannot be decompressed further"));
+                    return Err(self.compressed.error(Kind::Changed, name, "cannot be decompressed further"));
                 }
                 Err(_) if self.state.total_out() == 0 && self.state.total_in() < 20 => {
-                    return Err(self.packed.error(Kind::Changed, name, FOREIGN));
+                    return Err(self.compressed.error(Kind::Changed, name, NOT_A_STREAM));
                 }
-                Err(e) => return Err(self.packed.error(Kind::Changed, name, &format!("is damaged ({e})"))),
+                Err(e) => {
+                    return Err(self.compressed.error(Kind::Changed, name, &format!("is damaged ({e})")));
+                }
             }
         }
         Ok(out.len() - before)
     }
 }
 
-/// zstd frames (RFC 8878), any number of them; skippable ones are skipped.
+/// Any number of zstd frames (RFC 8878); skippable ones are skipped.
 pub(super) struct Zstd {
-    packed: Packed,
+    compressed: CompressedInput,
     decoder: FrameDecoder,
-    inside: bool,
+    in_member: bool,
 }
 
 impl std::fmt::Debug for Zstd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Zstd").field("packed", &self.packed).finish_non_exhaustive()
+        f.debug_struct("Zstd").field("compressed", &self.compressed).finish_non_exhaustive()
     }
 }
 
 impl Zstd {
-    fn new(packed: Packed) -> Self {
-        Self { packed, decoder: FrameDecoder::new(), inside: false }
+    fn new(compressed: CompressedInput) -> Self {
+        Self { compressed, decoder: FrameDecoder::new(), in_member: false }
     }
 
     fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         let before = out.len();
         loop {
-            if !self.inside && !self.begin()? {
+            if !self.in_member && !self.begin()? {
                 return Ok(0);
             }
-            let mut source = Source { packed: &mut self.packed, failed: None, ended: false };
+            let mut source = Source { compressed: &mut self.compressed, failed: None, ended: false };
             let decoded = self.decoder.decode_blocks(&mut source, BlockDecodingStrategy::UptoBytes(step));
             let (failed, ended) = (source.failed, source.ended);
-            // Writing into a Vec cannot fail.
+            // Writing to a Vec cannot fail.
             let _ = self.decoder.collect_to_writer(&mut *out);
             if let Err(e) = decoded {
-                return Err(failed.unwrap_or_else(|| self.broken(&e, ended)));
+                return Err(failed.unwrap_or_else(|| self.damaged(&e, ended)));
             }
             if self.decoder.is_finished() && self.decoder.can_collect() == 0 {
                 let stored = self.decoder.get_checksum_from_data();
                 if stored.is_some() && stored != self.decoder.get_calculated_checksum() {
-                    return Err(self.packed.error(
+                    return Err(self.compressed.error(
                         Kind::Changed,
                         "zstd",
                         "has a wrong checksum: it is damaged",
                     ));
                 }
-                self.inside = false;
+                self.in_member = false;
             }
             if out.len() > before {
                 return Ok(out.len() - before);
@@ -212,15 +218,15 @@ impl Zstd {
         }
     }
 
-    /// Begin the next frame; false at the end of the input.
+    /// Begins the next frame; returns false at the end of the input.
     fn begin(&mut self) -> Result<bool> {
-        while !self.packed.fill()?.is_empty() {
-            let mut source = Source { packed: &mut self.packed, failed: None, ended: false };
+        while !self.compressed.fill()?.is_empty() {
+            let mut source = Source { compressed: &mut self.compressed, failed: None, ended: false };
             let begun = self.decoder.reset(&mut source);
             let (failed, ended) = (source.failed, source.ended);
             match begun {
                 Ok(()) => {
-                    self.inside = true;
+                    self.in_member = true;
                     return Ok(true);
                 }
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
@@ -229,7 +235,7 @@ impl Zstd {
                 })) => {
                     self.skip(u64::from(length))?;
                 }
-                Err(e) => return Err(failed.unwrap_or_else(|| self.broken(&e, ended))),
+                Err(e) => return Err(failed.unwrap_or_else(|| self.damaged(&e, ended))),
             }
         }
         Ok(false)
@@ -237,46 +243,46 @@ impl Zstd {
 
     fn skip(&mut self, mut bytes: u64) -> Result<()> {
         while bytes > 0 {
-            let have = self.packed.fill()?.len() as u64;
+            let have = self.compressed.fill()?.len() as u64;
             if have == 0 {
-                return Err(self.packed.error(Kind::Truncated, "zstd", CUT));
+                return Err(self.compressed.error(Kind::Truncated, "zstd", TRUNCATED));
             }
             let step = have.min(bytes);
-            self.packed.used += step as usize;
+            self.compressed.used += step as usize;
             bytes -= step;
         }
         Ok(())
     }
 
     #[cold]
-    fn broken(&self, error: &FrameDecoderError, ended: bool) -> Error {
+    fn damaged(&self, error: &FrameDecoderError, ended: bool) -> Error {
         if ended {
-            return self.packed.error(Kind::Truncated, "zstd", CUT);
+            return self.compressed.error(Kind::Truncated, "zstd", TRUNCATED);
         }
         if matches!(error, FrameDecoderError::ReadFrameHeaderError(_)) {
-            return self.packed.error(Kind::Changed, "zstd", FOREIGN);
+            return self.compressed.error(Kind::Changed, "zstd", NOT_A_STREAM);
         }
-        self.packed.error(Kind::Changed, "zstd", &format!("is damaged ({error})"))
+        self.compressed.error(Kind::Changed, "zstd", &format!("is damaged ({error})"))
     }
 }
 
-/// The compressed bytes as `Read`, which keeps what an `io::Error` would lose.
+/// The compressed bytes as `Read`; keeps the error that an `io::Error` cannot carry.
 struct Source<'a> {
-    packed: &'a mut Packed,
+    compressed: &'a mut CompressedInput,
     failed: Option<Error>,
     ended: bool,
 }
 
 impl Read for Source<'_> {
     fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
-        match self.packed.fill() {
+        match self.compressed.fill() {
             Ok(bytes) => {
                 let n = bytes.len().min(room.len());
                 self.ended = bytes.is_empty();
                 if let (Some(to), Some(from)) = (room.get_mut(..n), bytes.get(..n)) {
                     to.copy_from_slice(from);
                 }
-                self.packed.used += n;
+                self.compressed.used += n;
                 Ok(n)
             }
             Err(e) => {

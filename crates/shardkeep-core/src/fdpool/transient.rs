@@ -1,7 +1,7 @@
-//! A descriptor for one piece of work: opened, used and closed again.
+//! A descriptor that is opened for one operation and then closed.
 //!
-//! It counts among the pool's like any other, so the pool makes room for it, and a child that is forked meanwhile closes
-//! its copy: a lock on it is over when the parent's work is.
+//! It counts as a descriptor of the pool, and a child that is forked meanwhile closes its copy, so that a lock on the file
+//! ends with the operation of the parent.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,25 +10,25 @@ use std::path::Path;
 use super::pool::POOL;
 use super::syscalls;
 
-/// A file that is open until this is dropped. A thread holds one at a time, and no lease beside it.
+/// A file that is open until this is dropped. A thread has one at a time, and no lease at the same time.
 #[derive(Debug)]
-pub struct Passing {
+pub struct TransientFile {
     fd: RawFd,
 }
 
-impl Passing {
-    /// Open a file for reading. A pipe is not waited for.
+impl TransientFile {
+    /// Opens a file for reading, without waiting for a pipe.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The operating system cannot open the file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        POOL.open_passing(path).map(|fd| Self { fd })
+        POOL.open_transient(path).map(|fd| Self { fd })
     }
 
-    /// Take a shared lock (`flock`) without waiting for it.
+    /// Acquires a shared lock (`flock`) without waiting.
     ///
     /// # Errors
-    /// Somebody has an exclusive one, or the file system has no locks.
+    /// Another process has an exclusive lock, or the file system has no locks.
     pub fn lock_shared(&self) -> io::Result<()> {
         syscalls::lock_shared(self.fd)
     }
@@ -42,10 +42,10 @@ impl Passing {
         syscalls::status(self.fd)
     }
 
-    /// Fill all of `buf` from `offset`.
+    /// Fills all of `buf` from `offset`.
     ///
     /// # Errors
-    /// What the operating system says; `UnexpectedEof` if the file ends before.
+    /// The operating system cannot read; `UnexpectedEof` if the file ends before.
     pub fn read_exact_at(&self, mut buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut at = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         while !buf.is_empty() {
@@ -63,7 +63,7 @@ impl Passing {
     }
 }
 
-impl Drop for Passing {
+impl Drop for TransientFile {
     fn drop(&mut self) {
         POOL.unpin_retired(self.fd);
     }

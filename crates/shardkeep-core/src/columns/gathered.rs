@@ -1,9 +1,8 @@
-//! A result that batches are parts of: rows that are written where they stay.
+//! Columns of a result that consists of batches; each batch writes its rows directly into them.
 //!
-//! Where the number of rows is known, the columns whose rows have a size that the schema tells are allocated once; each
-//! [`Whole::part`] is a batch that writes its rows there, and holds the other columns (rows of different lengths, images
-//! of any size) itself. Parts are given out from the first row to the last, each row once, so that no two can write the
-//! same one.
+//! If the number of rows is known, columns with a row size that the schema determines are allocated once. Each
+//! [`GatheredColumns::part`] is a batch that writes its rows there, and has the other columns (rows of varying length,
+//! images of any size) itself. Parts are consecutive and have each row once, so no two write the same row.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,22 +11,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch::{BatchColumns, RowError, RowErrorKind};
 use super::cells::Purpose;
-use super::schema::{DType, Kind, Schema};
 use super::store::{Column, Store};
+use crate::schema::{DType, Kind, Schema};
 
-/// See the module.
+/// The gathered columns; see the module.
 #[derive(Debug)]
-pub struct Whole {
+pub struct GatheredColumns {
     schema: Arc<Schema>,
     rows: usize,
-    /// Rows of the parts so far.
+    /// Number of rows of the parts so far.
     taken: AtomicUsize,
-    /// One for each feature; None where the parts have the column.
+    /// One store for each feature; None if the parts have the column.
     stores: Vec<Option<Store>>,
 }
 
-impl Whole {
-    /// Makes room for `rows` rows, which costs no memory until they are written.
+impl GatheredColumns {
+    /// Allocates `rows` rows, which take no memory until they are written.
     pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
         let stores = schema.features().iter().map(|feature| {
             let gathered = match &feature.kind {
@@ -41,7 +40,7 @@ impl Whole {
         Ok(Self { schema, rows, taken: AtomicUsize::new(0), stores })
     }
 
-    /// The next `rows` rows.
+    /// Returns a batch of the next `rows` rows.
     pub fn part(self: &Arc<Self>, rows: usize) -> Result<BatchColumns, RowError> {
         let end = |first: usize| first.checked_add(rows).filter(|end| *end <= self.rows);
         let first = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {
@@ -51,12 +50,12 @@ impl Whole {
         BatchColumns::of(Arc::clone(&self.schema), rows, Some((Arc::clone(self), first)))
     }
 
-    /// The store of a column, unless the parts have it.
+    /// Returns the store of a column, unless the parts have it.
     pub(super) fn store(&self, column: usize) -> Option<&Store> {
         self.stores.get(column)?.as_ref()
     }
 
-    /// The columns that the parts do not have, in the order of the schema. Rows that were not filled are zeros.
+    /// Returns the gathered columns in the order of the schema. Rows that were not filled are zeros.
     pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
         let mut finished = Vec::new();
         for (feature, store) in self.schema.features().iter().zip(self.stores) {

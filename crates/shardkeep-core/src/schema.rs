@@ -1,7 +1,7 @@
-//! What a batch is made of: named features, each with a kind.
+//! Schema of a batch: named features, each with a kind.
 //!
-//! A [`Schema`] is checked once, when it is made; everything behind it may rely on what [`Schema::new`] promises:
-//! names are unique, shapes have a product that fits in memory arithmetic, defaults have one value or one per element.
+//! [`Schema::new`] checks that names are unique, that the product of a shape does not overflow, and that a default has one
+//! value or one per element. All users of a schema rely on these checks.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -16,7 +16,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// The name that a user of the library writes.
+    /// Returns the name of the type in the Python API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int64 => "int64",
@@ -36,7 +36,7 @@ pub enum ImageDType {
     F32,
 }
 
-/// What a `Fixed` feature holds where a record lacks it: one value for every element, or one per element.
+/// Value of a `Fixed` feature that a record lacks: one value for all elements, or one per element.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DefaultValue {
     Int64(Vec<i64>),
@@ -45,7 +45,7 @@ pub enum DefaultValue {
 }
 
 impl DefaultValue {
-    /// The element type.
+    /// Returns the element type.
     pub fn dtype(&self) -> DType {
         match self {
             Self::Int64(_) => DType::Int64,
@@ -54,7 +54,7 @@ impl DefaultValue {
         }
     }
 
-    /// How many values it holds.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Int64(values) => values.len(),
@@ -63,13 +63,13 @@ impl DefaultValue {
         }
     }
 
-    /// Whether it holds no value (right only for a shape with no elements).
+    /// Returns true without values, which is valid only for a shape without elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// How the values of a feature become a column.
+/// Conversion of the values of a feature into a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// The same number of values in every record: an array of (rows, *shape).
@@ -77,7 +77,7 @@ pub enum Kind {
     /// Any number of values: ragged. A record without the feature is an empty row.
     Var { dtype: DType },
     /// One PNG, JPEG or WebP: an array of (rows, height, width, channels). `channels` 0 keeps what the image has; `size`
-    /// (height, width) resizes what differs.
+    /// (height, width) resizes images of other sizes.
     Image { channels: u8, dtype: ImageDType, size: Option<(usize, usize)> },
 }
 
@@ -89,7 +89,7 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// Elements of one row: the product of a fixed shape, 1 for the other kinds.
+    /// Returns the number of elements of one row: the product of a fixed shape, 1 for other kinds.
     pub fn elements(&self) -> usize {
         match &self.kind {
             Kind::Fixed { shape, .. } => shape.iter().product(),
@@ -98,7 +98,7 @@ impl Feature {
     }
 }
 
-/// A schema that cannot be: which feature, and why.
+/// An invalid schema: the feature and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaError {
     pub feature: String,
@@ -113,35 +113,35 @@ impl std::fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// The features of a batch, in the order in which its columns come back.
+/// The features of a batch, in the order of its columns.
 #[derive(Debug, Clone)]
 pub struct Schema {
     features: Vec<Feature>,
     by_name: HashMap<Box<[u8]>, usize>,
 }
 
-/// More elements than this in one row is a mistake, not a shape; products below it cannot overflow.
+/// Largest number of elements of a row; products below it cannot overflow.
 const MAX_ELEMENTS: usize = 1 << 40;
 
 impl Schema {
-    /// Checks `features` and makes the lookup tables.
+    /// Checks `features` and creates the lookup table.
     pub fn new(features: Vec<Feature>) -> Result<Self, SchemaError> {
         let mut by_name = HashMap::with_capacity(features.len());
         for (index, feature) in features.iter().enumerate() {
             check(feature).map_err(|message| SchemaError { feature: feature.name.clone(), message })?;
             if by_name.insert(feature.name.as_bytes().into(), index).is_some() {
-                return Err(SchemaError { feature: feature.name.clone(), message: "is named twice".into() });
+                return Err(SchemaError { feature: feature.name.clone(), message: "occurs twice".into() });
             }
         }
         Ok(Self { features, by_name })
     }
 
-    /// The features, in column order.
+    /// Returns the features, in column order.
     pub fn features(&self) -> &[Feature] {
         &self.features
     }
 
-    /// The column of the feature `name` (bytes, as a record spells it).
+    /// Returns the column of the feature `name`, given as the bytes in a record.
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.by_name.get(name).copied()
     }
@@ -186,7 +186,7 @@ fn check(feature: &Feature) -> Result<(), String> {
     Ok(())
 }
 
-/// The longest side of an image, stored or resized (JPEG's own limit).
+/// Largest side of an image, stored or resized (the limit of JPEG).
 pub const MAX_SIDE: usize = 65_535;
 
 #[cfg(test)]
@@ -205,11 +205,11 @@ mod tests {
         assert_eq!(schema.position(b"a"), Some(1));
         assert_eq!(schema.position(b"c"), None);
         let twice = Schema::new(vec![var("b"), var("b")]).map_err(|e| e.to_string());
-        assert_eq!(twice.map(|_| ()), Err("feature \"b\": is named twice".to_string()));
+        assert_eq!(twice.map(|_| ()), Err("feature \"b\": occurs twice".to_string()));
     }
 
     #[test]
-    fn refuses_what_cannot_be() {
+    fn refuses_invalid_features() {
         let fixed =
             |shape: &[usize], default| Kind::Fixed { dtype: DType::Int64, shape: shape.to_vec(), default };
         assert!(one(fixed(&[2], Some(DefaultValue::Int64(vec![1, 2])))).is_ok());

@@ -192,10 +192,10 @@ class _Column:
             self._is_open_image = False
             self._shape = values.shape[1:]
         elif not offsets and values.shape[1:] != self._shape:
-            wanted, found = ("x".join(map(str, shape)) for shape in (self._shape, values.shape[1:]))
+            expected, found = ("x".join(map(str, shape)) for shape in (self._shape, values.shape[1:]))
             raise SchemaError(
-                f"{batch.path}: record {batch.record}: feature {self._name!r}: wanted {wanted}"
-                f" (height, width, channels) as the first image has, found {found}; pass size= and channels="
+                f"{batch.path}: record {batch.record}: feature {self._name!r}: expected {expected}"
+                f" (height, width, channels) as in the first image, found {found}; pass size= and channels="
                 " to Image to make them equal",
                 path=batch.path,
                 record=batch.record,

@@ -15,6 +15,7 @@ from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.dataset_layout import same_dtype
 from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.rows import as_value, is_text, is_unicode, value_crc, vlen_base
+from shardkeep.hdf5.value_types import obstacle_to_values
 
 __all__ = [
     "PUT",
@@ -123,15 +124,16 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
         kind = item.attrs.get_id(name).get_type()
         try:
             dtype = kind.dtype
-        except (TypeError, OSError, RuntimeError) as error:
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
             unkept[name] = f"has a type that h5py cannot read ({first_line(error)})"
             continue
+        obstacle = obstacle_to_values(kind)
         if name == "DIMENSION_LIST" or (is_scale and name in _SCALES):
             unkept[name] = "ties a dataset to its dimension scale, whose length changes"
         elif has_references(dtype):
             unkept[name] = "refers to an object of its own file"
-        elif kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):
-            unkept[name] = "is opaque with a tag, which h5py cannot write"
+        elif obstacle is not None:
+            unkept[name] = obstacle
         else:
             values[name] = (in_stored_order(item.attrs[name], dtype), dtype)
     return Attributes(values), unkept
@@ -198,8 +200,7 @@ def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -
         return bool(value == other)
     dtype = dtype.base
     if dtype.hasobject:
-        mine, theirs = np.asarray(value), np.asarray(other)
-        return mine.shape == theirs.shape and all(map(np.array_equal, mine.ravel(), theirs.ravel()))
+        return _same_elements(np.asarray(value), np.asarray(other))
     if dtype.char in "gG":  # long doubles have bytes that mean nothing
         return np.shape(value) == np.shape(other) and np.array_equal(value, other, equal_nan=True)
     # Bytes and not values: a NaN equals itself here. Padding between fields is neither.
@@ -207,3 +208,10 @@ def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -
     if dtype.names is not None:
         mine, theirs = repack_fields(mine, recurse=True), repack_fields(theirs, recurse=True)
     return mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+
+
+def _same_elements(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> bool:
+    """Whether values are equal that have variable-length ones in them."""
+    if one.dtype.names is not None:
+        return all(_same_elements(one[name], two[name]) for name in one.dtype.names)
+    return one.shape == two.shape and all(map(np.array_equal, one.ravel(), two.ravel()))

@@ -154,7 +154,8 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
 def _is_misreported(item: Any, shape: tuple[int, ...]) -> bool:
     """Whether the index may be an extensible array with swapped axes, whose places HDF5 reports wrongly.
 
-    Where the swapped places happen to lie within the shape, as in a square, no check of the table finds it.
+    Where only some chunks were written, all wrong places may lie within the shape, and no check of the table
+    finds it.
     """
     if len(shape) < 2:
         return False

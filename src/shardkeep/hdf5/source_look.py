@@ -28,6 +28,7 @@ from shardkeep.hdf5.rows import content_crc, value_crc
 from shardkeep.hdf5.source import open_id
 from shardkeep.hdf5.source_links import LinkLook, Names, type_link, walk_links
 from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
+from shardkeep.hdf5.value_types import obstacle_to_values
 
 __all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
 
@@ -332,13 +333,13 @@ def _split_put(found: Found) -> tuple[Found, bool]:
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
     try:
         dtype = kind.dtype
-    except (OSError, RuntimeError, TypeError, AttributeError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:
         reason = first_line(error)
         message = f"dataset {name!r} of {path!r} has a type that cannot be read ({reason})"
         raise SchemaError(f"{message}: leave it out", path=path) from error
-    if kind.get_class() == h5py.h5t.OPAQUE and not h5py.h5t.py_create(dtype, logical=True).equal(kind):
-        message = f"dataset {name!r} of {path!r} has opaque values with a tag, which h5py cannot read"
-        raise SchemaError(f"{message}: leave it out", path=path)
+    obstacle = obstacle_to_values(kind)
+    if obstacle is not None:
+        raise SchemaError(f"dataset {name!r} of {path!r} {obstacle}: leave it out", path=path)
     same = not dtype.hasobject and bool(h5py.h5t.py_create(dtype, logical=True).equal(kind))
     return dtype, same
 

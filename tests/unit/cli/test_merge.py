@@ -41,6 +41,17 @@ def test_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["rows"] == {"loss": 4}
 
 
+@pytest.mark.parametrize("check", ["sample", "full"])
+def test_what_was_compared_is_said(folder: Path, capsys: pytest.CaptureFixture[str], check: str) -> None:
+    assert run(["merge", "run", "all.h5", "--check", check, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["check"] == check and set(report["compared"]) == set(report["rows"])
+    assert run(["merge", "run", "all.h5", "--check", check, "--exists", "replace"]) == 0
+    compared, rows = sum(report["compared"].values()), sum(report["rows"].values())
+    assert 0 < compared <= rows and (check == "sample" or compared == rows)
+    assert f"{compared:,} of {rows:,} rows, by value" in capsys.readouterr().out
+
+
 def test_output_is_not_overwritten_unless_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("all.h5").write_text("mine")
     assert run(["merge", "run", "all.h5"]) == 2

@@ -69,9 +69,14 @@ class Series:
         self._layouts = {name: self._layout(name) for name in self.datasets} if pick.random() < 0.5 else None
         self.wider = pick.random() < 0.15  # for on_mismatch="promote"
         self._extras = pick.random() < 0.4
+        self._values_without_rows = {}
+        for name in pick.sample(["one", "two"], pick.randint(0, 2)):
+            dtype = np.dtype(pick.choice(NUMBERS + OTHERS + VARIABLE))
+            shape = (pick.choice([1, 3]),)
+            self._values_without_rows[name] = dtype, shape, self._values(dtype, shape)
 
     def write(self, paths) -> None:
-        """Write all files; each dataset has rows of its own."""
+        """Write all files; rows and layouts differ."""
         keys = self._numbers.permutation(400)
         for number, path in enumerate(paths):
             pick = self.random
@@ -210,7 +215,13 @@ class Series:
         file.attrs["run"] = "of all"
         file[first].attrs["unit"] = np.arange(3)
         file[first].attrs["p"] = np.zeros(2, POINT)
-        file["scalar"] = 2.5
+        for name, (dtype, shape, values) in self._values_without_rows.items():
+            kind, space = h5py.h5t.py_create(dtype, logical=True), h5py.h5s.create_simple(shape)
+            one = h5py.h5s.create(h5py.h5s.SCALAR)
+            made = h5py.h5d.create(file.id, name.encode(), kind, one)
+            memory = h5py.h5t.py_create(dtype)
+            made.write(one, one, np.ascontiguousarray(values[:1]), memory)
+            h5py.h5a.create(file[first].id, name.encode(), kind, space).write(values, memory)
         file["words"] = h5py.SoftLink(f"/{first}")
         file["again"] = file[first]
         file["type"] = np.dtype([("q", "<i4"), ("e", h5py.enum_dtype({"A": 1}, "<u1"))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any
 
@@ -46,6 +47,12 @@ def refuse_rounding(label: str, rows: Any, array: np.ndarray[Any, Any], dtype: n
         raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
 
 
+@functools.lru_cache(maxsize=64)
+def _exact_up_to(one: np.dtype[Any], two: np.dtype[Any]) -> int:
+    """Return up to which size both types have every integer."""
+    return 1 << (min(np.finfo(one).nmant, np.finfo(two).nmant) + 1)
+
+
 def rounded_whole_number(rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> int | None:
     """Return the first integer among Python numbers that `dtype` would round; None if there is none.
 
@@ -62,7 +69,9 @@ def rounded_whole_number(rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype
     """
     if array.dtype.kind not in "fc" or dtype.kind not in "fc":
         return None
-    limit = 1 << (min(np.finfo(array.dtype).nmant, np.finfo(dtype).nmant) + 1)
+    if type(rows) is list and set(map(type, rows)) == {float}:
+        return None  # mostly; what follows costs as much as all else about an append
+    limit = _exact_up_to(array.dtype, dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         large = ~(np.abs(array) < limit)  # and what is not a number
         if not large.any():

@@ -33,6 +33,16 @@ VARIABLE = [
     np.dtype([("v", h5py.vlen_dtype(">i2")), ("n", "<i4")]),
     np.dtype((h5py.string_dtype(), (2,))),
 ]
+WIDER = {  # what `on_mismatch="promote"` has to bring together
+    "<i4": "<i8",
+    ">i4": "<i4",
+    "<i8": ">i8",
+    "<u1": "<f4",
+    "<f4": ">f8",
+    "<f2": "<f4",
+    "<c8": ">c16",
+    "S5": "S8",
+}
 FILTERS = [
     (),
     ("gzip",),
@@ -67,7 +77,7 @@ class Series:
             self.datasets[name] = (dtype, self._row_shape())
         # One layout for all files, so that chunks are copied; or one for each.
         self._layouts = {name: self._layout(name) for name in self.datasets} if pick.random() < 0.5 else None
-        self.wider = pick.random() < 0.15  # for on_mismatch="promote"
+        self.wider = pick.random() < 0.2  # for on_mismatch="promote"
         self._extras = pick.random() < 0.4
         self._values_without_rows = {}
         for name in pick.sample(["one", "two"], pick.randint(0, 2)):
@@ -85,14 +95,19 @@ class Series:
             rows = pick.choice([0, 1, 3, 8, 13, 16])
             with h5py.File(path, "w", libver=version, userblock_size=block) as file:
                 for name, (dtype, row_shape) in self.datasets.items():
-                    if self.wider and number and dtype == np.dtype("<i4"):
-                        dtype = np.dtype("<i8")
+                    if self.wider and number:
+                        dtype = self._wider(dtype)
                     count = rows if self.keyed else pick.choice([0, 1, 4, 5, 8, 12, 17])
                     self._dataset(file, name, dtype, (count, *row_shape))
                 if self.keyed:
                     file["key"] = keys[number * 20 : number * 20 + rows]
                 if self._extras:
                     self._extra(file)
+
+    def _wider(self, dtype):
+        if dtype == POINT:
+            return np.dtype([("a", "<i8"), ("b", "<f8")])
+        return next((np.dtype(wide) for one, wide in WIDER.items() if dtype == np.dtype(one)), dtype)
 
     def _row_shape(self):
         return self.random.choice([(), (), (), (3,), (5, 2), (4, 6), (0,), (1,)])

@@ -3,10 +3,14 @@
 //! A 32x32 PNG is 1.5 KB of deflate data: what a decoder does before the first symbol counts as much as the symbols. This
 //! one keeps its tables between streams, builds them by doubling, and avoids branches that data decide at random.
 //!
-//! It stops when the buffer is full, as libpng does; the Adler-32 behind the data is not read (PNG has a CRC-32 over the
-//! same bytes). Damage gives an error, never a read or write outside the two slices: there is no unsafe code here.
+//! The Adler-32 at the end of the stream is verified. A stream that holds more than the buffer is read to its end by the
+//! inflater of zlib-rs, which keeps nothing of it: rare, and its checksum covers the rest too. Damage gives an error, never a
+//! read or write outside the two slices: there is no unsafe code here.
 
 #![deny(clippy::indexing_slicing)]
+
+use flate2::{Decompress, FlushDecompress, Status};
+use zlib_rs::adler32::adler32;
 
 use super::huffman::{self, Table};
 
@@ -112,33 +116,39 @@ impl Inflater {
         if method & 0x0f != 8 || method >> 4 > 7 || header % 31 != 0 || flags & 0x20 != 0 {
             return Err("it is not a zlib stream");
         }
-        self.deflate(data.get(2..).unwrap_or_default(), out)
+        let end = self.deflate(data.get(2..).unwrap_or_default(), out)?;
+        match end.map(<[u8]>::first_chunk::<4>) {
+            Some(Some(adler)) if u32::from_be_bytes(*adler) == adler32(1, out) => Ok(()),
+            Some(None) => Err(SHORT),
+            // A copy over the end of `out` is cut off, so its stream seems to have another Adler-32.
+            Some(Some(_)) | None => read_to_end(data),
+        }
     }
 
-    /// Fills `out` from raw deflate data.
-    fn deflate(&mut self, data: &[u8], out: &mut [u8]) -> Result<(), Damage> {
+    /// Fills `out` from raw deflate data. Returns the bytes after them; None if they hold more than fits.
+    fn deflate<'a>(&mut self, data: &'a [u8], out: &mut [u8]) -> Result<Option<&'a [u8]>, Damage> {
         let mut bits = Bits { rest: data, hand: 0, count: 0 };
         let mut at = 0usize;
         loop {
             bits.refill();
             let last = bits.take(1)? == 1;
-            match bits.take(2)? {
-                0 => at = stored(&mut bits, data, out, at)?,
+            let Some(end) = (match bits.take(2)? {
+                0 => stored(&mut bits, data, out, at)?,
                 1 => {
                     self.fixed_code();
-                    at = self.block(&mut bits, out, at)?;
+                    self.block(&mut bits, out, at)?
                 }
                 2 => {
                     self.dynamic_code(&mut bits, out.len() - at.min(out.len()))?;
-                    at = self.block(&mut bits, out, at)?;
+                    self.block(&mut bits, out, at)?
                 }
                 _ => return Err("it has a block of a type that does not exist"),
-            }
-            if at >= out.len() {
-                return Ok(());
-            }
+            }) else {
+                return Ok(None);
+            };
+            at = end;
             if last {
-                return Err(SHORT);
+                return if at >= out.len() { Ok(Some(bits.align(data))) } else { Err(SHORT) };
             }
         }
     }
@@ -217,8 +227,8 @@ impl Inflater {
         Ok(())
     }
 
-    /// Decodes the symbols of a block; returns where it stopped in `out`.
-    fn block(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<usize, Damage> {
+    /// Decodes the symbols of a block; returns where it ends in `out`, None if it holds more than fits.
+    fn block(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<Option<usize>, Damage> {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("bmi2") {
             // SAFETY: the processor has the instructions that the function was compiled for.
@@ -230,12 +240,12 @@ impl Inflater {
     /// The same code with shifts that do not go through one register.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "bmi2")]
-    fn block_bmi2(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<usize, Damage> {
+    fn block_bmi2(&self, bits: &mut Bits<'_>, out: &mut [u8], at: usize) -> Result<Option<usize>, Damage> {
         self.symbols(bits, out, at)
     }
 
     #[inline(always)]
-    fn symbols(&self, input: &mut Bits<'_>, out: &mut [u8], mut at: usize) -> Result<usize, Damage> {
+    fn symbols(&self, input: &mut Bits<'_>, out: &mut [u8], mut at: usize) -> Result<Option<usize>, Damage> {
         let mut bits = *input;
         loop {
             bits.refill();
@@ -264,9 +274,9 @@ impl Inflater {
             bits.drop(huffman::bits(entry))?;
             if !huffman::is_literal(entry) && huffman::is_end(entry) {
                 *input = bits;
-                return Ok(at);
+                return Ok(Some(at));
             }
-            let Some(slot) = out.get_mut(at) else { return Ok(at) };
+            let Some(slot) = out.get_mut(at) else { return Ok(None) };
             if huffman::is_literal(entry) {
                 *slot = huffman::symbol(entry) as u8;
                 at += 1;
@@ -291,8 +301,30 @@ fn mostly_short(lengths: &[u8]) -> bool {
     literals.map(|&length| 1 << BITS >> length).sum::<u32>() >= 1 << (BITS - 1)
 }
 
-/// Copies a stored block; returns where it stopped in `out`.
-fn stored<'a>(bits: &mut Bits<'a>, all: &'a [u8], out: &mut [u8], at: usize) -> Result<usize, Damage> {
+/// Read a whole zlib stream for its checksum alone.
+#[cold]
+fn read_to_end(data: &[u8]) -> Result<(), Damage> {
+    let mut inflater = Decompress::new(true);
+    let mut scratch = [0; 16 << 10];
+    loop {
+        let before = (inflater.total_in(), inflater.total_out());
+        let rest = data.get(usize::try_from(before.0).unwrap_or(usize::MAX)..).unwrap_or_default();
+        match inflater.decompress(rest, &mut scratch, FlushDecompress::None) {
+            Ok(Status::StreamEnd) => return Ok(()),
+            Ok(_) if (inflater.total_in(), inflater.total_out()) == before => return Err(SHORT),
+            Ok(_) => {}
+            Err(_) => return Err("its Adler-32 is not that of its data"),
+        }
+    }
+}
+
+/// Copies a stored block; returns where it ends in `out`, None if it holds more than fits.
+fn stored<'a>(
+    bits: &mut Bits<'a>,
+    all: &'a [u8],
+    out: &mut [u8],
+    at: usize,
+) -> Result<Option<usize>, Damage> {
     let rest = bits.align(all);
     let (&[l0, l1, n0, n1], rest) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
     let length = u16::from_le_bytes([l0, l1]);
@@ -300,12 +332,12 @@ fn stored<'a>(bits: &mut Bits<'a>, all: &'a [u8], out: &mut [u8], at: usize) -> 
         return Err("a stored block's length is damaged");
     }
     let length = usize::from(length);
+    let (source, rest) = rest.split_at_checked(length).ok_or(SHORT)?;
     let room = out.get_mut(at..).unwrap_or_default();
     let count = length.min(room.len());
-    let source = rest.get(..count).ok_or(SHORT)?;
-    room.get_mut(..count).ok_or(SHORT)?.copy_from_slice(source);
-    bits.rest = rest.get(length..).unwrap_or_default();
-    Ok(at + count)
+    room.get_mut(..count).ok_or(SHORT)?.copy_from_slice(source.get(..count).ok_or(SHORT)?);
+    bits.rest = rest;
+    Ok((count == length).then_some(at + length))
 }
 
 /// Repeats `length` bytes from `distance` back, as far as there is room; returns the new end.

@@ -1,8 +1,8 @@
 //! PNG: chunks, sizes, passes. The specification is <https://www.w3.org/TR/png-3/>.
 //!
-//! Strict where damage could hide: checksums of the chunks that matter (IHDR, PLTE, tRNS, IDAT) are verified, IEND must
-//! be there, image data that end early are an error. Lenient where libpng is: ancillary chunks are passed over unread,
-//! data behind the last row and zlib's Adler-32 are ignored (each IDAT carries a CRC-32 of the same bytes).
+//! Strict where damage could hide: checksums of the chunks that matter (IHDR, PLTE, tRNS, IDAT) and the Adler-32 of the
+//! zlib stream are verified, IEND must be there, image data that end early are an error. Lenient where libpng is: ancillary
+//! chunks are passed over unread, data after the last row are ignored once their checksum has been verified.
 
 #![deny(clippy::indexing_slicing)]
 

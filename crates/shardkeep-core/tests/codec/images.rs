@@ -238,6 +238,7 @@ fn png(width: u32, height: u32, color: u8, samples: usize, pixels: &[u8]) -> Vec
         data.extend_from_slice(&(!(block.len() as u16)).to_le_bytes());
         data.extend_from_slice(block);
     }
+    data.extend_from_slice(&zlib_rs::adler32::adler32(1, &raw).to_be_bytes());
     let mut out = shardkeep_core::image::png::SIGNATURE.to_vec();
     chunk(&mut out, b"IHDR", &header);
     chunk(&mut out, b"IDAT", &data);
@@ -274,7 +275,7 @@ fn damage_is_named() {
     let crc = crc32fast::hash(&bomb[12..29]);
     bomb[29..33].copy_from_slice(&crc.to_be_bytes());
     let out = header(&bomb).unwrap_err().0;
-    assert!(out.contains("more than its 45 bytes can hold"), "{out}");
+    assert!(out.contains("more than its 49 bytes can hold"), "{out}");
     let jpeg = data("baseline_420.jpg");
     assert!(message(&jpeg[..100]).contains("before its frame header"), "{}", message(&jpeg[..100]));
     for cut in [1, 2, 10, 100] {

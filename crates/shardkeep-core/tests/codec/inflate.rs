@@ -69,7 +69,7 @@ fn gives_back_noise_of_few_values() {
                 assert_eq!(inflater.zlib(&data, &mut out), Ok(()), "{values} values, {room} of {length}");
                 assert!(out == bytes[..room], "{values} values, {room} of {length} bytes");
             }
-            for cut in 5..40 {
+            for cut in 1..40 {
                 let mut out = vec![0; length];
                 assert!(
                     inflater.zlib(&data[..data.len() - cut], &mut out).is_err(),
@@ -78,6 +78,41 @@ fn gives_back_noise_of_few_values() {
             }
         }
     }
+}
+
+#[test]
+fn refuses_another_adler32() {
+    let mut inflater = Inflater::default();
+    for length in [1, 300, 3_000, 70_000] {
+        for (period, stray) in [(1, u32::MAX), (7, 20), (9_000, 2)] {
+            let bytes = pattern(length, period, stray);
+            let good = deflate(&bytes, 6);
+            for back in 1..=4 {
+                for room in [length, length - 1, length / 2] {
+                    let mut data = good.clone();
+                    let at = data.len() - back;
+                    data[at] ^= 1;
+                    let found = inflater.zlib(&data, &mut vec![0; room]);
+                    let expected = Err("its Adler-32 is not that of its data");
+                    assert_eq!(found, expected, "{room} of {length}, period {period}, byte -{back}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_after_the_data_may_be_empty() {
+    // Z_SYNC_FLUSH and Z_FULL_FLUSH write an empty block, and the end is one more.
+    let bytes = pattern(5_000, 9, 20);
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
+    encoder.write_all(&bytes).unwrap();
+    encoder.flush().unwrap();
+    encoder.flush().unwrap();
+    let data = encoder.finish().unwrap();
+    let mut out = vec![0; bytes.len()];
+    assert_eq!(Inflater::default().zlib(&data, &mut out), Ok(()));
+    assert!(out == bytes);
 }
 
 #[test]

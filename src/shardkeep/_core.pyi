@@ -23,6 +23,7 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "find_flipped_bit",
+    "hdf5_damage",
     "hdf5_looks",
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
@@ -71,6 +72,9 @@ def set_descriptor_limit(limit: int, /) -> None: ...
 
 # -- hdf5.rs
 
+def hdf5_damage(
+    path: str, /, *, lock: bool, most_structures: int, rows: bool
+) -> tuple[bool, tuple[str, int | None] | None]: ...
 def hdf5_virtual_datasets(fd: int, most_objects: int, /) -> list[bytes] | None: ...
 def hdf5_virtual_dataset(
     fd: int, path: bytes, /

@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
+use std::path::PathBuf;
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardkeep_core::hdf5;
+use shardkeep_core::hdf5::damage::{Extent, find_in};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(hdf5_damage, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_datasets, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_dataset, m)?)
 }
@@ -30,6 +33,22 @@ type Dataset<'py> = (
     Numbers<'py>,
     Numbers<'py>,
 );
+
+/// Whether a file was read; what is damaged in it, and at which byte.
+#[pyfunction]
+#[pyo3(signature = (path, /, *, lock, most_structures, rows))]
+fn hdf5_damage(
+    py: Python<'_>,
+    path: PathBuf,
+    lock: bool,
+    most_structures: usize,
+    rows: bool,
+) -> (bool, Option<(&'static str, Option<u64>)>) {
+    let extent = Extent { most_structures, rows };
+    let found = py.detach(|| find_in(&path, lock, extent));
+    let read = found.is_ok();
+    (read, found.ok().flatten().map(|damage| (damage.what, damage.offset_bytes)))
+}
 
 /// The paths of the virtual datasets among the first objects; None if that is not known.
 #[pyfunction]

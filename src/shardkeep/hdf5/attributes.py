@@ -13,7 +13,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.dataset_layout import same_dtype
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.rows import as_value, is_text, is_unicode, value_crc, vlen_base
 from shardkeep.hdf5.value_types import obstacle_to_values
 
@@ -121,10 +121,15 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
     unkept: dict[str, str] = {}
     is_scale = "CLASS" in item.attrs and item.attrs["CLASS"] == b"DIMENSION_SCALE"
     for name in item.attrs:
+        if isinstance(name, bytes):
+            unkept[name.decode("utf-8", "backslashreplace")] = "has a name that is not UTF-8"
+            continue
         kind = item.attrs.get_id(name).get_type()
         try:
             dtype = kind.dtype
-        except (TypeError, ValueError, OSError, RuntimeError) as error:
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
             unkept[name] = f"has a type that h5py cannot read ({first_line(error)})"
             continue
         obstacle = obstacle_to_values(kind)
@@ -135,8 +140,19 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
         elif obstacle is not None:
             unkept[name] = obstacle
         else:
-            values[name] = (in_stored_order(item.attrs[name], dtype), dtype)
+            value = in_stored_order(item.attrs[name], dtype)
+            if _is_writable_text(value):
+                values[name] = (value, dtype)
+            else:
+                unkept[name] = "has text that is not UTF-8, which h5py cannot write"
     return Attributes(values), unkept
+
+
+def _is_writable_text(value: Any) -> bool:
+    """Return whether the text in a value, if there is any, is Unicode."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return all(is_unicode(one) for one in value.flat if isinstance(one, str))
+    return not isinstance(value, str) or is_unicode(value)
 
 
 def attributes_crc(attributes: Attributes) -> int:

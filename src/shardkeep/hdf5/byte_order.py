@@ -7,6 +7,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+from shardkeep.hdf5.damage import refuse_damage
+
 __all__ = ["in_stored_order", "read_value"]
 
 
@@ -46,4 +48,6 @@ def _swapped(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 def read_value(dataset: h5py.Dataset) -> Any:
     """Read all of a dataset, as what has no rows is read."""
+    if dataset.dtype.hasobject:
+        refuse_damage(dataset.file.filename, rows=True)
     return in_stored_order(dataset[()], dataset.dtype)

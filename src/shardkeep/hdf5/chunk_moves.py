@@ -21,7 +21,8 @@ from shardkeep.files.pending import TemporaryFile
 from shardkeep.hdf5.chunk_table import ChunkTable, table_crc
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.raw_file import RawFile
-from shardkeep.hdf5.source_rows import not_as_committed, reading
+from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.source_rows import not_as_committed
 
 __all__ = ["ChunkMove", "ChunkMoves"]
 

@@ -19,6 +19,7 @@ from shardkeep.hdf5.forked_handle import close_identifier, let_go
 from shardkeep.hdf5.known_virtuals import known_virtuals
 from shardkeep.hdf5.live_view import open_whole
 from shardkeep.hdf5.open_files import open_files
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.read_open import open_for_reading
 from shardkeep.hdf5.virtual_dataset import VirtualDataset
 from shardkeep.hdf5.virtual_layout import find_virtual, read_virtual_layout
@@ -220,7 +221,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
             if state == self._without_virtuals:
                 return
             try:
-                with phil, self.pinned():
+                with phil, self.pinned(), reading(self._given):
                     if self._token is None:
                         self._id  # noqa: B018  # closed for another one meanwhile: opened again, and looked at
                     else:

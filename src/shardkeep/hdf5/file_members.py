@@ -22,6 +22,7 @@ from h5py._objects import phil
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import filter_codes, offer_filters, require_filters
+from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.open_files import open_files
 from shardkeep.hdf5.virtual_dataset import VirtualDataset
 from shardkeep.hdf5.virtual_layout import is_virtual
@@ -264,6 +265,8 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             return self._in_stored_order(rows, args, new_dtype)
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
+        if not self._fast_read_ok and not self._owner.writes and self.dtype.hasobject:
+            refuse_damage(self._owner._where, name=self._owner.filename, rows=True)
         try:
             return super().__getitem__(args, new_dtype=new_dtype)
         except (OSError, RuntimeError):

@@ -14,10 +14,17 @@ from typing import TypeVar
 
 import h5py
 
-from shardkeep.errors import DurabilityError, LockError, LockTimeoutError, UntrustedFileError
+from shardkeep.errors import (
+    CorruptDataError,
+    DurabilityError,
+    LockError,
+    LockTimeoutError,
+    UntrustedFileError,
+)
 from shardkeep.files.lock import FileLock
 from shardkeep.files.pending import durably
 from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.read_errors import is_of_hdf5
 
 __all__ = [
     "OWN_GROUP",
@@ -103,6 +110,12 @@ def open_whole(
             file_id.close()
             if refusal is not None:
                 raise refusal
+        except CorruptDataError:
+            if lock is not None:
+                lock.release()
+            if refusal is not None or collected or not os.path.exists(log_path(path)):
+                raise
+            # A collector began meanwhile: it was in the middle of a change.
         except BaseException as error:
             if lock is not None:
                 lock.release()
@@ -199,8 +212,10 @@ def is_collected(file_id: h5py.h5f.FileID) -> bool:
     """Whether a collector writes an open file, or wrote it."""
     try:
         return bool(file_id.links.exists(OWN_GROUP.encode()))
-    except (OSError, RuntimeError, KeyError):
-        return False  # damaged: whoever reads on says how
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
+        return False  # damaged: the next call on it says how
 
 
 def _share(path: str, timeout_s: float | None) -> FileLock | None:

@@ -21,9 +21,10 @@ from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.dataset_layout import Layout, read_layout
 from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.source import open_id, read_access
-from shardkeep.hdf5.source_rows import blocks, reading
+from shardkeep.hdf5.source_rows import blocks
 
 __all__ = ["Extent", "compare_with_sources"]
 

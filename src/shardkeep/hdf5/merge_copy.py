@@ -20,10 +20,11 @@ from shardkeep.hdf5.merge_plan import DatasetPlan, MergePlan, Part
 from shardkeep.hdf5.merge_sink import Sink
 from shardkeep.hdf5.merge_virtual import point_to_sources, virtual_checks
 from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.schema_values import crc_of_values, write_values
 from shardkeep.hdf5.source import Source, open_source
-from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
+from shardkeep.hdf5.source_rows import blocks, not_as_committed
 
 __all__ = ["fill"]
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5.compression import require_filters
 from shardkeep.hdf5.merge_sources import SourcePlan
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.rows import describe
 from shardkeep.hdf5.source import open_source
-from shardkeep.hdf5.source_rows import reading
 
 __all__ = ["KeyOrder", "by_step", "read_key_order"]
 

@@ -15,7 +15,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.dataset_layout import create_dataset
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.merge_links import write_links
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.schema_values import write_values
 from shardkeep.hdf5.segment import H5_VERSIONS
 

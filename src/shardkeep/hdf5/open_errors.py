@@ -1,4 +1,4 @@
-"""What it means that HDF5 cannot open a file, as an error of the tree."""
+"""What it means that HDF5 cannot open a file, as an error of the tree; `read_errors` has what comes later."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from shardkeep.errors import (
 )
 from shardkeep.files.lock_probe import HELD
 from shardkeep.hdf5.holders import conflict
+from shardkeep.hdf5.read_errors import first_line
 
-__all__ = ["first_line", "flock_errno", "open_error"]
+__all__ = ["flock_errno", "open_error"]
 
 _LOCK_ERRNO = re.compile(r"unable to lock file, errno = (\d+)")
 _KERNEL_ENOTSUPP = 524  # not in errno: a code of the kernel that some file systems let out
@@ -77,11 +78,6 @@ def flock_errno(error: BaseException) -> int | None:
     """Return the error number of a ``flock`` that HDF5 made, None if it was not about a lock."""
     found = _LOCK_ERRNO.search(str(error))
     return None if found is None else int(found[1])
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _no_locks(path: str, number: int, writing: bool) -> LockError:

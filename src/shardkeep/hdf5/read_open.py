@@ -14,11 +14,13 @@ import h5py
 from shardkeep.errors import BudgetError, ShardkeepError
 from shardkeep.files.lock_probe import HELD
 from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, warn_if_stale
 from shardkeep.hdf5.open_errors import flock_errno, open_error
 from shardkeep.hdf5.open_files import open_files
+from shardkeep.hdf5.read_errors import is_of_hdf5
 from shardkeep.hdf5.source import read_access
 
 __all__ = ["open_for_reading", "pauses"]
@@ -52,9 +54,12 @@ def open_for_reading(
     collected = False
     start = time.monotonic()
     while True:
+        refuse_damage(path, name=name)
         try:
             file_id = _open(path, rdcc_nbytes, options, locked=locked)
-        except (OSError, RuntimeError) as error:
+        except Exception as error:
+            if not is_of_hdf5(error) and not isinstance(error, PermissionError):
+                raise
             number = flock_errno(error)
             if getattr(error, "errno", None) in _NO_DESCRIPTOR:
                 if open_files.close_all():

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.source_rows import blocks
 

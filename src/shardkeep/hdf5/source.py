@@ -10,13 +10,15 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.errors import CorruptDataError
 from shardkeep.files.lock import FileLock
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
+from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.live_view import OWN_GROUP, open_whole
-from shardkeep.hdf5.open_errors import first_line, open_error
+from shardkeep.hdf5.open_errors import open_error
 from shardkeep.hdf5.own_objects import is_own_table, own_names
+from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.rows import is_reserved
 from shardkeep.hdf5.source_links import NameCheck
 
@@ -63,9 +65,10 @@ class Source:
             if isinstance(item, h5py.Dataset):
                 (reserved if is_reserved(name) else self._datasets)[name] = item
 
-        self.file.visititems(visit)
-        check.finish()
-        own = own_names(self.file.id, reserved) if reserved else ()
+        with reading(self.path):
+            self.file.visititems(visit)
+            check.finish()
+            own = own_names(self.file.id, reserved) if reserved else ()
         self._datasets.update((name, item) for name, item in reserved.items() if name not in own)
         return list(self._datasets)
 
@@ -73,11 +76,12 @@ class Source:
         """Return the names of the datasets in which a collector keeps who wrote what."""
         names: list[str] = []
         if self.collected:
-            self.file["_collector"].visititems(
-                lambda name, item: (
-                    names.append(f"_collector/{name}") if isinstance(item, h5py.Dataset) else None
+            with reading(self.path):
+                self.file["_collector"].visititems(
+                    lambda name, item: (
+                        names.append(f"_collector/{name}") if isinstance(item, h5py.Dataset) else None
+                    )
                 )
-            )
         return names
 
     def dataset(self, name: str) -> h5py.Dataset:
@@ -91,15 +95,13 @@ class Source:
         known = self._datasets.get(name)
         if known is not None:
             return known
-        try:
+        with reading(self.path, name, "dataset"):
             item = self.file[name]
-            if isinstance(item, h5py.Dataset):
-                self._datasets[name] = item
-                return item
-            raise KeyError(f"{name!r} is a group")
-        except (KeyError, OSError, RuntimeError) as error:
-            message = f"dataset {name!r} of {self.path!r} cannot be opened ({first_line(error)})"
-            raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path) from error
+        if not isinstance(item, h5py.Dataset):
+            message = f"{name!r} in {self.path!r} must be a dataset and is a group"
+            raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path)
+        self._datasets[name] = item
+        return item
 
     def schema(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return shape and dtype of a dataset."""
@@ -107,11 +109,10 @@ class Source:
         try:
             # An "empty" dataset (H5S_NULL) has no shape at all; here it counts as a scalar.
             return tuple(dataset.shape or ()), dataset.dtype
-        except (OSError, RuntimeError, TypeError, AttributeError) as error:
-            message = (
-                f"dataset {name!r} of {self.path!r} has a type that cannot be read ({first_line(error)})"
-            )
-            raise SchemaError(message, path=self.path) from error
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            raise unknown_type(self.path, name, error) from error
 
     def __enter__(self) -> Source:
         return self
@@ -144,7 +145,8 @@ def open_source(path: str) -> Source:
     file_id, view = open_whole(path, 0.0, lambda: open_id(path), lambda opened: opened)
     file = h5py.File(file_id)
     try:
-        return Source(path, file, view)
+        with reading(path):
+            return Source(path, file, view)
     except BaseException:
         file.close()
         if view is not None:
@@ -157,9 +159,10 @@ def open_id(path: str) -> h5py.h5f.FileID:
 
     Of a collector's file the caller holds the view (`shardkeep.hdf5.live_view`).
     """
+    refuse_damage(path)
     try:
         return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())
-    except (OSError, RuntimeError) as error:
+    except Exception as error:
         raise open_error(path, error) from error
 
 

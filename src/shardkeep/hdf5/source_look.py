@@ -21,13 +21,13 @@ from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.dataset_layout import Layout, layout_of
-from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.own_objects import OWN_ATTRIBUTES, RESERVED
+from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.receipts import RECEIPTS
 from shardkeep.hdf5.rows import content_crc, value_crc
 from shardkeep.hdf5.source import open_id
 from shardkeep.hdf5.source_links import LinkLook, Names, type_link, walk_links
-from shardkeep.hdf5.source_rows import blocks, not_as_committed, reading
+from shardkeep.hdf5.source_rows import blocks, not_as_committed
 from shardkeep.hdf5.value_types import obstacle_to_values
 
 __all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
@@ -154,15 +154,10 @@ class Looker:
         """
         file = open_id(path)
         try:
-            found = self._look(file, path, held)
-        except (OSError, RuntimeError) as error:
-            h5py.File(file).close()  # the error may still hold objects, which would keep the file open
-            if hasattr(error, "exit_code"):
-                raise
-            message = f"HDF5 cannot read {path!r} ({first_line(error)})"
-            raise CorruptDataError(f"{message}: restore it from a copy", path=path) from error
+            with reading(path):
+                found = self._look(file, path, held)
         except BaseException:
-            h5py.File(file).close()
+            h5py.File(file).close()  # the error may still hold objects, which would keep the file open
             raise
         if h5py.h5f.get_obj_count(file, h5py.h5f.OBJ_ALL | h5py.h5f.OBJ_LOCAL) > 1:
             h5py.File(file).close()  # looks at every object of the process; mostly the last name does it
@@ -195,12 +190,8 @@ class Looker:
         groups = {"": _attributes_of(file, h5py.File, path)}
         for name in found.objects:
             text = name.decode("utf-8", "surrogateescape")
-            try:
+            with reading(path, text, "dataset"):
                 item = h5py.h5o.open(file, name)
-            except (KeyError, OSError, RuntimeError) as error:
-                reason = first_line(error)
-                message = f"dataset {text!r} of {path!r} cannot be opened ({reason})"
-                raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
             if isinstance(item, h5py.h5g.GroupID):
                 groups[text] = _attributes_of(item, h5py.Group, path)
             elif isinstance(item, h5py.h5d.DatasetID):
@@ -333,10 +324,10 @@ def _split_put(found: Found) -> tuple[Found, bool]:
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
     try:
         dtype = kind.dtype
-    except (OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-        reason = first_line(error)
-        message = f"dataset {name!r} of {path!r} has a type that cannot be read ({reason})"
-        raise SchemaError(f"{message}: leave it out", path=path) from error
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
+        raise unknown_type(path, name, error) from error
     obstacle = obstacle_to_values(kind)
     if obstacle is not None:
         raise SchemaError(f"dataset {name!r} of {path!r} {obstacle}: leave it out", path=path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +11,12 @@ import numpy as np
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import require_filters
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.damage import refuse_damage
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.rows import content_crc
 from shardkeep.hdf5.source import Source
 
-__all__ = ["blocks", "check_content", "not_as_committed", "reading"]
+__all__ = ["blocks", "check_content", "not_as_committed"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -35,6 +35,8 @@ def blocks(
     """
     require_filters(dataset)
     dtype = dataset.dtype
+    if dtype.hasobject and read is None:
+        refuse_damage(dataset.file.filename, rows=True)
     row_bytes = max(1, dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
     step = max(1, _BLOCK_BYTES // row_bytes)
     if dataset.chunks is not None:
@@ -44,19 +46,6 @@ def blocks(
         rows = dataset[start:end] if read is None else read(slice(start, end))
         yield in_stored_order(rows, dtype) if dtype.hasobject else rows
         start = end
-
-
-@contextlib.contextmanager
-def reading(path: str, name: str) -> Iterator[None]:
-    """Turn what HDF5 says about rows that it cannot read into a `CorruptDataError`."""
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        if hasattr(error, "exit_code"):
-            raise
-        reason = first_line(error)
-        message = f"rows of {name!r} in {path!r} cannot be read ({reason})"
-        raise CorruptDataError(f"{message}: restore the file from a copy", path=path) from error
 
 
 def check_content(source: Source, name: str, crc32c: str) -> None:
@@ -70,7 +59,7 @@ def check_content(source: Source, name: str, crc32c: str) -> None:
     dataset = source.dataset(name)
     crc = 0
     with reading(source.path, name):
-        for rows in blocks(dataset, 0, dataset.shape[0]):
+        for rows in blocks(dataset, 0, dataset.shape[0] if dataset.shape else 0):
             crc = content_crc(rows, crc)
     if f"{crc:08x}" != crc32c:
         raise not_as_committed(source.path, name)

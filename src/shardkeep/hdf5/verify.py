@@ -9,19 +9,19 @@ from typing import Any, Literal
 
 import h5py
 
-from shardkeep.errors import ShardkeepError
+from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.byte_order import read_value
 from shardkeep.hdf5.commit_record import CommitRecord
 from shardkeep.hdf5.merge_check import failed_checks
 from shardkeep.hdf5.merge_checks import Check, read_checks
-from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.provenance import PROVENANCE
 from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.receipts import RECEIPTS
 from shardkeep.hdf5.rows import content_crc, is_reserved, value_crc
 from shardkeep.hdf5.sealed_table import check_table
 from shardkeep.hdf5.source import Source, open_source
-from shardkeep.hdf5.source_rows import blocks, check_content, reading
+from shardkeep.hdf5.source_rows import blocks, check_content
 from shardkeep.hdf5.source_search import SourceSearch
 from shardkeep.hdf5.virtual_dataset import VirtualDataset
 from shardkeep.hdf5.virtual_layout import read_virtual_layout
@@ -112,14 +112,15 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
             kind: Kind = "segment"
             found = work.segment(source.record)
         else:
-            checks = read_checks(source.file, name)
+            with reading(name):
+                checks = read_checks(source.file, name)
             virtual = checks is not None and any(check.file for check in checks)
             plain: Kind = "collected" if source.collected else "hdf5"
             kind = plain if checks is None else "virtual" if virtual else "merged"
             found = work.everything() if checks is None else work.merged(checks)
         findings: list[str] = []
         more = 0
-        for one in found:
+        for one in _whole(found, name):
             if len(findings) < _SHOWN:
                 findings.append(one)
             else:
@@ -127,6 +128,15 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         if more:
             findings.append(f"and {more:,} more")
         return Verdict(name, kind, work.rows, tuple(findings), source.record)
+
+
+def _whole(findings: Iterator[str], path: str) -> Iterator[str]:
+    """Yield findings; what ends them is one more."""
+    try:
+        with reading(path):
+            yield from findings
+    except CorruptDataError as error:
+        yield first_line(error)
 
 
 class _Work:
@@ -139,7 +149,7 @@ class _Work:
         for name, one in record.datasets.items():
             try:
                 check_content(self._source, name, one.crc32c)
-            except (ShardkeepError, OSError, RuntimeError) as error:
+            except ShardkeepError as error:
                 yield first_line(error)
             self.rows += one.rows
             self._progress(self._stored(name))
@@ -149,7 +159,7 @@ class _Work:
             try:
                 if f"{self._crc_of_value(name):08x}" != put.crc32c:
                     yield f"the value {name!r} is not that of its commit"
-            except (ShardkeepError, OSError, RuntimeError) as error:
+            except ShardkeepError as error:
                 yield first_line(error)
 
     def merged(self, checks: list[Check]) -> Iterator[str]:
@@ -163,7 +173,9 @@ class _Work:
                     check, wrong = next(checked)
                 except StopIteration:
                     break
-                except (ShardkeepError, OSError, RuntimeError) as error:
+                except Exception as error:
+                    if not isinstance(error, ShardkeepError) and not is_of_hdf5(error):
+                        raise
                     yield f"cannot be read: {first_line(error)}"
                     break
                 self.rows += check.rows
@@ -188,19 +200,19 @@ class _Work:
             if name in but:
                 continue
             try:
-                dataset = self._source.dataset(name)
-                if dataset.is_virtual:
-                    self._virtual(dataset, name)
-                    continue
-                yield from self._pointers(dataset, name)
                 with reading(self._source.path, name):
+                    dataset = self._source.dataset(name)
+                    if dataset.is_virtual:
+                        self._virtual(dataset, name)
+                        continue
+                    yield from self._pointers(dataset, name)
                     if not dataset.shape:
-                        dataset[()]
+                        read_value(dataset)
                         continue
                     for rows in blocks(dataset, 0, dataset.shape[0]):
                         self.rows += 0 if is_reserved(name) else len(rows)
                         self._progress(rows.nbytes)
-            except (ShardkeepError, OSError, RuntimeError, TypeError, ValueError) as error:
+            except ShardkeepError as error:
                 yield first_line(error)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -236,25 +248,25 @@ class _Work:
                 with open_source(os.fsdecode(search.find(os.fsencode(file)))) as source:
                     for check in wanted:
                         yield from self._source_rows(source, check)
-            except (ShardkeepError, OSError) as error:
+            except (ShardkeepError, PermissionError) as error:
                 yield f"source {file!r}: {first_line(error)}"
 
     def _source_rows(self, source: Source, check: Check) -> Iterator[str]:
         try:
-            dataset = source.dataset(check.dataset)
-            if not dataset.shape or dataset.shape[0] != check.rows:
-                have = dataset.shape[0] if dataset.shape else "no"
-                yield f"source {check.file!r} has {have} rows of {check.dataset!r}, not {check.rows}"
-                return
-            crc = 0
             with reading(source.path, check.dataset):
+                dataset = source.dataset(check.dataset)
+                if not dataset.shape or dataset.shape[0] != check.rows:
+                    have = dataset.shape[0] if dataset.shape else "no"
+                    yield f"source {check.file!r} has {have} rows of {check.dataset!r}, not {check.rows}"
+                    return
+                crc = 0
                 for rows in blocks(dataset, 0, check.rows):
                     crc = content_crc(rows, crc)
                     self.rows += len(rows)
                     self._progress(rows.nbytes)
             if crc != check.crc32c:
                 yield f"source {check.file!r} has other rows of {check.dataset!r} than when it was merged"
-        except (ShardkeepError, OSError, RuntimeError) as error:
+        except ShardkeepError as error:
             yield f"source {check.file!r}: {first_line(error)}"
 
     def _same_pointers(self, name: str, files: set[str]) -> Iterator[str]:

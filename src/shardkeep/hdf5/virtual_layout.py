@@ -20,6 +20,7 @@ from shardkeep._core import hdf5_virtual_dataset, hdf5_virtual_datasets
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.live_view import is_collected
+from shardkeep.hdf5.read_errors import is_of_hdf5
 
 __all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]
 
@@ -97,8 +98,10 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
             return True
         try:
             dataset = h5py.h5d.open(file_id, name)
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError):
-            return None  # a group, a named type, or damaged: whoever wants it will see
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            return None  # a group, a named type, or damaged: reading it says so
         if is_virtual(dataset.get_create_plist()):
             found["/" + name.decode("utf-8", "surrogateescape")] = dataset
         return None

@@ -15,8 +15,8 @@ import numpy as np
 from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
 from shardkeep.hdf5.chunk_table import contiguous_offset
 from shardkeep.hdf5.forked_handle import close_identifier
-from shardkeep.hdf5.open_errors import first_line
 from shardkeep.hdf5.promotion import is_exact
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.read_open import open_for_reading
 from shardkeep.hdf5.virtual_layout import is_virtual
 
@@ -187,7 +187,9 @@ class VirtualSource:
     def _examine_dataset(self, file_id: h5py.h5f.FileID) -> bool:
         try:
             dataset = h5py.h5d.open(file_id, self.name.encode("utf-8", "surrogateescape"))
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
             message = f"{self._told()} has no such dataset ({first_line(error)}): restore it, or merge again"
             raise SchemaError(message, path=self.path) from None
         owner = self._owner
@@ -227,7 +229,9 @@ class VirtualSource:
             told = type(error)(f"{of}: {error}", path=self.path)
             told.__dict__.update({k: v for k, v in error.__dict__.items() if k != "path"})
             raise told from error
-        except (OSError, RuntimeError) as error:
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
             message = f"{self._told()} cannot be read ({first_line(error)}): restore it from a copy"
             raise CorruptDataError(message, path=self.path) from error
 

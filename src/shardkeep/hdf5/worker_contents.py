@@ -18,6 +18,7 @@ from shardkeep.hdf5.attributes import PUT, Attributes, as_attribute, read_attrib
 from shardkeep.hdf5.commit_record import CommitRecord, DatasetRecord, PutRecord, write_record
 from shardkeep.hdf5.compression import Compression, FilterSpec, compression_filters, require_filters
 from shardkeep.hdf5.dataset_layout import read_layout, same_dtype
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.row_writer import RowWriter
 from shardkeep.hdf5.rows import (
     as_dtype,
@@ -119,7 +120,7 @@ class Contents:
         new.sequence = len(segments)
         if segments:
             newest = segments[-1]
-            with open_source(newest.path) as source:
+            with open_source(newest.path) as source, reading(newest.path):
                 record = source.record
                 if record is None or (record.rank, record.sequence, record.step) != (
                     self.rank,
@@ -196,7 +197,7 @@ class Contents:
 
     def _committed(self, name: str) -> tuple[np.ndarray[Any, Any], Attributes]:
         segment = list_segments(self.folder)[self.puts[name].sequence]
-        with open_source(segment.path) as source:
+        with open_source(segment.path) as source, reading(segment.path, name, "the value"):
             dataset = source.dataset(name)
             array = np.empty(dataset.shape, dataset.dtype)
             array[...] = dataset[()]

@@ -26,12 +26,14 @@ from shardkeep.files.lock import FileLock, IfUnsafe
 from shardkeep.files.lock_probe import HELD, lock_fault_of, locks_are_trusted
 from shardkeep.files.pending import durability_error
 from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.forked_handle import descriptor_of
 from shardkeep.hdf5.guard_exemption import exempt
 from shardkeep.hdf5.hdf5_locking import VARIABLE, LockingMode, warn_if_stale
 from shardkeep.hdf5.holders import conflict, openers_of
 from shardkeep.hdf5.live_view import log_path, real_name, settle_before_writing
 from shardkeep.hdf5.open_errors import flock_errno, open_error
+from shardkeep.hdf5.read_errors import is_of_hdf5
 from shardkeep.hdf5.read_open import pauses
 
 __all__ = ["WriteLock", "WriteMode", "open_for_writing"]
@@ -227,10 +229,13 @@ def _open(path: str, timeout_s: float | None, options: dict[str, Any]) -> h5py.h
     pause = pauses(timeout_s)
     start = time.monotonic()
     while True:
+        refuse_damage(path)
         try:
             with exempt():
                 return h5py.File(path, "r+", **options).id
-        except (OSError, RuntimeError) as error:
+        except Exception as error:
+            if not is_of_hdf5(error) and not isinstance(error, PermissionError):
+                raise
             if flock_errno(error) in HELD and next(pause, None) is not None:
                 continue
             waited_s = time.monotonic() - start

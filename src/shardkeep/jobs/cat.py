@@ -11,6 +11,7 @@ from typing import Any
 from shardkeep import hdf5
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kind import identify, require_kind
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.source import open_source
 from shardkeep.jobs.datasets import pick_dataset, rows_of
 from shardkeep.jobs.plain import plain
@@ -132,7 +133,9 @@ def _rows(
     with open_source(name) as source:
         chosen = pick_dataset(source, dataset)
         label = str(chosen.name)
-        if not chosen.is_virtual:
+        with reading(name, label, "dataset"):
+            is_virtual = chosen.is_virtual
+        if not is_virtual:
             for number, value in rows_of(chosen, skip=skip, limit=limit):
                 yield RowItem(label, number, value)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,9 @@ import h5py
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.compression import require_filters
+from shardkeep.hdf5.damage import refuse_damage
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.source import Source
-from shardkeep.hdf5.source_rows import reading
 
 __all__ = ["pick_dataset", "rows_of"]
 
@@ -49,16 +51,18 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
     MissingExtraError
         They are compressed by a filter that HDF5 does not have here.
     """
-    if dataset.shape is None:
+    with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
+        shape = dataset.shape
+        require_filters(dataset)
+    if shape is None:
         return
-    require_filters(dataset)
-    if dataset.shape == ():
+    if shape == ():
         if skip == 0 and limit != 0:
             yield 0, _read(dataset, ())
         return
-    rows = dataset.shape[0]
+    rows = shape[0]
     stop = rows if limit is None else min(rows, skip + limit)
-    row_bytes = max(1, dataset.dtype.itemsize * (dataset.size // max(1, rows)))
+    row_bytes = max(1, dataset.dtype.itemsize * math.prod(shape[1:]))
     block = max(1, _BLOCK_BYTES // row_bytes)
     for start in range(skip, stop, block):
         values = _read(dataset, slice(start, min(start + block, stop)))
@@ -67,6 +71,8 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
 
 def _read(dataset: h5py.Dataset, where: Any) -> Any:
     with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
+        if dataset.dtype.hasobject:
+            refuse_damage(dataset.file.filename, rows=True)
         if h5py.check_string_dtype(dataset.dtype) is not None:
             return dataset.asstr(errors="backslashreplace")[where]
         return in_stored_order(dataset[where], dataset.dtype)

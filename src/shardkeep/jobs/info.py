@@ -12,6 +12,7 @@ import h5py
 
 from shardkeep.files.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.byte_order import in_stored_order
+from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.rows import describe_dtype
 from shardkeep.hdf5.run_check import check_follows
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
@@ -269,7 +270,7 @@ def _escaped(data: bytes) -> str:
 
 def _hdf5(path: str | os.PathLike[str]) -> HDF5Info:
     name = os.fspath(path)
-    with open_source(name) as source:
+    with open_source(name) as source, reading(name):
         return HDF5Info(
             path=name,
             file_bytes=Path(name).stat().st_size,
@@ -313,13 +314,20 @@ def _dataset(dataset: h5py.Dataset) -> DatasetInfo:
 
 
 def _attributes(item: Any) -> dict[str, Any]:
-    return {name: _attribute(item.attrs, name) for name in sorted(item.attrs)}
+    # A name that is not UTF-8 comes as bytes.
+    names = {
+        name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name: name
+        for name in item.attrs
+    }
+    return {text: _attribute(item.attrs, name) for text, name in sorted(names.items())}
 
 
-def _attribute(attributes: Any, name: str) -> Any:
+def _attribute(attributes: Any, name: str | bytes) -> Any:
     try:
         value = in_stored_order(attributes[name], attributes.get_id(name).dtype)
-    except (OSError, TypeError) as error:
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
         # Some types that HDF5 can hold have no NumPy counterpart; the rest is still worth showing.
         return f"(unreadable: {error})"
     return "(empty)" if isinstance(value, h5py.Empty) else plain(value)
@@ -336,7 +344,7 @@ def _folder(path: Path) -> FolderInfo:
 
 def _segments(folder: str) -> Iterator[Source]:
     for segment in list_segments(folder):
-        with open_source(segment.path) as source:
+        with open_source(segment.path) as source, reading(segment.path):
             yield source
 
 

@@ -321,7 +321,11 @@ def _hdf5(
 def _died(code: int) -> str:
     if code == -signal.SIGKILL:
         return "HDF5 does not come to an end with it, or was killed for its memory: it is malformed"
-    name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return (
+            f"it was not read: the process for it ended with exit code {code}, a bug of Shardkeep; report it"
+        )
+    name = signal.Signals(-code).name
     return f"it crashes HDF5 ({name}): it is malformed, open it nowhere and restore it from a copy"
 
 

@@ -254,7 +254,7 @@ def test_a_value_that_is_gone(run, tmp_path):
     with h5py.File(path, "a") as file:
         del file["labels"]
     (text,) = verify(path).findings
-    assert "'labels'" in text and "cannot be opened" in text
+    assert "'labels'" in text and "cannot be read" in text
     with pytest.raises(CorruptDataError, match=r"'labels' .* is not there"):
         merge(run, tmp_path / "all.h5")
 

@@ -10,15 +10,11 @@ const IN_PLACE: [u8; 6] = [0, 1, 3, 4, 5, 8];
 const VARIABLE: u8 = 9;
 const KIND: u16 = 0x0c;
 
-/// Add all that an attribute is to a form, the text that it points to included.
+/// The datatype of an attribute, and its values.
 ///
 /// # Errors
-/// It points to anything else, or is not known.
-pub(super) fn add_attribute<S: Storage + ?Sized>(
-    file: &File<'_, S>,
-    message: &[u8],
-    form: &mut Vec<u8>,
-) -> Known<()> {
+/// It is not known.
+pub(super) fn type_and_values(message: &[u8]) -> Known<(&[u8], &[u8])> {
     let mut cursor = Cursor::new(message);
     let version = cursor.u8()?;
     let flags = cursor.u8()?;
@@ -29,10 +25,24 @@ pub(super) fn add_attribute<S: Storage + ?Sized>(
     if version == 3 {
         cursor.take(1)?; // ASCII or UTF-8
     }
-    let [_, datatype, _] = sizes.map(|size| if version == 1 { size.next_multiple_of(8) } else { size });
-    cursor.take(if version == 1 { sizes[0].next_multiple_of(8) } else { sizes[0] })?;
+    let [name, datatype, dataspace] =
+        sizes.map(|size| if version == 1 { size.next_multiple_of(8) } else { size });
+    cursor.take(name)?;
     let datatype = cursor.take(datatype)?;
-    cursor.take(if version == 1 { sizes[2].next_multiple_of(8) } else { sizes[2] })?;
+    cursor.take(dataspace)?;
+    Ok((datatype, cursor.rest()))
+}
+
+/// Add all that an attribute is to a form, the text that it points to included.
+///
+/// # Errors
+/// It points to anything else, or is not known.
+pub(super) fn add_attribute<S: Storage + ?Sized>(
+    file: &File<'_, S>,
+    message: &[u8],
+    form: &mut Vec<u8>,
+) -> Known<()> {
+    let (datatype, values) = type_and_values(message)?;
     let class = datatype.first().map_or(u8::MAX, |byte| byte & 15);
     if IN_PLACE.contains(&class) {
         add(form, KIND, message);
@@ -42,7 +52,6 @@ pub(super) fn add_attribute<S: Storage + ?Sized>(
     if !is_text {
         return Err(NotKnown("an attribute that may point to somewhere"));
     }
-    let values = cursor.rest();
     add(form, KIND, message.get(..message.len() - values.len()).unwrap_or_default());
     let mut cursor = Cursor::new(values);
     while !cursor.rest().is_empty() {

@@ -5,15 +5,15 @@
 //! known here, does not have its checksum or makes no sense is "not known". Only numbers of eight bytes are read.
 
 use super::chunk_arrays::{extensible_array, fixed_array};
-use super::cursor::{Cursor, Known, NotKnown};
+use super::cursor::{Cursor, Known, NotKnown, Unread};
 use super::file::{File, Storage};
 use super::messages::MOST_DIMENSIONS;
 use super::symbol_table::siblings_agree;
 
 /// HDF5's own number of the children of a node of chunks, halved; another one is in no superblock that is read here.
 const BTREE_K: usize = 32;
-pub(super) const ARRAY: NotKnown = NotKnown("an index that is not as it should be");
-pub(super) const FAR: NotKnown = NotKnown("numbers that are too large");
+pub(super) const ARRAY: Unread = NotKnown("an index that is not as it should be");
+pub(super) const FAR: Unread = NotKnown("numbers that are too large");
 
 /// What a layout message says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,20 +1,57 @@
-//! Numbers and names out of bytes, and the word for what does not fit.
+//! Numbers and names out of bytes, and the error for what does not fit.
 
 use std::fmt;
 
-/// This is not something that the reader knows, or not what it should be: ask HDF5.
+/// Why metadata was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotKnown(pub &'static str);
+pub enum Unread {
+    /// The reader does not know it, or is not sure: ask HDF5.
+    NotKnown(&'static str),
+    /// No writer leaves it like this, and HDF5 refuses it, runs in a circle or crashes: do not ask HDF5.
+    Damaged {
+        what: &'static str,
+        /// Where the structure begins, counted from the first byte of the file; None where it is not known yet.
+        offset_bytes: Option<u64>,
+    },
+}
 
-pub type Known<T> = Result<T, NotKnown>;
+pub use Unread::NotKnown;
 
-impl fmt::Display for NotKnown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+pub type Known<T> = Result<T, Unread>;
+
+impl Unread {
+    #[must_use]
+    pub const fn damaged(what: &'static str) -> Self {
+        Self::Damaged { what, offset_bytes: None }
+    }
+
+    /// The same, and damage that has no place yet is here.
+    #[must_use]
+    pub fn at(self, here: u64) -> Self {
+        match self {
+            Self::Damaged { what, offset_bytes: None } => Self::Damaged { what, offset_bytes: Some(here) },
+            other => other,
+        }
+    }
+
+    /// The same as damage: what could not be read must be there.
+    #[must_use]
+    pub fn as_damage(self) -> Self {
+        match self {
+            NotKnown(what) => Self::damaged(what),
+            damaged => damaged,
+        }
     }
 }
 
-impl std::error::Error for NotKnown {}
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NotKnown(what) | Self::Damaged { what, .. }) = self;
+        f.write_str(what)
+    }
+}
+
+impl std::error::Error for Unread {}
 
 /// Bytes that are taken from the front. All numbers of HDF5's metadata are little-endian.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::cursor::{Cursor, Known, NotKnown};
+use super::cursor::{Cursor, Known, NotKnown, Unread};
 use super::lookup3::checked;
 use super::object_header::ObjectHeader;
 
@@ -16,6 +16,8 @@ pub const MOST_READ_BYTES: u64 = 256 << 20;
 
 // Messages of a superblock's extension that change nothing here; see `object_header::kind`.
 const HARMLESS: [u16; 6] = [0x00, 0x0f, 0x10, 0x13, 0x16, 0x17];
+
+const BEYOND: Unread = Unread::damaged("an address beyond the end of the file");
 
 /// Where bytes come from.
 pub trait Storage {
@@ -64,6 +66,9 @@ pub struct File<'a, S: Storage + ?Sized> {
     pub(super) offset_width: usize,
     pub(super) length_width: usize,
     root: u64,
+    /// Where the file ends as its superblock has it.
+    end: u64,
+    is_marked: bool,
     left_bytes: Cell<u64>,
 }
 
@@ -71,6 +76,19 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
     /// # Errors
     /// It is none, or one in a state that is not known.
     pub fn open(storage: &'a S) -> Known<Self> {
+        let file = Self::open_marked(storage)?;
+        if file.is_marked {
+            Err(NotKnown("a file that is being written, or that was not closed"))
+        } else {
+            Ok(file)
+        }
+    }
+
+    /// Open a file that may be marked as one that is being written: HDF5 leaves the mark in version 2 and ignores it there.
+    ///
+    /// # Errors
+    /// As of `open`, except for the mark.
+    pub fn open_marked(storage: &'a S) -> Known<Self> {
         let length = storage.length().map_err(|_| NotKnown("its length cannot be had"))?;
         let mut file = Self {
             storage,
@@ -79,18 +97,22 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
             offset_width: 8,
             length_width: 8,
             root: 0,
+            end: 0,
+            is_marked: false,
             left_bytes: Cell::new(MOST_READ_BYTES),
         };
-        let mut bytes = file.start(0)?;
+        let none = |_| NotKnown("not an HDF5 file");
+        let mut bytes = file.start(0).map_err(none)?;
         while !bytes.starts_with(SIGNATURE) {
             file.base = if file.base == 0 { 512 } else { 2 * file.base };
-            bytes = file.start(0)?;
+            bytes = file.start(0).map_err(none)?;
         }
         match bytes.get(SIGNATURE.len()) {
-            Some(0 | 1) => file.superblock_of_old(&bytes)?,
-            Some(2 | 3) => file.superblock(&bytes)?,
-            _ => return Err(NotKnown("another superblock")),
+            Some(0 | 1) => file.superblock_of_old(&bytes),
+            Some(2 | 3) => file.superblock(&bytes),
+            _ => Err(NotKnown("another superblock")),
         }
+        .map_err(|error| error.at(file.base))?;
         Ok(file)
     }
 
@@ -106,6 +128,18 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
     /// Something about it is not known; as of all that follows.
     pub fn root(&self) -> Known<ObjectHeader> {
         ObjectHeader::read(self, self.root)
+    }
+
+    /// Whether its superblock promises more bytes than there are; HDF5 refuses it as cut off.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        self.base.checked_add(self.end).is_none_or(|end| end > self.length)
+    }
+
+    /// Where an address is, counted from the first byte of the file.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> u64 {
+        self.base.saturating_add(address)
     }
 
     #[must_use]
@@ -127,10 +161,10 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
 
     /// So many bytes from an address on.
     pub fn read(&self, address: u64, length: usize) -> Known<Vec<u8>> {
-        let offset = self.base.checked_add(address).ok_or(NotKnown("an address beyond the file"))?;
-        let end = offset.checked_add(length as u64).ok_or(NotKnown("an address beyond the file"))?;
+        let offset = self.base.checked_add(address).ok_or(BEYOND)?;
+        let end = offset.checked_add(length as u64).ok_or(BEYOND)?;
         if end > self.length {
-            return Err(NotKnown("an address beyond the file"));
+            return Err(BEYOND);
         }
         let left = self.left_bytes.get().checked_sub(length as u64).ok_or(NotKnown("too much to read"))?;
         self.left_bytes.set(left);
@@ -141,17 +175,15 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
 
     /// What is at an address, a kilobyte at most.
     pub fn start(&self, address: u64) -> Known<Vec<u8>> {
-        let offset = self.base.checked_add(address).ok_or(NotKnown("an address beyond the file"))?;
-        let there = self.length.checked_sub(offset).filter(|there| *there > 0);
-        let there = there.ok_or(NotKnown("an address beyond the file"))?;
+        let offset = self.base.checked_add(address).ok_or(BEYOND)?;
+        let there = self.length.checked_sub(offset).filter(|there| *there > 0).ok_or(BEYOND)?;
         self.read(address, usize::try_from(there).unwrap_or(FIRST_BYTES).min(FIRST_BYTES))
     }
 
     /// All of something whose start was read.
     pub fn whole(&self, mut start: Vec<u8>, address: u64, length: usize) -> Known<Vec<u8>> {
         if let Some(missing) = length.checked_sub(start.len()).filter(|missing| *missing > 0) {
-            let behind =
-                address.checked_add(start.len() as u64).ok_or(NotKnown("an address beyond the file"))?;
+            let behind = address.checked_add(start.len() as u64).ok_or(BEYOND)?;
             start.append(&mut self.read(behind, missing)?);
         }
         start.truncate(length);
@@ -182,7 +214,7 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
             cursor.take(4)?;
         }
         cursor.take(2 * self.offset_width)?; // base and free space: HDF5 takes the place of the superblock for the base
-        cursor.address(self.offset_width)?;
+        self.end = cursor.number(self.offset_width)?;
         if cursor.address(self.offset_width)?.is_some() {
             return Err(NotKnown("a file of another driver"));
         }
@@ -196,12 +228,10 @@ impl<'a, S: Storage + ?Sized> File<'a, S> {
         let mut cursor = Cursor::new(bytes);
         cursor.take(SIGNATURE.len() + 1)?;
         self.widths(&mut cursor)?;
-        if cursor.u8()? != 0 {
-            return Err(NotKnown("a file that somebody writes, or that was not closed"));
-        }
+        self.is_marked = cursor.u8()? != 0;
         cursor.take(self.offset_width)?;
         let extension = cursor.address(self.offset_width)?;
-        cursor.take(self.offset_width)?;
+        self.end = cursor.number(self.offset_width)?;
         self.root = cursor.address(self.offset_width)?.ok_or(NotKnown("no root group"))?;
         let length = bytes.len() - cursor.rest().len() + 4;
         checked(bytes.get(..length).ok_or(NotKnown("it ends too early"))?)?;

@@ -62,7 +62,7 @@ impl ObjectHeader {
 }
 
 impl Link {
-    fn read(data: &[u8], offset_width: usize) -> Known<Self> {
+    pub(super) fn read(data: &[u8], offset_width: usize) -> Known<Self> {
         let mut cursor = Cursor::new(data);
         cursor.expect(&[1], "another version of link")?;
         let flags = cursor.u8()?;

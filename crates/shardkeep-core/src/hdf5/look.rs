@@ -297,9 +297,9 @@ fn datatype_bytes(message: &[u8]) -> Known<u64> {
 }
 
 /// A shape (None: null), and how far it may grow.
-type Extent = (Option<Vec<u64>>, Vec<Option<u64>>);
+pub(super) type Extent = (Option<Vec<u64>>, Vec<Option<u64>>);
 
-fn extent(message: &[u8]) -> Known<Extent> {
+pub(super) fn extent(message: &[u8]) -> Known<Extent> {
     let mut cursor = Cursor::new(message);
     let version = cursor.u8()?;
     let dimensions = usize::from(cursor.u8()?);

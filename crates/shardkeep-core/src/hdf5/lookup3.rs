@@ -1,6 +1,6 @@
 //! Bob Jenkins' lookup3 (`hashlittle`, 2006, public domain), with which HDF5 checks its metadata.
 
-use super::cursor::{Known, NotKnown};
+use super::cursor::{Known, Unread};
 
 /// The checksum of some bytes, with HDF5's initial value of 0.
 #[must_use]
@@ -51,8 +51,12 @@ pub fn lookup3(bytes: &[u8]) -> u32 {
 /// # Errors
 /// It is not theirs.
 pub fn checked(bytes: &[u8]) -> Known<&[u8]> {
-    let (body, sum) = bytes.split_last_chunk::<4>().ok_or(NotKnown("no room for a checksum"))?;
-    if lookup3(body) == u32::from_le_bytes(*sum) { Ok(body) } else { Err(NotKnown("a wrong checksum")) }
+    let (body, sum) = bytes.split_last_chunk::<4>().ok_or(Unread::damaged("no room for a checksum"))?;
+    if lookup3(body) == u32::from_le_bytes(*sum) {
+        Ok(body)
+    } else {
+        Err(Unread::damaged("a wrong checksum"))
+    }
 }
 
 #[cfg(test)]

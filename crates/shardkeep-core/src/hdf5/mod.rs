@@ -16,6 +16,7 @@
 //! * [`selection`], [`virtual_mapping`]  which box of which source is where in a virtual dataset
 //! * [`virtual_datasets`]  the virtual datasets of a file
 //! * [`chunk_index`], `chunk_arrays`  where the chunks of a dataset are
+//! * [`damage`], `dense_storage`, `heap_pointers`, `variable_rows`  what HDF5 must not be asked about
 //! * `superblock_check`, `attribute_form`, [`look`], [`looks`]  what a merge has to know about files
 //!
 //! The format: "HDF5 File Format Specification Version 4.0" of the HDF Group, and what HDF5 1.8 to 2.0 write.
@@ -31,8 +32,11 @@ pub(crate) mod attribute_form;
 pub(crate) mod chunk_arrays;
 pub mod chunk_index;
 pub mod cursor;
+pub mod damage;
+pub(crate) mod dense_storage;
 pub mod file;
 pub mod global_heap;
+pub(crate) mod heap_pointers;
 pub mod links;
 pub mod look;
 pub mod looks;
@@ -42,8 +46,9 @@ pub mod object_header;
 pub mod selection;
 pub(crate) mod superblock_check;
 pub mod symbol_table;
+pub(crate) mod variable_rows;
 pub mod virtual_datasets;
 pub mod virtual_mapping;
 
-pub use cursor::{Known, NotKnown};
+pub use cursor::{Known, NotKnown, Unread};
 pub use file::{File, MOST_READ_BYTES, Storage};

@@ -1,6 +1,8 @@
 //! The messages of an object: header versions 1 and 2, with their continuations.
 
-use super::cursor::{Cursor, Known, NotKnown};
+use std::collections::HashSet;
+
+use super::cursor::{Cursor, Known, NotKnown, Unread};
 use super::file::{File, Storage};
 use super::lookup3::checked;
 
@@ -40,6 +42,25 @@ impl ObjectHeader {
     /// # Errors
     /// It is none of a known version, or damaged; as of all that follows.
     pub fn read<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<Self> {
+        let (found, expected) = Self::read_any(file, address)?;
+        if found.messages.iter().any(|message| message.kind > kind::LAST) {
+            return Err(NotKnown("a message of an unknown kind"));
+        }
+        if expected.is_some_and(|expected| expected != found.messages.len()) {
+            return Err(NotKnown("another number of messages than the header says"));
+        }
+        Ok(found)
+    }
+
+    /// Read a header whose messages may be of unknown kinds; with how many there should be, where it says that.
+    ///
+    /// # Errors
+    /// As of `read`, except for these.
+    pub fn read_any<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<(Self, Option<usize>)> {
+        Self::read_chunks(file, address).map_err(|error| error.at(file.offset_of(address)))
+    }
+
+    fn read_chunks<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<(Self, Option<usize>)> {
         let start = file.start(address)?;
         let mut found = if start.starts_with(b"OHDR") {
             Chunks::new(file, start, address)?
@@ -47,14 +68,15 @@ impl ObjectHeader {
             Chunks::of_old(file, start, address)?
         };
         let mut done = 0;
+        let mut seen = HashSet::from([address]);
         while let Some((address, length)) = found.continuations.get(done).copied() {
             done += 1;
-            found.continuation(address, length)?;
+            if !seen.insert(address) {
+                return Err(Unread::damaged("a header that continues in a circle"));
+            }
+            found.continuation(address, length).map_err(|error| error.at(file.offset_of(address)))?;
         }
-        if found.expected.is_some_and(|expected| expected != found.messages.len()) {
-            return Err(NotKnown("fewer messages than the header says"));
-        }
-        Ok(Self { messages: found.messages })
+        Ok((Self { messages: found.messages }, found.expected))
     }
 
     /// In their order.
@@ -102,7 +124,8 @@ struct Chunks<'a, 'b, S: Storage + ?Sized> {
 impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
     fn of_old(file: &'a File<'b, S>, start: Vec<u8>, address: u64) -> Known<Self> {
         let mut cursor = Cursor::new(&start);
-        cursor.expect(&[1, 0], "not an object header")?;
+        cursor.expect(&[1], "not an object header").map_err(Unread::as_damage)?;
+        cursor.take(1)?;
         let expected = cursor.u16()?.into();
         cursor.take(4)?;
         let length = cursor.length(4)?;
@@ -128,7 +151,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
         }
         let flags = cursor.u8()?;
         if flags & 0xc0 != 0 {
-            return Err(NotKnown("another kind of object header"));
+            return Err(Unread::damaged("flags of an object header that do not exist"));
         }
         if flags & 0x20 != 0 {
             cursor.take(4 * 4)?; // times
@@ -159,7 +182,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
             return self.add_old(&bytes);
         }
         let mut cursor = Cursor::new(checked(&bytes)?);
-        cursor.expect(b"OCHK", "not a continuation of an object header")?;
+        cursor.expect(b"OCHK", "not a continuation of an object header").map_err(Unread::as_damage)?;
         self.add(cursor.rest())
     }
 
@@ -179,7 +202,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
             let length = cursor.u16()?.into();
             let flags = cursor.u8()?;
             cursor.take(3)?;
-            self.message(kind, flags, cursor.take(length)?)?;
+            self.message(kind, flags, cursor.take(length).map_err(Unread::as_damage)?)?;
         }
         Ok(())
     }
@@ -193,25 +216,20 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
             let length = cursor.u16()?.into();
             let flags = cursor.u8()?;
             cursor.take(head - 4)?;
-            self.message(kind, flags, cursor.take(length)?)?;
+            self.message(kind, flags, cursor.take(length).map_err(Unread::as_damage)?)?;
         }
         Ok(())
     }
 
     fn message(&mut self, kind: u16, flags: u8, data: &[u8]) -> Known<()> {
-        if kind > kind::LAST {
-            return Err(NotKnown("a message of an unknown kind"));
-        }
         if kind == kind::CONTINUATION {
             let mut cursor = Cursor::new(data);
-            let address =
-                cursor.address(self.file.offset_width)?.ok_or(NotKnown("a continuation nowhere"))?;
-            self.continuations.push((address, cursor.length(self.file.length_width)?));
+            let address = cursor.address(self.file.offset_width).map_err(Unread::as_damage)?;
+            let address = address.ok_or(Unread::damaged("a continuation nowhere"))?;
+            let length = cursor.length(self.file.length_width).map_err(Unread::as_damage)?;
+            self.continuations.push((address, length));
         }
         self.messages.push(Message { kind, flags, data: data.to_vec() });
-        if self.expected.is_some_and(|expected| expected < self.messages.len()) {
-            return Err(NotKnown("more messages than the header says"));
-        }
         Ok(())
     }
 }

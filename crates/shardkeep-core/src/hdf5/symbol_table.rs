@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::cursor::{Cursor, Known, NotKnown};
+use super::cursor::{Cursor, Known, NotKnown, Unread};
 use super::file::{File, Storage};
 use super::links::Link;
 
@@ -66,7 +66,21 @@ pub(super) fn siblings_agree(
     Ok(())
 }
 
-/// Whether the free parts of a heap are a list within it.
+/// Read the data of a local heap.
+fn read_heap<S: Storage + ?Sized>(file: &File<'_, S>, heap: u64) -> Known<Vec<u8>> {
+    let start = file.start(heap)?;
+    let mut cursor = Cursor::new(&start);
+    cursor.expect(b"HEAP\0", "not a local heap").map_err(Unread::as_damage)?;
+    cursor.take(3)?;
+    let length = cursor.length(file.length_width)?;
+    let free = cursor.number(file.length_width)?;
+    let data = cursor.address(file.offset_width)?.ok_or(NotKnown("a heap without data"))?;
+    let names = file.read(data, length)?;
+    check_free(&names, free, file.length_width)?;
+    Ok(names)
+}
+
+/// Check that the free parts of a heap are a list within it; HDF5 follows the list before it reads a name.
 fn check_free(heap: &[u8], mut free: u64, width: usize) -> Known<()> {
     // Each takes at least two numbers.
     for _ in 0..=heap.len() / (2 * width) {
@@ -74,15 +88,15 @@ fn check_free(heap: &[u8], mut free: u64, width: usize) -> Known<()> {
             return Ok(());
         }
         let rest = usize::try_from(free).ok().and_then(|at| heap.get(at..));
-        let mut cursor = Cursor::new(rest.ok_or(NotKnown("a free part outside its heap"))?);
-        let next = cursor.number(width)?;
-        let size = cursor.length(width)?;
+        let mut cursor = Cursor::new(rest.ok_or(Unread::damaged("a free part outside its heap"))?);
+        let next = cursor.number(width).map_err(Unread::as_damage)?;
+        let size = cursor.length(width).map_err(Unread::as_damage)?;
         if next == 0 || rest.is_none_or(|rest| size > rest.len()) {
-            return Err(NotKnown("a free part outside its heap"));
+            return Err(Unread::damaged("a free part outside its heap"));
         }
         free = next;
     }
-    Err(NotKnown("free parts in a circle"))
+    Err(Unread::damaged("free parts in a circle"))
 }
 
 impl<S: Storage + ?Sized> std::fmt::Debug for SymbolTable<'_, '_, S> {
@@ -98,14 +112,7 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         let mut cursor = Cursor::new(message);
         let tree = cursor.address(file.offset_width)?.ok_or(NotKnown("a group without a tree"))?;
         let heap = cursor.address(file.offset_width)?.ok_or(NotKnown("a group without a heap"))?;
-        let start = file.start(heap)?;
-        let mut cursor = Cursor::new(&start);
-        cursor.expect(b"HEAP\0\0\0\0", "not a local heap")?;
-        let length = cursor.length(file.length_width)?;
-        let free = cursor.number(file.length_width)?;
-        let data = cursor.address(file.offset_width)?.ok_or(NotKnown("a heap without data"))?;
-        let names = file.read(data, length)?;
-        check_free(&names, free, file.length_width)?;
+        let names = read_heap(file, heap).map_err(|error| error.at(file.offset_of(heap)))?;
         Ok(Self { file, tree, names })
     }
 
@@ -144,6 +151,32 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         }
     }
 
+    /// The headers of all objects in it, read without what only the order of names tells.
+    ///
+    /// # Errors
+    /// A node is damaged. HDF5 would follow a child that leads back to its parent for ever.
+    pub fn objects(&self) -> Known<Vec<u64>> {
+        let mut found = Vec::new();
+        let mut nodes = vec![(self.tree, None)];
+        while let Some((address, above)) = nodes.pop() {
+            let here = self.file.offset_of(address);
+            let node = self.node(address, above).map_err(|error| error.at(here))?;
+            for (_, child) in node.children {
+                if node.level > 0 {
+                    nodes.push((child, Some(node.level)));
+                    continue;
+                }
+                let here = self.file.offset_of(child);
+                let entries = self.raw_entries(child).map_err(|error| error.at(here))?;
+                for (name, object, cached) in entries {
+                    self.name(name).map_err(|error| error.at(here))?;
+                    found.extend(object.filter(|_| cached != SOFT_LINK));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     fn collect(&self, address: u64, above: Option<u8>, walk: &mut Walk) -> Known<()> {
         let node = self.node(address, above)?;
         walk.check_siblings(address, &node)?;
@@ -173,10 +206,10 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         let (offset, length) = (self.file.offset_width, self.file.length_width);
         let start = self.file.start(address)?;
         let mut cursor = Cursor::new(&start);
-        cursor.expect(b"TREE\0", "not a tree of links")?;
+        cursor.expect(b"TREE\0", "not a tree of links").map_err(Unread::as_damage)?;
         let level = cursor.u8()?;
         if above.is_some_and(|above| above.checked_sub(1) != Some(level)) {
-            return Err(NotKnown("a tree with another height"));
+            return Err(Unread::damaged("a tree with another height"));
         }
         let count = usize::from(cursor.u16()?);
         let head = 8 + 2 * offset;
@@ -186,27 +219,36 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         let siblings = (cursor.address(offset)?, cursor.address(offset)?);
         let first = cursor.number(length)?;
         let children = (0..count).map(|_| {
-            let child = cursor.address(offset)?.ok_or(NotKnown("a tree without a child"))?;
+            let child = cursor.address(offset)?.ok_or(Unread::damaged("a tree without a child"))?;
             Ok((cursor.number(length)?, child))
         });
         Ok(Node { level, siblings, first, children: children.collect::<Known<_>>()? })
     }
 
-    fn entries(&self, address: u64) -> Known<Vec<Link>> {
+    /// Place of the name, header, and kind of what is cached, of each entry.
+    fn raw_entries(&self, address: u64) -> Known<Vec<(u64, Option<u64>, u32)>> {
         let offset = self.file.offset_width;
         let start = self.file.start(address)?;
         let mut cursor = Cursor::new(&start);
-        cursor.expect(b"SNOD\x01\0", "not a node of links")?;
+        cursor.expect(b"SNOD\x01", "not a node of links").map_err(Unread::as_damage)?;
+        cursor.take(1)?;
         let count = usize::from(cursor.u16()?);
         let all = self.file.whole(start, address, 8 + count * (2 * offset + 24))?;
         let mut cursor = Cursor::new(&all);
         cursor.take(8)?;
-        let mut links: Vec<Link> = Vec::with_capacity(count);
-        for _ in 0..count {
-            let name = self.name(cursor.number(offset)?)?.to_vec();
-            let object = cursor.address(offset)?;
-            let cached = cursor.u32()?;
+        let entries = (0..count).map(|_| {
+            let entry = (cursor.number(offset)?, cursor.address(offset)?, cursor.u32()?);
             cursor.take(4 + 16)?;
+            Ok(entry)
+        });
+        entries.collect()
+    }
+
+    fn entries(&self, address: u64) -> Known<Vec<Link>> {
+        let entries = self.raw_entries(address)?;
+        let mut links: Vec<Link> = Vec::with_capacity(entries.len());
+        for (name, object, cached) in entries {
+            let name = self.name(name)?.to_vec();
             if links.last().is_some_and(|last| last.name.cmp(&name) != Ordering::Less) {
                 return Err(NotKnown("links out of their order"));
             }
@@ -222,6 +264,6 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
 
     fn name(&self, at: u64) -> Known<&[u8]> {
         let rest = usize::try_from(at).ok().and_then(|at| self.names.get(at..));
-        Cursor::new(rest.ok_or(NotKnown("a name outside its heap"))?).text()
+        Cursor::new(rest.ok_or(Unread::damaged("a name outside its heap"))?).text().map_err(Unread::as_damage)
     }
 }

@@ -37,7 +37,7 @@ from shardkeep.hdf5.collect.stored_rows import TAILS, DirectRows, FilteredRows, 
 from shardkeep.hdf5.collect.stored_values import StoredValues
 from shardkeep.hdf5.dataset_layout import read_layout
 from shardkeep.hdf5.live_view import OWN_GROUP, log_path, reader_lock, real_name
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.rows import check_name, check_path, describe, is_reserved
 from shardkeep.hdf5.segment import H5_VERSIONS
 

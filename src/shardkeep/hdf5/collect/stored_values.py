@@ -19,7 +19,7 @@ from shardkeep.hdf5.collect.all_or_nothing import groups_of
 from shardkeep.hdf5.collect.lengths import check_name_length
 from shardkeep.hdf5.collect.values import ROOT, Value, unpack_value
 from shardkeep.hdf5.live_view import OWN_GROUP
-from shardkeep.hdf5.open_errors import first_line
+from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.rows import check_name, check_path
 
 __all__ = ["StoredValues"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -168,6 +169,24 @@ def test_zstd_that_asks_for_a_large_window(tmp_path: Path) -> None:
         calls.append(("iterate", path))
     for answer in limited(tmp_path, 48, calls):
         assert answer == 1 or str(answer).partition(":")[0].endswith("Error"), answer
+
+
+def test_mutated_zstd_streams(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    chance = random.Random(1)
+    raw = b"".join(frame(bytes([number]) * (number * 90)) for number in range(40))
+    good = pyarrow.compress(raw, codec="zstd", asbytes=True)
+    calls: list[tuple[str, Path]] = []
+    for number in range(200):
+        data = bytearray(good)
+        for _ in range(chance.randrange(1, 4)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path = tmp_path / f"{number}.tfrecord"
+        path.write_bytes(data)
+        calls.append(("iterate", path))
+    # A window of at most 128 MiB, and the records.
+    for (_, path), answer in zip(calls, limited(tmp_path, 160, calls), strict=True):
+        assert answer == 40 or "Error: " in str(answer), (path.name, answer)
 
 
 def test_deep_and_endless_messages(tmp_path: Path) -> None:

@@ -177,8 +177,9 @@ class _Result:
             try:
                 mine = self._dataset.id.read_direct_chunk((part.first_row + start, *column))
                 other = theirs.read_direct_chunk((start, *column))
-            except (OSError, RuntimeError, ValueError):
-                return False  # a chunk that was never written
+            except (OSError, RuntimeError, ValueError, MemoryError):
+                # A chunk that was never written. h5py raises MemoryError if no chunk of the dataset was.
+                return False
             if mine != other:
                 return False
         return True

@@ -89,3 +89,13 @@ def test_the_sample_of_many_files_is_bounded(tmp_path):
 def test_an_unknown_check_is_refused(tmp_path):
     with pytest.raises(PlanError, match='use "sample" or "full"'):
         merge(write(tmp_path, 1), tmp_path / "all.h5", check="some")
+
+
+def test_filtered_datasets_that_were_never_written_are_merged(tmp_path):
+    paths = [tmp_path / f"{number}.h5" for number in range(3)]
+    for path in paths:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", (40,), "i4", chunks=(5,), compression="gzip", fillvalue=7)
+    assert merge(paths, tmp_path / "all.h5").rows == {"x": 120}
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert (file["x"][()] == 7).all()

@@ -126,7 +126,7 @@ def test_an_iteration_carried_across_fork_stops_there(path):
             next(records)
         except LockError as error:
             fresh = list(reader) == RECORDS
-            code = 0 if "begin another" in str(error) and fresh else 2
+            code = 0 if "start another" in str(error) and fresh else 2
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0

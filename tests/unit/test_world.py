@@ -235,7 +235,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_is_found(name: str) -> None:
+def test_variants_are_recognised(name: str) -> None:
     env, numbers, source = FOUND[name]
     world = World.detect(env)
     assert (world.rank, world.size, world.local_rank, world.local_size) == numbers
@@ -319,7 +319,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str) -> None:
+def test_invalid_input_is_refused(name: str) -> None:
     env, words = REFUSED[name]
     with pytest.raises(WorldError) as caught:
         World.detect(env)

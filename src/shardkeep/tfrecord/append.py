@@ -1,8 +1,8 @@
-"""Opening a TFRecord file at its end: what a killed writer left torn there is cut off first.
+"""Opening of a TFRecord file for appending, after the removal of a torn tail.
 
-A torn tail is a record that the end of the file cuts off, with no whole record after its beginning. A length
-that reaches beyond the end of the file while whole records follow is damage (a lost block, two files put
-together), and nothing is cut.
+A torn tail is a record that the end of the file cuts off, with no whole record after its start. A length that
+reaches beyond the end of the file while whole records follow is damage (a lost block, two joined files), and
+nothing is cut.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from shardkeep.tfrecord.resync import next_frame
 __all__ = ["cut", "cut_torn_tail", "open_to_append"]
 
 _BLOCK_BYTES = 1 << 20
-# What zlib takes for "a gzip header, and the largest window".
+# The wbits of zlib for "a gzip header, and the largest window".
 _GZIP = 31
-# Of a gzip member whose method is deflate, the only one there is (RFC 1952).
+# First bytes of a gzip member whose method is deflate, the only defined one (RFC 1952).
 _MEMBER_START = b"\x1f\x8b\x08"
 
 
 def open_to_append(path: str, compression: Any) -> int:
-    """Open a file, or make it, at the end of its last whole record; the caller has the lock.
+    """Open or create a file at the end of its last whole record; the caller holds the lock.
 
     Parameters
     ----------
     path : str
     compression : {None, "gzip", "zlib"}
-        What the writer will write.
+        Compression that the writer will use.
 
     Returns
     -------
     int
-        A descriptor.
+        A descriptor, positioned at the end of the file.
 
     Raises
     ------
     PlanError
         The file has another compression, or is a zlib file.
     CorruptDataError
-        It is damaged otherwise than by a writer that was killed, or by a power cut.
+        The file has damage other than that of a killed writer or of a power cut.
     RepairRefusedError
-        Whole records follow a torn one: to cut there would lose them.
+        Whole records follow a torn one; a cut there would lose them.
     DurabilityError
-        The operating system refuses.
+        The operating system reports an error.
     """
     made = not os.path.exists(path)
     with durably("open", path):
@@ -74,13 +74,13 @@ def open_to_append(path: str, compression: Any) -> int:
             found = _core.sniff_compression(path)
             if found != compression:
                 raise PlanError(
-                    f"{path}: the file has compression={found!r}, the writer {compression!r}: give the same",
+                    f"{path}: the file has compression={found!r}, the writer {compression!r}; pass the same",
                     path=path,
                 )
             if compression == "zlib":
-                # TensorFlow reads the first of several zlib streams and calls it the end.
+                # TensorFlow stops at the end of the first of several zlib streams.
                 raise PlanError(
-                    f"{path}: nothing is appended to a zlib file, TensorFlow would not see it; use gzip",
+                    f"{path}: cannot append to a zlib file, TensorFlow would not read the new part; use gzip",
                     path=path,
                 )
             if compression is None:
@@ -95,7 +95,7 @@ def open_to_append(path: str, compression: Any) -> int:
 
 
 def cut_torn_tail(fd: int, path: str, *, written_from: int | None = None) -> None:
-    """Cut off a partial last record, or the NULs that a power cut left of it; other damage is an error.
+    """Cut off a partial last record, or NULs that a power cut left in its place; other damage is an error.
 
     Parameters
     ----------
@@ -103,14 +103,14 @@ def cut_torn_tail(fd: int, path: str, *, written_from: int | None = None) -> Non
     path : str
     written_from : int, optional
         Offset from which the caller itself wrote, with the lock held. A torn record from there on is the
-        caller's, and so is all that follows it: a payload may hold whole records without being damage.
+        caller's, and so are all bytes after it: its payload may hold whole records.
 
     Raises
     ------
     CorruptDataError
-        Other damage.
+        The file has other damage.
     RepairRefusedError
-        Whole records follow the torn one. Nothing was cut.
+        Whole records follow the torn one. The file is unchanged.
     """
     try:
         frame_starts([path], verify=True)
@@ -129,14 +129,14 @@ def cut_torn_tail(fd: int, path: str, *, written_from: int | None = None) -> Non
 
 
 def cut(fd: int, path: str, size_bytes: int) -> None:
-    """Cut a file back to a size, durably."""
+    """Truncate a file to a size, durably."""
     with durably("cut the torn tail off", path):
         os.ftruncate(fd, size_bytes)
         os.fsync(fd)
 
 
 def _cut_torn_member(fd: int, path: str) -> None:
-    """Cut off a last gzip member without an end, if whole members of whole records stand before it."""
+    """Cut off an unfinished last gzip member, if all members before it are whole and hold whole records."""
     try:
         for _ in _core.RecordIterator(path, compression="gzip"):
             pass
@@ -156,12 +156,12 @@ def _refuse_if_frames_follow(fd: int, path: str, torn: int, error: TruncatedFile
         f"{path}: record {error.record} at byte {torn} reaches beyond the end of the file, yet a whole record"
         f" follows at byte {following}: this is damage and not a torn tail, and nothing was cut off"
     )
-    advice = f'"shardkeep verify {path}" lists the damage; copy what is whole with Loader(on_corrupt="skip")'
+    advice = f'"shardkeep verify {path}" lists the damage; Loader(on_corrupt="skip") reads the whole records'
     raise RepairRefusedError(f"{message}. {advice}", path=path, record=error.record, offset_bytes=torn)
 
 
 def _refuse_if_members_follow(fd: int, path: str, torn: int) -> None:
-    """Refuse to cut where a whole gzip member begins after `torn`, where the torn one does."""
+    """Refuse the cut if a whole gzip member starts after `torn`, the start of the torn one."""
     at = torn + 1
     while block := os.pread(fd, _BLOCK_BYTES + len(_MEMBER_START) - 1, at):
         place = block.find(_MEMBER_START)
@@ -171,7 +171,7 @@ def _refuse_if_members_follow(fd: int, path: str, torn: int) -> None:
                     f"{path}: the gzip member at byte {torn} has no end, yet a whole one follows at byte"
                     f" {at + place}: this is damage and not a torn tail, and nothing was cut off"
                 )
-                advice = f'"shardkeep verify {path}" says where; restore the file from a copy'
+                advice = f'"shardkeep verify {path}" shows the offset; restore the file from a copy'
                 raise RepairRefusedError(f"{message}. {advice}", path=path, offset_bytes=torn)
             place = block.find(_MEMBER_START, place + 1)
         at += _BLOCK_BYTES
@@ -195,7 +195,7 @@ def _is_whole_member(fd: int, offset_bytes: int) -> bool:
 
 
 def _whole_members(fd: int) -> tuple[int, int]:
-    """Return where the last whole member ends and how much they all hold; (0, 0) if damage follows."""
+    """Return the end of the last whole member and the content size of all; (0, 0) if damage follows."""
     end = content_bytes = position = unpacked = 0
     member = zlib.decompressobj(_GZIP)
     block = b""
@@ -217,7 +217,7 @@ def _whole_members(fd: int) -> tuple[int, int]:
 
 
 def _holds_whole_records(path: str, content_bytes: int) -> bool:
-    """Whether a record ends after so many bytes of content, and everything before is sound."""
+    """Return True if a record ends after `content_bytes` of content and all before it are whole."""
     records_bytes = 0
     try:
         for record in _core.RecordIterator(path, compression="gzip"):
@@ -230,7 +230,7 @@ def _holds_whole_records(path: str, content_bytes: int) -> bool:
 
 
 def _is_lost_to_the_end(fd: int, offset_bytes: int) -> bool:
-    """Whether nothing of a record, or of its payload, reached the disk, nor anything behind it."""
+    """Return True if the file holds only NULs from a record, or from its payload, to the end."""
     header = os.pread(fd, HEADER_BYTES, offset_bytes)
     if len(header) == HEADER_BYTES and checked_length(header) is not None:
         offset_bytes += HEADER_BYTES

@@ -1,6 +1,6 @@
-"""Single flipped bits of frames, found from the checksums alone and put right.
+"""Correction of single flipped bits of frames, from their checksums alone.
 
-How, and what is promised, is told in ``crates/shardkeep-core/src/crc_repair.rs``.
+``crates/shardkeep-core/src/crc_repair.rs`` describes the method and its guarantees.
 """
 
 from __future__ import annotations
@@ -8,22 +8,23 @@ from __future__ import annotations
 from shardkeep._core import find_flipped_bit, mend_frame
 from shardkeep.tfrecord.frame import HEADER, HEADER_BYTES
 
-__all__ = ["mended_frame", "mended_length"]
+__all__ = ["corrected_frame", "corrected_length"]
 
 
-def mended_frame(frame: bytes) -> tuple[bytes, str] | None:
-    """Return a frame with one flipped bit in its header or one behind it, or both, put right.
+def corrected_frame(frame: bytes) -> tuple[bytes, str] | None:
+    """Return a frame after correcting one flipped bit in its header, one after the header, or both.
 
     Parameters
     ----------
     frame : bytes
-        Header, payload and footer, cut where the next frame starts.
+        Header, payload and footer, up to the start of the next frame.
 
     Returns
     -------
     (bytes, str) or None
-        The whole frame and which bits they were. None if nothing is wrong, if more than that is, or if the
-        payload is longer than 1 MiB: there arbitrary damage looks like a flipped bit too often.
+        The corrected frame and a description of the bits. None if nothing is wrong, if more bits are wrong,
+        or if the payload is longer than 1 MiB: in longer payloads arbitrary damage looks like a flipped bit
+        too often.
 
     Examples
     --------
@@ -31,19 +32,19 @@ def mended_frame(frame: bytes) -> tuple[bytes, str] | None:
     >>> from shardkeep._core import masked_crc32c
     >>> length = HEADER.pack(3, masked_crc32c(HEADER.pack(3, 0)[:8]))
     >>> damaged = length + b"abs" + masked_crc32c(b"abc").to_bytes(4, "little")
-    >>> mended_frame(damaged)[1]
+    >>> corrected_frame(damaged)[1]
     'bit 4 of byte 2 of the payload was flipped'
     """
     return mend_frame(frame)
 
 
-def mended_length(header: bytes) -> int | None:
-    """Return the payload length of a header with one flipped bit; None if that is not what is wrong with it.
+def corrected_length(header: bytes) -> int | None:
+    """Return the payload length of a header with one flipped bit; None for any other header.
 
     Parameters
     ----------
     header : bytes
-        12 bytes, whose checksum does not match.
+        12 bytes with a checksum that does not match.
     """
     if len(header) != HEADER_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Whole files as batches of columns: through the engine, or where a file is compressed, record by record."""
+"""Batches of columns from whole files: by the engine, or record by record for compressed files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class ColumnBatch:
     Attributes
     ----------
     columns : dict
-        As the engine gives them: an array, or a tuple of values and offsets. Without those that are gathered.
+        As the engine returns them: an array, or a tuple of values and offsets. Gathered columns are not
+        included.
     rows : int
     path, record
-        Where the first row is from.
+        File and record number of the first row.
     file_bytes : int
-        So much of the files is read with it.
+        Number of bytes of the files that the batch covers.
     """
 
     columns: dict[str, Any]
@@ -48,7 +49,7 @@ class ColumnBatch:
 
 @dataclass(frozen=True)
 class FileRun:
-    """Files that follow each other and are read in one way.
+    """Consecutive files that are read in the same way.
 
     Attributes
     ----------
@@ -62,12 +63,12 @@ class FileRun:
 
     @property
     def records(self) -> int:
-        """How many records there are, as far as that is known: 0 for compressed files."""
+        """Number of records; 0 for compressed files, where it is unknown."""
         return sum(len(one) - 1 for one in self.starts or ())
 
 
 def runs_of(paths: Sequence[str], *, threads: int) -> list[FileRun]:
-    """Tell compressed files from others, and where the records of the others start.
+    """Return runs of compressed and uncompressed files, with the record offsets of the latter.
 
     Raises
     ------
@@ -104,15 +105,15 @@ def batches_of(
     Parameters
     ----------
     budget : callable
-        Asked before each batch for the most rows and payload bytes it may have.
+        Called before each batch; returns its largest number of rows and of payload bytes.
     gathered : dict, optional
-        Of files that are not compressed: gets, behind the last batch, whole columns, which are then in no
-        batch: those whose rows have a size that the features tell. All threads fill them where they stay.
+        For uncompressed files: receives, after the last batch, the whole columns whose row size the features
+        determine; these are not in the batches. All threads fill them in place.
 
     Raises
     ------
     CorruptDataError, SchemaError
-        A record that is damaged or does not fit, with its place.
+        A record is damaged or does not match the features; the error has its offset.
     """
     try:
         if run.starts is None:
@@ -159,7 +160,7 @@ def _taken(
 def _spans(
     starts: list[npt.NDArray[np.uint64]], budget: Callable[[], tuple[int, int]]
 ) -> Iterator[tuple[int, int, int, int, int]]:
-    """Cut the records into batches: (shard, record in it, number of the first, rows, bytes of frames)."""
+    """Yield batches as (shard, record in it, number of the first, rows, bytes of frames)."""
     first = 0
     open_span: tuple[int, int] | None = None
     rows = frame_bytes = 0
@@ -171,7 +172,7 @@ def _spans(
                 open_span = (shard, index)
                 max_rows, max_bytes = budget()
             limit = int(ends[index]) + max_bytes - frame_bytes
-            # A limit of another type would make searchsorted convert all offsets.
+            # With a limit of another type, searchsorted would convert all offsets.
             fit = int(np.searchsorted(ends, np.uint64(max(limit, 0)), side="right")) - 1 - index
             take = min(count - index, max_rows - rows, max(fit, 0 if rows else 1))
             frame_bytes += int(ends[index + take] - ends[index])

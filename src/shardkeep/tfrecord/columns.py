@@ -20,10 +20,10 @@ from shardkeep.tfrecord.ragged import Ragged
 
 __all__ = ["gather", "read_columns"]
 
-# A batch is a copy of a part of the result that is on its way: its size is the fixed part of the memory.
+# A batch is a temporary copy of a part of the result: its size is the fixed part of the memory.
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 8 << 20
-_ROWS_BEFORE_THE_SIZE_IS_KNOWN = 16
+_FIRST_ROWS = 16
 
 
 def read_columns(
@@ -41,29 +41,30 @@ def read_columns(
     paths : path, pattern, or iterable of them
         TFRecord files. Compressed ones are read too, with one thread.
     features : mapping of str to FixedLen, VarLen or Image
-        What becomes of which features; see `infer_schema`. Others are passed over.
+        How to decode each feature; see `infer_schema`. Other features are skipped.
     threads : int, optional
-        That read, verify and decode; by default as many as there are processors.
+        Number of threads that read, verify and decode; by default the number of processors.
     verify : bool
         Check the CRC of every payload. The headers' are checked in any case.
     progress : callable, optional
-        Called as ``progress(done_bytes, total_bytes)`` in the calling thread, after each part. What it raises
-        ends the reading.
+        Called as ``progress(done_bytes, total_bytes)`` in the calling thread, after each part. An exception
+        that it raises ends the reading.
 
     Returns
     -------
     dict of str to ndarray or Ragged
         In the order of `features`; a row for each record, in the order of the files and of the records in
         them. `FixedLen`: (rows, *shape), int64, float32, or object (of `bytes`). `VarLen`: a `Ragged`.
-        `Image`: (rows, height, width, channels), uint8 or float32; (0, 0, 0, channels) of no record.
+        `Image`: (rows, height, width, channels), uint8 or float32; (0, 0, 0, channels) without records.
 
     Raises
     ------
     SchemaError
-        A record that lacks a feature without a default, or has it in another dtype, number or image size;
-        the message has file, record, feature and both sides.
+        A record lacks a feature without a default, or has it in another dtype, number or image size; the
+        message has file, record, feature, and the expected and found values.
     CorruptRecordError, TruncatedFileError
-        Damage, with its place; also a record that is no Example, or an image that cannot be decoded.
+        A file is damaged; the error has the offset. Also for a record that is not an Example, or an image
+        that cannot be decoded.
     NotFoundError, FormatError
         As `Reader`.
 
@@ -71,7 +72,7 @@ def read_columns(
     -----
     The memory needed is that of the result, 16 bytes of index a record, and some 50 MB, plus up to an
     eighth of a ragged column while it grows. Byte strings cost 33 bytes each as Python objects: `read_arrow`
-    has them without.
+    avoids this cost.
 
     Examples
     --------
@@ -100,20 +101,22 @@ def gather(
     progress: Callable[[int, int], object] | None,
     bytes_as: BytesAs,
 ) -> tuple[int, dict[str, list[npt.NDArray[Any]]]]:
-    """Do the work of `read_columns`.
+    """Read columns as lists of arrays, for `read_columns` and `read_arrow`.
 
     Returns
     -------
     rows : int
     columns : dict of str to list of ndarray
-        The values, and behind them the offsets of each level, the innermost first: of byte strings as
-        buffers those of the values in bytes, of `VarLen` those of the rows in values. The values of a fixed
-        shape have it, unless they are buffers of bytes.
+        The values, then the offsets of each level, the innermost first: for byte strings as buffers, the
+        offsets of the values in bytes; for `VarLen`, the offsets of the rows in values. Values of a fixed
+        shape have that shape, unless they are buffers of bytes.
     """
     if not isinstance(features, Mapping) or not features:
-        raise SchemaError(f"features={features!r}: name at least one feature, as in {{'label': FixedLen()}}")
+        raise SchemaError(
+            f"features={features!r} is not valid: pass at least one, as in {{'label': FixedLen()}}"
+        )
     if threads is not None and threads < 1:
-        raise PlanError(f"threads={threads!r}: at least 1")
+        raise PlanError(f"threads={threads!r} is not valid: pass at least 1")
     described = describe(dict(features))
     names = expand(paths)
     threads = threads or processors()
@@ -126,10 +129,10 @@ def gather(
     def budget() -> tuple[int, int]:
         row_bytes = sum(column.row_bytes for column in columns.values())
         if math.isinf(row_bytes):
-            return _ROWS_BEFORE_THE_SIZE_IS_KNOWN, _BATCH_BYTES
+            return _FIRST_ROWS, _BATCH_BYTES
         return max(min(_BATCH_ROWS, int(_BATCH_BYTES / max(row_bytes, 1))), 1), _BATCH_BYTES
 
-    # Nothing has to be copied into the result if there is one run and its rows are known.
+    # With one run and a known number of rows, the engine writes directly into the result.
     whole: dict[str, Any] | None = {} if len(runs) == 1 and runs[0].starts is not None else None
     rows = done_bytes = 0
     for run in runs:
@@ -149,7 +152,7 @@ def gather(
                 done_bytes += batch.file_bytes
                 progress(min(done_bytes, total_bytes), total_bytes)
         if progress is not None and run.starts is None:
-            # How far a compressed file is, only its reader knows.
+            # The position in a compressed file is known only to its reader.
             done_bytes += sum(os.path.getsize(name) for name in run.paths)
             progress(min(done_bytes, total_bytes), total_bytes)
     whole = whole or {}
@@ -180,7 +183,7 @@ class _Column:
 
     @property
     def row_bytes(self) -> float:
-        """How large a row is, without what is not known beforehand; infinite for images of unknown size."""
+        """Size of a row, without its variable part; infinite for images of unknown size."""
         if self._is_open_image:
             return math.inf
         return 0 if self._offsets else math.prod(self._shape) * self._values.itemsize
@@ -201,7 +204,7 @@ class _Column:
                 record=batch.record,
             )
         if not offsets:
-            # How many values there will be is known of fixed shapes only.
+            # The number of values is known in advance only for fixed shapes.
             self._values.reserve(self._known_rows * math.prod(self._shape))
         self._values.extend(values.reshape(-1))
         for grown, one in zip(self._offsets, offsets, strict=True):
@@ -217,8 +220,8 @@ class _Column:
 class _Growing:
     """A one-dimensional array that grows at its end.
 
-    A large block is grown by the kernel moving its pages (mremap), so nothing is copied and at no time are
-    there two of it; a list of parts that are joined at the end would need twice the memory.
+    The kernel grows a large block by moving its pages (mremap), so nothing is copied and only one copy exists
+    at any time; a list of parts that are joined at the end would need twice the memory.
     """
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -234,14 +237,14 @@ class _Growing:
         return self._array[self._length - 1]
 
     def reserve(self, capacity: int) -> None:
-        """Make room in an array that is empty."""
+        """Allocate capacity in an empty array."""
         if capacity > len(self._array) and self._length == 0:
             self._array = np.empty(capacity, self._array.dtype)
 
     def extend(self, part: npt.NDArray[Any]) -> None:
         end = self._length + len(part)
         if end > len(self._array):
-            # Nobody else has seen the array: no view of it exists.
+            # No view of the array exists.
             self._array.resize(max(end, end + end // 8), refcheck=False)
         self._array[self._length : end] = part
         self._length = end

@@ -25,7 +25,7 @@ _METADATA_PLUGIN, _PLUGIN_NAME = 1 << 3 | 2, 1 << 3 | 2
 _TENSOR_DTYPE, _TENSOR_SHAPE, _TENSOR_CONTENT = 1 << 3, 2 << 3 | 2, 4 << 3 | 2
 _SHAPE_DIM, _DIM_SIZE = 2 << 3 | 2, 1 << 3
 
-# DataType -> how an element stands in tensor_content. DT_BFLOAT16 (14) has no code of its own.
+# DataType -> struct code of an element in tensor_content. DT_BFLOAT16 (14) has no struct code.
 _CONTENT = {
     1: "<f", 2: "<d", 3: "<i", 4: "<B", 5: "<h", 6: "<b", 9: "<q", 10: "<?", 14: "<H",
     17: "<H", 19: "<e", 22: "<I", 23: "<Q",
@@ -38,14 +38,14 @@ _FIXED = {5: _FLOAT, 6: _DOUBLE}
 
 
 class Event(NamedTuple):
-    """What an event says about scalars.
+    """Scalars of one event.
 
     Attributes
     ----------
     wall_time : float
-        Seconds since the epoch; 0.0 if the message has none, which no writer leaves out.
+        Seconds since the epoch; 0.0 if the message has none (every known writer sets it).
     step : int
-        As the writer counts.
+        The writer's step number.
     version : str
         ``"brain.Event:2"`` in the first event of a file, otherwise empty.
     scalars : list of (str, float)
@@ -59,10 +59,10 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Parses the events of one file in order.
+    """Parser of the events of one file, in order.
 
-    TensorFlow 1 sends the metadata of a tag with its first value only, so what a tag is must be
-    remembered.
+    TensorFlow 1 sends the metadata of a tag with its first value only, so the parser keeps the plugin of each
+    tag.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class EventParser:
         Raises
         ------
         WireError
-            The record is no protocol-buffer message.
+            The record is not a protocol-buffer message.
         """
         wall_time, step, version = 0.0, 0, ""
         scalars: list[tuple[str, float]] = []
@@ -137,7 +137,7 @@ def _plugin_name(metadata: bytes) -> str:
 
 
 def _scalar(record: bytes, at: int, end: int, *, any_rank: bool) -> float | None:
-    """Return the one number of a TensorProto; None if it holds several, or none that is a number."""
+    """Return the single number of a TensorProto; None if it holds several values or another type."""
     dtype = 0
     content: tuple[int, int] | None = None
     values: dict[int, tuple[int, int, int]] = {}
@@ -156,7 +156,7 @@ def _scalar(record: bytes, at: int, end: int, *, any_rank: bool) -> float | None
     if content is not None and content[1] > content[0]:
         return _from_content(record, *content, code, dtype)
     value = values.get(_VALUES[dtype])
-    # protobuf does not send what is zero.
+    # protobuf omits zeros.
     return 0.0 if value is None else _from_value(record, *value, dtype)
 
 
@@ -174,13 +174,13 @@ def _from_value(record: bytes, wire: int, a: int, b: int, dtype: int) -> float:
         return 0.0
     if fixed is not None:
         if b - a != fixed.size:
-            raise WireError(f"{b - a} bytes of numbers in a tensor of one")
+            raise WireError(f"{b - a} bytes of numbers in a tensor of one element")
         number: float = fixed.unpack_from(record, a)[0]
         return number
     if wire == 2:
         a, stop = varint(record, a)
         if stop != b:
-            raise WireError("several numbers in a tensor of one")
+            raise WireError("several numbers in a tensor of one element")
     elif wire != 0:
         raise WireError(f"wire type {wire} for the number of a tensor")
     if dtype in (_BFLOAT16, _HALF):

@@ -1,9 +1,9 @@
-"""Scalars out of TensorBoard event files, without TensorBoard.
+"""Scalars of TensorBoard event files, without TensorBoard.
 
 An event file is a TFRecord file whose records are `tensorflow.Event` messages, the first of which names the
-version of the format. TensorBoard gives a file up for ever after one damaged byte, without saying so,
-and it hides the steps that a restarted run repeated. Here damage is an error or a warning that names
-the place, and what was logged is what is returned.
+version of the format. TensorBoard stops reading a file at the first damaged byte, without a message, and it
+hides the steps that a restarted run repeated. Here damage is an error or a warning with its offset, and every
+logged value is returned.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ def read_scalars(
     tags : str or iterable of str, optional
         Only these tags, named exactly.
     live : bool
-        The run may still be writing: an unfinished record at the end of a file is a clean end.
-        (`follow` gives the events themselves as they come.)
+        True if the run may still be writing: an unfinished record at the end of a file is a clean end.
+        (`follow` yields the events themselves as they are written.)
     on_corrupt : "raise", "skip" or function
-        What to do about damage. "skip" goes on at the next place where both checksums of a record
-        hold, and warns once for each damaged stretch. A function gets the error of each stretch, with the
-        bytes that were passed over in its message, instead of the warning.
+        Reaction to damage. "skip" continues at the next offset where both checksums of a record match, and
+        warns once for each damaged range. A function receives the error of each range, with the number of
+        skipped bytes in its message, instead of the warning.
 
     Returns
     -------
     dict of str to ndarray
-        Columns of one length, a row for every value; ``pandas.DataFrame`` takes it as it is.
+        Columns of one length, a row for every value; ``pandas.DataFrame`` accepts it.
 
         - ``run``: folder of the file below the logdir, "." for the logdir itself (object array of str)
         - ``tag`` (object array of str)
@@ -77,32 +77,32 @@ def read_scalars(
         - ``file``: the path (object array of str)
 
         The files are in the order of their runs and names, which begin with the time of their creation; the
-        rows of a file are in the order in which they were logged. Tags that nobody logged give no rows.
+        rows of a file are in the order in which they were logged. Tags without values have no rows.
 
     Raises
     ------
     CorruptRecordError
-        A record is damaged, or is no event: file, record number, offset.
+        A record is damaged, or is not an event: the message has file, record number and offset.
     TruncatedFileError
         A file ends inside a record, and `live` is False.
     FormatError
         A file is of another kind.
     NotFoundError
-        There is no such path, or no event file in it.
+        The path does not exist, or holds no event file.
 
     Warns
     -----
     RuntimeWarning
-        With ``on_corrupt="skip"``, for each stretch that was skipped.
+        With ``on_corrupt="skip"``, for each range that was skipped.
 
     Notes
     -----
     A value is a scalar if it is a ``simple_value`` (TensorFlow 1, PyTorch, tensorboardX), a tensor of one
     number whose plugin is "scalars" (TensorFlow 2, Keras), or one of rank 0 without a plugin. Histograms,
-    images, texts, graphs are passed over.
+    images, texts and graphs are skipped.
 
     A run that was restarted from a checkpoint logs some steps twice, into another file. TensorBoard hides
-    the first ones; here both are returned, the later below the earlier. To keep the last of each::
+    the first ones; here both are returned, the earlier first. To keep the last of each::
 
         frame = pandas.DataFrame(columns).drop_duplicates(["run", "tag", "step"], keep="last")
 
@@ -122,7 +122,7 @@ def read_scalars(
     [['.'], ['loss'], [5], [2.0], [0.25]]
     """
     if on_corrupt not in ("raise", "skip") and not callable(on_corrupt):
-        raise PlanError(f'on_corrupt={on_corrupt!r} means nothing here: use "raise", "skip" or a function')
+        raise PlanError(f'on_corrupt={on_corrupt!r} is not valid: use "raise", "skip" or a function')
     root = os.fspath(logdir_or_file)
     wanted = None if tags is None else {tags} if isinstance(tags, str) else set(tags)
     columns = _Columns(wanted)
@@ -189,7 +189,7 @@ def _event_files(root: str) -> list[tuple[str, str]]:
     seen = set()
     for folder, folders, names in os.walk(root, followlinks=True):
         status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above it, or beside it
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder that was searched
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
@@ -215,29 +215,29 @@ def _events(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[Event]:
             event = parser.parse(data)
         except WireError as error:
             if record == 0:
-                raise _stranger(path) from None
-            message = f"{path}: record {record} at byte {offset_bytes:,} is no tensorflow.Event: {error}"
+                raise _not_events(path) from None
+            message = f"{path}: record {record} at byte {offset_bytes:,} is not a tensorflow.Event: {error}"
             fault = CorruptRecordError(message, path=path, record=record, offset_bytes=offset_bytes)
             if on_corrupt == "raise":
                 raise fault from None
-            _tell(fault, on_corrupt)
+            _report(fault, on_corrupt)
         else:
-            # Every writer gives the first event the version, and every event the time.
+            # Every writer sets the version in the first event, and the time in every event.
             if record == 0 and not event.version and not event.wall_time:
-                raise _stranger(path)
+                raise _not_events(path)
             yield event
 
 
-def _stranger(path: str) -> FormatError:
+def _not_events(path: str) -> FormatError:
     message = (
-        f"{path}: a TFRecord file, but its records are no tensorflow.Event messages; read it with Reader"
+        f"{path}: a TFRecord file, but its records are not tensorflow.Event messages; read it with Reader"
     )
     return FormatError(message, path=path)
 
 
 def _records(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[tuple[int, int, bytes]]:
     """Yield number, offset and bytes of each record that is whole."""
-    compressed = Reader(path).compression is not None  # says so if it is another kind of file
+    compressed = Reader(path).compression is not None  # raises if the file is of another kind
     record = offset_bytes = 0
     try:
         for data in _core.RecordIterator(path, compression="auto"):
@@ -246,13 +246,13 @@ def _records(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[tuple[int
             offset_bytes += OVERHEAD_BYTES + len(data)
         return
     except CorruptDataError as error:
-        if compressed:  # nothing behind the damage can be decompressed
+        if compressed:  # nothing after the damage can be decompressed
             raise
         fault = error
-    yield from _records_behind(path, fault, live, on_corrupt)
+    yield from _records_around_damage(path, fault, live, on_corrupt)
 
 
-def _records_behind(
+def _records_around_damage(
     path: str, fault: CorruptDataError, live: bool, on_corrupt: OnCorrupt
 ) -> Iterator[tuple[int, int, bytes]]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -270,27 +270,27 @@ def _records_behind(
             if stall.kind == "end":
                 return
             offset_bytes, record = frames.offset_bytes, frames.record
-            behind = next_frame(fd, offset_bytes)
-            if live and behind is None and _is_unfinished(fd, stall):
+            following = next_frame(fd, offset_bytes)
+            if live and following is None and _is_unfinished(fd, stall):
                 return
             kind: type[CorruptDataError] = CorruptRecordError
             what = stall.what
             if stall.kind == "partial":
-                if behind is None:
+                if following is None:
                     kind = TruncatedFileError
                 else:
-                    what = "a record is cut off here, and others were written behind it"
+                    what = "a record is cut off here, and others were written after it"
             message = f"{path}: record {record} at byte {offset_bytes:,}: {what}"
             if on_corrupt == "raise":
                 error = kind(message, path=path, record=record, offset_bytes=offset_bytes)
                 raise explained(error) if isinstance(error, CorruptRecordError) else error
-            lost_bytes = (os.fstat(fd).st_size if behind is None else behind) - offset_bytes
-            goes_on = "nothing whole comes behind it" if behind is None else f"it goes on at byte {behind:,}"
-            message += f"; {lost_bytes:,} bytes are skipped, {goes_on}"
-            _tell(kind(message, path=path, record=record, offset_bytes=offset_bytes), on_corrupt)
-            if behind is None:
+            lost_bytes = (os.fstat(fd).st_size if following is None else following) - offset_bytes
+            rest = "none is whole after it" if following is None else f"the next is at byte {following:,}"
+            message += f"; {lost_bytes:,} bytes are skipped, {rest}"
+            _report(kind(message, path=path, record=record, offset_bytes=offset_bytes), on_corrupt)
+            if following is None:
                 return
-            frames = LiveFrames(fd, offset_bytes=behind, record=record + 1)
+            frames = LiveFrames(fd, offset_bytes=following, record=record + 1)
     finally:
         os.close(fd)
 
@@ -301,7 +301,7 @@ def _is_unfinished(fd: int, stall: Stall) -> bool:
     return stall.kind == "partial"
 
 
-def _tell(fault: CorruptDataError, on_corrupt: OnCorrupt) -> None:
+def _report(fault: CorruptDataError, on_corrupt: OnCorrupt) -> None:
     if callable(on_corrupt):
         on_corrupt(fault)
     else:

@@ -32,8 +32,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises
     ------
     SchemaError
-        A value of another kind, of mixed kinds, an integer beyond 64 bits, or an empty list, whose kind
-        nobody can tell (give ``np.array([], "int64")``).
+        A value has another kind or mixed kinds, is an integer beyond 64 bits, or is an empty list, which has
+        no kind (pass ``np.array([], "int64")``).
 
     Examples
     --------
@@ -45,7 +45,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     values: list[Any] = []
     for name, value in features.items():
         if not isinstance(name, str):
-            raise SchemaError(f"the name of a feature is a str, not {name!r}")
+            raise SchemaError(f"the name of a feature must be a str, not {name!r}")
         names.append(name)
         values.append(feature_values(f"feature {name!r}", value))
     return _core.encode_example(names, values)
@@ -63,18 +63,19 @@ def decode_example(record: bytes) -> dict[str, Any]:
     Raises
     ------
     CorruptRecordError
-        The bytes are no Example. (An Example has no magic: other protobuf messages may pass as an empty one.)
+        The bytes are not an Example. (An Example has no magic number: other protobuf messages may parse as an
+        empty one.)
     """
     return _core.decode_example(record)
 
 
 def feature_values(what: str, value: Any) -> Any:
-    """Return what `_core` takes for the values of one feature: a list of bytes, an int64 or float32 array.
+    """Return the values of one feature as `_core` takes them: a list of bytes, an int64 or float32 array.
 
     Raises
     ------
     SchemaError
-        The value does not fit; `what` begins the message.
+        The value is not valid; the message begins with `what`.
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return [bytes(value)]
@@ -86,20 +87,20 @@ def feature_values(what: str, value: Any) -> Any:
     if array.dtype.kind in "SUO":
         items = array.ravel().tolist()
         if array.dtype.kind == "O" and not (items and isinstance(items[0], (bytes, bytearray, str))):
-            raise _unfit(what, value)
+            raise _not_storable(what, value)
         return _bytes_list(what, items)
     if array.size == 0 and isinstance(value, (list, tuple)):
-        raise SchemaError(f'{what}: an empty list has no kind; give np.array([], "int64"), "float32" or "S"')
+        raise SchemaError(f'{what}: an empty list has no kind; pass np.array([], "int64"), "float32" or "S"')
     if array.dtype.kind == "b" or array.dtype.kind == "i":
         return array.astype(np.int64, copy=False).ravel()
     if array.dtype.kind == "u":
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
-            raise SchemaError(f"{what}: {int(array.max())} does not fit the int64 of an Example")
+            raise SchemaError(f"{what}: {int(array.max())} cannot be stored; an Example holds int64")
         return array.astype(np.int64, copy=False).ravel()
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(np.float32, copy=False).ravel()
-    raise _unfit(what, value)
+    raise _not_storable(what, value)
 
 
 def _bytes_list(what: str, values: list[Any]) -> list[bytes]:
@@ -117,6 +118,6 @@ def _bytes_list(what: str, values: list[Any]) -> list[bytes]:
     return out
 
 
-def _unfit(what: str, value: Any) -> SchemaError:
+def _not_storable(what: str, value: Any) -> SchemaError:
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    return SchemaError(f"{what}: {kind} does not fit; an Example holds bytes, integers or floats")
+    return SchemaError(f"{what}: {kind} cannot be stored; an Example holds bytes, integers or floats")

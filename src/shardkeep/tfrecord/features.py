@@ -1,4 +1,4 @@
-"""What becomes of a feature of `tf.train.Example` in a batch."""
+"""Features of `tf.train.Example` and their decoding into batches."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class FixedLen:
     Parameters
     ----------
     shape : tuple of int, or int
-        Of one record; () is a scalar. The record holds the values in C order.
+        Shape of one record; () is a scalar. The record holds the values in C order.
     dtype : {"int64", "float32", "bytes"}
-        One of the three that an Example can hold; NumPy's and TensorFlow's names are understood.
+        One of the three types that an Example can hold; names of NumPy and TensorFlow are accepted.
     default : scalar or array-like, optional
-        Used for a record without the feature; without a default that is a `SchemaError`. A scalar stands
-        for every element.
+        Value for a record without the feature; without a default such a record is a `SchemaError`. A scalar
+        is used for every element.
 
     Notes
     -----
@@ -52,7 +52,7 @@ class FixedLen:
     def __post_init__(self) -> None:
         shape = (self.shape,) if isinstance(self.shape, (int, np.integer)) else tuple(self.shape)
         if any(not isinstance(n, (int, np.integer)) or n < 0 for n in shape):
-            raise SchemaError(f"shape={self.shape!r}: a shape is a tuple of sizes that are 0 or more")
+            raise SchemaError(f"shape={self.shape!r} is not valid: pass a tuple of sizes, each 0 or more")
         object.__setattr__(self, "shape", tuple(int(n) for n in shape))
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
 
@@ -83,15 +83,15 @@ class VarLen:
 
 @dataclass(frozen=True)
 class Image:
-    """A feature that holds one PNG, JPEG or WebP image, told by its bytes.
+    """A feature that holds one PNG, JPEG or WebP image, recognised by its bytes.
 
     Parameters
     ----------
     channels : {3, 1, 4, 0}
-        What the image is converted to; 0 leaves it as it is stored.
+        Number of channels to convert to; 0 keeps those of the stored image.
     dtype : {"float32", "uint8"}
-        float32 is scaled to [0, 1], as ``tf.image.convert_image_dtype`` does, and keeps all bits of a PNG of
-        16 bits; uint8 is left alone, and takes the high byte of 16 bits.
+        float32 is scaled to [0, 1], as ``tf.image.convert_image_dtype`` does, and keeps all bits of a 16-bit
+        PNG; uint8 is not scaled, and takes the high byte of 16 bits.
     size : tuple of int, optional
         (height, width) of every image in a batch; images of another size are resized (bilinear). Without
         it, the images of a batch must have one size.
@@ -112,15 +112,15 @@ class Image:
 
     def __post_init__(self) -> None:
         if self.channels not in (0, 1, 3, 4):
-            raise SchemaError(f"channels={self.channels!r}: an image has 1, 3 or 4, or 0 for as stored")
+            raise SchemaError(f"channels={self.channels!r} is not valid: pass 1, 3 or 4, or 0 for as stored")
         name = _numpy_name(self.dtype)
         if name not in ("float32", "uint8"):
-            raise SchemaError(f'dtype={self.dtype!r}: an image becomes "float32" or "uint8"')
+            raise SchemaError(f'dtype={self.dtype!r} is not valid: pass "float32" or "uint8" for an image')
         object.__setattr__(self, "dtype", name)
         if self.size is not None:
             size = tuple(self.size)
             if len(size) != 2 or any(not isinstance(n, (int, np.integer)) or n < 1 for n in size):
-                raise SchemaError(f"size={self.size!r}: a size is (height, width) in pixels")
+                raise SchemaError(f"size={self.size!r} is not valid: pass (height, width) in pixels")
             object.__setattr__(self, "size", (int(size[0]), int(size[1])))
 
 
@@ -128,17 +128,17 @@ Feature = FixedLen | VarLen | Image
 
 
 def describe(features: dict[str, Feature]) -> list[tuple[Any, ...]]:
-    """Return what `_core.Engine` takes for `features`.
+    """Return `features` in the form that `_core.Engine` takes.
 
     Raises
     ------
     SchemaError
-        A name that is no string, a value that is no feature, a default that does not fit.
+        A name is not a str, a value is not a feature, or a default does not match its feature.
     """
     rows: list[tuple[Any, ...]] = []
     for name, feature in features.items():
         if not isinstance(name, str):
-            raise SchemaError(f"the name of a feature is a str, not {name!r}")
+            raise SchemaError(f"the name of a feature must be a str, not {name!r}")
         if isinstance(feature, FixedLen):
             rows.append((name, "fixed", feature.dtype, feature.shape, _default(name, feature)))
         elif isinstance(feature, VarLen):
@@ -161,7 +161,7 @@ def _default(name: str, feature: FixedLen) -> Any:
     if feature.dtype == "bytes":
         flat = [one.encode() if isinstance(one, str) else one for one in given.ravel().tolist()]
         if not all(isinstance(one, bytes) for one in flat):
-            raise SchemaError(f"feature {name!r}: the default of a bytes feature is bytes or str")
+            raise SchemaError(f"feature {name!r}: the default of a bytes feature must be bytes or str")
         return flat
     try:
         return given.astype(feature.dtype, casting="same_kind").ravel()
@@ -172,7 +172,7 @@ def _default(name: str, feature: FixedLen) -> Any:
 
 
 def _numpy_name(dtype: Any) -> str:
-    # tf.DType and torch.dtype carry a name; NumPy's types and strings are understood by np.dtype.
+    # tf.DType and torch.dtype have a name; np.dtype accepts NumPy's types and strings.
     name = getattr(dtype, "name", dtype)
     if isinstance(name, str):
         return str(name)
@@ -187,5 +187,5 @@ def _dtype_name(dtype: Any) -> str:
         return "bytes"
     name = _numpy_name(dtype)
     if name not in _DTYPES:
-        raise SchemaError(f'dtype={dtype!r}: an Example holds "int64", "float32" or "bytes"')
+        raise SchemaError(f'dtype={dtype!r} is not valid: pass "int64", "float32" or "bytes"')
     return _DTYPES[name]

@@ -1,4 +1,4 @@
-"""Records out of a file object: an `io.BytesIO`, a member of an archive, a remote file of fsspec."""
+"""Records of a file object: an `io.BytesIO`, a member of an archive, a remote file of fsspec."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _FOOTER_BYTES = 4
 
 
 def is_file_object(source: Any) -> bool:
-    """Whether `source` is something to read from, not the name of something."""
+    """Return True if `source` is a file object and not a path."""
     return hasattr(source, "read") and not isinstance(source, (str, os.PathLike))
 
 
 class FileObject:
-    """A file object as `Reader` sees it.
+    """A file object as a source of records for `Reader`.
 
     Parameters
     ----------
     file : binary file
-        With ``read``; random access, and reading twice, want ``seek`` as well.
+        An object with ``read``; random access, and reading twice, need ``seek`` too.
 
     Notes
     -----
-    A seekable object is read by offset, so that several iterations do not disturb each other, but its own
-    position moves. An object does not cross `fork` or `pickle` by itself: that is a matter of its own.
+    A seekable object is read by offset, so several iterations do not affect each other, but its own position
+    moves. `fork` and `pickle` work only as far as the object itself supports them.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -46,7 +46,7 @@ class FileObject:
         self._starts: npt.NDArray[np.int64] | None = None
 
     def head(self, count: int) -> bytes | None:
-        """Return the first bytes, or None if they could not be put back."""
+        """Return the first bytes, or None if the object cannot seek back."""
         return self._read(0, count) if self.seekable else None
 
     def records(self, *, compression: Any, verify: bool) -> _core.RecordIterator:
@@ -55,17 +55,17 @@ class FileObject:
         Raises
         ------
         PlanError
-            The object was read before and cannot go back.
+            The object was read before and cannot seek.
         """
         if self._used and not self.seekable:
-            raise PlanError(f"{self.name}: this file object cannot be read a second time: it has no seek")
+            raise PlanError(f"{self.name}: this file object has no seek and was read already; open it again")
         self._used = True
         return _core.RecordIterator(
             self.file, compression=compression, verify=verify, name=self.name, seekable=self.seekable
         )
 
     def starts(self, *, verify: bool) -> npt.NDArray[np.int64]:
-        """Return where each record's frame starts, and the end; read through once."""
+        """Return the start of each frame, and the end of the file, after one pass."""
         if self._starts is None:
             frame = _HEADER_BYTES + _FOOTER_BYTES
             lengths = [len(record) + frame for record in self.records(compression=None, verify=verify)]
@@ -73,7 +73,7 @@ class FileObject:
         return self._starts
 
     def read_many(self, numbers: npt.NDArray[np.uint64], *, verify: bool) -> list[bytes]:
-        """Return the records with these numbers, which exist."""
+        """Return the records with these numbers, which must exist."""
         starts = self.starts(verify=verify)
         return [
             self._record(int(n), int(starts[n]), int(starts[n + 1]), verify) for n in numbers.astype(np.int64)

@@ -1,9 +1,9 @@
-"""Reading a file while somebody writes it.
+"""Reading of a file while another process writes it.
 
-The one question at every frame that is not right is: *not yet*, or *never*? What is missing, and what reads
-as NULs, is "not yet" until nothing has come for a while. Bytes that are there and wrong are damage when
-later bytes are there too and time has not healed them. What a file does that only somebody else can
-do to it (replaced, truncated, rewritten, deleted) is a `FileChange`.
+At each frame that is incomplete or wrong, the follower decides between *unfinished* and *damaged*. Missing
+bytes and NULs count as unfinished until the file has been idle for a while. Wrong bytes are damage if later
+bytes exist and a waiting time did not change them. A replaced, truncated, rewritten or deleted file is
+reported as a `FileChange`.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ ChangeKind = Literal["replaced", "truncated", "rewritten", "deleted"]
 
 @dataclass(frozen=True)
 class FileChange:
-    """What happened to a file that was followed.
+    """A change of a followed file that is not an append.
 
     Attributes
     ----------
     kind : {"replaced", "truncated", "rewritten", "deleted"}
-        Another file has the name; the file is shorter than what was read of it; what was read of it is
-        not there any more; the name is gone.
+        Another file has the name; the file is shorter than the part already read; the part already read has
+        other content; the name no longer exists.
     path : str
-        Its name.
+        The path that was followed.
     record : int
-        Records of the old content that were delivered, all of them whole.
+        Number of records of the old content that were yielded, all of them whole.
     offset_bytes : int
-        Where the last of them ended.
+        End of the last yielded record in the file.
     unfinished_bytes : int
-        What the old file held behind it: a record that its writer never finished.
+        Bytes of the old file after that offset: a record that its writer never finished.
     noticed_s : float
-        When, in seconds since the epoch.
+        Time of the observation, in seconds since the epoch.
     """
 
     kind: ChangeKind
@@ -72,11 +72,15 @@ class FileChange:
     def __str__(self) -> str:
         what = {
             "replaced": "was replaced by another file",
-            "truncated": "was truncated below what was read of it",
+            "truncated": "was truncated below the part already read",
             "rewritten": "was rewritten in place",
             "deleted": "was deleted",
         }[self.kind]
-        rest = f", {self.unfinished_bytes:,} bytes of another behind them" if self.unfinished_bytes else ""
+        rest = (
+            f", {self.unfinished_bytes:,} bytes of an unfinished one after them"
+            if self.unfinished_bytes
+            else ""
+        )
         records = "1 record" if self.record == 1 else f"{self.record:,} records"
         return f"{self.path}: {what} after {records} ({self.offset_bytes:,} bytes{rest})"
 
@@ -99,54 +103,55 @@ def follow(
     ----------
     path : str or os.PathLike
         An uncompressed TFRecord file, written by `Writer` with ``exists="append"`` and ``flush()``, by
-        TensorFlow, by anybody. It need not exist yet, nor its folder.
+        TensorFlow, or by any other program. Neither the file nor its folder needs to exist yet.
     idle_timeout_s : float or None
-        End when nothing was written for so long. 0 reads what is there; None never ends.
+        End after this time without a write. 0 reads the existing records; None never ends.
     poll_s : float, optional
-        Look at this interval. By default inotify tells, where the file system is local; elsewhere
-        the pause grows from 10 ms to 0.5 s while nothing comes.
+        Check the file at this interval. By default inotify reports changes on local file systems; elsewhere
+        the pause between two checks grows from 10 ms to 0.5 s while the file does not change.
     from_start : bool
-        False begins behind the last record that is whole at the time of this call.
+        False begins after the last record that is whole at the time of this call.
     on_change : "raise", "follow" or function
-        What to do when the file is replaced, truncated, rewritten in place or deleted. "follow" goes on with
-        the first record of what has the name then, and waits for it. A function is called with a
-        `FileChange`; if it returns, that is the same as "follow".
+        Reaction to a file that is replaced, truncated, rewritten in place or deleted. "follow" continues with
+        the first record of the file that has the name then, and waits for such a file. A function is called
+        with a `FileChange`; if it returns, the effect is that of "follow".
     grace_s : float
-        How long a wrong checksum with later bytes behind it may stay wrong before it is damage. NULs are
-        waited for longer, since network file systems show them for what is still under way: at least
+        How long a wrong checksum with bytes after it may stay wrong before it counts as damage. The limit for
+        NULs is longer, since network file systems show NULs in place of data in transit: at least
         `idle_timeout_s` (60 s with None).
 
     Yields
     ------
     bytes
-        Every record once, in file order, its checksums right.
+        Every record once, in file order, with correct checksums.
 
     Raises
     ------
     CorruptRecordError
-        A record is damaged, or a hole in front of later records was not filled.
+        A record is damaged, or a hole before later records was not filled.
     TruncatedFileError
-        The idle time is over and the file ends inside a record or in NULs: its writer died or hangs.
+        The idle time has passed and the file ends inside a record or in NULs: its writer died or hangs.
     NotFoundError
-        The idle time is over and there never was a file; with ``on_change="raise"`` also when it is deleted.
+        The idle time has passed and the file never existed; with ``on_change="raise"`` also when it is
+        deleted.
     CorruptDataError
-        With ``on_change="raise"``: the file was replaced, truncated or rewritten. The message says which
-        and after which record. What the old file held whole was yielded before.
+        With ``on_change="raise"``: the file was replaced, truncated or rewritten. The message names the
+        change and the last record before it. All whole records of the old file were yielded first.
     FormatError
-        It is another kind of file, or compressed: the records of a compressed file have no places of
-        their own, so that an unfinished one cannot be told from a damaged one.
+        The file is of another kind, or compressed: the records of a compressed file have no offsets, so that
+        an unfinished record cannot be distinguished from a damaged one.
     PlanError
-        An option that means nothing.
+        An option has an invalid value.
 
     Notes
     -----
-    The file is only read, by offset: any number of followers, threads and processes may follow it, and a
-    follower that is carried across `fork` goes on in both processes. It holds two descriptors (file and
-    inotify) until it ends or its ``close()`` is called. Ctrl-C ends a wait at once. The time that the caller
-    takes between two records does not count as idle.
+    The file is only read, by offset: any number of followers, threads and processes may follow it, and after
+    `fork` a follower continues in both processes. It holds two descriptors (file and inotify) until it ends
+    or its ``close()`` is called. Ctrl-C ends a wait immediately. The time that the caller takes between two
+    records does not count as idle.
 
-    A rewrite in place that leaves the file no shorter is recognised by the 64 bytes in front of the
-    place; one that puts the same bytes there is not noticed.
+    A rewrite in place that does not shorten the file is detected by comparing the last 64 bytes before the
+    current offset; a rewrite that leaves these bytes equal is not detected.
 
     Examples
     --------
@@ -165,12 +170,12 @@ def follow(
     [b'second']
     """
     if on_change not in ("raise", "follow") and not callable(on_change):
-        raise PlanError(f'on_change={on_change!r} means nothing here: use "raise", "follow" or a function')
+        raise PlanError(f'on_change={on_change!r} is not valid: use "raise", "follow" or a function')
     for name, seconds in (("idle_timeout_s", idle_timeout_s), ("grace_s", grace_s)):
         if seconds is not None and not seconds >= 0:
-            raise PlanError(f"{name}={seconds!r}: give seconds, 0 or more")
+            raise PlanError(f"{name}={seconds!r} is not valid: pass seconds, 0 or more")
     if poll_s is not None and not poll_s > 0:
-        raise PlanError(f"poll_s={poll_s!r}: give seconds, more than 0")
+        raise PlanError(f"poll_s={poll_s!r} is not valid: pass seconds, more than 0")
     follower = _Follower(
         os.fspath(path), idle_timeout_s, grace_s, on_change, Watch(os.fspath(path), poll_s=poll_s)
     )
@@ -198,7 +203,7 @@ class _Follower:
         self._stalled = self._active = time.monotonic()
 
     def begin_at_end(self) -> None:
-        """Skip what is whole now. The place is kept, the file is not: nobody may ever ask for a record."""
+        """Skip the records that are whole now; only their end is kept, no descriptor stays open."""
         try:
             identity = _identity(os.stat(self.path))
             (starts,) = frame_starts([self.path])
@@ -206,17 +211,17 @@ class _Follower:
         except FileNotFoundError:
             pass
         except CorruptDataError as error:
-            # What is not whole yet is what is wanted.
+            # The unfinished record is the first one to yield.
             self._begin = (identity, error.offset_bytes or 0, error.record or 0)
 
     def records(self) -> Generator[bytes, None, None]:
         self._active = time.monotonic()
         try:
             while True:
-                frames, change = self._look()
+                frames, change = self._check_file()
                 if frames is not None:
                     before = frames.record
-                    # What was there before the name changed is read before the change is told.
+                    # Records written before the name changed are yielded before the change is reported.
                     stall = yield from frames.whole()
                     if frames.record > before:
                         self._active = time.monotonic()
@@ -264,8 +269,8 @@ class _Follower:
         if fd is not None:
             os.close(fd)
 
-    def _look(self) -> tuple[LiveFrames | None, ChangeKind | None]:
-        """Notice that somebody wrote, and whether the file is still the one that was opened."""
+    def _check_file(self) -> tuple[LiveFrames | None, ChangeKind | None]:
+        """Return the frames to read and how the file changed; note a write as activity."""
         if self._frames is None:
             self._open()
         frames, fd = self._frames, self._fd
@@ -277,7 +282,7 @@ class _Follower:
             if status != self._status:
                 self._status = status
                 self._active = time.monotonic()
-                # From its place on there is nothing of the old content to read.
+                # No content of the old file is left after this offset.
                 if now.st_size < frames.offset_bytes:
                     self._changed("truncated", frames)
                     return self._frames, None
@@ -288,7 +293,7 @@ class _Follower:
         except (FileNotFoundError, NotADirectoryError):
             return frames, "deleted"
         except OSError as error:
-            if error.errno == errno.ESTALE:  # how NFS tells it
+            if error.errno == errno.ESTALE:  # the error of NFS for a file that was replaced
                 return frames, "replaced"
             raise
         return frames, None if _identity(named) == _identity(now) else "replaced"
@@ -301,7 +306,7 @@ class _Follower:
         )
         if self._on_change == "raise":
             raise (NotFoundError if kind == "deleted" else CorruptDataError)(
-                f'{change}; on_change="follow" goes on with what has the name',
+                f'{change}; pass on_change="follow" to continue with the file that has the name',
                 path=self.path,
                 record=frames.record,
                 offset_bytes=frames.offset_bytes,
@@ -320,33 +325,35 @@ class _Follower:
             self._stalled = time.monotonic()
 
     def _is_over(self) -> bool:
-        """Tell whether to end; raise if what stands at this place is not a clean end."""
+        """Return True at a clean end of the file; raise if it ends in another way."""
         stall, fd = self._stall, self._fd
         now = time.monotonic()
         idle = self._idle_timeout_s is not None and now - self._active >= self._idle_timeout_s
         if fd is None:
             if idle and not self._ever:
-                message = f"{self.path}: there is no such file, and none came within {self._idle_timeout_s} s"
-                raise NotFoundError(message, path=self.path)
+                raise NotFoundError(
+                    f"{self.path}: there is no such file, and none appeared in {self._idle_timeout_s} s",
+                    path=self.path,
+                )
             return idle
         if stall.kind == "end":
             return idle
         if stall.kind == "partial":
             if idle:
-                raise self._fault(TruncatedFileError, f"{stall.what}, and nothing more comes")
+                raise self._fault(TruncatedFileError, f"{stall.what}, and the file is idle")
             return False
         compression = self._compression() if stall.kind == "damage" else None
         if compression is not None:
             raise FormatError(
-                f"{self.path}: a {compression}-compressed file cannot be followed, its unfinished end looks"
-                " like damage; write it without compression, or read it with Reader when it is finished",
+                f"{self.path}: a {compression}-compressed file cannot be followed, since its unfinished end"
+                " looks like damage; write it without compression, or read it with Reader once finished",
                 path=self.path,
             )
         if not idle and now - self._stalled < self._patience_s():
             return False
         later = first_byte_that_is_not_nul(fd, stall.later_bytes) is not None
         if stall.kind == "hole" and idle and not later:
-            what = "NUL bytes to the end of the file, and nothing more comes"
+            what = "NUL bytes to the end of the file, and the file is idle"
             raise self._fault(TruncatedFileError, what)
         if later or idle:
             raise self._fault(CorruptRecordError, stall.what)

@@ -1,7 +1,7 @@
-"""One TFRecord frame at a time, for those who cannot leave the walk through a file to the Rust half.
+"""Checks of single TFRecord frames in Python.
 
-`shardkeep._core` reads whole files. Who follows a file that grows, or goes on behind damage, decides
-at every frame what to do about it, and finds the tests and the words for that here. The format is told in
+`shardkeep._core` reads whole files. Code that follows a growing file, or continues after damage, decides at
+every frame how to proceed; its checks and messages are here. The format is described in
 ``crates/shardkeep-core/src/framing.rs``.
 """
 
@@ -39,7 +39,7 @@ def checked_length(header: bytes) -> int | None:
 
 
 def header_fault(header: bytes) -> str:
-    """Say what is wrong with a header whose checksum does not match."""
+    """Return a description of the fault of a header whose checksum does not match."""
     if not any(header):
         return (
             "NUL bytes where a record header should be: a hole that was never filled, or a power cut;"
@@ -53,7 +53,7 @@ def header_fault(header: bytes) -> str:
 
 
 def payload_fault(payload: bytes, stored: int) -> str:
-    """Say what is wrong with a payload whose checksum does not match."""
+    """Return a description of the fault of a payload whose checksum does not match."""
     return (
         f"the checksum of the {len(payload)}-byte payload is {stored:#010x},"
         f" want {masked_crc32c(payload):#010x}: the record is damaged"
@@ -61,11 +61,11 @@ def payload_fault(payload: bytes, stored: int) -> str:
 
 
 def read_at(fd: int, count: int, offset_bytes: int) -> bytes:
-    """Read `count` bytes, fewer only where the file ends; no shared offset moves."""
+    """Read `count` bytes, fewer only at the end of the file; the descriptor's own offset does not change."""
     data = os.pread(fd, count, offset_bytes)
     if len(data) == count or not data:
         return data
-    # One call gives 2 GiB at most.
+    # One call returns at most 2 GiB.
     parts = [data]
     have = len(data)
     while have < count and (data := os.pread(fd, count - have, offset_bytes + have)):
@@ -75,7 +75,7 @@ def read_at(fd: int, count: int, offset_bytes: int) -> bytes:
 
 
 def first_byte_that_is_not_nul(fd: int, offset_bytes: int) -> int | None:
-    """Return where the first byte other than NUL stands from `offset_bytes` on; None if there is none."""
+    """Return the offset of the first byte other than NUL from `offset_bytes` on; None if there is none."""
     while block := os.pread(fd, _BLOCK_BYTES, offset_bytes):
         rest = block.lstrip(b"\0")
         if rest:

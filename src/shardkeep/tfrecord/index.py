@@ -1,4 +1,4 @@
-"""Where the records of a file start: the scan, and what is kept of it."""
+"""Indexes of TFRecord files: the offset of each record, from a scan or from a stored index file."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = ["Index", "build_index", "frame_starts", "load_index", "load_indexes"]
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
 
-# A scan of less costs no more than to read an index file and to check whether it fits.
+# A scan of a smaller file costs no more than reading and checking an index file.
 _WORTH_BYTES = 1 << 20
-# Looking for index files is waiting where the file system is far away, and takes 70 us where it is not.
+# The search for an index file takes 70 us on a local file system; on a remote one it is mostly waiting.
 _QUICK_S = 0.002
-_LOOKING = 16
+_SEARCH_THREADS = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Where the frames of a TFRecord file start.
+    """Start offsets of the frames of a TFRecord file.
 
     Attributes
     ----------
     starts : ndarray of uint64, shape (records + 1,), read-only
-        The offset in bytes of each frame, and at the end that of the end of the file.
+        The offset in bytes of each frame, and last the size of the file.
 
     Notes
     -----
-    It holds no path: the same file elsewhere has the same index, and `==` compares the offsets.
+    An index holds no path: a copy of the file has an equal index, and `==` compares the offsets.
 
     Examples
     --------
@@ -61,17 +61,17 @@ class Index:
 
     @property
     def records(self) -> int:
-        """How many records the file has."""
+        """Number of records in the file."""
         return len(self.starts) - 1
 
     @property
     def size_bytes(self) -> int:
-        """How large the file is."""
+        """Size of the file in bytes."""
         return int(self.starts[-1])
 
     @property
     def lengths(self) -> Starts:
-        """The length in bytes of each record, without its frame: uint64, shape (records,)."""
+        """Length in bytes of each record, without its frame: uint64, shape (records,)."""
         return np.diff(self.starts) - np.uint64(OVERHEAD_BYTES)
 
     def __eq__(self, other: object) -> bool:
@@ -115,19 +115,19 @@ def build_index(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Index | list[Index]:
-    """Scan files for where their records start, and store that for whoever opens them next.
+    """Scan files for the start of each record, and store the indexes for later readers.
 
     Parameters
     ----------
     paths : path, or iterable of paths and patterns
-        Uncompressed TFRecord files. One path gives an `Index`, an iterable a list of them.
+        Uncompressed TFRecord files. For one path the result is an `Index`, for an iterable a list of them.
     verify : bool
         Check the CRC of every payload too. The headers' are checked in any case.
     threads : int, optional
-        How many files are scanned at once; by default as many as there are processors.
+        Number of files that are scanned at once; by default the number of processors.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` in the calling thread, a few times a second and at the
-        end. What it raises ends the scan.
+        end. An exception that it raises ends the scan.
 
     Returns
     -------
@@ -136,22 +136,22 @@ def build_index(
     Raises
     ------
     CorruptRecordError, TruncatedFileError
-        Damage, with record number and offset; of several files, the first that has one.
+        A file is damaged; the error has record number and offset, and names the first damaged file.
     FormatError
-        A file of another kind, or a compressed one, whose records have no offsets.
+        A file is of another kind, or compressed, so that its records have no offsets.
     NotFoundError
-        A file, or a match of a pattern, that is not there.
+        A file does not exist, or a pattern has no match.
 
     Notes
     -----
-    Files are always scanned, whatever is stored. The index goes to ``<path>.skidx``, or where that cannot be
-    written, to a cache folder (``$SHARDKEEP_INDEX_DIR``, by default ``$XDG_CACHE_HOME/shardkeep/index``); if
-    neither can, it is still returned. With the environment variable ``SHARDKEEP_INDEX=cache`` it goes to the
-    cache folder in any case, with ``SHARDKEEP_INDEX=off`` none is stored or used.
+    Files are always scanned, even if an index is stored. The index is written to ``<path>.skidx``, or if that
+    fails, to a cache folder (``$SHARDKEEP_INDEX_DIR``, by default ``$XDG_CACHE_HOME/shardkeep/index``); if
+    both fail, it is still returned. With the environment variable ``SHARDKEEP_INDEX=cache`` it is always
+    written to the cache folder, with ``SHARDKEEP_INDEX=off`` no index is stored or used.
 
     An index file appears whole or not at all: any number of processes may build at once, while others read.
-    It is used only as long as it fits: when the file has changed since, it is made again, and when the file
-    has only grown, the scan goes on from its old end.
+    It is used only while it matches the file: if the file has changed, it is built again, and if the file has
+    only grown, the scan continues from its old end.
 
     Examples
     --------
@@ -184,14 +184,14 @@ def load_index(path: Path) -> Index:
 
 
 def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[Index]:
-    """Return the index of each file: the stored one if it fits, otherwise by a scan, which is then stored.
+    """Return the index of each file: a stored one that matches, or that of a scan, which is then stored.
 
     Parameters
     ----------
     paths : sequence of paths
         Uncompressed TFRecord files.
     threads : int, optional
-        How many files are looked at at once; by default as many as there are processors.
+        Number of files that are processed at once; by default the number of processors.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     large = [i for i, size_bytes in enumerate(sizes) if size_bytes >= _WORTH_BYTES]
     work = Work(None, 0)
     found = dict(zip(small, frame_starts([names[i] for i in small], threads=threads), strict=True))
-    stored = work.run(lambda i: _find(names[i]), large, max(threads, _LOOKING), quick_s=_QUICK_S)
+    stored = work.run(lambda i: _find(names[i]), large, max(threads, _SEARCH_THREADS), quick_s=_QUICK_S)
     found.update((i, starts) for i, starts in zip(large, stored, strict=True) if starts is not None)
     missing = [i for i in large if i not in found]
     scanned = work.run(
@@ -222,7 +222,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
 def _one_path(path: Path) -> str:
     name = os.fspath(path)
     if glob.has_magic(name) and not os.path.lexists(name):
-        raise NotFoundError(f"{name}: there is no such file; give a pattern in a list, [{name!r}]", path=name)
+        raise NotFoundError(f"{name}: there is no such file; pass a pattern in a list, [{name!r}]", path=name)
     return name
 
 
@@ -230,9 +230,9 @@ def _size_bytes(path: str) -> int:
     try:
         status = os.stat(path)
     except OSError:
-        return 0  # the scan says what is wrong
+        return 0  # the scan raises the error
     if not stat.S_ISREG(status.st_mode):
-        # Before anything opens it: a pipe without a writer would be waited for, and a device has no size.
+        # Checked before the open, which would block on a pipe without a writer; a device has no size.
         require_kind(path, "tfrecord")
     return status.st_size
 
@@ -244,7 +244,7 @@ def _find(path: str) -> Starts | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None  # the scan says what is wrong
+        return None  # the scan raises the error
     try:
         status = os.fstat(fd)
         starts = index_store.find(path, fd, status)
@@ -254,7 +254,7 @@ def _find(path: str) -> Starts | None:
 
 
 def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int], None]) -> Starts:
-    """Scan a file, or unless `afresh` what it has grown by, and store the index of all of it."""
+    """Scan a file, or only its new part unless `afresh`, and store the index of the whole file."""
     with contextlib.ExitStack() as stack:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -262,7 +262,7 @@ def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int
             status = os.fstat(fd)
             fingerprint, _ = take(fd, status.st_size, status.st_mtime_ns)
         except OSError:
-            # Not there, no file, or no descriptor left: the scan tells, and has a budget of descriptors.
+            # Missing, not a file, or no descriptor left: the scan raises, and has a budget of descriptors.
             return frame_starts([path], verify=verify, threads=1)[0]
         known = None if afresh else index_store.find(path, fd, status)
         try:
@@ -270,11 +270,11 @@ def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int
         except CorruptDataError:
             if known is None:
                 raise
-            # Perhaps the old part is not what it was, after all: a scan of everything will tell.
+            # The old part may have changed in spite of the fingerprint: scan the whole file.
             starts, parts = scan_in_parts(path, None, verify=verify, tick=tick)
         saved = index_store.save(path, status, fingerprint, starts, unasked=not afresh)
         if saved is None and (parts > 1 or known is not None) and _is_another(path, status):
-            # Replaced meanwhile: the parts may be of two files.
+            # The file was replaced during the scan: the parts may be of two files.
             return frame_starts([path], verify=verify, threads=1)[0]
         return starts
 
@@ -283,4 +283,4 @@ def _is_another(path: str, status: os.stat_result) -> bool:
     try:
         return not os.path.samestat(os.stat(path), status)
     except OSError:
-        return False  # removed; what was scanned is all there is
+        return False  # removed: the scanned content cannot be read again

@@ -1,14 +1,14 @@
-"""Where the records of a damaged file start.
+"""Index of a damaged file.
 
-An index says for each record number where its bytes are, so a damaged header must not end it. The scan goes
-on behind the damage, and what lies between counts as one record each time:
+An index gives the byte range of each record number, so it must continue past a damaged header. The scan
+resumes at the next whole record, and the bytes between count as one record each time:
 
-- as that very record, damaged, where its extent is certain: its length has one flipped bit, or its payload,
+- as the damaged record itself where its extent is certain: its length has one flipped bit, or its payload,
   cut where the next whole record starts, has the right checksum;
-- as a *hole* otherwise. How many records were in it nobody can tell; its bytes are named.
+- as a *hole* otherwise. The number of records in a hole is unknown; its byte range is reported.
 
-Records behind a hole of several records therefore have other numbers than in the undamaged file, and the data
-set another fingerprint. The same bytes give the same index on every machine.
+Records after a hole of several records therefore have other numbers than in the undamaged file, and the data
+set has another fingerprint. The same bytes give the same index on every machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError, CorruptRecordError, TruncatedFileError
-from shardkeep.tfrecord.bit_repair import mended_length
+from shardkeep.tfrecord.bit_repair import corrected_length
 from shardkeep.tfrecord.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -35,19 +35,19 @@ from shardkeep.tfrecord.resync import next_frame
 __all__ = ["IndexWithHoles", "index_around_damage"]
 
 _TO_THE_END = 2**64 - 1
-# A hole may be as large as the file; the payload of one record that is larger than this is not looked at.
+# A hole may be as large as the file; a payload that is larger than this is not checked.
 _LARGEST_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class IndexWithHoles:
-    """Where the records of a file start, and which of them are no records.
+    """Record offsets of a file, with the numbers of those that are holes.
 
     Attributes
     ----------
     starts : ndarray of uint64, shape (records + 1,)
     holes : tuple of int
-        Numbers, ascending, of stretches of bytes that are counted as a record.
+        Record numbers of the holes, ascending.
     """
 
     starts: Starts
@@ -55,9 +55,9 @@ class IndexWithHoles:
 
 
 def index_around_damage(path: str) -> IndexWithHoles:
-    """Return the index of a file that may be damaged; nothing is stored for one that is.
+    """Return the index of a file that may be damaged; the index of a damaged file is not stored.
 
-    Payloads are not checked: a record with a damaged one is found when it is read.
+    Payloads are not checked: a damaged payload is found when it is read.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _scan(path: str, fd: int) -> IndexWithHoles:
 
 
 def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
-    """Scan from a frame on to the first damage: offsets from `at` on, and whether there was none."""
+    """Return the offsets from the frame at `at` to the first damage, and True if there is no damage."""
     until = _TO_THE_END
     for _ in range(2):
         try:
@@ -112,26 +112,26 @@ def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
 
 
 def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
-    """Return where it goes on behind the damaged header at `at`, and whether what lies between is a hole."""
+    """Return the next offset after the damaged header at `at`, and True if the bytes between are a hole."""
     header = os.pread(fd, HEADER_BYTES, at)
-    length = mended_length(header)
+    length = corrected_length(header)
     if length is not None:
         end = at + OVERHEAD_BYTES + length
         if end == size_bytes or (end < size_bytes and _is_frame(fd, at, end)):
             return end, False
-        # The length may be any number of 64 bits, more than a place in a file can be.
+        # The length may be any 64-bit number, larger than any file offset.
         following = os.pread(fd, HEADER_BYTES, end) if end < size_bytes else b""
         if len(following) == HEADER_BYTES and checked_length(following) is not None:
             return end, False
     behind = next_frame(fd, at)
     end = size_bytes if behind is None else behind
-    # A header that is whole says another length: this is not its record, whatever the checksum of the rest.
+    # An intact header with another length: the checksum of the rest does not belong to its record.
     of_another = len(header) == HEADER_BYTES and checked_length(header) is not None
     return end, of_another or not _is_frame(fd, at, end)
 
 
 def _is_frame(fd: int, start: int, end: int) -> bool:
-    """Tell whether the bytes would be a whole frame if the header were right."""
+    """Return True if the bytes would be a whole frame with a correct header."""
     if not OVERHEAD_BYTES <= end - start <= _LARGEST_BYTES:
         return False
     payload = read_at(fd, end - start - OVERHEAD_BYTES, start + HEADER_BYTES)

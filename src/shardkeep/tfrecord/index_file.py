@@ -1,7 +1,7 @@
 """The binary form of an index: the file ``<shard>.skidx``.
 
-All numbers are little-endian. What a damaged or hostile file could claim is bounded by what is
-known without it, the size of the index file and that of the shard, before anything is allocated.
+All numbers are little-endian. Before any allocation, the values of a damaged or hostile file are checked
+against the size of the index file and of the shard.
 
 ::
 
@@ -14,12 +14,12 @@ known without it, the size of the index file and that of the shard, before anyth
         16      8  records
         24      8  size of the shard in bytes
         32      8  modification time of the shard, signed, in nanoseconds since the epoch
-        40   8 x 4 CRC32C of each sampled block of the shard; zero behind those that count
+        40   8 x 4 CRC32C of each sampled block of the shard; zero after those that count
         72    ...  length of each frame in bytes, from its start to that of the next
        end      4  CRC32C of all bytes before
 
-The lengths add up to the size of the shard, so the last offset is not stored. No path is in it: an index
-can be copied along with its shard.
+The lengths add up to the size of the shard, so the last offset is not stored. The file holds no path: an
+index can be copied along with its shard.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAGIC = b"\x89SKIDX\r\n"
 _VERSION = 1
 _HEAD = struct.Struct(f"<8sHBB4xQQq{SAMPLES}I")
 _SUM = struct.Struct("<I")
-# The checksum of any bytes followed by their checksum: spares a copy to leave the last four out.
+# The checksum of any bytes followed by their checksum; avoids a copy without the last four bytes.
 _RESIDUE = crc32c(_SUM.pack(crc32c(b"")))
 _DTYPES = {2: "<u2", 4: "<u4", 8: "<u8"}
 
@@ -86,14 +86,14 @@ def read_index_file(
     ----------
     path : str
     shard_bytes : int
-        How large the shard is now. An index that covers more is refused before it is read.
+        Current size of the shard. An index that covers more is refused before it is read.
     shard : os.stat_result, optional
-        Of the shard: its owner's index is as good as one of this user or of root.
+        Status of the shard: an index of its owner is trusted, as is one of this user or of root.
 
     Returns
     -------
     (ndarray of uint64, shape (records + 1,), Fingerprint) or None
-        Of what the index file was made of; whether that is still so is for the caller to compare.
+        The offsets, and the fingerprint of the shard at the time of the scan, for the caller to compare.
     """
     try:
         owners = ours() if shard is None else ours() | {shard.st_uid}
@@ -115,7 +115,7 @@ def read_index_file(
 
 
 def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:
-    """Do as `read_index_file` with the bytes of one."""
+    """Parse the bytes of an index file; return None for invalid ones."""
     head = data[: _HEAD.size]
     if _whole_size(head, shard_bytes) != len(data):
         return None
@@ -130,15 +130,15 @@ def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fi
 
 
 def _warn(path: str, error: UntrustedFileError) -> None:
-    # Once for a folder: a data set may have thousands of shards.
+    # One warning for each folder: a data set may have thousands of shards.
     folder = os.path.dirname(path)
     if folder not in _warned:
         _warned.add(folder)
-        warn_user(f"{error}; until then the records are found by a scan")
+        warn_user(f"{error}; until then each reader scans the shard")
 
 
 def _whole_size(head: bytes, shard_bytes: int) -> int | None:
-    """Return how long a file with this head must be, None if the head is not one."""
+    """Return the size of an index file with this head; None if the head is invalid."""
     if len(head) < _HEAD.size:
         return None
     magic, version, width, count, records, size_bytes, _, *_ = _HEAD.unpack(head)
@@ -151,7 +151,7 @@ def _whole_size(head: bytes, shard_bytes: int) -> int | None:
 
 def _read(fd: int, size_bytes: int) -> bytes:
     data = os.pread(fd, size_bytes, 0)
-    while len(data) < size_bytes:  # one read gives at most 2 GiB
+    while len(data) < size_bytes:  # one read returns at most 2 GiB
         part = os.pread(fd, size_bytes - len(data), len(data))
         if not part:
             break

@@ -1,7 +1,7 @@
-"""What tells that a shard is still the one an index was made of.
+"""Fingerprints that connect an index with the content of its shard.
 
-Size, modification time, and checksums of a few blocks. The blocks stand at places that follow from
-the size alone, so the fingerprint of a file that grew can be compared over its old part.
+A fingerprint holds size, modification time, and checksums of a few blocks. The offsets of the blocks depend
+on the size alone, so the fingerprint of a file that grew can be compared over its old part.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ OVERHEAD_BYTES = 16
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """Of a file, or of the first `size_bytes` of one that has grown since.
+    """Fingerprint of a file, or of the first `size_bytes` of a file that has grown.
 
     Attributes
     ----------
     size_bytes : int
     mtime_ns : int
-        Nanoseconds since the epoch, as `os.stat` gives them.
+        Modification time in nanoseconds since the epoch, as in `os.stat`.
     samples : tuple of int
         CRC32C of each sampled block: `SAMPLES` of them, evenly spread, the first at the head and the last
-        at the tail. A small file has as many whole blocks as fit in it, at least one.
+        at the tail. A small file has as many samples as whole blocks fit in it, at least one.
     """
 
     size_bytes: int
@@ -67,16 +67,16 @@ def take(fd: int, size_bytes: int, mtime_ns: int) -> tuple[Fingerprint, Blocks]:
 
 
 def frames_fit(starts: npt.NDArray[np.uint64], blocks: Blocks) -> bool:
-    """Whether the headers that lie in the sampled blocks are where an index says, with its lengths.
+    """Return True if the headers in the sampled blocks have the offsets and lengths of the index.
 
-    The first header of each block is looked at. A header holds the checksum of its length, so a wrong
-    offset passes about once in four thousand million times.
+    The first header of each block is compared. A header holds the checksum of its length, so a wrong offset
+    passes with a probability of about 2^-32.
     """
     if len(starts) < 2:
         return True
     firsts = starts[:-1].searchsorted(np.array([at for at, _ in blocks], np.uint64))
     firsts = firsts[firsts < len(starts) - 1]
-    # What is left out are blocks at the end, behind the start of the last frame.
+    # This leaves out blocks after the start of the last frame.
     begins, ends = starts[firsts].tolist(), starts[firsts + 1].tolist()
     for (at, block), start, end in zip(blocks, begins, ends, strict=False):
         header = block[start - at : start - at + HEADER_BYTES]

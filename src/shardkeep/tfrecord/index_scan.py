@@ -1,4 +1,4 @@
-"""The scan for where the records of a file start."""
+"""Scan of a file for the start of each record."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ __all__ = ["Starts", "frame_starts", "processors", "scan_in_parts"]
 
 Starts = npt.NDArray[np.uint64]
 
-# After each part the scan can be interrupted, and tells how far it is.
+# After each part the scan reports progress and can be interrupted.
 _PART_BYTES = 256 << 20
 
 
 def frame_starts(
     paths: Sequence[str | os.PathLike[str]], *, verify: bool = False, threads: int | None = None
 ) -> list[Starts]:
-    """Scan files for where their records start, several files at once; nothing is stored.
+    """Return the start of each record of some files, scanned in parallel; nothing is stored.
 
     Parameters
     ----------
     paths : sequence of paths
         Uncompressed TFRecord files.
     verify : bool
-        Check the CRC of every payload too. The headers' are checked in any case, and payloads of large
-        records are stepped over, so that without `verify` little is read.
+        Check the CRC of every payload too. The headers' are always checked; without `verify`, payloads of
+        large records are skipped, so that little is read.
     threads : int, optional
-        One for each processor by default.
+        Number of threads; by default the number of processors.
 
     Returns
     -------
     list of ndarray of uint64, shape (records + 1,)
-        For each file the offset in bytes of each frame, and at the end that of the end of the file.
+        For each file the offset in bytes of each frame, and last the size of the file.
 
     Raises
     ------
     CorruptRecordError, TruncatedFileError
-        Damage, with record number and offset; the first file that has one is named.
+        A file is damaged; the error has record number and offset, and names the first damaged file.
     FormatError
-        A file of another kind, or a compressed one, whose records have no offsets.
+        A file is of another kind, or compressed, so that its records have no offsets.
     NotFoundError
-        A file that is not there.
+        A file does not exist.
     """
     names = [os.fspath(path) for path in paths]
     try:
@@ -65,17 +65,17 @@ def scan_in_parts(
     ----------
     path : str
     known : ndarray of uint64 or None
-        The offsets of the first part of the file, behind which the scan goes on.
+        The offsets of the first part of the file, after which the scan continues.
     verify : bool
     tick : callable
-        Called with the number of bytes of each part; what it raises ends the scan.
+        Called with the number of bytes of each part; an exception that it raises ends the scan.
 
     Returns
     -------
     ndarray of uint64, shape (records + 1,)
-        The known offsets and those that were found.
+        The known offsets and those of the scan.
     int
-        In how many parts. Each opens the file anew, so the caller should look whether it was replaced.
+        The number of parts. Each part opens the file again, so the caller should check if it was replaced.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def scan_in_parts(
 
 
 def _explained(error: CorruptDataError) -> Exception:
-    """Tell what a file is whose very first header is wrong or cut; otherwise return the error itself."""
+    """Return an error that names the kind of a file with a wrong or cut first header; else `error`."""
     if error.record != 0 or error.path is None:
         return error
     try:
@@ -107,7 +107,7 @@ def _explained(error: CorruptDataError) -> Exception:
     if kind.compression is not None:
         return FormatError(
             f"{error.path}: the file is {kind.compression}-compressed as a whole, so its records have"
-            " no offsets; write it again without compression to shuffle or to jump",
+            " no offsets; write it again without compression for shuffling or random access",
             path=error.path,
         )
     if not kind.may_be_damaged_records:
@@ -119,5 +119,5 @@ def _explained(error: CorruptDataError) -> Exception:
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))

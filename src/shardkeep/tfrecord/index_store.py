@@ -1,15 +1,15 @@
-"""Where index files are kept, and which of them still fit their shards.
+"""Storage of index files, and the check that they match their shards.
 
-An index file is beside its shard, ``<shard>.skidx``, or in a cache folder under a name made of the
-shard's absolute path. Both are read, unless another user may have made them (`read_index_file`). What
-`build_index` makes goes beside the shard, or where that cannot be written, into the cache; what a reader
-makes for itself goes into the cache, since a pattern like ``train*`` of another tool would take a file
-beside the shards for a shard. Nothing here raises because of an index: one that cannot be read is not
-there, and one that cannot be stored is not stored.
+An index file is in the folder of its shard, ``<shard>.skidx``, or in a cache folder under a name derived from
+the shard's absolute path. Both are read, unless another user may have made them (`read_index_file`).
+`build_index` writes into the folder of the shard, or if that fails, into the cache. A reader writes into the
+cache, since a pattern like ``train*`` of another tool would match an index file in the folder of the shards.
+No error of an index file is raised: one that cannot be read counts as absent, and one that cannot be stored
+is skipped.
 
-The environment variable ``SHARDKEEP_INDEX`` chooses otherwise: ``beside`` (a reader's too), ``cache``
-(never in the folders of the data), ``off`` (neither read nor store any). ``SHARDKEEP_INDEX_DIR`` is the
-cache folder, by default ``$XDG_CACHE_HOME/shardkeep/index``.
+The environment variable ``SHARDKEEP_INDEX`` changes this: ``beside`` (readers write into the folder of the
+shard too), ``cache`` (nothing is written into the folders of the data), ``off`` (index files are neither read
+nor written). ``SHARDKEEP_INDEX_DIR`` is the cache folder, by default ``$XDG_CACHE_HOME/shardkeep/index``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _SUFFIX = ".skidx"
 
 
 def places(path: str, *, unasked: bool = False) -> Iterator[str]:
-    """Yield where an index file of the shard `path` may be, in the order of preference.
+    """Yield the possible paths of the index file of a shard, in the order of preference.
 
     Parameters
     ----------
     path : str
     unasked : bool
-        Whether it is to be stored without anybody having asked for it.
+        True if the index is stored without a request by the user.
 
     Raises
     ------
     PlanError
-        At the first, if ``SHARDKEEP_INDEX`` has another value than the three.
+        ``SHARDKEEP_INDEX`` has another value than the three; raised by the first ``next``.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def places(path: str, *, unasked: bool = False) -> Iterator[str]:
     """
     mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if unasked else "beside")
     if mode not in ("beside", "cache", "off"):
-        raise PlanError(f'SHARDKEEP_INDEX={mode!r} means nothing: use "beside", "cache" or "off"')
+        raise PlanError(f'SHARDKEEP_INDEX={mode!r} is not valid: use "beside", "cache" or "off"')
     if mode == "beside":
         yield path + _SUFFIX
     if mode != "off":
@@ -61,20 +61,20 @@ def places(path: str, *, unasked: bool = False) -> Iterator[str]:
 
 
 def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] | None:
-    """Return the offsets of a stored index that fits the shard as it is, or as far as it is the same.
+    """Return the offsets of a stored index that matches the shard, or the old part of a shard that grew.
 
     Parameters
     ----------
     path : str
         The shard.
     fd, status
-        Of the shard, open.
+        Descriptor and status of the open shard.
 
     Returns
     -------
     ndarray of uint64, shape (records + 1,), or None
-        If the last offset is below the size of the shard, then the shard has grown since and these are
-        the offsets of its old part.
+        If the last offset is below the size of the shard, the shard has grown and these are the offsets of
+        its old part.
     """
     best: npt.NDArray[np.uint64] | None = None
     for place in places(path):
@@ -88,7 +88,7 @@ def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] |
         try:
             now, blocks = take(fd, then.size_bytes, then.mtime_ns)
         except OSError:
-            return None  # the scan will say what is wrong with the shard
+            return None  # the scan raises the error of the shard
         if now != then or not frames_fit(starts, blocks):
             continue
         if whole:
@@ -106,16 +106,16 @@ def save(
     *,
     unasked: bool = False,
 ) -> str | None:
-    """Store an index if the shard is still the one that was scanned, and if there is a place for it.
+    """Store an index if the shard is still the scanned one and a path is writable.
 
     Parameters
     ----------
     path : str
         The shard.
     status, fingerprint
-        From before the scan, of the file that `path` named then. The order matters: if the file is
-        rewritten during the scan, within the granularity of its time, this fingerprint is of a content that
-        exists no more, and the index is never used.
+        Status and fingerprint of the file, from before the scan. The order matters: if the file is rewritten
+        during the scan, within the granularity of its modification time, this fingerprint is of content that
+        no longer exists, and the index is never used.
     starts : ndarray of uint64, shape (records + 1,)
     unasked : bool
         As in `places`.
@@ -123,12 +123,12 @@ def save(
     Returns
     -------
     str or None
-        Where it is.
+        Path of the index file; None if nothing was stored.
 
     Notes
     -----
-    It appears whole or not at all, also when several processes store it at once: the last one stays. It
-    is not synced, since its checksum tells if a power cut has torn it.
+    The file appears whole or not at all, also when several processes store it at once: the last one stays. It
+    is not synced, since its checksum detects damage by a power cut.
     """
     if int(starts[-1]) != status.st_size:
         return None
@@ -140,11 +140,11 @@ def save(
     data = encode(starts, fingerprint)
     for place in places(path, unasked=unasked):
         if os.path.islink(place):
-            continue  # perhaps arranged so on purpose; one that comes now is replaced and not followed
-        with contextlib.suppress(OSError):  # of the tree: no folder, no right, no room
+            continue  # perhaps intended; a link that appears later is replaced, not followed
+        with contextlib.suppress(OSError):  # no folder, no permission, no space
             if place != path + _SUFFIX:
                 os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-            # Readable by all who may read it, writable by its owner only: others would not use it.
+            # Writable by its owner only: other users would ignore it otherwise.
             with publish_sidecar(place, mode=0o644) as file:
                 file.write(data)
             return place

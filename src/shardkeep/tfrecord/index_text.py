@@ -1,4 +1,4 @@
-"""The text index of NVIDIA DALI's ``tfrecord2idx`` and of vahidk/tfrecord.
+"""Text indexes of NVIDIA DALI's ``tfrecord2idx`` and of vahidk/tfrecord.
 
 One line for each record: the offset of its frame and the length of the frame, in bytes, both decimal. The
 length includes the 16 bytes around the record. Both tools write the same (DALI: ``tools/tfrecord2idx``,
@@ -36,14 +36,14 @@ def write_text_index(
     path : str or os.PathLike
         An uncompressed TFRecord file.
     output : str or os.PathLike
-        The index file; by their custom ``<name>.idx`` or ``<name>.index``.
+        The index file; both tools use ``<name>.idx`` or ``<name>.index``.
     exists : {"fail", "replace"}
-        What to do if `output` is there.
+        What to do if `output` exists.
 
     Returns
     -------
     Index
-        What was written.
+        The index that was written.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def read_text_index(path: str | os.PathLike[str], shard: str | os.PathLike[str])
     path : str or os.PathLike
         The index file.
     shard : str or os.PathLike
-        The uncompressed TFRecord file that it is of.
+        The uncompressed TFRecord file of the index.
 
     Returns
     -------
@@ -96,15 +96,15 @@ def read_text_index(path: str | os.PathLike[str], shard: str | os.PathLike[str])
     Raises
     ------
     FormatError
-        It is no such text.
+        The file is not a text index.
     PlanError
-        It is not the index of this shard: it leaves bytes out, goes beyond the end, or frames are elsewhere.
-        The frames must follow each other from the first byte to the last, and the headers of up to 64 of
-        them, evenly spread, are compared.
+        The index is not that of this shard: it omits bytes, reaches beyond the end, or has other frames. The
+        frames must cover the file from the first byte to the last, and the headers of up to 64 of them,
+        evenly spread, are compared.
     CorruptRecordError, TruncatedFileError
-        The shard itself is damaged, and the index was made without noticing.
+        The shard itself is damaged, and the index was made without a check.
     NotFoundError
-        One of the two is not there.
+        One of the two files does not exist.
 
     Examples
     --------
@@ -117,9 +117,9 @@ def read_text_index(path: str | os.PathLike[str], shard: str | os.PathLike[str])
     if wrong is None:
         ends = numbers[-1:].sum(axis=1, dtype=np.uint64)
         return Index(np.concatenate([numbers[:, 0], ends if len(ends) else np.zeros(1, np.uint64)]))
-    # Whose fault it is: a damaged shard explains itself here.
+    # If the shard is damaged, this raises its error.
     frame_starts([data])
-    raise PlanError(f"{name}: not the index of {data!r}: {wrong}; make it again", path=name)
+    raise PlanError(f"{name}: not the index of {data!r}: {wrong}; build it again", path=name)
 
 
 def _parse(name: str) -> npt.NDArray[np.uint64]:
@@ -130,7 +130,9 @@ def _parse(name: str) -> npt.NDArray[np.uint64]:
         raise FormatError(f"{name}: not a text index, which holds decimal numbers only", path=name)
     words = text.split()
     if len(words) % 2:
-        raise FormatError(f"{name}: not a text index: a line has two numbers, one is missing", path=name)
+        raise FormatError(
+            f"{name}: not a text index: a line must have two numbers, one is missing", path=name
+        )
     try:
         return np.array([int(word) for word in words], dtype=np.uint64).reshape(-1, 2)
     except (ValueError, OverflowError):
@@ -138,7 +140,7 @@ def _parse(name: str) -> npt.NDArray[np.uint64]:
 
 
 def _misfit(numbers: npt.NDArray[np.uint64], fd: int) -> str | None:
-    """Say what contradicts the shard, if anything does."""
+    """Return a description of the difference from the shard; None if there is none."""
     size_bytes = os.fstat(fd).st_size
     starts, lengths = numbers[:, 0], numbers[:, 1]
     if len(starts) == 0:

@@ -1,4 +1,4 @@
-"""Work on many files in threads: it tells how far it is, and can be interrupted."""
+"""Tasks on many files in threads, with progress reports and interruption."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _PATIENCE = 4
 
 
 class Work:
-    """Tasks in threads.
+    """Tasks in threads, with progress reports.
 
     Parameters
     ----------
     progress : callable or None
         Called as ``progress(done_bytes, total_bytes)``, only ever in the thread that calls `run`.
     total_bytes : int
-        What all tasks together will count.
+        Number of bytes that all tasks together will count.
     """
 
     def __init__(self, progress: Callable[[int, int], object] | None, total_bytes: int) -> None:
         self._progress = progress
         self._total_bytes = total_bytes
         self._done_bytes = 0
-        self._told: int | None = None
+        self._reported: int | None = None
         self._counting = threading.Lock()
         self._stopped = False
         self._caller = threading.get_ident()
 
     def tick(self, done_bytes: int) -> None:
-        """Count bytes; called by the tasks. Ends a task whose result nobody waits for any more."""
+        """Count bytes; called by the tasks. Raises in a task whose result is not needed any more."""
         with self._counting:
             self._done_bytes += done_bytes
         if self._stopped:
             raise _StoppedError
         if threading.get_ident() == self._caller:
-            self._tell()
+            self._report()
 
     def run(
         self,
@@ -54,12 +54,12 @@ class Work:
         *,
         quick_s: float | None = None,
     ) -> list[_Result]:
-        """Do the task for each item and return the results in the order of the items.
+        """Run the task for each item and return the results in the order of the items.
 
         The error of the first item that has one is raised; the other tasks end at their next tick.
 
-        With `quick_s` the tasks are done in the calling thread until a few of them took longer than that:
-        threads save waiting, and cost more than they save where there is none.
+        With `quick_s`, tasks run in the calling thread until a few of them have taken longer than that:
+        threads are faster only where tasks wait.
         """
         results: list[_Result] = []
         slow = 0
@@ -71,7 +71,7 @@ class Work:
                 break
         if len(results) < len(items):
             results += self._run_in_threads(task, items[len(results) :], threads)
-        self._tell(done=True)
+        self._report(done=True)
         return results
 
     def _run_in_threads(
@@ -89,18 +89,18 @@ class Work:
     def _result_of(self, future: Future[_Result]) -> _Result:
         while self._progress is not None and not future.done():
             wait([future], timeout=_WATCH_S)
-            self._tell()
+            self._report()
         return future.result()
 
-    def _tell(self, *, done: bool = False) -> None:
+    def _report(self, *, done: bool = False) -> None:
         if self._progress is None:
             return
-        # A file may grow or shrink under the scan; the end is where it ends.
+        # A file may grow or shrink during the scan; the last report is always 100 %.
         now = self._total_bytes if done else min(self._done_bytes, self._total_bytes)
-        if now != self._told:
-            self._told = now
+        if now != self._reported:
+            self._reported = now
             self._progress(now, self._total_bytes)
 
 
 class _StoppedError(Exception):
-    """The task is not wanted any more; never seen outside."""
+    """Stop of a task whose result is not needed; never leaves this module."""

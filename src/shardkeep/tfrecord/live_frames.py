@@ -1,4 +1,4 @@
-"""The whole frames of a file that may be in the middle of being written."""
+"""Whole frames of a file that another process may be writing."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from shardkeep.tfrecord.frame import (
 
 __all__ = ["LiveFrames", "Stall"]
 
-_FIRST_BLOCK_BYTES = 64 << 10  # most looks find little
+_FIRST_BLOCK_BYTES = 64 << 10  # most checks find little new
 _BLOCK_BYTES = 1 << 20
 _ANCHOR_BYTES = 64
-_HOLE_NULS = bytes(512)  # a run of them in a wrong payload: a page that was not written yet
+_HOLE_NULS = bytes(512)  # such a run in a wrong payload is a page that was not written yet
 _KNOWN_LENGTHS = 4096
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Why no whole record stands at a place.
+    """Reason why no whole record is at an offset.
 
     Attributes
     ----------
     kind : {"end", "partial", "hole", "damage"}
-        The file ends here; it ends inside a record; NULs stand where something else should; other bytes do.
+        The file ends here; it ends inside a record; NULs are in place of other bytes; other bytes are wrong.
     what : str
-        In words.
+        A description for messages.
     seen : hashable
-        Differs from look to look while somebody is writing here.
+        Changes between two checks while a process writes here.
     later_bytes : int
-        A byte other than NUL from here on proves that the writer has gone past this record.
+        Offset: a byte other than NUL at or after it proves that the writer has passed this record.
     """
 
     kind: Literal["end", "partial", "hole", "damage"]
@@ -50,21 +50,21 @@ class Stall:
 
 
 class LiveFrames:
-    """Walks over the frames of a descriptor and stays where there is no whole one.
+    """Iteration over the frames of a descriptor, up to the first that is not whole.
 
     Parameters
     ----------
     fd : int
-        Opened for reading; it stays the caller's.
+        Opened for reading; the caller closes it.
     offset_bytes : int
-        Where to begin.
+        Offset of the first frame.
     record : int
-        Which record begins there.
+        Number of the record at that offset.
 
     Attributes
     ----------
     offset_bytes, record : int
-        Behind the last record that was given out.
+        Offset and number after the last record that was yielded.
     """
 
     def __init__(self, fd: int, *, offset_bytes: int = 0, record: int = 0) -> None:
@@ -75,12 +75,12 @@ class LiveFrames:
         self._anchor = b""
 
     def is_intact(self) -> bool:
-        """Tell whether the last bytes that were given out are still where they were."""
+        """Return True if the last bytes that were read are still at their offset."""
         anchor = self._anchor
         return os.pread(self._fd, len(anchor), self.offset_bytes - len(anchor)) == anchor
 
     def whole(self) -> Generator[bytes, None, Stall]:
-        """Yield the payloads that are whole from here on; return why there is no other."""
+        """Yield the whole payloads from the current offset; return the reason why there are no more."""
         block_bytes = _FIRST_BLOCK_BYTES
         lengths = self._lengths
         while True:
@@ -108,7 +108,7 @@ class LiveFrames:
                 if masked_crc32c(payload) != stored:
                     stall = self._bad_payload(payload, stored)
                     break
-                # Before the yield: the caller may never come back, or come back in two processes.
+                # Before the yield: the caller may never resume, or resume in two processes.
                 self.offset_bytes += end - at
                 self.record += 1
                 self._anchor = data[max(at, end - _ANCHOR_BYTES) : end]
@@ -122,10 +122,10 @@ class LiveFrames:
             block_bytes = _BLOCK_BYTES
 
     def _large(self, length: int) -> Generator[bytes, None, Stall | None]:
-        """Yield a record that is larger than a block, or that the file has not the whole of."""
+        """Yield a record that is larger than a block, or that is incomplete in the file."""
         frame_bytes = length + OVERHEAD_BYTES
         there_bytes = os.fstat(self._fd).st_size - self.offset_bytes
-        # A length is believed only as far as the file goes: nothing is read, or allocated, before.
+        # A length is trusted only up to the end of the file: nothing is read or allocated before the check.
         if there_bytes < frame_bytes:
             return _cut_off(there_bytes)
         frame = read_at(self._fd, frame_bytes, self.offset_bytes)

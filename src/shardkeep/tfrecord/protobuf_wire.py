@@ -1,8 +1,8 @@
-"""The protocol-buffer wire format, as far as event files need it in Python.
+"""The part of the protocol-buffer wire format that event files need.
 
-What is parsed by the million is parsed in Rust (``crates/shardkeep-core/src/wire.rs``). Events come by
-the hundred thousand, in many shapes of which few matter, and a table of field numbers in Python is
-easier to read and to extend. Format: https://protobuf.dev/programming-guides/encoding/
+Messages by the million are parsed in Rust (``crates/shardkeep-core/src/wire.rs``). Event files hold some
+hundred thousand messages of many forms, of which few matter, and a table of field numbers in Python is easier
+to read and to extend. Format: https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ _DEEPEST_GROUP = 100
 
 
 class WireError(ValueError):
-    """The bytes are no protocol-buffer message; the caller adds which record of which file."""
+    """Bytes that are not a protocol-buffer message; the caller adds file and record."""
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Walk over the fields of the message ``data[at:end]``.
+    """Iterate over the fields of the message ``data[at:end]``.
 
     Yields
     ------
     (tag, a, b) : int
-        The tag is ``field_number << 3 | wire_type``, so a field of an unexpected type is not taken for
-        the expected one. ``data[a:b]`` is the content of a fixed-width or length-delimited field; of a
-        varint `a` is the value, unsigned.
+        The tag is ``field_number << 3 | wire_type``, so that a field of an unexpected type never matches.
+        ``data[a:b]`` is the content of a fixed-width or length-delimited field; of a varint `a` is the value,
+        unsigned.
 
     Raises
     ------
     WireError
-        The message is broken.
+        The message is not valid.
     """
     try:
         while at < end:
@@ -65,11 +65,11 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
                 yield tag, at, stop
                 at = stop
             elif wire == 3:
-                at = _behind_group(data, at, end, tag)
+                at = _end_of_group(data, at, end, tag)
             else:
-                raise WireError(f"wire type {wire} cannot stand at byte {at - 1}")
+                raise WireError(f"wire type {wire} is not valid at byte {at - 1}")
             if tag < 8:
-                raise WireError("field number 0 does not exist")
+                raise WireError("field number 0 is not valid")
         else:
             return
     except IndexError:
@@ -78,7 +78,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the varint at `at` (64 bits, unsigned) and where it ends."""
+    """Return the varint at `at` (64 bits, unsigned) and its end."""
     value = 0
     for shift, byte in zip(range(0, 70, 7), data[at : at + 10], strict=False):
         value |= (byte & 0x7F) << shift
@@ -88,23 +88,23 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """Read an unsigned 64-bit number as two's complement, which int32 and int64 fields are."""
+    """Convert an unsigned 64-bit number to signed: int32 and int64 fields use two's complement."""
     return value - (1 << 64) if value >> 63 else value
 
 
-def _behind_group(data: bytes, at: int, end: int, tag: int) -> int:
-    """Return where the group ends whose opening `tag` was just read."""
+def _end_of_group(data: bytes, at: int, end: int, tag: int) -> int:
+    """Return the end of the group after its opening `tag`."""
     open_tags = [tag]
     while open_tags:
         if len(open_tags) > _DEEPEST_GROUP or at >= end:
-            raise WireError("a group is not closed as it was opened")
+            raise WireError("a group has no matching end tag")
         tag, at = varint(data, at)
         wire = tag & 7
         if wire == 3:
             open_tags.append(tag)
         elif wire == 4:
             if open_tags.pop() + 1 != tag:
-                raise WireError("a group is not closed as it was opened")
+                raise WireError("a group has no matching end tag")
         elif wire == 0:
             _, at = varint(data, at)
         elif wire == 2:
@@ -113,5 +113,5 @@ def _behind_group(data: bytes, at: int, end: int, tag: int) -> int:
         elif wire in (1, 5):
             at += 8 if wire == 1 else 4
         else:
-            raise WireError(f"wire type {wire} cannot stand in a group")
+            raise WireError(f"wire type {wire} is not valid in a group")
     return at

@@ -12,7 +12,7 @@ __all__ = ["Ragged"]
 
 
 class Ragged:
-    """Rows of different lengths: all values end to end, and where each row starts.
+    """Rows of different lengths: all values in one array, and the offset of each row.
 
     Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``, which is Arrow's layout of a list array and the
     flat form of TensorFlow's ragged tensors.
@@ -70,6 +70,6 @@ class Ragged:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """How many values each row has, shape (rows,)."""
+        """Number of values of each row, shape (rows,)."""
         lengths: npt.NDArray[np.int64] = np.diff(self.offsets)
         return lengths

@@ -1,4 +1,4 @@
-"""Reading a TFRecord file: in order, or any record by its number."""
+"""Reading of a TFRecord file: in order, or any record by its number."""
 
 from __future__ import annotations
 
@@ -30,51 +30,51 @@ class Reader:
     path : str, os.PathLike or binary file
         A TFRecord file, or an object to read one from, as of `io.BytesIO` or fsspec (see `FileObject`).
     compression : {"auto", None, "gzip", "zlib", "zstd"}
-        "auto" tells from the content, whatever the name says. TensorFlow's "GZIP", "ZLIB" and "" are
-        understood.
+        "auto" detects it from the content, not from the name. TensorFlow's "GZIP", "ZLIB" and "" are
+        accepted.
     verify : bool
-        Check the CRC of every payload. The CRC of every length is checked in any case.
+        Check the CRC of every payload. The CRC of every length is always checked.
     lock : bool
-        Hold a shared lock (`shardkeep.files.lock`) while the file is read, which keeps our writers out of it.
-        Only a file that is written in place needs that: ``Writer(path, exists="append")``. Several readers
-        never need it, nor does a file that is replaced as a whole.
+        Hold a shared lock (`shardkeep.files.lock`) while the file is read, which excludes Shardkeep's
+        writers. Only a file that is written in place needs this: ``Writer(path, exists="append")``. A file
+        that is replaced as a whole does not, and neither do several readers.
     lock_timeout_s : float or None
-        How long to wait for a writer; None waits for ever.
+        How long to wait for a writer; None waits without limit.
 
     Raises
     ------
     NotFoundError
         There is no such file.
     FormatError
-        It is another kind of file; the message says which. Also for random access into a compressed
-        file, which has none.
+        The file is of another kind, which the message names. Also for random access to a compressed file.
     CorruptRecordError
         A checksum does not match.
     TruncatedFileError
-        The file ends inside a record or a compressed stream. TensorFlow reads some such files as a
-        clean end; here it is always an error.
+        The file ends inside a record or a compressed stream. TensorFlow takes some of these cases for a clean
+        end; here it is always an error.
     LockTimeoutError
-        With ``lock=True``: a writer has the file; the message names host, process and command.
+        With ``lock=True``: a writer holds the lock; the message names host, process and command.
     LockError
-        With ``lock=True``: on this file system a lock would exclude nobody. Also for an iteration that was
-        carried across `fork`, since the lock stayed with the parent; begin another one in the child.
+        With ``lock=True``: on this file system a lock would exclude no other process. Also for an iteration
+        that continues after `fork`, since the lock stays with the parent; start another iteration in the
+        child.
 
     Notes
     -----
-    Iteration gives every record as `bytes` of its own, in file order, with constant memory. The file is
-    read by offset only, so any number of readers, threads and processes may read it at once, and a
-    reader may cross `fork` or `pickle`; nothing is shared that could move. Descriptors come out of the
-    process-wide budget (`shardkeep.files.budget`).
+    Iteration yields every record as a separate `bytes`, in file order, with constant memory. The file is read
+    by offset only, so any number of readers, threads and processes may read it at once, and a reader works
+    after `fork` and `pickle`; no file position is shared. Descriptors come from the process-wide budget
+    (`shardkeep.files.budget`).
 
     With ``lock=True`` the lock is held from the first record to the end of the iteration (also an end by an
     error, by ``close()`` of the iterator or by leaving it to the garbage collector), and during each other
-    call; the kernel frees it if the process is killed. It needs the right to make ``<path>.lock``; of a
-    symbolic link, that of the file which it leads to.
+    call; the kernel releases it if the process is killed. It needs permission to create ``<path>.lock``; for
+    a symbolic link, that of its target.
 
-    ``len``, ``r[i]``, slices and `read_many` need to know where the records start (8 bytes a record): from
-    the index file ``<path>.skidx`` if there is one that fits, otherwise from one scan of the headers, after
-    which such a file is left there if the shard has a megabyte or more (see `build_index`). Of a file that
-    grew since, only the new part is scanned.
+    ``len``, ``r[i]``, slices and `read_many` need the offsets of the records (8 bytes a record): from the
+    index file ``<path>.skidx`` if there is one that matches, otherwise from one scan of the headers, after
+    which such a file is stored if the shard has a megabyte or more (see `build_index`). If the file has
+    grown, only the new part is scanned.
 
     Examples
     --------
@@ -103,11 +103,11 @@ class Reader:
         self.verify = bool(verify)
         self.lock = bool(lock)
         if self.lock and self._object is not None:
-            raise PlanError(f"{self.path}: a file object has no lock; give its path")
+            raise PlanError(f"{self.path}: a file object has no lock; pass a path")
         self.lock_timeout_s = lock_timeout_s
         self._compression: Any = "auto" if compression == "auto" else compression_name(compression)
         self._found: tuple[tuple[int, ...], Callable[..., list[bytes]] | None, int] | None = None
-        # Opening tells at once about a file that is missing or of another kind.
+        # Raises now for a file that is missing or of another kind.
         with self._locked():
             kind = self._kind()
         if kind.name == "other" and self._compression == "auto" and not _may_be_records(kind):
@@ -115,7 +115,7 @@ class Reader:
 
     @property
     def compression(self) -> str | None:
-        """How the file is compressed: None, "gzip" or "zlib"."""
+        """Compression of the file: None, "gzip" or "zlib"."""
         name: str | None = self._compression
         if name != "auto":
             return name
@@ -128,7 +128,7 @@ class Reader:
 
     def __len__(self) -> int:
         if self._object is not None and not self._object.seekable:
-            # list() asks for a length too, and goes on without it after a TypeError.
+            # list() calls len() too, and continues without it after a TypeError.
             raise TypeError(f"{self.path}: a file object without seek has no length: it is read once")
         with self._locked():
             return self._indexed()[1]
@@ -150,14 +150,14 @@ class Reader:
         Parameters
         ----------
         indices : iterable of int
-            Any order, repetitions allowed; negative numbers count from the end.
+            Record numbers in any order, repetitions allowed; negative numbers count from the end.
 
         Raises
         ------
         IndexError
-            A number that the file does not have.
+            A number is not valid for the file.
         FormatError
-            The file is compressed as a whole, so that its records have no place to jump to.
+            The file is compressed as a whole, so that its records have no offsets.
         """
         with self._locked():
             return self._read_many(indices)
@@ -201,8 +201,9 @@ class Reader:
                 yield record
                 if not mine.held:
                     raise LockError(
-                        f"{self.path}: an iteration under a lock was carried across fork, the lock was not;"
-                        " begin another iteration in the child",
+                        f"{self.path}: an iteration under a lock cannot continue after fork, since the lock"
+                        " stays with the parent;"
+                        " start another iteration in the child",
                         path=self.path,
                     )
 
@@ -218,7 +219,7 @@ class Reader:
             raise explained(error) from None
 
     def _indexed(self) -> tuple[Callable[[npt.NDArray[np.uint64]], list[bytes]] | None, int]:
-        """Return how to read records by number (None if compressed), and how many there are."""
+        """Return a function that reads records by number (None if compressed), and their count."""
         if self._object is not None:
             if self.compression is not None:
                 return None, sum(1 for _ in self)
@@ -239,21 +240,21 @@ class Reader:
 def lock_of_file(
     path: str, *, shared: bool = False, timeout_s: float | None, if_unsafe: IfUnsafe = "refuse"
 ) -> FileLock:
-    """Return the lock of the file that `path` leads to, so that a symbolic link and its target have one.
+    """Return the lock of the target of `path`, so that a symbolic link and its target share one.
 
-    Messages keep the path as it was given.
+    Messages keep the path of the caller.
     """
     lock_path = os.path.realpath(path) + ".lock" if os.path.islink(path) else None
     return FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe, lock_path=lock_path)
 
 
 def compression_name(compression: str | None) -> Any:
-    """Return None, "gzip", "zlib" or "zstd" for any of the names in use.
+    """Return None, "gzip", "zlib" or "zstd" for any accepted name.
 
     Raises
     ------
     PlanError
-        For another name.
+        The name is not known.
     """
     name = (compression or "").lower()
     if name in ("", "none"):
@@ -264,12 +265,12 @@ def compression_name(compression: str | None) -> Any:
 
 
 def written_compression(compression: str | None) -> Any:
-    """Return None, "gzip" or "zlib": what is written.
+    """Return None, "gzip" or "zlib" for the name of a compression that can be written.
 
     Raises
     ------
     PlanError
-        For another name; zstd is read only.
+        The name is not known, or is that of zstd, which can only be read.
     """
     name = compression_name(compression)
     if name == "zstd":
@@ -278,7 +279,7 @@ def written_compression(compression: str | None) -> Any:
 
 
 def explained(error: CorruptRecordError) -> Exception:
-    """Tell what a file is whose very first header is wrong; otherwise return the error itself."""
+    """Return an error with the kind of a file whose first header is wrong; otherwise the error itself."""
     if error.record == 0 and error.offset_bytes == 0 and error.path is not None:
         try:
             kind = require_kind(error.path, "tfrecord", "other")
@@ -292,7 +293,7 @@ def explained(error: CorruptRecordError) -> Exception:
 
 
 def _may_be_records(kind: FileKind) -> bool:
-    # Only reading shows what is inside zstd.
+    # The content of zstd is known only after decompression.
     return kind.may_be_damaged_records or kind.described.startswith("zstd-compressed")
 
 

@@ -1,8 +1,8 @@
-"""Where the records go on behind damage.
+"""Search for the next whole record after damage.
 
-TFRecord has no marks between its records. What it has is two checksums of 32 bits in each: a place
-where both hold is a record, and is one by chance once in 2^64 places. (Unless a payload is itself a TFRecord
-file: event files have none of that.)
+TFRecord has no marks between its records, but two checksums of 32 bits in each: an offset where both match is
+taken for a record, with an error probability of 2^-64. (Unless a payload is itself a TFRecord file, which
+does not occur in event files.)
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _NO_LENGTH = masked_crc32c(bytes(8))
 
 
 def next_frame(fd: int, offset_bytes: int) -> int | None:
-    """Return where the first whole record behind the damaged one at `offset_bytes` begins.
+    """Return the start of the first whole record after the damaged one at `offset_bytes`.
 
     Parameters
     ----------
     fd : int
         An uncompressed file, opened for reading.
     offset_bytes : int
-        Where the damage is. If the length there is right, the place behind that many bytes is tried
-        first: a damaged payload costs one record and is not searched.
+        Start of the damaged record. If its length is valid, the end of that record is tried first: a damaged
+        payload is not searched.
 
     Returns
     -------
@@ -44,8 +44,8 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
 
     Notes
     -----
-    A search goes over every byte: some 300 MB/s, a few MB/s through arrays of small integers, which look
-    like lengths.
+    A search tests every byte: some 300 MB/s, a few MB/s through arrays of small integers, which look like
+    lengths.
     """
     size = os.fstat(fd).st_size
     header = os.pread(fd, HEADER_BYTES, offset_bytes)
@@ -54,7 +54,7 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
         behind = offset_bytes + OVERHEAD_BYTES + length
         if behind == size:
             return None
-        # The length may be any number of 64 bits, more than a place in a file can be.
+        # The length may be any 64-bit number, larger than any file offset.
         if behind < size and _is_whole(fd, behind, size):
             return behind
     at = offset_bytes + 1
@@ -63,10 +63,10 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
         places = len(block) - HEADER_BYTES + 1
         if places <= 0:
             return None
-        # A header may stand at any byte: overlapping views, one a byte further than the other.
+        # A header may start at any byte: overlapping views, each one byte after the other.
         lengths = np.ndarray((places,), "<u8", block, 0, (1,))
         sums = np.ndarray((places,), "<u4", block, 8, (1,))
-        # Nearly all places claim more than there is; in a hole all claim nothing, with a wrong checksum.
+        # Nearly all offsets give a length beyond the end; in a hole, length 0 with a wrong checksum.
         likely = (lengths <= size - at) & ((lengths != 0) | (sums == _NO_LENGTH))
         for place in np.flatnonzero(likely):
             if _is_whole(fd, at + int(place), size, block[place : place + HEADER_BYTES]):

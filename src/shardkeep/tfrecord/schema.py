@@ -1,4 +1,4 @@
-"""What the features of Examples are, told from their content."""
+"""Schemas of Examples, inferred from their content."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["FeatureFacts", "Schema", "infer_schema"]
 
 @dataclass
 class FeatureFacts:
-    """What was seen of one feature in the sampled records.
+    """Observations of one feature in the sampled records.
 
     Attributes
     ----------
     kind : {"int64", "float32", "bytes"} or None
-        None: it never has a value.
+        None if it never has a value.
     seen : int
-        Records that have it, with a value or without.
+        Number of records that have it, with a value or without.
     lengths : (int, int)
         The smallest and the largest number of values in these.
     images : Counter of (height, width, channels)
-        Of the records whose one value is a PNG, JPEG or WebP.
+        Image sizes of the records whose one value is a PNG, JPEG or WebP.
     first : str
         The first record that has values: its file and number.
     """
@@ -45,7 +45,7 @@ class FeatureFacts:
     first: str = ""
 
     def note(self, values: Any, place: str, name: str) -> None:
-        """Take in the values of one more record."""
+        """Count the values of one more record."""
         count = len(values)
         low, high = self.lengths if self.seen else (count, count)
         self.lengths = (min(low, count), max(high, count))
@@ -64,7 +64,7 @@ class FeatureFacts:
             self.images[shape] += 1
 
     def feature(self, records: int) -> Feature:
-        """Return what reads the feature in all of the sampled records."""
+        """Return the feature specification that reads all of the sampled records."""
         low, high = self.lengths
         if self.seen < records or low != high or not high or self.kind is None:
             return VarLen(self.kind or "bytes")
@@ -77,12 +77,12 @@ class FeatureFacts:
         return Image(
             (channels.pop() if channels <= {1, 3, 4} else 0) if len(channels) == 1 else 3,
             "uint8",
-            # The commonest; of equally common ones the largest: the order of the records does not count.
+            # The most frequent size, the largest of equally frequent ones: independent of the record order.
             max(sizes, key=lambda size: (sizes[size], size)) if len(sizes) > 1 else None,
         )
 
     def remark(self, records: int) -> str:
-        """Return in a few words what the feature alone does not say."""
+        """Return a short comment with the observations that the feature itself does not contain."""
         words = []
         if self.seen < records:
             words.append(f"missing in {records - self.seen:,} of {records:,}")
@@ -104,11 +104,11 @@ class Schema(dict[str, Feature]):
     Attributes
     ----------
     records : int
-        How many records were looked at.
+        Number of records that were sampled.
     files : int
-        How many files they are from.
+        Number of files that the sampled records are from.
     facts : dict of str to FeatureFacts
-        What was seen of each feature.
+        Observations of each feature.
     """
 
     def __init__(self, facts: dict[str, FeatureFacts], *, records: int, files: int) -> None:
@@ -124,14 +124,14 @@ class Schema(dict[str, Feature]):
         --------
         >>> facts = {"label": FeatureFacts("int64", 2, (1, 1)), "words": FeatureFacts("bytes", 1, (3, 3))}
         >>> print(Schema(facts, records=2, files=1).source())
-        # told from 2 records of 1 file
+        # inferred from 2 records of 1 file
         features = {
             "label": FixedLen((), "int64"),
             "words": VarLen("bytes"),  # missing in 1 of 2, else 3 values
         }
         """
         lines = [
-            f"# told from {_count(self.records, 'record')} of {_count(self.files, 'file')}",
+            f"# inferred from {_count(self.records, 'record')} of {_count(self.files, 'file')}",
             "features = {",
         ]
         for name, feature in self.items():
@@ -140,7 +140,7 @@ class Schema(dict[str, Feature]):
         return "\n".join([*lines, "}"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able."""
+        """Return the schema as values that the json module can write."""
         features = {}
         for name, feature in self.items():
             facts = self.facts[name]
@@ -159,39 +159,40 @@ class Schema(dict[str, Feature]):
 
 
 def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
-    """Tell from the content of `tf.train.Example` records what to pass as ``features=``.
+    """Infer from the content of `tf.train.Example` records what to pass as ``features=``.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
         TFRecord files, compressed or not.
     sample : int or None
-        How many records are looked at in all; None for every one. They are spread over all files (over as
-        many files as there are records to look at): the first ones of each, and as many more at equal
-        distances through the file. Of a compressed file only the first ones. The same files always give the
-        same records.
+        Number of records to sample in all; None for every one. They are spread over all files (over at most
+        as many files as records to sample): the first records of each file, and as many more at equal
+        distances through the file. Of a compressed file only the first records are sampled. The same files
+        always yield the same sample.
 
     Returns
     -------
     Schema
-        A dict of names, in their order, to:
+        A dict from the names, in sorted order, to:
 
         - `FixedLen` of shape () or (n,): every sampled record has it, with this number of values;
-        - `Image`, uint8: every one has it as one PNG, JPEG or WebP. Its channels are those of the images, 3
-          if they differ. ``size`` is None where all have one size, so that another one is an error later on;
-          where sizes differ, it is the commonest, to which the others will be resized;
-        - `VarLen`: everything else: a number of values that differs, or a feature that some records lack.
-          The latter is never a `FixedLen` with a default, which could not be told from a value that was
-          there; to have one all the same, write ``FixedLen(shape, dtype, default=…)`` instead.
+        - `Image`, uint8: every sampled record has it as one PNG, JPEG or WebP. Its channels are those of the
+        images, or 3 if they differ. ``size`` is None where all have one size, so that an image of another
+        size is an error later; where sizes differ, it is the most frequent size, to which the others are
+        resized;
+        - `VarLen`: everything else: a number of values that differs, or a feature that some records lack. The
+        latter is never a `FixedLen` with a default, since a default cannot be distinguished from a stored
+        value; to use one, write ``FixedLen(shape, dtype, default=…)`` instead.
 
-        ``schema.source()`` is Python source with what was seen as remarks. Beyond the sample, a record may
-        still be different: reading it is an error then, which names it.
+        ``schema.source()`` is Python source with the observations as comments. A record outside the sample
+        may still differ: reading it then raises an error that names it.
 
     Raises
     ------
     SchemaError
-        A feature that has different kinds in two records, both of which are named; no record at all; records
-        that are no Examples.
+        A feature has different kinds in two records, both of which are named; the files hold no record; or a
+        record is not an Example.
     CorruptRecordError, TruncatedFileError, NotFoundError, FormatError
         As `Reader`.
 
@@ -204,7 +205,7 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     ...     for i in range(3):
     ...         w.write_example({"box": [0.5, 1.0], "label": i, "words": [b"w"] * i + [b"end"]})
     >>> print(infer_schema(path).source())
-    # told from 3 records of 1 file
+    # inferred from 3 records of 1 file
     features = {
         "box": FixedLen((2,), "float32"),
         "label": FixedLen((), "int64"),
@@ -212,13 +213,13 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     }
     """
     if sample is not None and sample < 1:
-        raise PlanError(f"sample={sample!r}: at least 1, or None for every record")
+        raise PlanError(f"sample={sample!r} is not valid: pass at least 1, or None for every record")
     names = expand(paths)
     if sample is not None and len(names) > sample:
         names = [names[int(i)] for i in np.linspace(0, len(names) - 1, sample)]
     facts: dict[str, FeatureFacts] = {}
     records = 0
-    # What a small file leaves over is for the ones behind it.
+    # The unused share of a small file goes to the files after it.
     for position, path in enumerate(names):
         share = None if sample is None else -(-(sample - records) // (len(names) - position))
         for number, record in _sampled(path, share):
@@ -226,7 +227,7 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
                 facts.setdefault(name, FeatureFacts()).note(values, f"{path} record {number}", name)
             records += 1
     if not records:
-        raise SchemaError(f"{names[0]}: there is no record to tell features from", path=names[0])
+        raise SchemaError(f"{names[0]}: there is no record to infer features from", path=names[0])
     return Schema(facts, records=records, files=len(names))
 
 
@@ -236,7 +237,7 @@ def _sampled(path: str, share: int | None) -> Iterator[tuple[int, bytes]]:
         yield from islice(enumerate(reader), share)
         return
     first = -(-share // 2)
-    # A file that is short is read without an index.
+    # A short file is read without an index.
     head = list(islice(reader, first + 1))
     yield from enumerate(head[:first])
     if len(head) <= first or share == first:
@@ -253,7 +254,7 @@ def _decoded(record: bytes, path: str, number: int) -> dict[str, Any]:
         raise SchemaError(f"{path}: record {number}: {error}", path=path, record=number) from None
     # Other messages parse as an Example with unknown fields only.
     if not features and record[:1] not in (b"", b"\x0a"):
-        raise SchemaError(f"{path}: record {number} is no tf.train.Example", path=path, record=number)
+        raise SchemaError(f"{path}: record {number} is not a tf.train.Example", path=path, record=number)
     return features
 
 

@@ -23,7 +23,7 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
         The features of the whole sequence; values as `encode_example` takes them.
     feature_lists : mapping of str to list of steps
         A step is a value as `encode_example` takes it, or None for a step without a feature. All steps of a
-        list have one kind; an empty step (``[]``) has that of the others. An array is a list of its rows.
+        list have one kind; an empty step (``[]``) takes that of the others. An array is a list of its rows.
 
     Returns
     -------
@@ -33,8 +33,8 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
     Raises
     ------
     SchemaError
-        As `encode_example`; also for steps of different kinds, and for a list whose steps are all empty, so
-        that nobody can tell its kind (give ``np.array([], "int64")`` as a step).
+        As `encode_example`; also for steps of different kinds, and for a list whose steps are all empty,
+        which has no kind (pass ``np.array([], "int64")`` as a step).
 
     Examples
     --------
@@ -61,20 +61,20 @@ def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, li
         As `decode_example` returns it.
     feature_lists : dict of str to list
         The steps of each list, in the order of the lists' names: an int64 or float32 array or a list of
-        `bytes`; None for a step that has no kind. What comes out can be encoded again.
+        `bytes`; None for a step that has no kind. The result can be encoded again.
 
     Raises
     ------
     CorruptRecordError
-        The bytes are no SequenceExample. (It has no magic: other protobuf messages may pass as an empty one.
-        A `tf.train.Example` passes as one that has a context only.)
+        The bytes are not a SequenceExample. (It has no magic number: other protobuf messages may parse as an
+        empty one, and a `tf.train.Example` as one with a context only.)
     """
     return _core.decode_sequence_example(record)
 
 
 def _checked_name(name: Any) -> str:
     if not isinstance(name, str):
-        raise SchemaError(f"the name of a feature is a str, not {name!r}")
+        raise SchemaError(f"the name of a feature must be a str, not {name!r}")
     return name
 
 
@@ -82,7 +82,7 @@ def _steps(name: str, steps: Iterable[Any]) -> list[Any]:
     if isinstance(steps, (str, bytes, bytearray, Mapping)) or not isinstance(steps, Iterable):
         raise SchemaError(f"feature list {name!r}: expected a list of steps, found {type(steps).__name__}")
     given = list(steps)
-    # An empty list has no kind of its own.
+    # An empty list has no kind.
     empty = [isinstance(step, (list, tuple)) and not len(step) for step in given]
     values = [
         None if step is None or bare else feature_values(f"feature list {name!r}, step {number}", step)
@@ -92,7 +92,7 @@ def _steps(name: str, steps: Iterable[Any]) -> list[Any]:
     if first is None:
         if any(empty):
             raise SchemaError(
-                f"feature list {name!r}: empty steps alone have no kind; give"
+                f"feature list {name!r}: empty steps alone have no kind; pass"
                 ' np.array([], "int64"), "float32" or "S" as a step, or None for a step without a feature'
             )
         return values

@@ -1,4 +1,4 @@
-"""The names of the shards of a set, made from a pattern."""
+"""Names of the shards of a set, from a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def shard_names(pattern: str, shards: int) -> list[str]:
     Raises
     ------
     PlanError
-        `pattern` is no pattern, or gives two shards the same name; or `shards` is not positive.
+        `pattern` is not a valid pattern, or gives two shards the same name; or `shards` is not positive.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def shard_names(pattern: str, shards: int) -> list[str]:
     ['train-00000-of-00002.tfrecord', 'train-00001-of-00002.tfrecord']
     """
     if shards < 1:
-        raise PlanError(f"shards={shards}: at least one file is needed")
+        raise PlanError(f"shards={shards} is not valid: pass at least 1")
     names = [_formatted(pattern, shard, shards) for shard in range(shards)]
     if len(set(names)) < shards:
         raise PlanError(f"{pattern!r} gives {shards} shards the same name; put {{shard:05d}} in it")
@@ -32,7 +32,7 @@ def shard_names(pattern: str, shards: int) -> list[str]:
 
 
 def early_name(pattern: str, shard: int) -> str:
-    """Return a name in the folder of a shard while the number of shards is not known yet.
+    """Return a temporary name of a shard, in its folder, for an unknown number of shards.
 
     Raises
     ------
@@ -50,10 +50,10 @@ def early_name(pattern: str, shard: int) -> str:
 
 
 def lock_name(pattern: str, shards: int | None = None) -> str:
-    """Return what writers of this set lock: the pattern without the formats of its numbers.
+    """Return the name that writers of this set lock: the pattern without its number formats.
 
-    So two runs that spell the numbers in different ways exclude each other all the same. It lies in the
-    folder of the first shard.
+    Two runs with different number formats therefore exclude each other. The name is in the folder of the
+    first shard.
 
     Examples
     --------
@@ -70,4 +70,6 @@ def _formatted(pattern: str, shard: int, shards: int) -> str:
     try:
         return pattern.format(shard=shard, shards=shards)
     except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise PlanError(f"{pattern!r} is no pattern of shard names ({error}); use {{shard:05d}}") from None
+        raise PlanError(
+            f"{pattern!r} is not a valid pattern of shard names ({error}); use {{shard:05d}}"
+        ) from None

@@ -1,4 +1,4 @@
-"""Where the records of one shard go: into an open file, or into memory and a file that opens now and then."""
+"""Outputs of one shard: an open file, or a buffer and a file that is opened for each flush."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
 from shardkeep.tfrecord.writer import RecordSink
 
-__all__ = ["BufferedSink", "Held", "OpenSink", "Sink", "frame_bytes"]
+__all__ = ["BufferedSink", "OpenSink", "SharedBuffers", "Sink", "frame_bytes"]
 
 _MOST_HELD_BYTES = 64 << 20
 _FRAME_OVERHEAD_BYTES = 16
-# A record that is held costs its bytes object too.
+# A buffered record also needs its bytes object.
 _OBJECT_BYTES = 64
 
 
 def frame_bytes(record: bytes) -> int:
-    """Return what a record takes in an uncompressed file."""
+    """Return the size of a record's frame in an uncompressed file."""
     return len(record) + _FRAME_OVERHEAD_BYTES
 
 
 class Sink(Protocol):
-    """One shard that is being written."""
+    """Output of the records of one shard."""
 
     @property
     def records(self) -> int:
@@ -39,19 +39,19 @@ class Sink(Protocol):
         """Write one record."""
 
     def finish(self) -> None:
-        """Hand everything to the operating system and let the file go."""
+        """Write everything to the operating system and close the file."""
 
     def drop(self) -> None:
-        """Let the file go; nothing is written any more."""
+        """Close the file without further writes."""
 
 
 class OpenSink:
-    """A shard with a descriptor of its own.
+    """Output of a shard with its own descriptor.
 
     Parameters
     ----------
     temporary : str
-        The file, which exists.
+        The temporary file, which must exist.
     path : str
         The final name, for messages.
     compression : {None, "gzip", "zlib"}
@@ -73,90 +73,90 @@ class OpenSink:
         self._sink.write(record)
 
     def finish(self) -> None:
-        """Hand everything to the operating system and close the file."""
+        """Write everything to the operating system and close the file."""
         self._sink.finish()
         self.drop()
 
     def drop(self) -> None:
         """Close the file."""
-        self._sink.give_up()  # before the number of the descriptor is another file's
+        self._sink.give_up()  # before the descriptor number can belong to another file
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class BufferedSink:
-    """A shard whose file is open only while what was held in memory is written; without compression.
+    """Output of a shard whose file is open only during a flush of its buffer; without compression.
 
     Parameters
     ----------
     temporary, path : str
         As for `OpenSink`.
-    held : Held
+    buffers : SharedBuffers
         Shared by the shards of a set: it bounds their memory together.
     """
 
-    def __init__(self, temporary: str, path: str, held: Held) -> None:
-        self._temporary, self._path, self._all = temporary, path, held
-        self._waiting: list[bytes] = []
+    def __init__(self, temporary: str, path: str, buffers: SharedBuffers) -> None:
+        self._temporary, self._path, self._buffers = temporary, path, buffers
+        self._buffered: list[bytes] = []
         self._finished = False
         self._process = OwnProcess(path)
         self.records = 0
-        held.sinks.append(self)
+        buffers.sinks.append(self)
 
     def write(self, record: bytes) -> None:
-        """Keep one record; now and then write those of all shards."""
+        """Buffer one record; if the buffers of the set are full, flush all of them."""
         self._process.check()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
-        with self._all.turn:
+        with self._buffers.lock:
             if self._finished:
                 raise PlanError(f"{self._path}: the writer is closed", path=self._path)
-            self._all.check()
-            self._waiting.append(record)
+            self._buffers.check()
+            self._buffered.append(record)
             self.records += 1
-            self._all.add(len(record) + _OBJECT_BYTES)
+            self._buffers.add(len(record) + _OBJECT_BYTES)
 
     def finish(self) -> None:
-        """Write what is held."""
+        """Write the buffered records."""
         self._process.check()
-        with self._all.turn:
+        with self._buffers.lock:
             self._finished = True
-            self._all.check()
+            self._buffers.check()
             self.drain()
 
     def drop(self) -> None:
-        """Forget what is held."""
-        if not self._process.is_carried:  # in a forked child a thread that is not there may have the turn
-            with self._all.turn:
+        """Discard the buffered records."""
+        if not self._process.is_carried:  # in a forked child a missing thread may hold the lock
+            with self._buffers.lock:
                 self._finished = True
-                self._waiting = []
+                self._buffered = []
 
     def drain(self) -> None:
-        """Write what is held, in one go; the caller has the turn."""
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+        """Write all buffered records; the caller holds the lock."""
+        buffered, self._buffered = self._buffered, []
+        if not buffered:
             return
-        with self._all.remembered(self._path):
+        with self._buffers.storing_error(self._path):
             with durably("open", self._path):
                 fd = open_temporary(self._temporary, os.O_WRONLY | os.O_APPEND)
             try:
                 sink = RecordSink(fd, self._path, compression=None)
-                for record in waiting:
+                for record in buffered:
                     sink.write(record)
                 sink.finish()
             finally:
                 os.close(fd)
 
 
-class Held:
-    """The memory that the shards of a set share, and the first error of writing it.
+class SharedBuffers:
+    """The buffer memory of the shards of a set, and their first write error.
 
-    After such an error records are missing in one of the files, so that the set must not appear: each later
+    After such an error records are missing in one of the files, so the set must not be published: each later
     call raises it again.
     """
 
     def __init__(self, most_bytes: int = _MOST_HELD_BYTES) -> None:
-        self.turn = threading.Lock()
+        self.lock = threading.Lock()
         self.sinks: list[BufferedSink] = []
         self._bytes = 0
         self._most_bytes = most_bytes
@@ -168,20 +168,20 @@ class Held:
             raise copy.copy(self._failure)
 
     @contextlib.contextmanager
-    def remembered(self, path: str) -> Iterator[None]:
-        """Remember whatever the body raises, also an interrupt between two records."""
+    def storing_error(self, path: str) -> Iterator[None]:
+        """Store any exception of the body, also an interrupt between two records."""
         try:
             yield
         except ShardkeepError as error:
             self._failure = copy.copy(error)
             raise
         except BaseException as error:
-            message = f"{path}: a write was broken off by {type(error).__name__}; write the set again"
+            message = f"{path}: a write was interrupted by {type(error).__name__}; write the set again"
             self._failure = DurabilityError(message, path=path)
             raise
 
     def add(self, count_bytes: int) -> None:
-        """Count what a shard holds more; when it is too much, all shards write what they hold."""
+        """Count newly buffered bytes; at the limit, flush the buffers of all shards."""
         self._bytes += count_bytes
         if self._bytes >= self._most_bytes:
             self._bytes = 0

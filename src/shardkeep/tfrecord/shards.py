@@ -1,4 +1,4 @@
-"""Writing a set of shards that appear together."""
+"""Writing of a set of shards that appear together."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shardkeep.files.publish import Exists
 from shardkeep.tfrecord.example import encode_example
 from shardkeep.tfrecord.reader import written_compression
 from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
-from shardkeep.tfrecord.shard_sinks import BufferedSink, Held, OpenSink, Sink, frame_bytes
+from shardkeep.tfrecord.shard_sinks import BufferedSink, OpenSink, SharedBuffers, Sink, frame_bytes
 
 __all__ = ["ShardWriter", "shard_of_key"]
 
 _SHARDS = 8
-# Of the descriptors that the readers of the process leave to everybody else.
+# Share of the descriptors that the readers of the process leave for other uses.
 _SHARE_OF_RESERVE = 2
 
 
@@ -37,47 +37,49 @@ class ShardWriter:
     Parameters
     ----------
     pattern : str or os.PathLike
-        With ``{shard}`` and, if wanted, ``{shards}``, as in ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
+        Path with ``{shard}`` and optionally ``{shards}``, as in
+        ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
     shards : int, optional
-        How many files; 8 if none of the three is given. Records go to them in turn, or where `write` says.
+        Number of files; 8 if none of the three is passed. Records go to them in turn, or as the arguments of
+        `write` say.
     shard_bytes : int, optional
-        Instead: begin the next file when the next record would make one longer than this. A record that is
-        longer itself has a file of its own. Framing counts (16 bytes a record), compression does not.
+        Instead: start the next file when the next record would make the current one longer than this. A
+        longer record has a separate file. Framing counts (16 bytes a record), compression does not.
     shard_records : int, optional
-        Instead: begin the next file after so many records.
+        Instead: start the next file after this number of records.
     compression : {None, "gzip", "zlib"}
-        Of each whole file.
+        Compression of each whole file.
     exists : {"fail", "replace"}
-        What to do if any of the files is there.
+        What to do if any of the files exists.
 
     Attributes
     ----------
     paths : list of str
-        The names of the files. With `shard_bytes` and `shard_records` they are known when the writer is
+        The names of the files. With `shard_bytes` and `shard_records` they are known only after the writer is
         closed, since ``{shards}`` is; there is at least one, which may be without records.
 
     Raises
     ------
     ExistsError, LockTimeoutError, NotFoundError, DurabilityError
-        As for `Writer`. With `shard_bytes` and `shard_records` a name that is taken is noticed at the end.
+        As for `Writer`. With `shard_bytes` and `shard_records`, an existing name raises at the end.
     PlanError
-        A pattern that does not give each shard a name of its own, or contradictory arguments.
+        The pattern gives two shards the same name, or arguments contradict each other.
     BudgetError
-        More compressed shards at once than there are descriptors for. (Of uncompressed ones there may be
-        any number: beyond half of `shardkeep.files.budget`'s reserve they are gathered in memory, 64 MiB
-        altogether, and written by turns.)
+        More compressed shards are open at once than there are descriptors. (Uncompressed shards are not
+        limited: beyond half of the reserve of `shardkeep.files.budget` they are buffered in memory, 64 MiB
+        altogether, and written in turn.)
 
     Notes
     -----
-    Every shard is whole and synced before the first gets its name. A process that is killed, or a machine
-    that stops, in the moment of the renames can leave some of the names, each file whole; the last shard
-    proves the set.
+    Every shard is whole and synced before the first rename. A process that is killed, or a machine that
+    stops, during the renames can leave a part of the files, each whole; if the last shard exists, the set is
+    complete.
 
     After a write error (`DurabilityError`) every later call raises it again, `close` too, and nothing is
-    published: records are missing, and making room does not bring them back.
+    published: records are missing, and free space does not restore them.
 
-    Several threads may write; each record goes in whole, or `write` raises `PlanError` since another thread
-    has closed the writer. A writer that was carried across `fork` refuses.
+    Several threads may write; each record is written whole, or `write` raises `PlanError` since another
+    thread has closed the writer. In a forked child a writer of the parent raises an error.
 
     Examples
     --------
@@ -89,7 +91,7 @@ class ShardWriter:
     >>> sorted(os.listdir(folder)), w.records
     (['part-0-of-3', 'part-1-of-3', 'part-2-of-3'], [2, 2, 1])
 
-    All records of a user in one shard, whichever it is:
+    All records of a user in one shard:
 
     >>> with ShardWriter(os.path.join(folder, "users-{shard}"), shards=4) as w:
     ...     for user in ("ann", "bob", "ann"):
@@ -112,7 +114,7 @@ class ShardWriter:
         self._process = OwnProcess(self.pattern)
         given = [count for count in (shards, shard_bytes, shard_records) if count is not None]
         if len(given) > 1:
-            raise PlanError("give one of shards=, shard_bytes= and shard_records=")
+            raise PlanError("pass only one of shards=, shard_bytes= and shard_records=")
         if given and given[0] < 1:
             raise PlanError(
                 f"{given[0]}: a shard holds at least one byte or record, and there is at least one"
@@ -123,7 +125,7 @@ class ShardWriter:
         self.paths: list[str] = [] if self._rolling else shard_names(self.pattern, shards or _SHARDS)
         first = early_name(self.pattern, 0) if self._rolling else self.paths[0]
         self._sinks: list[Sink] = []
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._next = self._filled_bytes = 0
         self._before: list[int] = []
         with contextlib.ExitStack() as stack:
@@ -150,17 +152,17 @@ class ShardWriter:
         ----------
         record : bytes-like
         shard : int, optional
-            Which shard it goes to; in turn by default.
+            Number of the shard; in turn by default.
         key : str or bytes, optional
-            Instead: all records of one key go to the same shard, `shard_of_key` tells which.
+            Instead: all records of one key go to the same shard, which is `shard_of_key`.
         """
         self._process.check()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
         try:
-            with self._turn:
+            with self._mutex:
                 self._check_open()
                 sink = self._sink_of(record, shard, key)
-                if self._rolling:  # before another thread ends this shard
+                if self._rolling:  # before another thread closes this shard
                     sink.write(record)
                     return
             sink.write(record)
@@ -171,13 +173,13 @@ class ShardWriter:
     def write_example(
         self, features: Mapping[str, Any], *, shard: int | None = None, key: str | bytes | None = None
     ) -> None:
-        """Write one `tf.train.Example`; see `encode_example` for what it may hold."""
+        """Write one `tf.train.Example`; see `encode_example` for the values."""
         self.write(encode_example(features), shard=shard, key=key)
 
     def add_file(self, path: str | os.PathLike[str], content: bytes) -> None:
-        """Let another small file appear with the shards, and before the first of them.
+        """Publish another small file together with the shards, before the first of them.
 
-        For what a reader needs besides the records, as the names of labels.
+        For data that a reader needs in addition to the records, such as the names of labels.
 
         Raises
         ------
@@ -199,12 +201,12 @@ class ShardWriter:
         self._before.append(number)
 
     def close(self) -> None:
-        """Finish all shards; this is the moment they appear."""
+        """Finish and publish all shards."""
         self._end(None)
 
     def abort(self) -> None:
-        """Give all shards up; nothing is left of them."""
-        self._end(InternalError("given up"))
+        """Discard all shards."""
+        self._end(InternalError("aborted"))
 
     def __enter__(self) -> ShardWriter:
         return self
@@ -219,17 +221,19 @@ class ShardWriter:
     def _sink_of(self, record: bytes, shard: int | None, key: str | bytes | None) -> Sink:
         if self._rolling:
             if shard is not None or key is not None:
-                raise PlanError("shard= and key= need a fixed number of files: give the writer shards=")
+                raise PlanError("shard= and key= need a fixed number of files: pass shards= to the writer")
             return self._rolled(record)
         if key is not None:
             if shard is not None:
-                raise PlanError("give shard= or key=, not both")
+                raise PlanError("pass shard= or key=, not both")
             shard = shard_of_key(key, len(self._sinks))
         elif shard is None:
             shard = self._next
             self._next = (self._next + 1) % len(self._sinks)
         elif not 0 <= shard < len(self._sinks):
-            raise PlanError(f"shard={shard}: there are {len(self._sinks)} shards, counted from 0")
+            raise PlanError(
+                f"shard={shard} is not valid: there are {len(self._sinks)} shards, counted from 0"
+            )
         return self._sinks[shard]
 
     def _rolled(self, record: bytes) -> Sink:
@@ -254,9 +258,9 @@ class ShardWriter:
             for number in self._numbers:
                 self._open_one(number)
         elif self._packing is None:
-            held = Held()
+            buffers = SharedBuffers()
             self._sinks = [
-                BufferedSink(self._files.temporary(number), path, held)
+                BufferedSink(self._files.temporary(number), path, buffers)
                 for number, path in zip(self._numbers, self.paths, strict=True)
             ]
         else:
@@ -284,8 +288,8 @@ class ShardWriter:
             sink.drop()
 
     def _end(self, error: BaseException | None) -> None:
-        # In a forked child a thread that is not there may have the turn.
-        with contextlib.nullcontext() if self._process.is_carried else self._turn:
+        # In a forked child a missing thread may hold the lock.
+        with contextlib.nullcontext() if self._process.is_carried else self._mutex:
             if self._closed:
                 return
             self._closed = True
@@ -313,12 +317,12 @@ class ShardWriter:
 def shard_of_key(key: str | bytes, shards: int) -> int:
     """Return the shard of a key: BLAKE2b of its bytes, 64 bits little-endian, modulo `shards`.
 
-    The same in every process, on every machine and in every version.
+    The result is the same in every process, on every machine and in every version.
 
     Parameters
     ----------
     key : str or bytes
-        A str counts as its UTF-8 bytes.
+        The key; a str is encoded as UTF-8.
     shards : int
 
     Examples

@@ -1,10 +1,10 @@
-"""Waiting until a file may have changed: told by the kernel, or by looking again.
+"""A wait until a file may have changed, by inotify or by polling.
 
-inotify tells at once, but only of what this machine does: on a network file system it is silent about
-every other host, without an error. So it is used on file systems that are known to be local, and even
-there somebody looks again once in a while; what is missed then costs a moment, never a record. Everywhere
-else, and where the user's inotify limits are used up, the pause between two looks grows while nothing
-happens.
+inotify reports a change immediately, but only changes by this machine: on a network file system it reports
+nothing about other hosts, without an error. It is therefore used only on file systems that are known to be
+local, and even there the file is also checked every second; a missed event causes a delay, never a lost
+record. Everywhere else, and where the user's inotify limits are exhausted, the pause between two checks grows
+while nothing changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_SILENCE_S = 1.0
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
 
-# Of statfs(2). Not in this list: what other hosts can change, and what nobody has tried.
+# Types of statfs(2). Not in this list: file systems that other hosts can change, and untested ones.
 _LOCAL_FILE_SYSTEMS = {
     0xEF53,  # ext2, ext3, ext4
     0x58465342,  # xfs
@@ -36,7 +36,7 @@ _LOCAL_FILE_SYSTEMS = {
 _STATFS_BYTES = 256  # more than any struct statfs; its first word is the type
 
 _IN_MODIFY = 0x0002
-_IN_ATTRIB = 0x0004  # also when a name of the file goes, by unlink or by a rename over it
+_IN_ATTRIB = 0x0004  # also when a name of the file is removed, by unlink or by a rename over it
 _IN_MOVED_TO = 0x0080
 _IN_CREATE = 0x0100
 _IN_MOVE_SELF = 0x0800
@@ -45,20 +45,20 @@ _FOLDER_EVENTS = _IN_CREATE | _IN_MOVED_TO
 
 
 class Watch:
-    """Waits for news about one path, be there a file or not yet.
+    """A wait for changes of one path, which need not exist yet.
 
     Parameters
     ----------
     path : str
-        The file; while there is none, its folder is watched for it.
+        The file; while it does not exist, its folder is watched.
     poll_s : float, optional
-        Look again at this interval and leave inotify alone. By default inotify is used where it can be
-        relied on, and polling elsewhere.
+        Poll at this interval, without inotify. By default inotify is used where it is reliable, and polling
+        elsewhere.
 
     Notes
     -----
-    `wait` may return early and without news. It holds at most one descriptor, which `close` gives back.
-    After `fork` the child makes its own: parent and child would take the events from each other.
+    `wait` may return early and without a change. A watch holds at most one descriptor, which `close` closes.
+    After `fork` the child opens its own: parent and child would otherwise take each other's events.
     """
 
     def __init__(self, path: str, *, poll_s: float | None = None) -> None:
@@ -70,17 +70,17 @@ class Watch:
         self._pid = os.getpid()
 
     @property
-    def is_told(self) -> bool:
-        """Whether the kernel tells of changes."""
+    def is_notified(self) -> bool:
+        """True if inotify reports changes."""
         return self._fd is not None
 
     def wait(self, timeout_s: float) -> None:
-        """Return when there may be news, at the latest after `timeout_s` seconds."""
+        """Return when the file may have changed, at the latest after `timeout_s` seconds."""
         if self._pid != os.getpid():
             self.close()
             self._pid = os.getpid()
         if self._fd is None and not self._polling and self._arm():
-            return  # what happened before the watch was there has to be looked for first
+            return  # the caller must first check for changes from before the watch
         if self._fd is None:
             time.sleep(min(timeout_s, self._pause_s if self._poll_s is None else self._poll_s))
             self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
@@ -93,17 +93,17 @@ class Watch:
                 os.read(self._fd, 1 << 16)
 
     def calm(self) -> None:
-        """Something came: the next pauses are short again."""
+        """Reset the pause to its shortest; called after a change."""
         self._pause_s = _FIRST_PAUSE_S
 
     def close(self) -> None:
-        """Stop watching; the next `wait` watches what is at the path then."""
+        """Stop watching; the next `wait` watches the file that is at the path then."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
     def _arm(self) -> bool:
-        """Watch the file, or its folder; return whether that worked."""
+        """Watch the file, or its folder; return True on success."""
         target, events = self._path, _FILE_EVENTS
         if not os.path.exists(target):
             target, events = os.path.dirname(target) or ".", _FOLDER_EVENTS
@@ -119,7 +119,7 @@ class Watch:
             return False
         if libc.inotify_add_watch(fd, os.fsencode(target), events) < 0:
             os.close(fd)
-            # Either fs.inotify.max_user_watches is reached or the target has gone in between.
+            # Either fs.inotify.max_user_watches is reached, or the target was removed in the meantime.
             self._polling = os.path.exists(target)
             return False
         self._fd = fd
@@ -127,7 +127,7 @@ class Watch:
 
 
 def _is_local(path: str) -> bool:
-    """Tell whether all changes of `path` come from this kernel, so that inotify sees them."""
+    """Return True if all changes of `path` come from this kernel, so that inotify reports them."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "inotify_init1"):
         return False

@@ -1,4 +1,4 @@
-"""Writing a TFRecord file: whole under its final name, or appended to under a lock."""
+"""Writing of a TFRecord file: published whole under its final name, or appended to under a lock."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _LEVEL = 6
 
 
 class RecordSink:
-    """Records into a descriptor, from any thread of the process that opened it.
+    """Output of records to a descriptor, for all threads of the process that opened it.
 
     Errors of the operating system become `DurabilityError`, and each later call raises the first one again:
-    the file has a hole then, so that nothing may follow and nothing be published. A forked child is refused.
-    After `finish` or `give_up` the descriptor is never touched again, whoever still writes.
+    the file then lacks records, so nothing may be appended or published. Calls in a forked child raise an
+    error. After `finish` or `give_up` the descriptor is never used again, even if other threads still write.
     """
 
     def __init__(self, fd: int, path: str, *, compression: Any) -> None:
         self._frames = _core.FrameWriter(fd, path, compression=compression, level=_LEVEL)
         self._path = path
         self._process = OwnProcess(path)
-        self._turn = threading.Lock()
+        self._mutex = threading.Lock()
         self._finished = False
         self._failure: ShardkeepError | None = None
 
@@ -54,7 +54,7 @@ class RecordSink:
 
     @property
     def is_carried(self) -> bool:
-        """Whether this is a forked child's copy."""
+        """True in a forked child."""
         return self._process.is_carried
 
     def write(self, record: bytes) -> None:
@@ -62,7 +62,7 @@ class RecordSink:
         self.check_owner()
         if not isinstance(record, bytes):
             record = bytes(memoryview(record))
-        with self._turn:
+        with self._mutex:
             self._check_open()
             try:
                 self._frames.write(record)
@@ -70,9 +70,9 @@ class RecordSink:
                 raise self._failed(error) from error
 
     def write_rows(self, names: list[str], columns: list[Any], rows: int) -> None:
-        """Write an Example for each row; see `as_columns` for what columns are."""
+        """Write an Example for each row; see `as_columns` for the columns."""
         self.check_owner()
-        with self._turn:
+        with self._mutex:
             self._check_open()
             try:
                 self._frames.write_rows(names, columns, rows)
@@ -80,9 +80,9 @@ class RecordSink:
                 raise self._failed(error) from error
 
     def flush(self) -> None:
-        """Hand the whole records so far to the operating system; a compressor keeps what it holds."""
+        """Write the records so far to the operating system; a compressor keeps its buffered input."""
         self.check_owner()
-        with self._turn:
+        with self._mutex:
             self._check_open()
             try:
                 self._frames.flush()
@@ -90,9 +90,9 @@ class RecordSink:
                 raise self._failed(error) from error
 
     def finish(self) -> None:
-        """Hand everything to the operating system, with the trailer of a compressed stream; once."""
+        """Write everything to the operating system, with the trailer of a compressed stream; once."""
         self.check_owner()
-        with self._turn:
+        with self._mutex:
             finished, self._finished = self._finished, True
             if self._failure is not None:
                 raise copy.copy(self._failure)
@@ -104,13 +104,13 @@ class RecordSink:
                 raise self._failed(error) from error
 
     def give_up(self) -> None:
-        """Write nothing any more, also not what is still in memory."""
-        if not self.is_carried:  # where the turn may be held by a thread that is not there
-            with self._turn:
+        """Stop writing, and discard the buffered records."""
+        if not self.is_carried:  # where a missing thread may hold the lock
+            with self._mutex:
                 self._finished = True
 
     def check_owner(self) -> None:
-        """Refuse a forked child: what the parent has buffered would be written twice."""
+        """Raise in a forked child, which would write the buffered records of the parent again."""
         self._process.check()
 
     def _check_open(self) -> None:
@@ -121,7 +121,7 @@ class RecordSink:
 
     def _failed(self, error: OSError) -> ShardkeepError:
         failure = error if isinstance(error, ShardkeepError) else durability_error("write", self._path, error)
-        self._failure = copy.copy(failure)  # without the traceback, whose frames hold the file
+        self._failure = copy.copy(failure)  # without the traceback, whose frames reference the file
         return failure
 
 
@@ -133,56 +133,56 @@ class Writer:
     path : str or os.PathLike
         The final name; its folder must exist.
     compression : {None, "gzip", "zlib"}
-        Of the whole file. Such a file has no random access.
+        Compression of the whole file. A compressed file has no random access.
     exists : {"fail", "replace", "append"}
-        What to do if the file is there. "append" continues it (and makes it if it is not there), after
-        reading and checking the whole file; a torn tail that a killed writer left is cut off first. A gzip
-        file gets another member; a zlib file is refused, since TensorFlow would not see what was appended.
+        What to do if the file exists. "append" continues it (and creates a missing one), after reading and
+        checking the whole file; a torn tail of a killed writer is cut off first. A gzip file gets another
+        member; a zlib file is refused, since TensorFlow would not read the new part.
     lock_timeout_s : float or None
-        How long to wait for another writer, or for a ``Reader(path, lock=True)``; None waits for ever.
+        How long to wait for another writer, or for a ``Reader(path, lock=True)``; None waits without limit.
 
     Raises
     ------
     ExistsError
-        The file is there and ``exists="fail"``.
+        The file exists and ``exists="fail"``.
     LockTimeoutError
-        Another writer has it, or a locked reader; the message names host, process and command. Raised
-        before a byte changes.
+        Another writer or a locked reader holds the lock; the message names host, process and command. Raised
+        before any byte changes.
     LockError
-        ``exists="append"`` on a file system where a lock would exclude nobody.
+        ``exists="append"`` on a file system where a lock would exclude no other process.
     NotFoundError
-        There is no such folder.
+        The folder does not exist.
     DurabilityError
         Full disk, quota, no permission, I/O error.
     CorruptRecordError, TruncatedFileError, CorruptDataError
-        ``exists="append"`` and the file is damaged otherwise than by a torn tail: continuing would hide that.
-        Also a gzip file that is torn in its first member. The file stays as it is.
+        ``exists="append"`` and the file has damage other than a torn tail, which an append would hide. Also
+        for a gzip file that is torn in its first member. The file is unchanged.
     RepairRefusedError
-        ``exists="append"`` and whole records follow a torn one: to cut there would lose them. The message has
-        the record and its offset, and the file stays as it is.
+        ``exists="append"`` and whole records follow a torn one; a cut there would lose them. The message has
+        the record and its offset, and the file is unchanged.
 
     Notes
     -----
-    With "fail" and "replace" the file appears under its name when the writer is closed without an
-    error: whole and synced, or not at all. Use it in a ``with``; an exception there publishes nothing.
+    With "fail" and "replace" the file appears under its name when the writer is closed without an error:
+    whole and synced, or not at all. Use the writer in a ``with`` statement; after an exception there, nothing
+    is published.
 
-    With "append" records go straight to the file. After a kill it holds whole records and perhaps a torn
-    one, which the next "append" removes; readers report it until then. So it does with a last record of
-    which a power cut left nothing but NULs behind the header. After a write error the torn record is cut off
-    when the writer is closed. A gzip file has no place to cut within a member: the whole torn one is removed,
-    which is all that the killed or failed writer wrote.
+    With "append" records are written directly to the file. After a kill it holds whole records and perhaps a
+    torn one, which the next "append" removes; readers report it until then. A last record of which a power
+    cut left only NULs after the header is removed too. After a write error the torn record is cut off when
+    the writer is closed. A gzip file cannot be cut within a member: the whole torn member is removed, which
+    is everything that the killed or failed writer wrote.
 
     After a write error (`DurabilityError`) every later call raises it again, `close` too, and with "fail" and
-    "replace" nothing is published: records are missing, and making room does not bring them back.
+    "replace" nothing is published: records are missing, and free space does not restore them.
 
-    With "append" and "replace" the lock of a symbolic link is that of the file which it leads to.
+    With "append" and "replace" the lock of a symbolic link is that of its target. Where a lock excludes no
+    other process, "fail" and "replace" only warn: a file that appears whole needs no lock, and of several
+    writers with "fail" one publishes and the others raise `ExistsError`.
 
-    Where a lock excludes nobody, "fail" and "replace" only warn: a file that appears whole needs no lock, and
-    of several writers with "fail" one gets the name and the others `ExistsError`.
-
-    Several threads may write; each record goes in whole, or `write` raises `PlanError` since another thread
-    has closed the writer. A writer that was carried across `fork` refuses; however it ends in the child, the
-    parent's file and lock are left alone.
+    Several threads may write; each record is written whole, or `write` raises `PlanError` since another
+    thread has closed the writer. In a forked child the calls raise an error; the parent's file and lock are
+    unaffected by the end of the child.
 
     Examples
     --------
@@ -206,10 +206,10 @@ class Writer:
         self.path = os.fspath(path)
         self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):
-            raise PlanError(f'exists={exists!r} means nothing here: use "fail", "replace" or "append"')
+            raise PlanError(f'exists={exists!r} is not valid: use "fail", "replace" or "append"')
         with contextlib.ExitStack() as stack:
             unsafe: IfUnsafe = "refuse" if exists == "append" else "warn"
-            # Under "fail" nothing behind a link is touched: the link itself has the name.
+            # With "fail" the target of a link is not used: the link itself occupies the name.
             locked = FileLock if exists == "fail" else lock_of_file
             stack.enter_context(locked(self.path, timeout_s=lock_timeout_s, if_unsafe=unsafe))
             if exists == "append":
@@ -226,7 +226,7 @@ class Writer:
                 self._appending = None
             self._sink = RecordSink(fd, self.path, compression=packing)
             self._stack = stack.pop_all()
-        # Taken once and for good: of several threads that close it, one ends it.
+        # Acquired once and never released: one of several closing threads ends the writer.
         self._ending = threading.Lock()
 
     @property
@@ -240,28 +240,28 @@ class Writer:
         Parameters
         ----------
         record : bytes-like
-            Any bytes, also none.
+            Any bytes; may be empty.
         """
         self._sink.write(record)
 
     def write_example(self, features: Mapping[str, Any]) -> None:
-        """Write one `tf.train.Example`; see `encode_example` for what it may hold."""
+        """Write one `tf.train.Example`; see `encode_example` for the values."""
         self.write(encode_example(features))
 
     def write_examples(self, columns: Mapping[str, Any]) -> None:
-        """Write one `tf.train.Example` for each row of some columns: the fast way for many.
+        """Write one `tf.train.Example` for each row of some columns; faster than single calls.
 
         Parameters
         ----------
         columns : mapping of str to array, list or Ragged
-            As many rows in each, along the first axis. Integers and booleans become ``int64_list``, floats
-            ``float_list`` (float32), bytes and str ``bytes_list``. Of an array of shape (rows, *shape) each
-            row is stored flat; of a `Ragged`, what it has.
+            Columns with the same number of rows along the first axis. Integers and booleans become
+            ``int64_list``, floats ``float_list`` (float32), bytes and str ``bytes_list``. The rows of an
+            array of shape (rows, *shape) are stored flat; those of a `Ragged`, with their own lengths.
 
         Raises
         ------
         SchemaError
-            Columns of different lengths, or values that an Example cannot hold. Nothing is written then.
+            Columns have different lengths, or an Example cannot hold the values. Nothing is written then.
 
         Examples
         --------
@@ -275,21 +275,21 @@ class Writer:
         self._sink.write_rows(*as_columns(columns))
 
     def flush(self) -> None:
-        """Hand the records written so far to the operating system, so that `follow` yields them.
+        """Write the records so far to the operating system, so that `follow` yields them.
 
-        It makes sense with "append" and without compression: otherwise there is no file to follow before
-        `close`. Nothing is synced; what was flushed survives the kill of this process, not a power cut.
+        Useful with "append" and without compression: otherwise there is no file to follow before `close`.
+        Nothing is synced; flushed records survive a kill of this process, not a power cut.
         """
         if not self._ending.locked():
             self._sink.flush()
 
     def close(self) -> None:
-        """Finish the file; with "fail" and "replace" this is the moment it appears."""
+        """Finish the file; with "fail" and "replace", publish it."""
         self._end(None)
 
     def abort(self) -> None:
-        """Give the file up; with "append", what was written so far stays, in whole records."""
-        self._end(InternalError("given up"))
+        """Discard the file; with "append", the whole records written so far stay."""
+        self._end(InternalError("aborted"))
 
     def __enter__(self) -> Writer:
         return self
@@ -307,7 +307,7 @@ class Writer:
             return
         try:
             if self._sink.is_carried:
-                # The file is the parent's, who may be in the middle of a write: only the descriptor is ours.
+                # The file belongs to the parent, which may be writing: only the descriptor is the child's.
                 if error is None:
                     self._sink.check_owner()
             elif error is None or self._appending is not None:
@@ -317,7 +317,7 @@ class Writer:
         except BaseException as failure:
             self._stack.__exit__(type(failure), failure, failure.__traceback__)
             raise
-        # The publication sees the error and takes its temporary file back.
+        # The publication receives the error and removes its temporary file.
         self._stack.__exit__(type(error) if error else None, error, None)
 
     def _finish(self) -> None:
@@ -326,13 +326,13 @@ class Writer:
         except DurabilityError:
             if self._appending is not None:
                 with contextlib.suppress(OSError, ShardkeepError):
-                    self._take_back(self._appending)
+                    self._remove_torn_tail(self._appending)
             raise
         if self._appending is not None:
             with durably("sync", self.path):
                 os.fsync(self._appending)
 
-    def _take_back(self, fd: int) -> None:
+    def _remove_torn_tail(self, fd: int) -> None:
         if self._packing is None:
             cut_torn_tail(fd, self.path, written_from=self._size_bytes)
         else:

@@ -62,7 +62,7 @@ Raising = Callable[[BaseException], list[str]]
         (click.Abort(), 130, "interrupted"),
     ],
 )
-def test_error_is_told_in_one_line(
+def test_error_is_printed_in_one_line(
     raising: Raising, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     assert run(raising(error)) == code

@@ -91,7 +91,7 @@ def test_settings_that_make_no_sense():
             Settings("all.h5", "", **values)
 
 
-def test_a_new_key_is_told_as_json_where_that_is_asked(tmp_path, capfd):
+def test_new_key_is_printed_as_json_on_request(tmp_path, capfd):
     key = str(tmp_path / "run.key")
     assert run(["collect", "--new-key", key, "--json"]) == 0
     (line,) = capfd.readouterr().out.splitlines()

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_there(path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_content_is_listed(path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run(["follow", str(path), "--idle-timeout", "0"]) == 0
     assert capfdbinary.readouterr().out.startswith(b"record 0  ")
     assert run(["follow", str(path), "--idle-timeout", "0", "--json"]) == 0

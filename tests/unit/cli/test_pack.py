@@ -71,7 +71,7 @@ def test_columns(capsys: pytest.CaptureFixture[str]) -> None:
         (["pets", PATTERN, "--dtype", "a=bytes"], 2, "CSV"),
     ],
 )
-def test_what_cannot_be(
+def test_invalid_arguments_are_refused(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["pack", *arguments]) == code

@@ -32,4 +32,4 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         },
     }
     assert run(["schema", str(path), "--all", "--sample", "1"]) == 0
-    assert "told from 2 records" in capsys.readouterr().out
+    assert "inferred from 2 records" in capsys.readouterr().out

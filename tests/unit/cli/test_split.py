@@ -86,7 +86,7 @@ def test_damage_and_its_absence(capsys: pytest.CaptureFixture[str]) -> None:
         (["gone", PATTERN, "--shards", "2"], 10, "gone"),
     ],
 )
-def test_what_cannot_be(
+def test_invalid_arguments_are_refused(
     arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["split", *arguments]) == code

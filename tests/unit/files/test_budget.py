@@ -6,7 +6,7 @@ from shardkeep.files import budget
 from shardkeep.tfrecord import Reader, Writer
 
 
-def test_what_readers_hold_is_counted(tmp_path: Path) -> None:
+def test_descriptors_of_readers_are_counted(tmp_path: Path) -> None:
     with Writer(tmp_path / "x") as w:
         w.write(b"a")
         w.write(b"b")

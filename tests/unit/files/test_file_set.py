@@ -29,7 +29,7 @@ def test_all_appear_at_the_end(count: int, tmp_path: Path) -> None:
     assert all(path.read_bytes() == b"whole" for path in paths)
 
 
-def test_none_is_open_in_between(tmp_path: Path) -> None:
+def test_no_file_stays_open_between_steps(tmp_path: Path) -> None:
     before = open_descriptors()
     with FileSet() as files:
         fill(files, [tmp_path / str(i) for i in range(50)])

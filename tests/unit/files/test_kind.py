@@ -85,7 +85,7 @@ def test_nothing_makes_it_fail(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("offset_bytes", [0, 512, 1024, 4096, 65536])
-def test_hdf5_behind_a_user_block(tmp_path: Path, offset_bytes: int) -> None:
+def test_hdf5_after_a_user_block(tmp_path: Path, offset_bytes: int) -> None:
     path = tmp_path / "a.tfrecord"
     with h5py.File(path, "w", userblock_size=offset_bytes) as file:
         file["x"] = 1
@@ -118,7 +118,7 @@ def test_hdf5_signature_where_it_does_not_count(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\xff\xff" + b"\xff" * 40, "damaged gzip data", ""),
     ],
 )
-def test_what_else_it_is(content: bytes, words: str, advice: str) -> None:
+def test_other_kinds_are_recognised(content: bytes, words: str, advice: str) -> None:
     kind = identify_bytes(content)
     assert kind.name == "other"
     assert words in kind.described

@@ -98,7 +98,7 @@ def test_files_that_are_not_ours_stay(tmp_path):
     assert len(os.listdir(tmp_path)) == 4
 
 
-def test_remove_all_asks_nobody(tmp_path):
+def test_remove_all_ignores_owners(tmp_path):
     path = _leftover(tmp_path, host="0badcafe", pid=1)
     assert leftovers.remove_all(str(tmp_path)) == [path.name]
 

@@ -95,7 +95,7 @@ def test_a_lock_without_a_name_is_not_taken(tmp_path):
     waiter.release()
 
 
-def test_a_leftover_sidecar_is_no_lock(tmp_path):
+def test_leftover_sidecar_does_not_lock(tmp_path):
     (tmp_path / "a.lock").write_text('{"host": "gone", "pid": 1, "command": "x", "since": 1}\n')
     with lock(tmp_path / "a", timeout_s=0):
         assert json.loads((tmp_path / "a.lock").read_text())["pid"] == os.getpid()

@@ -80,7 +80,7 @@ def test_excludes(mount):
     ],
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-def test_does_not_exclude_or_nobody_knows(mount, why):
+def test_file_systems_without_known_exclusion_have_a_fault(mount, why):
     fault = lock_fault(mount)
     assert fault is not None
     assert why in fault
@@ -128,7 +128,7 @@ def test_warn_takes_what_there_is(tmp_path, sshfs):
     assert os.listdir(tmp_path) == []
 
 
-def test_warn_goes_on_without_flock(tmp_path, monkeypatch):
+def test_warn_continues_without_flock(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(38, "no")
 
@@ -169,7 +169,7 @@ def test_the_answer_is_kept_and_asked_again_after_a_minute(tmp_path, sshfs, monk
         assert len(sshfs) == asked
 
 
-def test_a_misspelt_override_is_no_override(tmp_path, monkeypatch):
+def test_misspelt_override_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("SHARDKEEP_LOCKS", "turst")
     with pytest.raises(PlanError, match="turst"):
         lock(tmp_path / "a").acquire()

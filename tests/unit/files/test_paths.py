@@ -8,7 +8,7 @@ from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import expand
 
 
-def test_what_stands_beside_the_data_is_no_data(tmp_path: Path) -> None:
+def test_sidecars_are_not_data_files(tmp_path: Path) -> None:
     for name in ("train-0", "train-0.skidx", "train-1", "train-1.lock"):
         (tmp_path / name).touch()
     assert expand(f"{tmp_path}/train*") == [f"{tmp_path}/train-0", f"{tmp_path}/train-1"]

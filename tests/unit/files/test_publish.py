@@ -65,7 +65,7 @@ def test_no_such_folder(tmp_path):
         pass
 
 
-def test_a_wrong_option_and_a_name_given_twice(tmp_path):
+def test_invalid_option_and_duplicate_name_are_refused(tmp_path):
     with pytest.raises(PlanError, match="overwrite"), publish(tmp_path / "a", exists="overwrite"):
         pass
     with pytest.raises(PlanError, match="twice"), publish_set([tmp_path / "a", f"{tmp_path}/./a"]):

@@ -75,7 +75,7 @@ def test_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{}", "[1]", '{"segment": 1}x', "[{}]"])
-def test_json_that_is_no_receipt(tmp_path: Path, content: str) -> None:
+def test_json_without_a_receipt_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(FormatError) as caught:

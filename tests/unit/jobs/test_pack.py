@@ -168,7 +168,7 @@ def test_a_bad_image_is_named_or_skipped(kind: str, how: str, pets: Path, tmp_pa
         ("WEBP", "RGBA", 4),
     ],
 )
-def test_what_images_are(kind: str, mode: str, depth: int) -> None:
+def test_image_kinds_are_recognised(kind: str, mode: str, depth: int) -> None:
     base = image("PNG", "RGB", (70, 40))
     buffer = io.BytesIO()
     options = {"progressive": True} if kind == "JPEG" else {}
@@ -200,7 +200,7 @@ def test_every_cut_of_an_image_is_noticed(kind: str) -> None:
             image_facts(data[:length])
 
 
-def test_an_animated_webp_is_no_image() -> None:
+def test_animated_webp_is_refused() -> None:
     frames = [Pillow.new("RGB", (9, 9), color) for color in ("red", "blue")]
     buffer = io.BytesIO()
     frames[0].save(buffer, "WEBP", save_all=True, append_images=frames[1:])
@@ -260,7 +260,7 @@ def test_dealt_out_and_compressed(tmp_path: Path) -> None:
     assert Reader(report.outputs[0].path).compression == "gzip"
 
 
-def test_the_same_source_gives_the_same_files(pets: Path, tmp_path: Path) -> None:
+def test_same_source_produces_the_same_files(pets: Path, tmp_path: Path) -> None:
     for name in "ab":
         pack(pets, tmp_path / f"{name}-{{shard}}", shards=2, shuffle=1)
     for shard in "01":
@@ -351,7 +351,7 @@ def test_types_of_a_csv_file(tmp_path: Path) -> None:
     assert (second["text"], second["zip"], second["none"]) == (["é".encode()], [b"98765"], [b""])
 
 
-def test_types_may_be_given(tmp_path: Path) -> None:
+def test_types_may_be_passed(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "t.csv", "a,b\n1,2\n")
     report = pack(path, tmp_path / PATTERN, dtypes={"a": "float32", "b": "bytes"})
     assert examples(report) == [{"a": [1.0], "b": [b"2"]}]

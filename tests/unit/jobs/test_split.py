@@ -153,7 +153,7 @@ def test_frames_are_copied_as_they_are(tmp_path: Path) -> None:
     assert Path(dealt.outputs[1].path).read_bytes() == b"".join(map(frame, records[1::4]))
 
 
-def test_the_same_input_gives_the_same_files(tmp_path: Path) -> None:
+def test_same_input_produces_the_same_files(tmp_path: Path) -> None:
     path = write(tmp_path / "in", [bytes([i]) * (i * 37 % 500) for i in range(200)])
     for name in ("a", "b"):
         split(path, tmp_path / (name + "{shard}"), shards=7, mode="balanced")
@@ -198,7 +198,7 @@ def test_damage_is_named_and_nothing_is_left(how: str, mode: Any, tmp_path: Path
     assert data_of(tmp_path) == ["a", "b"]
 
 
-def test_of_several_damages_the_first_is_told(tmp_path: Path) -> None:
+def test_first_of_several_damages_is_raised(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [bytes([i]) * 100 for i in range(90)])
     for record in (80, 30, 60):
         damaged(path, record, "payload")
@@ -470,7 +470,7 @@ def test_a_compressed_shard_that_is_not_what_was_written(
     assert data_of(tmp_path) == ["in"]
 
 
-def test_nobody_writes_any_more_when_it_fails(tmp_path: Path) -> None:
+def test_no_thread_writes_after_a_failure(tmp_path: Path) -> None:
     path = write(tmp_path / "in", SAME_SIZE)
     damaged(path, 1, "payload")
     running = []

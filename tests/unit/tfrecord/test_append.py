@@ -32,7 +32,7 @@ def overrunning(payload: bytes, length: int) -> bytes:
 
 @pytest.mark.parametrize("length", [200, 2**40, 2**64 - 1])
 @pytest.mark.parametrize("tail", [b"", frame(b"torn")[:-3], frame(b"torn")[:7], bytes(3)])
-def test_a_record_that_overruns_whole_ones_is_no_torn_tail(length: int, tail: bytes, tmp_path: Path) -> None:
+def test_a_record_that_overruns_whole_ones_is_damage(length: int, tail: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x"
     content = frame(b"first") + overrunning(b"abc", length) + frame(b"second") + frame(b"") + tail
     path.write_bytes(content)
@@ -45,7 +45,7 @@ def test_a_record_that_overruns_whole_ones_is_no_torn_tail(length: int, tail: by
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_a_lost_block_is_no_torn_tail(tmp_path: Path) -> None:
+def test_a_lost_block_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "x"
     content = frame(b"first") + frame(b"x" * 300)[:100] + frame(b"second")
     path.write_bytes(content)

@@ -111,7 +111,7 @@ def dims(*sizes: int) -> bytes:
     return field(2, b"".join(field(2, field(1, size)) for size in sizes))
 
 
-def test_what_is_no_scalar_is_passed_over() -> None:
+def test_non_scalars_are_skipped() -> None:
     content = field(4, struct.pack("<ff", 1, 2))
     assert scalars(tensor("vector", 1, dims(2), content)) == []
     assert scalars(tensor("text", 7, SCALAR_SHAPE, field(8, b"hello"))) == []
@@ -128,7 +128,7 @@ def test_one_number_of_any_rank_is_a_scalar_if_its_plugin_says_so() -> None:
     assert scalars(tensor("x", 1, SCALAR_SHAPE, one, plugin=None)) == [("x", 1.0)]
 
 
-def test_what_a_tag_is_comes_with_its_first_value_only() -> None:
+def test_metadata_of_the_first_value_holds_for_the_tag() -> None:
     parser = EventParser()
     one = field(4, struct.pack("<f", 1))
     for plugin in ("mine", None):

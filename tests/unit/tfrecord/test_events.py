@@ -112,12 +112,12 @@ def test_damage_is_an_error_that_names_the_place(tmp_path: Path, into: int) -> N
 def test_skip_loses_one_record_and_says_so(tmp_path: Path, into: int) -> None:
     path = damaged(tmp_path, STARTS[2] + into)
     lost = len(FRAMES[2])
-    said = rf"record 2 at byte {STARTS[2]}: .* {lost} bytes are skipped, it goes on at byte {STARTS[3]}"
+    said = rf"record 2 at byte {STARTS[2]}: .* {lost} bytes are skipped, the next is at byte {STARTS[3]}"
     with pytest.warns(RuntimeWarning, match=said):
         assert steps(read_scalars(path, on_corrupt="skip")) == [0, 2, 3, 4]
 
 
-def test_several_stretches_are_told_one_by_one(tmp_path: Path) -> None:
+def test_each_damaged_range_warns_once(tmp_path: Path) -> None:
     content = bytearray(b"".join(FRAMES))
     content[STARTS[1] + 2] ^= 1
     content[STARTS[3] + 20] ^= 1
@@ -130,7 +130,7 @@ def test_several_stretches_are_told_one_by_one(tmp_path: Path) -> None:
         (CorruptRecordError, STARTS[3]),
         (TruncatedFileError, STARTS[5]),
     ]
-    assert "nothing whole comes behind it" in str(told[2])
+    assert "none is whole after it" in str(told[2])
 
 
 def test_a_damaged_first_record_is_skipped_too(tmp_path: Path) -> None:
@@ -145,11 +145,11 @@ def test_a_hole_is_skipped(tmp_path: Path) -> None:
         assert steps(read_scalars(path, on_corrupt="skip")) == [0, 1, 2, 3, 4]
 
 
-def test_an_event_that_is_none_is_named(tmp_path: Path) -> None:
+def test_record_that_is_not_an_event_is_named(tmp_path: Path) -> None:
     path = event_file(tmp_path, FRAMES[0] + frame(b"\x0a\x7f") + FRAMES[1])
-    with pytest.raises(CorruptRecordError, match=r"record 1 at byte 40 is no tensorflow\.Event"):
+    with pytest.raises(CorruptRecordError, match=r"record 1 at byte 40 is not a tensorflow\.Event"):
         read_scalars(path)
-    with pytest.warns(RuntimeWarning, match=r"no tensorflow\.Event"):
+    with pytest.warns(RuntimeWarning, match=r"not a tensorflow\.Event"):
         assert steps(read_scalars(path, on_corrupt="skip")) == [0]
 
 
@@ -168,7 +168,7 @@ def test_a_live_file_may_end_anywhere(tmp_path: Path, tail: bytes) -> None:
         assert caught.value.offset_bytes == STARTS[3]
 
 
-def test_live_forgives_no_damage(tmp_path: Path) -> None:
+def test_live_still_reports_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptRecordError):
         read_scalars(damaged(tmp_path, STARTS[2] + 20), live=True)
     with pytest.raises(CorruptRecordError):
@@ -178,10 +178,10 @@ def test_live_forgives_no_damage(tmp_path: Path) -> None:
         read_scalars(path, live=True)
 
 
-def test_a_torn_record_with_others_behind_it_is_damage(tmp_path: Path) -> None:
+def test_torn_record_before_others_is_damage(tmp_path: Path) -> None:
     """As when a restarted writer appends to a file whose tail was torn."""
     path = event_file(tmp_path, FRAMES[0] + frame(b"x" * 5000)[:100] + FRAMES[1])
-    with pytest.raises(CorruptRecordError, match="others were written behind it"):
+    with pytest.raises(CorruptRecordError, match="others were written after it"):
         read_scalars(path, live=True)
     with pytest.warns(RuntimeWarning, match="100 bytes are skipped"):
         assert steps(read_scalars(path, on_corrupt="skip")) == [0]
@@ -200,7 +200,7 @@ def test_other_files_are_named(tmp_path: Path) -> None:
     for record in (encode_example({"a": 1}), b"plain text", b""):
         with Writer(tmp_path / "x", exists="replace") as w:
             w.write(record)
-        with pytest.raises(FormatError, match=r"no tensorflow\.Event"):
+        with pytest.raises(FormatError, match=r"not tensorflow\.Event"):
             read_scalars(tmp_path / "x")
 
 

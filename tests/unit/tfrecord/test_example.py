@@ -38,7 +38,7 @@ def test_round_trip(features: dict[str, Any]) -> None:
     assert list(back) == sorted(back, key=lambda name: name.encode())
 
 
-def test_what_python_values_become() -> None:
+def test_python_values_are_converted() -> None:
     back = decode_example(
         encode_example(
             {
@@ -76,17 +76,17 @@ def test_what_python_values_become() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "does not fit"),
+        (None, "cannot be stored"),
         ([], "empty list has no kind"),
         ([b"a", 1], "int among bytes"),
         (1 + 2j, "complex"),
-        (2**64 - 1, "does not fit"),
-        (2**70, "does not fit"),
+        (2**64 - 1, "cannot be stored"),
+        (2**70, "cannot be stored"),
         (object(), "object"),
         (np.array("2020-01-01", "datetime64[D]"), "datetime64"),
     ],
 )
-def test_what_does_not_fit_names_the_feature(value: Any, said: str) -> None:
+def test_invalid_value_names_the_feature(value: Any, said: str) -> None:
     with pytest.raises(SchemaError, match=f"feature 'x': .*{said}"):
         encode_example({"x": value})
     with pytest.raises(SchemaError, match="name of a feature"):
@@ -99,7 +99,7 @@ def test_nan_and_infinity_survive() -> None:
     assert back[1] == math.inf
 
 
-def test_what_is_no_example() -> None:
+def test_non_example_is_refused() -> None:
     assert decode_example(b"") == {}
     for bad in (b"\x0a\xff", b"\x0a\x05abc", b"\xff" * 20):
         with pytest.raises(CorruptRecordError, match=r"not a tf\.train\.Example"):

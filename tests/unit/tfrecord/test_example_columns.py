@@ -64,7 +64,7 @@ def test_no_rows(tmp_path: Path) -> None:
         ({"a": [b"x", 3]}, "int among bytes"),
     ],
 )
-def test_what_does_not_fit_writes_nothing(columns: Any, said: str, tmp_path: Path) -> None:
+def test_invalid_columns_write_nothing(columns: Any, said: str, tmp_path: Path) -> None:
     w = Writer(tmp_path / "x")
     with pytest.raises(SchemaError, match=said):
         w.write_examples(columns)

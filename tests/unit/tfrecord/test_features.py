@@ -31,7 +31,7 @@ def test_dtypes_go_by_several_names() -> None:
         (lambda: describe({"x": FixedLen((), "int64", default="no")}), "not int64"),
         (lambda: describe({"x": FixedLen((), "bytes", default=3)}), "bytes or str"),
         (lambda: describe({"x": "int64"}), "expected FixedLen"),  # type: ignore[dict-item]
-        (lambda: describe({1: FixedLen()}), "is a str"),  # type: ignore[dict-item]
+        (lambda: describe({1: FixedLen()}), "must be a str"),  # type: ignore[dict-item]
     ],
 )
 def test_features_that_cannot_be_are_one_line(make: Any, said: str) -> None:

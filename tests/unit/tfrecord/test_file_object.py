@@ -31,7 +31,7 @@ class Pipe(io.RawIOBase):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zlib.compress])
-def test_what_a_path_gives_an_object_gives(pack: Any) -> None:
+def test_file_object_yields_the_same_as_a_path(pack: Any) -> None:
     reader = Reader(io.BytesIO(pack(PLAIN)))
     assert list(reader) == RECORDS
     assert len(reader) == 4
@@ -89,15 +89,15 @@ def test_an_object_that_changes_under_the_reader() -> None:
         reader[3]
 
 
-def test_what_it_is_instead_is_named() -> None:
+def test_other_kind_is_named() -> None:
     with pytest.raises(FormatError, match="HTML"):
         Reader(io.BytesIO(b"<!DOCTYPE html><html>" + b" " * 100))
 
 
-def test_what_cannot_be() -> None:
+def test_invalid_arguments_are_refused() -> None:
     once = Reader(Pipe(PLAIN))  # type: ignore[arg-type]
     assert list(once) == RECORDS
-    with pytest.raises(PlanError, match="second time"):
+    with pytest.raises(PlanError, match="has no seek and was read already"):
         list(once)
     with pytest.raises(PlanError, match="no lock"):
         Reader(io.BytesIO(PLAIN), lock=True)

@@ -252,7 +252,7 @@ def test_from_the_end_of_another_file_is_the_start_of_this_one(
 # -- not yet, or never ------------------------------------------------------------------------------
 
 
-def test_a_torn_tail_is_told_at_the_end(path: Path, clock: Clock) -> None:
+def test_torn_tail_raises_at_the_end(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + TWO[:9])
     records = follow(path, idle_timeout_s=0.1)
     assert next(records) == b"one"
@@ -286,7 +286,7 @@ def test_a_hole_before_later_bytes_is_damage_in_the_end(path: Path, clock: Clock
     assert (caught.value.record, caught.value.offset_bytes) == (1, len(ONE))
 
 
-def test_a_hole_is_told_while_the_file_still_grows(path: Path, clock: Clock) -> None:
+def test_hole_raises_while_the_file_still_grows(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + bytes(5000) + THREE)
     for number in range(100):
         clock.soon(lambda: append(path, THREE), 0.02 * number)
@@ -379,7 +379,7 @@ def rewrite(path: Path, data: bytes) -> None:
         (rewrite, "was rewritten in place"),
     ],
 )
-def test_a_change_is_told_after_the_last_record(path: Path, act: Callable[..., None], said: str) -> None:
+def test_change_is_reported_after_the_last_record(path: Path, act: Callable[..., None], said: str) -> None:
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S)
     assert next(records) == b"one"
@@ -390,7 +390,7 @@ def test_a_change_is_told_after_the_last_record(path: Path, act: Callable[..., N
     assert type(caught.value) is CorruptDataError
 
 
-def test_a_deletion_is_told(path: Path) -> None:
+def test_deletion_is_reported(path: Path) -> None:
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S)
     assert next(records) == b"one"
@@ -398,20 +398,20 @@ def test_a_deletion_is_told(path: Path) -> None:
         next(records)
 
 
-def test_what_the_old_file_held_is_read_before_a_change_is_told(path: Path) -> None:
+def test_old_content_is_yielded_before_a_change_is_reported(path: Path) -> None:
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S)
     assert next(records) == b"one"
     append(path, TWO + THREE[:5])
     replace(path, THREE)
     assert next(records) == b"two"
-    with pytest.raises(CorruptDataError, match="5 bytes of another behind them"):
+    with pytest.raises(CorruptDataError, match="5 bytes of an unfinished one after them"):
         next(records)
 
 
 @pytest.mark.parametrize("act", [replace, recreate, truncate, rewrite])
 @pytest.mark.parametrize("poll_s", [None, 0.02])
-def test_follow_goes_on_with_what_has_the_name(
+def test_follow_continues_with_the_file_of_that_name(
     path: Path, act: Callable[..., None], poll_s: float | None
 ) -> None:
     path.write_bytes(ONE)
@@ -422,7 +422,7 @@ def test_follow_goes_on_with_what_has_the_name(
     records.close()
 
 
-def test_a_function_is_told_what_happened(path: Path, clock: Clock) -> None:
+def test_function_receives_the_change(path: Path, clock: Clock) -> None:
     told: list[FileChange] = []
     path.write_bytes(ONE + TWO[:3])
     records = follow(path, idle_timeout_s=0.2, on_change=told.append)
@@ -450,7 +450,7 @@ def test_a_function_may_raise(path: Path) -> None:
         next(records)
 
 
-def test_a_torn_tail_that_a_new_writer_cuts_off_is_no_change(path: Path, clock: Clock) -> None:
+def test_removal_of_a_torn_tail_is_not_a_change(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + TWO[:9])
     records = follow(path, idle_timeout_s=0.2)
     assert next(records) == b"one"
@@ -491,7 +491,7 @@ def test_options_are_checked_at_the_call(path: Path, options: dict[str, object])
         follow(path, **options)  # type: ignore[arg-type]
 
 
-def test_closing_gives_the_descriptors_back(path: Path) -> None:
+def test_close_releases_the_descriptors(path: Path) -> None:
     before = open_descriptors()
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S)

@@ -117,7 +117,7 @@ def test_one_path_or_several_or_patterns(tmp_path: Path) -> None:
     assert build_index(str(paths[0])).records == 3
     assert [index.records for index in build_index(paths)] == [3, 0, 50]
     assert [index.records for index in build_index([f"{tmp_path}/*.tfrecord"])] == [3, 0, 50]
-    with pytest.raises(NotFoundError, match="give a pattern in a list"):
+    with pytest.raises(NotFoundError, match="pass a pattern in a list"):
         build_index(f"{tmp_path}/*.tfrecord")
     with pytest.raises(NotFoundError):
         build_index(tmp_path / "nothing")
@@ -308,7 +308,7 @@ def test_replaced_by_a_larger_file_with_another_head(tmp_path: Path, scanned: li
     assert scanned == [0]
 
 
-def test_what_grew_but_is_not_what_it_was(
+def test_grown_file_with_changed_old_part_is_rescanned(
     tmp_path: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old part fits by accident, its end is inside a record: the scan of the new part fails."""
@@ -431,7 +431,7 @@ def test_removed_during_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_is_no_shard(tmp_path: Path) -> None:
+def test_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="a folder"):
         build_index(tmp_path)
     assert os.listdir(tmp_path) == []
@@ -449,7 +449,7 @@ def test_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("starts", [[0, 33, 51], [0, 17, 33, 51], [0, 16, 32, 51], [0, 16, 33, 50]])
-def test_what_is_read_by_a_wrong_index_is_an_error(starts: list[int], verify: bool, tmp_path: Path) -> None:
+def test_reading_with_a_wrong_index_raises(starts: list[int], verify: bool, tmp_path: Path) -> None:
     """The last resort, when an index that does not fit was believed after all."""
     (path,) = files(tmp_path, [3])
     assert frame_starts([path])[0].tolist() == [0, 16, 33, 51]

@@ -49,7 +49,7 @@ def test_header_and_payload(tmp_path: Path) -> None:
     assert around(tmp_path / "x", with_frame(6, flipped(FRAMES[6], 3, 4, 200))) == (STARTS, (6,))
 
 
-def test_what_is_no_record_counts_as_one(tmp_path: Path) -> None:
+def test_hole_counts_as_one_record(tmp_path: Path) -> None:
     holes = [
         (with_frame(2, bytes(5000)), [*STARTS[:3], *[at + 5000 - len(FRAMES[2]) for at in STARTS[3:]]], 2),
         (with_frame(2, FRAMES[2] + b"\n"), [*STARTS[:4], *[at + 1 for at in STARTS[3:]]], 3),

@@ -81,7 +81,7 @@ def test_of_another_version_or_with_unknown_widths_and_counts() -> None:
 
 
 @given(st.data())
-def test_what_is_changed_on_purpose_is_refused_or_still_an_index(draw: st.DataObject) -> None:
+def test_manipulated_index_is_refused_or_still_valid(draw: st.DataObject) -> None:
     """With a right checksum only the bounds stand between a hostile file and whoever reads by it."""
     lengths = draw.draw(st.lists(st.integers(16, 2**40), min_size=1, max_size=8))
     data = bytearray(made(lengths))
@@ -146,7 +146,7 @@ def test_a_claim_of_many_records_allocates_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_non_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x"
     assert read_index_file(str(path), shard_bytes=100) is None
     path.mkdir()

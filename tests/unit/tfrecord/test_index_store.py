@@ -53,7 +53,9 @@ def assert_stored(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert load_index(path).records == 1200
 
 
-def test_beside_the_shard(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_stored_next_to_the_shard(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = shard(tmp_path / "data" / "x.tfrecord")
     load_index(path)
     assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
@@ -61,7 +63,7 @@ def test_beside_the_shard(tmp_path: Path, cache: Path, monkeypatch: pytest.Monke
     assert_stored(path, monkeypatch)
 
 
-def test_a_reader_leaves_nothing_beside_the_shards_unless_it_is_asked_to(
+def test_reader_stores_nothing_next_to_the_shards_by_default(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SHARDKEEP_INDEX")
@@ -119,7 +121,7 @@ def test_without_the_right_to_write(
     assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
 
 
-def test_a_stale_one_beside_does_not_hide_a_good_one_in_the_cache(
+def test_stale_index_next_to_the_shard_does_not_hide_a_valid_one_in_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shard(tmp_path / "data" / "x.tfrecord", records=1500)
@@ -171,7 +173,9 @@ def test_a_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path,
     precious.write_bytes(b"not an index")
     beside = tmp_path / "data" / "x.tfrecord.skidx"
     beside.symlink_to(precious)
-    with pytest.warns(RuntimeWarning, match="is a symbolic link of .* found by a scan"):
+    with pytest.warns(
+        RuntimeWarning, match="is a symbolic link of .* until then each reader scans the shard"
+    ):
         load_index(path)
     assert precious.read_bytes() == b"not an index"
     assert len(os.listdir(cache)) == 1

@@ -69,7 +69,7 @@ def test_spaces_and_line_ends_do_not_matter(shard: Path, tmp_path: Path) -> None
         ("0 1" + "0" * 5000, "more than 64 bits"),
     ],
 )
-def test_what_is_no_text_index(text: str, says: str, shard: Path, tmp_path: Path) -> None:
+def test_non_text_index_is_refused(text: str, says: str, shard: Path, tmp_path: Path) -> None:
     output = tmp_path / "x.idx"
     output.write_text(text, encoding="latin-1")
     with pytest.raises(FormatError, match=says):

@@ -111,7 +111,7 @@ def test_the_index_says_what_iteration_says(case: OddFile, tmp_path: Path) -> No
 
 
 @every
-def test_random_access_gives_the_right_bytes_or_an_error(case: OddFile, tmp_path: Path) -> None:
+def test_random_access_returns_correct_bytes_or_raises(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     try:
         reader = Reader(path)
@@ -243,7 +243,7 @@ def test_a_pipe_is_not_waited_for_by_the_scan(call: str, tmp_path: Path) -> None
     assert done.stdout == "ok\n", done.stderr
 
 
-def test_a_device_is_no_file_of_records() -> None:
+def test_device_is_refused() -> None:
     with pytest.raises(FormatError, match="a device"):
         Reader("/dev/zero")
 
@@ -306,13 +306,13 @@ def test_a_message_is_one_line_whatever_the_name(
     assert str(caught.value).isprintable() and caught.value.path == str(path)
 
 
-def test_what_identify_says_is_printable() -> None:
+def test_identify_returns_printable_text() -> None:
     for case in CASES:
         kind = sk.files.kind.identify_bytes(case.data[:4096])
         assert kind.described.isprintable() and kind.advice.isprintable()
 
 
-def test_advice_is_given_for_what_people_meet(tmp_path: Path) -> None:
+def test_common_files_have_advice(tmp_path: Path) -> None:
     wanted = {
         "git_lfs_pointer",
         "html",

@@ -50,7 +50,7 @@ PACKED = {
 
 @pytest.mark.parametrize("packing", PACKED)
 @given(records=st.lists(st.binary(max_size=300), max_size=20))
-def test_what_is_framed_is_read(
+def test_framed_records_are_read(
     packing: str, records: list[bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("r")
@@ -95,7 +95,7 @@ def test_every_cut_is_truncation_unless_between_records(packing: str, tmp_path: 
         assert caught.value.path == str(path)
 
 
-def test_damage_names_record_and_offset_and_gives_what_is_whole(tmp_path: Path) -> None:
+def test_damage_names_record_and_offset_after_whole_records(tmp_path: Path) -> None:
     content = bytearray(frame(b"x" * 100) * 5)
     content[116 * 3 + 50] ^= 1
     path = file_of(tmp_path, bytes(content))

@@ -140,7 +140,7 @@ def test_pickled(path):
         list(reader)
 
 
-def test_refused_where_a_lock_excludes_nobody(path, sshfs):
+def test_lock_without_effect_is_refused(path, sshfs):
     with pytest.raises(LockError, match=r"fuse\.sshfs"):
         Reader(path, lock=True)
     assert list(Reader(path)) == RECORDS

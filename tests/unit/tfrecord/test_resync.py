@@ -57,7 +57,7 @@ def test_a_record_inside_a_damaged_payload_is_none(fd: int) -> None:
     assert next_frame(fd, 0) is None
 
 
-def test_a_right_length_before_a_wrong_payload_is_no_record(fd: int) -> None:
+def test_valid_length_before_a_wrong_payload_is_skipped(fd: int) -> None:
     content(fd, b"?" + frame(b"abc")[:-1] + b"?" + GOOD)
     assert next_frame(fd, 0) == 20
 

@@ -56,7 +56,7 @@ def test_kinds_and_lengths(tmp_path: Path) -> None:
     assert schema.facts["any"].lengths == (0, 4)
 
 
-def test_what_some_records_lack_is_ragged_and_gets_no_default(tmp_path: Path) -> None:
+def test_feature_missing_in_some_records_is_ragged_without_default(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1, "y": 2.5}, {"x": 1}, {"x": 1, "y": 2.5}])
     schema = infer_schema(path)
     assert schema == {"x": FixedLen(), "y": VarLen("float32")}
@@ -137,7 +137,7 @@ def test_the_sample_is_spread_over_files_and_through_them(
     assert seen == seen[:10] * 4
 
 
-def test_what_small_files_leave_over_is_for_the_others(tmp_path: Path) -> None:
+def test_unused_share_of_small_files_goes_to_the_others(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{n}", [{"x": 1}] * n) for n in (0, 1, 50)]
     schema = infer_schema(paths, sample=30)
     assert (schema.records, schema.files) == (30, 3)
@@ -145,7 +145,7 @@ def test_what_small_files_leave_over_is_for_the_others(tmp_path: Path) -> None:
     assert infer_schema(paths, sample=1000).records == 51
 
 
-def test_more_files_than_records_to_look_at(tmp_path: Path) -> None:
+def test_more_files_than_sampled_records(tmp_path: Path) -> None:
     for number in range(12):
         write(tmp_path / f"{number:02}", [{"x": [0] * (number + 1)}] * 3)
     schema = infer_schema(str(tmp_path / "*"), sample=4)
@@ -160,7 +160,7 @@ def test_compressed(tmp_path: Path, compression: str) -> None:
     assert infer_schema(path, sample=4).records == 4
 
 
-def test_source_is_python_that_gives_the_same(tmp_path: Path) -> None:
+def test_source_evaluates_to_the_same_schema(tmp_path: Path) -> None:
     names = ["plain", 'quo"te', "apos'trophe", "both'\"", "new\nline", "ünï", "\x1b[31m"]
     path = write(tmp_path / "a", [{name: [0.5, 1.0] for name in names}])
     schema = infer_schema(path)
@@ -185,7 +185,7 @@ def test_no_records(tmp_path: Path) -> None:
 
 def test_no_examples(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1}, b"\x12\x01a"])
-    with pytest.raises(SchemaError, match=r"record 1 is no tf\.train\.Example"):
+    with pytest.raises(SchemaError, match=r"record 1 is not a tf\.train\.Example"):
         infer_schema(path)
     with pytest.raises(SchemaError, match=r"record 0: not a tf\.train\.Example"):
         infer_schema(write(tmp_path / "b", [b"\xff\xff"]))

@@ -33,7 +33,7 @@ def same(one: Any, other: Any) -> bool:
         max_size=4,
     ),
 )
-def test_what_goes_in_comes_out(context: dict[str, Any], feature_lists: dict[str, list[Any]]) -> None:
+def test_values_round_trip(context: dict[str, Any], feature_lists: dict[str, list[Any]]) -> None:
     record = encode_sequence_example(context, feature_lists)
     got_context, got_lists = decode_sequence_example(record)
     assert list(got_context) == sorted(context, key=str.encode)
@@ -75,25 +75,25 @@ def test_an_example_is_a_context_alone() -> None:
     ("context", "feature_lists", "message"),
     [
         ({"x": []}, {}, "feature 'x': an empty list has no kind"),
-        ({"x": None}, {}, "feature 'x': NoneType does not fit"),
-        ({3: 1}, {}, "name of a feature is a str, not 3"),
-        ({}, {3: [1]}, "name of a feature is a str, not 3"),
+        ({"x": None}, {}, "feature 'x': NoneType cannot be stored"),
+        ({3: 1}, {}, "name of a feature must be a str, not 3"),
+        ({}, {3: [1]}, "name of a feature must be a str, not 3"),
         ({}, {"x": b"abc"}, "feature list 'x': expected a list of steps, found bytes"),
         ({}, {"x": 3}, "feature list 'x': expected a list of steps, found int"),
         ({}, {"x": [[1], 2.5]}, "feature list 'x': step 1 holds float32, step 0 int64"),
         ({}, {"x": [None, [b"a"], [1]]}, "step 2 holds int64, step 1 bytes"),
         ({}, {"x": [[], None]}, "feature list 'x': empty steps alone have no kind"),
-        ({}, {"x": [[1], [2j]]}, "feature list 'x', step 1: list does not fit"),
-        ({}, {"x": [[2**63]]}, "feature list 'x', step 0: 9223372036854775808 does not fit"),
+        ({}, {"x": [[1], [2j]]}, "feature list 'x', step 1: list cannot be stored"),
+        ({}, {"x": [[2**63]]}, "feature list 'x', step 0: 9223372036854775808 cannot be stored"),
         ({}, {"x": [[b"a", 1]]}, "feature list 'x', step 0: int among bytes"),
     ],
 )
-def test_what_does_not_fit_says_where(context: Any, feature_lists: Any, message: str) -> None:
+def test_invalid_value_names_the_step(context: Any, feature_lists: Any, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
         encode_sequence_example(context, feature_lists)
 
 
 @pytest.mark.parametrize("record", [b"\x0a", b"\x0a\x05\x0a", b"\x12\x04\x0a\x02\x0a\x09", b"\xff" * 11])
-def test_what_is_no_message(record: bytes) -> None:
+def test_non_message_is_refused(record: bytes) -> None:
     with pytest.raises(CorruptRecordError, match=r"not a tf\.train\.SequenceExample"):
         decode_sequence_example(record)

@@ -242,7 +242,7 @@ def reserve(monkeypatch: pytest.MonkeyPatch, descriptors: int) -> None:
 
 def test_more_shards_than_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_sinks, "_MOST_HELD_BYTES", 5000)
-    monkeypatch.setattr(shards, "Held", lambda: shard_sinks.Held(5000))
+    monkeypatch.setattr(shards, "SharedBuffers", lambda: shard_sinks.SharedBuffers(5000))
     reserve(monkeypatch, 10)
     with few_descriptors(12), ShardWriter(tmp_path / "{shard:03d}", shards=100) as w:
         for i in range(1000):
@@ -292,7 +292,7 @@ def test_a_forked_child_is_refused(descriptors: int, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("options", [{"shards": 2}, {"shard_records": 2}])
 def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(options: Any, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "{shard}", **options) as w:
-        with w._turn:  # as a thread in the middle of a write has it
+        with w._mutex:  # as a thread in the middle of a write has it
             child = os.fork()
             if child == 0:
                 status = 1
@@ -310,9 +310,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(options: An
     assert written(w)[0] == [b"mine"]
 
 
-def test_a_file_beside_the_shards_that_could_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_additional_file_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     w = ShardWriter(tmp_path / "{shard}", shards=2)
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -366,7 +364,7 @@ def test_a_write_that_the_end_overtakes_is_refused(
 def test_an_interrupt_between_two_records_publishes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "Held", lambda: shard_sinks.Held(1000))
+    monkeypatch.setattr(shards, "SharedBuffers", lambda: shard_sinks.SharedBuffers(1000))
     reserve(monkeypatch, 2)
     w = ShardWriter(tmp_path / "{shard}", shards=3)
     with monkeypatch.context() as patch:
@@ -395,7 +393,7 @@ def test_a_change_of_directory_in_between(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(Reader(tmp_path / "0-of-2")) + list(Reader(tmp_path / "1-of-2")) == [b"a", b"b"]
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_descriptors_are_released(tmp_path: Path) -> None:
     before = open_descriptors()
     for i in range(3):
         with ShardWriter(tmp_path / f"a{i}-{{shard}}", shards=4) as w:
@@ -409,7 +407,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     assert not open_descriptors() - before
 
 
-def test_a_writer_beside_a_set(tmp_path: Path) -> None:
+def test_writer_next_to_a_set_needs_its_own_lock(tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "{shard}", shards=2) as w:
         with Writer(tmp_path / "1") as other:
             other.write(b"theirs")

@@ -43,12 +43,12 @@ def waited_s(one: Watch, timeout_s: float) -> float:
     return time.monotonic() - start
 
 
-def test_a_write_is_told_at_once(tmp_path: Path, patient: None) -> None:
+def test_write_is_reported_immediately(tmp_path: Path, patient: None) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"")
     one = Watch(str(path))
     assert waited_s(one, PATIENCE_S) < PATIENCE_S / 2, "what came before the watch has to be looked for"
-    if not one.is_told:
+    if not one.is_notified:
         pytest.skip("the temporary folder is on a file system without inotify")
     thread = threading.Timer(0.05, path.write_bytes, [b"a"])
     thread.start()
@@ -57,10 +57,10 @@ def test_a_write_is_told_at_once(tmp_path: Path, patient: None) -> None:
     one.close()
 
 
-def test_a_file_that_appears_is_told_at_once(tmp_path: Path, patient: None) -> None:
+def test_new_file_is_reported_immediately(tmp_path: Path, patient: None) -> None:
     one = Watch(str(tmp_path / "x"))
     one.wait(PATIENCE_S)
-    if not one.is_told:
+    if not one.is_notified:
         pytest.skip("the temporary folder is on a file system without inotify")
     thread = threading.Timer(0.05, (tmp_path / "x").write_bytes, [b"a"])
     thread.start()
@@ -85,16 +85,16 @@ def test_polling_pauses_grow_and_are_short_again_after_news(tmp_path: Path, slee
     one.calm()
     one.wait(60)
     assert sleeps[-1] == 0.01
-    assert not one.is_told
+    assert not one.is_notified
 
 
-def test_a_given_interval_is_kept(tmp_path: Path, sleeps: list[float]) -> None:
+def test_poll_interval_is_used(tmp_path: Path, sleeps: list[float]) -> None:
     (tmp_path / "x").write_bytes(b"")
     one = Watch(str(tmp_path / "x"), poll_s=0.07)
     for timeout_s in (60, 60, 60, 0.01):
         one.wait(timeout_s)
     assert sleeps == [0.07, 0.07, 0.07, 0.01]
-    assert not one.is_told
+    assert not one.is_notified
 
 
 @pytest.mark.parametrize("what", ["inotify_init1", "inotify_add_watch", "network", "statfs"])
@@ -116,5 +116,5 @@ def test_where_inotify_is_refused_it_polls(
     for _ in range(3):
         one.wait(60)
     assert sleeps == [0.01, 0.02, 0.04]
-    assert not one.is_told
+    assert not one.is_notified
     assert not open_descriptors() - before

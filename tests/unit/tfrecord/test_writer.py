@@ -23,7 +23,7 @@ from tests.unit.tfrecord.test_reader import frame
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib", "GZIP"])
-def test_what_is_written_is_read(compression: str | None, tmp_path: Path) -> None:
+def test_written_data_is_read_back(compression: str | None, tmp_path: Path) -> None:
     path = tmp_path / "x"
     records = [b"", b"a", b"x" * 3_000_000, b"b" * 17]
     with Writer(path, compression=compression) as w:
@@ -62,7 +62,7 @@ def test_an_exception_publishes_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+def test_second_writer_error_names_the_holder(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for mode in ("fail", "replace", "append"):
         with Writer(path, exists="replace"), pytest.raises(LockTimeoutError) as caught:
@@ -122,7 +122,7 @@ def test_append_cuts_a_record_off_of_which_a_power_cut_left_the_header(
     assert list(Reader(path)) == [b"whole", b"next"]
 
 
-def test_append_keeps_nuls_behind_which_records_follow(tmp_path: Path) -> None:
+def test_append_keeps_nuls_before_whole_records(tmp_path: Path) -> None:
     path = tmp_path / "x"
     content = frame(b"whole") + frame(b"x" * 3000)[:12] + bytes(3004) + frame(b"abc")
     path.write_bytes(content)
@@ -199,7 +199,7 @@ def test_nothing_is_appended_to_a_zlib_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path, exists="append", compression="zlib") as w:
         w.write(b"1")
-    with pytest.raises(PlanError, match="TensorFlow would not see"):
+    with pytest.raises(PlanError, match="TensorFlow would not read"):
         Writer(path, exists="append", compression="zlib")
     assert list(Reader(path)) == [b"1"]
 

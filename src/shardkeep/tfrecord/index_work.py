@@ -81,6 +81,8 @@ class Work:
         try:
             return [self._result_of(future) for future in [pool.submit(task, item) for item in items]]
         except BaseException:
+            # Before the running tasks stop, since each freed thread would start the next one.
+            pool.shutdown(wait=False, cancel_futures=True)
             self._stopped = True
             raise
         finally:

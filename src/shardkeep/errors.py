@@ -1,4 +1,4 @@
-"""Every error that Shardkeep raises on purpose.
+"""Error classes of Shardkeep.
 
 ::
 
@@ -6,26 +6,26 @@
     ├── CorruptDataError          the bytes of a file are not what its writer wrote
     │   ├── CorruptRecordError        a checksum does not match
     │   └── TruncatedFileError        the file ends before its content does
-    ├── FormatError               (ValueError) another kind of file: says which
+    ├── FormatError               (ValueError) a file of another kind, which the message names
     ├── SchemaError               (ValueError) a feature, dtype or shape does not fit
     ├── PlanError                 (ValueError) a plan, state or receipt does not fit
     ├── WorldError                (ValueError) rank and world size are contradictory
     ├── NotFoundError             (FileNotFoundError)
     ├── ExistsError               (FileExistsError)
-    ├── LockError                 (OSError) a lock cannot be had, or would not exclude
-    │   └── LockTimeoutError          (TimeoutError) somebody else holds it: says who
-    │       └── LockHeldError             (BlockingIOError) told by HDF5 under the guard
+    ├── LockError                 (OSError) a lock cannot be acquired, or would not exclude
+    │   └── LockTimeoutError          (TimeoutError) another holder has the lock: the message names it
+    │       └── LockHeldError             (BlockingIOError) reported by HDF5 under the guard
     ├── CollectorError            connection, protocol, authentication, the remote error
     ├── DurabilityError           (OSError) bytes could not be made durable
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
-    ├── UntrustedFileError        (PermissionError) another user may have prepared a file beside the data
+    ├── UntrustedFileError        (PermissionError) another user may have prepared a file next to the data
     ├── RepairRefusedError        a repair would lose or invent data
     ├── MissingExtraError         (ImportError) an optional dependency is not installed
     └── InternalError             a bug of Shardkeep itself
 
-What a caller does about them: retry `LockTimeoutError`; look at the file that `CorruptDataError`
-names; fix the call for the ``ValueError`` kinds; make room or rights for the
-``OSError`` kinds. Each class carries the exit code that the command returns for it.
+Reactions of a caller: retry after `LockTimeoutError`; inspect the file that `CorruptDataError` names; correct
+the call after the ``ValueError`` kinds; free space or change permissions after the ``OSError`` kinds. Each
+class has the exit code of the command for it.
 
 This module imports nothing from the package: the Rust half raises these classes too.
 """
@@ -60,30 +60,29 @@ __all__ = [
 
 
 class ShardkeepError(Exception):
-    """The root of the tree.
+    """Base class of all errors of Shardkeep.
 
     Parameters
     ----------
     message : str
-        One line: what is wrong, where, and what to do about it. Control characters are escaped.
+        One line: the fault, its location, and advice. Control characters are escaped.
     path : str or os.PathLike, optional
-        The file or folder it is about.
+        The file or folder of the error.
     offset_bytes : int, optional
-        Where in the file, counted from its first byte.
+        Offset in the file, counted from its first byte.
     record : int, optional
-        Which record of the file, counted from 0.
+        Number of the record in the file, counted from 0.
 
     Attributes
     ----------
     path, offset_bytes, record
-        As given; None where they do not apply.
+        The values of the parameters; None where they do not apply.
     exit_code : int
-        What the ``shardkeep`` command returns when this error ends it.
+        Exit code of the ``shardkeep`` command for this error.
 
     Notes
     -----
-    Every error of the tree survives `pickle` with all of its attributes, so it crosses process
-    pools unharmed.
+    `pickle` keeps all attributes of an error, so it can be passed through process pools.
 
     Examples
     --------
@@ -114,7 +113,7 @@ class ShardkeepError(Exception):
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # `path` of an ImportError and `errno` of an OSError live in slots of their own, outside __dict__.
+        # `path` of an ImportError and `errno` of an OSError are stored in slots, outside __dict__.
         state = {**self.__dict__, "path": self.path}
         if isinstance(self, OSError):
             state["errno"] = self.errno
@@ -122,7 +121,7 @@ class ShardkeepError(Exception):
 
 
 def one_line(message: str) -> str:
-    """Escape control characters: what comes from a file must not break lines or steer a terminal."""
+    """Escape control characters, so that text from a file cannot break lines or control a terminal."""
     if message.isprintable():
         return message
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
@@ -139,7 +138,7 @@ def _rebuild(cls: type[ShardkeepError], message: str, state: dict[str, Any]) -> 
 
 
 class CorruptDataError(ShardkeepError):
-    """The bytes of a file are not what its writer wrote."""
+    """The bytes of a file differ from those that its writer wrote."""
 
 
 class CorruptRecordError(CorruptDataError):
@@ -151,20 +150,20 @@ class TruncatedFileError(CorruptDataError):
 
 
 class FormatError(ShardkeepError, ValueError):
-    """The file is of another kind; the message says which and what to do with it."""
+    """The file is of another kind; the message names the kind and has advice."""
 
 
 # -- what the caller asked for ----------------------------------------------------------------------
 
 
 class SchemaError(ShardkeepError, ValueError):
-    """A feature, dtype or shape does not fit; the message shows both sides.
+    """A feature, dtype or shape does not match; the message has the expected and the found one.
 
     Attributes
     ----------
     table : tuple of dict
-        Who has what, where many files do not agree: ``name`` of the dataset (or ``dataset@attribute``),
-        what the files ``has``, how many ``files``, their ``ranks``, the ``first`` of their paths.
+        Groups of files that differ: ``name`` of the dataset (or ``dataset@attribute``), the value that the
+        files have (``has``), the number of ``files``, their ``ranks``, the ``first`` of their paths.
     """
 
     exit_code = 2
@@ -184,13 +183,13 @@ class WorldError(ShardkeepError, ValueError):
 
 
 class NotFoundError(ShardkeepError, FileNotFoundError):
-    """A file, a folder or what a pattern should match is not there."""
+    """A file or folder does not exist, or a pattern has no match."""
 
     exit_code = 10
 
 
 class ExistsError(ShardkeepError, FileExistsError):
-    """The output is there already and nothing is overwritten unless asked."""
+    """The output exists already, and overwriting was not requested."""
 
     exit_code = 2
 
@@ -205,13 +204,13 @@ class MissingExtraError(ShardkeepError, ImportError):
 
 
 class LockError(ShardkeepError, OSError):
-    """A lock cannot be had, or the file system would not honour it."""
+    """A lock cannot be acquired, or has no effect on the file system."""
 
     exit_code = 11
 
 
 class LockTimeoutError(LockError, TimeoutError):
-    """Somebody else holds the lock.
+    """Another holder has the lock.
 
     Attributes
     ----------
@@ -240,17 +239,17 @@ class BudgetError(ShardkeepError, OSError):
 
 
 class UntrustedFileError(ShardkeepError, PermissionError):
-    """A lock file, note, log, index or socket may be the work of another user, so it is not used."""
+    """A lock file, note, log, index or socket may come from another user, so it is not used."""
 
     exit_code = 2
 
 
 class CollectorError(ShardkeepError):
-    """Connection, protocol or authentication of a collector, or an error that it sent back."""
+    """A connection, protocol or authentication error of a collector, or an error that it returned."""
 
 
 class RepairRefusedError(ShardkeepError):
-    """A repair would lose or invent data, so it was not begun."""
+    """A repair would lose or invent data, so it was not started."""
 
 
 class InternalError(ShardkeepError):

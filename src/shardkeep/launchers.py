@@ -1,4 +1,4 @@
-"""What each launcher says, in its variables, about the process that it started.
+"""Environment variables of each launcher, with rank and world size.
 
 One function for each launcher; `World.detect` compares what they return.
 """
@@ -20,7 +20,7 @@ WAY_OUT = "pass World(rank=..., size=...), or set SHARDKEEP_RANK and SHARDKEEP_W
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one source says about this process."""
+    """Rank and world size of this process from one source."""
 
     source: str
     rank: int
@@ -28,28 +28,28 @@ class Claim:
     evidence: str
     local_rank: int | None = None
     local_size: int | None = None
-    # Starts several processes from one that another launcher started.
+    # True for a launcher that starts several processes from one process of another launcher.
     nests: bool = False
-    # Hands out machines: one process of it may be the parent of any number.
+    # True for a launcher of machines: one of its processes may be the parent of any number.
     manages: bool = False
 
     def __str__(self) -> str:
         return f"{self.source} says rank {self.rank} of {self.size} ({self.evidence})"
 
     def inside(self, outer: Claim) -> bool:
-        """Tell whether this process can have been started by one of the processes that `outer` counts."""
+        """Return True if one of the processes that `outer` counts can have started this process."""
         if outer.manages and outer.size == 1 and self.size > 1:
             return True
         if not self.nests or self.local_size is None or self.size <= outer.size:
             return False
         if outer.manages:
-            # Nodes may differ, but each process of `outer` has started at least one. A launcher that has all
-            # of its processes here knows nothing of the others of `outer`: a forgotten --nnodes.
+            # Nodes may differ, but each process of `outer` has started at least one. A launcher with all of
+            # its processes here does not count those of `outer` on other nodes: a missing --nnodes.
             return self.size >= self.local_size + outer.size - 1
         return self.size == self.local_size * outer.size
 
     def agrees(self, other: Claim) -> bool:
-        """Tell whether both give the same rank and size."""
+        """Return True if both have the same rank and size."""
         return (self.rank, self.size) == (other.rank, other.size)
 
 
@@ -60,9 +60,9 @@ class Half(NamedTuple):
     value: int
     missing: str
     is_rank: bool
-    # No error where it is all there is.
+    # True if this variable alone is not an error.
     weak: bool = False
-    # Must fit the other sources where there are some.
+    # True if the value must be consistent with other sources.
     is_compared: bool = False
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
         return None
     if not _is_number(text):
         raise WorldError(
-            f"{name}={text[:40]!r} is no whole number from 0 on: correct or unset it, or {WAY_OUT}"
+            f"{name}={text[:40]!r} must be an integer, 0 or more: correct or unset it, or {WAY_OUT}"
         )
     return int(text)
 
@@ -124,7 +124,7 @@ def _is_number(text: str) -> bool:
 
 
 def local_numbers(env: Mapping[str, str], names: _Names) -> tuple[int | None, int | None]:
-    """Return the rank and the number of processes on this machine, each None where it is not told."""
+    """Return the rank and the number of processes on this machine, each None if it is not set."""
     sizes = [_number(env, name) for name in names.local_sizes]
     return _number(env, names.local_rank), next((size for size in sizes if size is not None), None)
 
@@ -143,7 +143,7 @@ def _pair(env: Mapping[str, str], names: _Names) -> Claim | Half | None:
 
 
 def explicit_claim(env: Mapping[str, str]) -> Claim | None:
-    """Return what the user has set for Shardkeep itself, None when nothing."""
+    """Return the rank and size that the user has set for Shardkeep, or None."""
     found = _pair(env, _EXPLICIT)
     if isinstance(found, Half):
         raise WorldError(f"{found} is set but {found.missing} is not: set both or neither")
@@ -151,7 +151,7 @@ def explicit_claim(env: Mapping[str, str]) -> Claim | None:
 
 
 def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
-    """Return all sources in order of preference, and variables that are half of a pair."""
+    """Return all sources in the order of preference, and variables without their counterpart."""
     _refuse_launcher(env)
     torchrun = _pair(env, TORCHRUN)
     found = [
@@ -168,7 +168,7 @@ def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
 
 
 def _refuse_launcher(env: Mapping[str, str]) -> None:
-    """Refuse to take the numbers of a pod, in which torchrun is to start several processes, for a rank.
+    """Raise if the variables are those of a pod in which torchrun starts several processes.
 
     Kubeflow's PyTorchJob sets RANK to the number of the pod, and WORLD_SIZE to the number of pods or of
     processes depending on its version; torchrun replaces both in the processes that it starts.
@@ -178,7 +178,7 @@ def _refuse_launcher(env: Mapping[str, str]) -> None:
     if _is_number(processes) and int(processes) > 1 and not inside:
         raise WorldError(
             f"PET_NPROC_PER_NODE={processes} says that torchrun starts {processes} processes in this pod, "
-            f"but LOCAL_RANK is not set, so this is none of them: start it with torchrun, or {WAY_OUT}"
+            f"but LOCAL_RANK is not set, so this is not one of them: start it with torchrun, or {WAY_OUT}"
         )
 
 
@@ -187,7 +187,7 @@ def _slurm(env: Mapping[str, str]) -> Claim | Half | None:
     sizes = [(name, _number(env, name)) for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")]
     name, size = next(((name, size) for name, size in sizes if size is not None), ("SLURM_NTASKS", None))
     if rank is None:
-        # The shell of salloc has SLURM_NTASKS and is no task.
+        # The shell of salloc has SLURM_NTASKS but is not a task.
         return None
     step = env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")
     if step in ("4294967290", "4294967291"):
@@ -231,7 +231,7 @@ def _tf_config(env: Mapping[str, str]) -> Claim | None:
     try:
         config = json.loads(text)
     except ValueError:
-        raise WorldError(f"{wrong} is no JSON: correct or unset it, or {WAY_OUT}") from None
+        raise WorldError(f"{wrong} is not JSON: correct or unset it, or {WAY_OUT}") from None
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not cluster:
         return None
@@ -242,12 +242,12 @@ def _tf_config(env: Mapping[str, str]) -> Claim | None:
     if kind in ("ps", "evaluator"):
         raise WorldError(
             f"TF_CONFIG says that this process is a {kind}, which reads no training data: start no loader "
-            "here, or pass World() to read a data set of its own"
+            "here, or pass World() to read a separate data set"
         )
     lists = {role: cluster.get(role) or [] for role in ("chief", "master", "worker")}
     if not all(isinstance(addresses, list) for addresses in lists.values()):
         raise WorldError(
-            f"{wrong} has a cluster whose roles are no lists of addresses: correct it, or {WAY_OUT}"
+            f"{wrong} has a cluster whose roles are not lists of addresses: correct it, or {WAY_OUT}"
         )
     members = {role: len(addresses) for role, addresses in lists.items()}
     number = str(task["index"])
@@ -288,12 +288,12 @@ def _kubernetes(env: Mapping[str, str]) -> Claim | Half | None:
         return None
     names = ["JOB_COMPLETIONS", "PET_NNODES"]
     if not env.get("RANK"):
-        # A pod template often has WORLD_SIZE as a constant and leaves the rank to the index.
+        # A pod template often sets WORLD_SIZE as a constant, and the index is the rank.
         names.insert(1, "WORLD_SIZE")
     for name in names:
         if _is_number(env.get(name, "")):
             size = int(env[name])
             evidence = f"JOB_COMPLETION_INDEX={rank}, {name}={size}"
             return Claim("kubernetes", rank, size, evidence, manages=True)
-    # Kubernetes tells no size; another source may know.
+    # Kubernetes sets no size; another source may have it.
     return Half("JOB_COMPLETION_INDEX", rank, "WORLD_SIZE (the Job's completions)", True)

@@ -1,16 +1,16 @@
-"""Who am I: the rank of this process among those that train together.
+"""Rank and world size of this process, from its launcher or framework.
 
 ::
 
     World.detect
-      SHARDKEEP_RANK, SHARDKEEP_WORLD_SIZE    settle everything
+      SHARDKEEP_RANK, SHARDKEEP_WORLD_SIZE    take precedence
       a live framework                        torch.distributed, JAX or Horovod, if it is initialised
       the environment, compared               torchrun, Slurm, MPI, Horovod, TF_CONFIG, SageMaker, Kubernetes
-      nothing of all that                     World(): one process
+      none of these                           World(): one process
 
-Launchers nest: Slurm or Kubernetes starts one process on each node, and torchrun or mpirun starts one for
-each GPU from there. Their numbers differ and both are right; the inner ones count. Numbers that differ in any
-other way are an error, because with a wrong rank records are lost or repeated in silence.
+Launchers nest: Slurm or Kubernetes starts one process on each node, and torchrun or mpirun then starts one
+for each GPU. Their numbers differ and both are correct; the inner ones are used. Any other difference is an
+error, because a wrong rank loses or repeats records without a message.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ __all__ = ["World"]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The place of one process among all processes that read or write together.
+    """Rank of one process among all processes that read or write together.
 
     Parameters
     ----------
     rank, size : int
-        Number of this process, from 0, and how many there are.
+        Number of this process, from 0, and the number of processes.
     local_rank, local_size : int
-        The same among the processes of this machine. Where a launcher does not tell `local_size`, it is the
+        The same for the processes of this machine. If a launcher does not set `local_size`, it is the
         smallest that `local_rank` allows.
     source : str
-        Where it comes from: "explicit" when you made it, else what `detect` went by. Not compared.
+        Origin of the numbers: "explicit" for a constructed World, else the source that `detect` used. Not
+        compared.
 
     Raises
     ------
     WorldError
-        Unless ``0 <= rank < size`` and ``0 <= local_rank < local_size <= size``.
+        The numbers do not satisfy ``0 <= rank < size`` and ``0 <= local_rank < local_size <= size``.
 
     Notes
     -----
-    Frozen, hashable and picklable. A World that crosses into another process still names the process where
-    it was made: give each process its own.
+    Frozen, hashable and picklable. A World that is passed to another process keeps the rank of the first one:
+    create one World in each process.
 
     Examples
     --------
@@ -74,40 +75,39 @@ class World:
             except TypeError:
                 number = None
             if number is None:
-                raise WorldError(f"World: {name}={value!r} is no whole number: give an int")
+                raise WorldError(f"World: {name} must be an int, not {value!r}")
             object.__setattr__(self, name, number)
         if self.size < 1 or not 0 <= self.rank < self.size:
             raise WorldError(
-                f"World: rank={self.rank} does not fit size={self.size}: ranks go from 0 to size - 1"
+                f"World: rank={self.rank} is not valid for size={self.size}: ranks go from 0 to size - 1"
             )
         if not 0 <= self.local_rank < self.local_size <= self.size:
             raise WorldError(
-                f"World: local_rank={self.local_rank} and local_size={self.local_size} do not fit "
+                f"World: local_rank={self.local_rank} and local_size={self.local_size} are not valid for "
                 f"size={self.size}: local ranks go from 0 to local_size - 1, and local_size is at most size"
             )
 
     @classmethod
     def detect(cls, env: Mapping[str, str] = os.environ) -> World:
-        """Find out the rank of this process from its launcher or framework.
+        """Return the rank of this process from its launcher or framework.
 
         Parameters
         ----------
         env : mapping of str to str
-            The environment. Only when it is `os.environ` itself are frameworks asked that this process has
-            imported and initialised; none is imported for it.
+            The environment. If it is `os.environ` itself, frameworks that this process has imported and
+            initialised are queried too; no framework is imported.
 
         Returns
         -------
         World
             Its `source` is "explicit" (SHARDKEEP_RANK), "torch.distributed", "jax.distributed", "horovod",
-            "torchrun", "slurm", "mpi", "TF_CONFIG", "sagemaker", "kubernetes", or "default" when nothing was
-            found.
+            "torchrun", "slurm", "mpi", "TF_CONFIG", "sagemaker", "kubernetes", or "default" if there is none.
 
         Raises
         ------
         WorldError
-            When two sources disagree, a variable is missing or no number, or the process has a role that
-            reads no data (parameter server or evaluator of TF_CONFIG).
+            Two sources disagree, a variable is missing or not a number, or the process has a role that reads
+            no data (parameter server or evaluator of TF_CONFIG).
         """
         is_real = env is os.environ
         env = {name: value.strip() for name, value in env.items() if value.strip()}
@@ -137,14 +137,14 @@ def _world(claim: Claim) -> World:
     try:
         return World(claim.rank, claim.size, local_rank, local_size, claim.source)
     except WorldError as error:
-        raise WorldError(f"{claim}, which cannot be: {error}") from None
+        raise WorldError(f"{claim}, which is not valid: {error}") from None
 
 
 def _settled(claims: list[Claim]) -> Claim:
-    """Return the innermost of claims that fit each other."""
+    """Return the innermost of claims that are consistent."""
     for claim in claims:
         if all(claim.agrees(other) or claim.inside(other) for other in claims):
-            # Agreeing sources may know what the first one does not.
+            # An agreeing source may have numbers that the first one lacks.
             same = [other for other in claims if claim.agrees(other)]
             whole = next((c for c in same if c.local_rank is not None and c.local_size is not None), claim)
             if claim.local_rank is None or claim.local_size is None:
@@ -156,7 +156,7 @@ def _settled(claims: list[Claim]) -> Claim:
         for other in claims:
             if not (first.agrees(other) or first.inside(other) or other.inside(first)):
                 raise WorldError(f"{first} but {other}: {WAY_OUT}")
-    raise WorldError("; ".join(str(claim) for claim in claims) + f": they do not fit together; {WAY_OUT}")
+    raise WorldError("; ".join(str(claim) for claim in claims) + f": they are not consistent; {WAY_OUT}")
 
 
 # -- what is running --------------------------------------------------------------------------------
@@ -166,13 +166,13 @@ def _live(env: Mapping[str, str]) -> list[Claim]:
     claims = []
     torch: Any = sys.modules.get("torch.distributed")
     if _asked(torch, "is_available") and _asked(torch, "is_initialized"):
-        # The process group does not know the machine; torchrun's variables do.
+        # The process group has no local rank; torchrun's variables have it.
         local_rank, local_size = local_numbers(env, TORCHRUN)
         claims.append(
             _live_claim("torch.distributed", torch.get_rank(), torch.get_world_size(), local_rank, local_size)
         )
-    # jax.process_index() would start the backends, after which jax.distributed.initialize() fails; the
-    # state of the distributed client can be looked at without that.
+    # jax.process_index() would start the backends, after which jax.distributed.initialize() fails; the state
+    # of the distributed client can be read without that.
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
     if getattr(state, "client", None) is not None:
         claims.append(_live_claim("jax.distributed", state.process_id, state.num_processes, None, None))

@@ -1,4 +1,4 @@
-"""Files that appear whole, locks that say who holds them, descriptors that do not run out."""
+"""Publication of whole files, locks with known holders, and a budget of descriptors."""
 
 from shardkeep.files.budget import Budget, budget
 from shardkeep.files.lock import FileLock, lock

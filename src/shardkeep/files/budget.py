@@ -1,4 +1,4 @@
-"""Descriptors: how many the readers of this process may hold, and how many they do."""
+"""Descriptor budget of the readers of this process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ class Budget:
     Attributes
     ----------
     limit : int
-        Most descriptors that all readers of this process together hold at once.
+        Largest number of descriptors that all readers of this process together hold at once.
     reserve : int
-        What they leave of the soft ``RLIMIT_NOFILE``, as it was when the first of them came, to everything
-        else in the process.
+        Part of the soft ``RLIMIT_NOFILE`` (at the first open) that is left to the rest of the process.
     open : int
-        Descriptors that the readers hold now.
+        Number of descriptors that the readers hold now.
     peak : int
-        Most that they ever held.
+        Largest number that they have held so far.
     """
 
     limit: int
@@ -36,19 +35,19 @@ def budget() -> Budget:
     """Return the descriptor budget of this process.
 
     All readers and loaders of a process share one pool of descriptors. Files beyond its limit stay
-    readable: their descriptors are given up and opened again as needed.
+    readable: their descriptors are closed and opened again as needed.
 
-    Where the hard ``RLIMIT_NOFILE`` leaves room above the soft one, the pool goes there, up to 65,536: it
-    takes numbers below the soft limit until a quarter of them is used, and then numbers beyond it, for which
-    the soft limit is raised for the microsecond of an opening. Everything else in the process, and every
-    program that it starts, sees the limit as it was, and `select` meets no number that it cannot hold. Where
-    there is no such room, or with the environment variable ``SHARDKEEP_DESCRIPTORS=soft``, the pool takes
-    three quarters of the soft limit.
+    If the hard ``RLIMIT_NOFILE`` is above the soft one, the pool extends to it, up to 65,536: it takes
+    numbers below the soft limit until a quarter of them is used, and then numbers beyond it, for which the
+    soft limit is raised for the microsecond of an ``open``. The rest of the process, and every program that
+    it starts, sees the original limit, and `select` gets no number that it does not support. If the limits
+    are equal, or with the environment variable ``SHARDKEEP_DESCRIPTORS=soft``, the pool takes three quarters
+    of the soft limit.
 
     Notes
     -----
-    Per process: a forked child goes on with copies of its parent's descriptors and counts for itself. The
-    limits are looked at once, when the first file is opened or this is called.
+    The budget is per process: a forked child continues with copies of its parent's descriptors and counts
+    them separately. The limits are read once, when the first file is opened or this function is called.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`child_python`: a new interpreter that runs a part of Shardkeep, the very one that runs here."""
+"""Command line of a new interpreter that runs the same Shardkeep as this process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["child_python"]
 
 
 def child_python(module: str, call: str) -> list[str]:
-    """Return the command line of a new interpreter that ends with what a function of a module returns.
+    """Return the command line of a new interpreter that exits with the result of a function.
 
     Parameters
     ----------
@@ -18,8 +18,8 @@ def child_python(module: str, call: str) -> list[str]:
 
     Notes
     -----
-    Modules come from where this process has them. ``python -c`` and ``python -m`` would look into the
-    current folder first, and a ``queue.py`` of somebody's own there would be taken for Python's.
+    Modules are imported from the same folders as in this process. ``python -c`` and ``python -m`` would
+    search the current folder first, and import a user's ``queue.py`` there instead of Python's.
 
     Examples
     --------
@@ -28,6 +28,6 @@ def child_python(module: str, call: str) -> list[str]:
     3
     """
     folders = [os.path.abspath(one) for one in sys.path]
-    # `sys` is built in: nothing on the path can be taken for it.
+    # `sys` is built in: no file on the path can replace it.
     program = f"import sys; sys.path[:] = {folders!r}; import {module}; sys.exit({module}.{call})"
     return [sys.executable, "-c", program]

@@ -1,15 +1,15 @@
-"""Many files that appear together at the end, with hardly any of them open.
+"""Sets of many files that are published together, with few open descriptors.
 
-`shardkeep.files.publish.publish_set` holds every file open until the end, and so do for a handful. A
-set of a thousand shards would need a thousand descriptors. Here each file has its temporary name from
-the start, but nobody holds it: whoever writes opens it by that name, any process of this host (or of
-another one that sees the same folder), in any order. At the end each is opened once more to be synced,
-and then all get their names, as in `publish_set`.
+`shardkeep.files.publish.publish_set` holds every file open until the end, which suits a few files. A set of a
+thousand shards would need a thousand descriptors. Here each file has its temporary name from the start, but
+stays closed: a writer opens it by that name, in any process of this host (or of another one that sees the
+same folder), in any order. At the end each file is opened again to be synced, and then all get their names,
+as in `publish_set`.
 
-The price is the lock by which `shardkeep.files.leftovers` sees that a temporary file is in use: it
-ends with the descriptor. For other processes of this kernel the name says enough. A container of the
-same host name but another process-id namespace could take a file for a leftover that nobody opened for
-a minute; then the set fails, and nothing of it appears.
+The disadvantage: the lock by which `shardkeep.files.leftovers` recognises a temporary file in use ends with
+the descriptor. For other processes of this kernel the name is sufficient. A container of the same host name
+but another process-id namespace could take a file that was closed for a minute for a leftover; then the set
+fails, and none of its files appears.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class FileSet:
 
     Notes
     -----
-    What holds after a crash is what holds for `publish_set`: every file that has its name is whole and
-    synced, and the file that was added last proves the set.
+    After a crash the guarantee is that of `publish_set`: every file with a final name is whole and synced,
+    and if the file that was added last exists, the set is complete.
 
     Examples
     --------
@@ -65,11 +65,11 @@ class FileSet:
 
     def __init__(self, *, exists: Exists = "fail") -> None:
         if exists not in ("fail", "replace"):
-            raise PlanError(f'exists={exists!r} means nothing here: use "fail" or "replace"')
+            raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
         self._replace = exists == "replace"
-        self._pending: list[_Parked] = []
+        self._pending: list[_ClosedPending] = []
         self._pid = os.getpid()
-        # What a relative path means does not change with the directory of the process.
+        # Absolute, since the process may change its directory.
         self._base = os.getcwd()
 
     def __len__(self) -> int:
@@ -77,29 +77,29 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The final names, in the order in which they will be given."""
+        """Final paths, in the order of `add`."""
         return [one.path for one in self._pending]
 
     def add(self, path: str) -> int:
-        """Make an empty temporary file for `path` and return its number in the set."""
+        """Create an empty temporary file for `path` and return its number in the set."""
         there = path if os.getcwd() == self._base else os.path.join(self._base, path)
-        self._pending.append(_Parked(there, replace=self._replace))
+        self._pending.append(_ClosedPending(there, replace=self._replace))
         self._pending[-1].path = path
         return len(self._pending) - 1
 
     def temporary(self, number: int) -> str:
-        """Return the name under which a file of the set is written."""
+        """Return the temporary name of a file of the set."""
         return self._pending[number].file.name
 
     def rename(self, number: int, path: str) -> None:
-        """Choose another final name in the same folder, for one that is known late."""
+        """Replace the final name by another one in the same folder."""
         one = self._pending[number]
         if os.path.dirname(path) != os.path.dirname(one.path):
-            raise PlanError(f"{path!r}: a file that is being written stays in the folder of {one.path!r}")
+            raise PlanError(f"{path!r}: the final name of an open file must be in the folder of {one.path!r}")
         one.rename(path)
 
     def publish(self, order: Sequence[int] | None = None) -> None:
-        """Sync all files and give them their names, in this order (as they were added by default).
+        """Sync all files and rename them, in this order (that of `add` by default).
 
         Raises
         ------
@@ -107,10 +107,12 @@ class FileSet:
             In a forked child: the files are the parent's.
         """
         if os.getpid() != self._pid:
-            raise LockError("a set of files was carried across fork; only the process that began it ends it")
+            raise LockError(
+                "a forked child cannot publish a set of files; publish it in the process that created it"
+            )
         pending = self._pending if order is None else [self._pending[number] for number in order]
         if len({os.path.abspath(one.path) for one in pending}) < len(pending):
-            raise PlanError("a set of files to publish names one path twice: give each its own")
+            raise PlanError("a set of files to publish names one path twice: pass different paths")
         _seal(pending)
         for one in pending:
             one.place()
@@ -121,7 +123,7 @@ class FileSet:
         self._pending = []
 
     def undo(self) -> None:
-        """Take all files back; in a forked child they are the parent's and nothing happens."""
+        """Remove all files; a forked child leaves those of its parent."""
         if os.getpid() == self._pid:
             for one in reversed(self._pending):
                 one.undo()
@@ -140,28 +142,28 @@ class FileSet:
             self.undo()
 
 
-def _seal(pending: list[_Parked]) -> None:
+def _seal(pending: list[_ClosedPending]) -> None:
     if len(pending) < _TOGETHER:
         for one in pending:
             one.seal()
         return
-    # A journal takes the syncs of several threads in one go: three times as quick for small files.
+    # A journal combines the syncs of several threads: three times as fast for small files.
     with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="shardkeep-sync") as pool:
         for done in [pool.submit(one.seal) for one in pending]:
             done.result()
 
 
-class _Parked(Pending):
-    """A pending file that holds no descriptor between its steps."""
+class _ClosedPending(Pending):
+    """A pending file without open descriptors between its steps."""
 
     def __init__(self, path: str, *, replace: bool) -> None:
         super().__init__(path, replace=replace, durable=True)
         made = os.fstat(self.file.fileno())
         self._identity = made.st_dev, made.st_ino
-        # Between the steps the folder is found by its name, which a change of directory must not alter.
+        # Between the steps the folder is opened by its name, which must not depend on the current directory.
         self.folder = os.path.abspath(self.folder)
         self.file.name = os.path.join(self.folder, self.temporary)
-        self._park()
+        self._release_descriptors()
 
     def seal(self) -> None:
         with self._opened():
@@ -170,7 +172,7 @@ class _Parked(Pending):
             self.file = TemporaryFile(fd, self.file.name, self.path)
             found = os.fstat(fd)
             if (found.st_dev, found.st_ino) != self._identity:
-                raise DurabilityError(f"{self.path!r}: somebody replaced its temporary file", path=self.path)
+                raise DurabilityError(f"{self.path!r}: its temporary file was replaced", path=self.path)
             super().seal()
 
     def place(self) -> None:
@@ -187,7 +189,7 @@ class _Parked(Pending):
                 super().forget_old()
 
     def undo(self) -> None:
-        # The folder may be gone, and then so is what was to be taken back.
+        # If the folder was removed, so were its files.
         with contextlib.suppress(OSError), self._opened():
             super().undo()
 
@@ -197,9 +199,9 @@ class _Parked(Pending):
         try:
             yield
         finally:
-            self._park()
+            self._release_descriptors()
 
-    def _park(self) -> None:
+    def _release_descriptors(self) -> None:
         self.file.release()
         fd, self._folder_fd = self._folder_fd, -1
         if fd >= 0:

@@ -1,6 +1,6 @@
-"""Files that are nearly TFRecords: written by a writer with a mistake, or rewritten by a tool for text.
+"""Recognition of faulty TFRecord files: from a faulty writer, or rewritten by a tool for text.
 
-The checksum in the first header tells all of them from damage, which would have to hit it by chance.
+The checksum in the first header distinguishes all of them from damage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REWRITE = "write it again with a writer that follows the format"
 
 
 def is_frame_header(head: bytes) -> bool:
-    """Tell whether `head` begins with the length of a record and its right checksum."""
+    """Return True if `head` begins with the length of a record and its correct checksum."""
     if len(head) < HEADER_BYTES or masked_crc32c(head[:8]) != int.from_bytes(head[8:12], "little"):
         return False
     return not _is_swapped(head)
@@ -36,12 +36,12 @@ def _is_swapped(head: bytes) -> bool:
 
 
 def find_variant(head: bytes) -> tuple[str, str] | None:
-    """Say what is wrong with a file that is nearly a TFRecord, and what to do.
+    """Return the fault of a faulty TFRecord file, and advice.
 
     Parameters
     ----------
     head : bytes
-        The first few kilobytes of a file that `is_frame_header` does not take for one.
+        The first few kilobytes of a file for which `is_frame_header` is False.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def _by_checksum(head: bytes) -> tuple[str, str] | None:
         return None
     orders: tuple[Literal["little", "big"], ...] = ("little", "big")
     for order in orders:
-        # A writer that is wrong about the byte order may be so for the length, the checksum, or both.
+        # A writer with the wrong byte order may use it for the length, the checksum, or both.
         stored = int.from_bytes(head[8:12], order)
         for data in (head[:8], head[7::-1]):
             sums = {
@@ -107,7 +107,7 @@ def _by_text(head: bytes) -> tuple[str, str] | None:
         return "a TFRecord file that was read as Latin-1 text and written as UTF-8", _BINARY
     if head[:8].count(b"\x00") >= 4 and _REPLACEMENT in first:
         return (
-            "data that was read as text and written again, with U+FFFD for every byte that is no text",
+            "data that was read as text and written again, with U+FFFD for every byte that is not text",
             _BINARY,
         )
     return None

@@ -1,9 +1,9 @@
-"""What kind of file a path is, told from its first bytes and never from its name.
+"""Recognition of the kind of a file, by its first bytes and never by its name.
 
-TFRecord has no magic number. What it has is better: the first twelve bytes are a length and the
-checksum of that length, which random bytes pass once in four thousand million times. So a file
-*is* a TFRecord when that checksum holds (through gzip or zlib too), and everything else is looked
-up in a table of signatures, so that an error can say what the file is instead.
+TFRecord has no magic number, but its first twelve bytes are a length and the checksum of that length, which
+random bytes match with a probability of 2^-32. A file counts as a TFRecord if that checksum matches (after
+gzip or zlib decompression too). All others are compared with a table of signatures, so that an error can name
+their kind.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class FileKind:
-    """What `identify` found.
+    """Kind of a file, as returned by `identify`.
 
     Attributes
     ----------
     name : {"tfrecord", "hdf5", "folder", "empty", "other"}
-        An empty file is a valid TFRecord without records, and also what a writer leaves that died
-        at once, so it is a kind of its own.
+        "empty" is a separate kind: such a file is a valid TFRecord without records, or the remains of a
+        killed writer.
     described : str
-        In words, with an article: ``"a gzip-compressed TFRecord file"``, ``"a zip archive"``.
+        Description with an article: ``"a gzip-compressed TFRecord file"``, ``"a zip archive"``.
     compression : {"gzip", "zlib"} or None
-        How a TFRecord file is compressed as a whole.
+        Compression of a whole TFRecord file.
     advice : str
-        What to do with it, where the kind suggests something; otherwise empty.
+        Advice for the user, if the kind has one; otherwise empty.
     offset_bytes : int
-        Where the content begins: behind the user block of an HDF5 file, otherwise 0.
+        Start of the content: after the user block of an HDF5 file, otherwise 0.
     """
 
     name: KindName
@@ -58,29 +58,29 @@ class FileKind:
 
     @property
     def may_be_damaged_records(self) -> bool:
-        """Whether it has no name of its own, so that it may be a TFRecord whose beginning is damaged."""
+        """True if the kind is unknown, so that the file may be a TFRecord with a damaged start."""
         return self.described.startswith(("binary data", "zero bytes", "damaged"))
 
 
 _WANTED: dict[KindName, str] = {"tfrecord": "a TFRecord file", "hdf5": "an HDF5 file", "folder": "a folder"}
 _UNPACK = "unpack it first"
 _FETCH = "fetch the file again"
-# A gzip file that inflates to itself exists; people's files are compressed twice at most.
+# A gzip file that inflates to itself exists; ordinary files are compressed at most twice.
 _MOST_LAYERS = 3
 
 
 def identify(path: str | os.PathLike[str]) -> FileKind:
-    """Tell what `path` is by looking at its bytes.
+    """Return the kind of the file at `path`, from its bytes.
 
-    Reads at most a few kilobytes, plus eight bytes at each power of two from 512 on, where HDF5
-    allows its signature behind a user block.
+    Reads at most a few kilobytes, plus eight bytes at each power of two from 512 on, where HDF5 allows its
+    signature after a user block.
 
     Raises
     ------
     NotFoundError
-        If there is nothing at `path`.
+        `path` does not exist.
     OSError
-        If it cannot be read, for example for lack of permission.
+        The file cannot be read, for example for lack of permission.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     if special is not None:
         return special
     try:
-        # O_NONBLOCK: a pipe that takes the place of the file in this moment must not be waited for.
+        # O_NONBLOCK: the open must not block if a pipe replaces the file at this moment.
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise _missing(name) from None
@@ -115,7 +115,7 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
         while offset_bytes + len(_HDF5_SIGNATURE) <= status.st_size:
             if os.pread(descriptor, len(_HDF5_SIGNATURE), offset_bytes) == _HDF5_SIGNATURE:
                 return FileKind(
-                    "hdf5", f"an HDF5 file behind {offset_bytes:,} other bytes", offset_bytes=offset_bytes
+                    "hdf5", f"an HDF5 file after {offset_bytes:,} other bytes", offset_bytes=offset_bytes
                 )
             offset_bytes *= 2
         return found
@@ -124,7 +124,7 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
 
 
 def _holds_records(name: str) -> bool:
-    # Python has no zstd before 3.14: the native reader looks at the first record.
+    # Python has no zstd before 3.14: the native reader reads the first record.
     try:
         next(_core.RecordIterator(name, compression="zstd", verify=False), None)
     except (ShardkeepError, OSError):
@@ -133,7 +133,7 @@ def _holds_records(name: str) -> bool:
 
 
 def identify_bytes(head: bytes) -> FileKind:
-    """Tell what a file is from its first bytes alone; 4,096 are enough for everything known here.
+    """Return the kind of a file from its first bytes alone; 4,096 are enough for every known kind.
 
     Examples
     --------
@@ -168,23 +168,23 @@ def _identify(head: bytes, layers: int) -> FileKind:
 
 
 def require_kind(path: str | os.PathLike[str], *names: KindName, found: FileKind | None = None) -> FileKind:
-    """Return what `path` is if it is one of `names`, and otherwise say what it is instead.
+    """Return the kind of `path` if it is one of `names`; otherwise raise an error that names the kind.
 
     Parameters
     ----------
     path : path
-        The file to look at.
+        Path of the file.
     *names : str
-        The kinds that will do.
+        The accepted kinds.
     found : FileKind, optional
-        What `identify` said, where it has been asked already.
+        The result of `identify`, if it is known already.
 
     Raises
     ------
     FormatError
-        If it is of another kind; the message says which and what to do.
+        The file is of another kind; the message names it and has advice.
     NotFoundError
-        If there is nothing at `path`.
+        `path` does not exist.
     """
     kind = identify(path) if found is None else found
     if kind.name in names:
@@ -195,7 +195,7 @@ def require_kind(path: str | os.PathLike[str], *names: KindName, found: FileKind
 
 
 def _special(name: str) -> FileKind | None:
-    # Looked at before it is opened: to open and close a pipe would disturb its writer.
+    # Checked before the open: opening and closing a pipe would disturb its writer.
     try:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def _not_regular(mode: int) -> FileKind:
     if stat.S_ISDIR(mode):
         return FileKind("folder", "a folder")
     described = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-    return FileKind("other", described, advice="give a regular file")
+    return FileKind("other", described, advice="pass a regular file")
 
 
 def _missing(name: str) -> NotFoundError:
@@ -215,14 +215,14 @@ def _missing(name: str) -> NotFoundError:
         return NotFoundError(f"{name or 'an empty name'}: there is no such file or folder", path=name)
     target = os.readlink(name)
     annex = "; run `git annex get`" if "annex/objects/" in target else ""
-    return NotFoundError(f"{name}: the link leads to {target}, where there is nothing{annex}", path=name)
+    return NotFoundError(f"{name}: the link leads to {target}, which does not exist{annex}", path=name)
 
 
 def _identify_compressed(head: bytes, compression: Compression, layers: int) -> FileKind:
     inside = b""
     rest = head
     ended = True
-    # Members may be shorter than a header, and need not end where records do.
+    # A member may be shorter than a header, and may end inside a record.
     while rest and len(inside) < HEADER_BYTES:
         stream = zlib.decompressobj(wbits=31 if compression == "gzip" else 15)
         try:
@@ -233,12 +233,12 @@ def _identify_compressed(head: bytes, compression: Compression, layers: int) -> 
     if is_frame_header(inside):
         return FileKind("tfrecord", f"a {compression}-compressed TFRecord file", compression=compression)
     if not inside and (ended or len(head) >= HEAD_BYTES):
-        # A gzip stream of nothing is how TensorFlow writes a compressed file without records; or the stream
-        # begins behind a long name or comment.
+        # TensorFlow writes an empty gzip stream for a compressed file without records. A long name or comment
+        # before the stream has the same effect here.
         described = f"an empty {compression}-compressed file" if ended else f"a {compression}-compressed file"
         return FileKind("tfrecord", described, compression=compression)
     if len(inside) < HEADER_BYTES and not ended:
-        return FileKind("other", f"damaged {compression} data: it ends at its beginning", advice=_FETCH)
+        return FileKind("other", f"damaged {compression} data without content", advice=_FETCH)
     described = "still more compressed data" if layers == 0 else _identify(inside, layers - 1).described
     return FileKind("other", f"{compression}-compressed data; inside is {described}", advice=_UNPACK)
 
@@ -261,9 +261,9 @@ def _identify_without_magic(head: bytes) -> FileKind:
         return FileKind("other", "a safetensors file", advice="read it with the safetensors library")
     return FileKind(
         "other",
-        "binary data whose first 12 bytes are not the checked length of a TFRecord and which has"
+        "binary data whose first 12 bytes are not a valid header of a TFRecord and which has"
         " no HDF5 signature",
-        advice="if it was one, its beginning is damaged",
+        advice="if it was one, its start is damaged",
     )
 
 
@@ -286,14 +286,14 @@ def _identify_text(text: str) -> FileKind:
 
 
 def _is_safetensors(head: bytes) -> bool:
-    # The length of a JSON header, and that header: one byte of it could be the checksum of a damaged record.
+    # Both the length and the start of the JSON header: one byte alone could be that of a damaged record.
     length = int.from_bytes(head[:8], "little")
     header = head[8 : 8 + length]
     return 2 <= length < 1 << 32 and header.startswith((b'{"', b"{}")) and _as_text(header) is not None
 
 
 def _as_text(head: bytes) -> str | None:
-    """Return `head` as text if it is printable UTF-8 or UTF-16, apart from a character cut at its end."""
+    """Return `head` as text if it is printable UTF-8 or UTF-16; its last character may be cut."""
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(head)

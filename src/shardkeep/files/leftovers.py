@@ -1,4 +1,4 @@
-"""Temporary names, and the removal of those whose process is surely dead."""
+"""Temporary file names, and the removal of files of dead processes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ __all__ = [
 _SUFFIX = ".sktmp"
 _PATTERN = re.compile(r"\.sk-([0-9a-f]{8})-([0-9a-f]{1,8})-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}\.sktmp$")
 _NAME_BYTES = 120
-# A process that starts or stops using its file must not look dead in between.
+# A process that is opening or closing its file must not count as dead.
 _QUIET_S = 60.0
-# At most 1/20 of a process's time goes into listing a folder of very many files.
+# At most 1/20 of a process's time is spent on listing a very large folder.
 _SWEEP_SHARE = 20
 _next_sweep: dict[str, float] = {}
 
 
 def temporary_name(name: str) -> str:
-    """Return a new hidden name in the folder of `name` that says which process made it."""
+    """Return a new hidden name in the folder of `name` that identifies this process."""
     me = this_process()
     stem = os.fsencode(name)[:_NAME_BYTES].decode("utf-8", "ignore")
     identity = f"{me.host}-{me.boot}-{me.namespace}-{me.pid}-{me.start_ticks}"
@@ -42,49 +42,49 @@ def temporary_name(name: str) -> str:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether `name` is one that `temporary_name` makes."""
+    """Return True if `name` has the form of `temporary_name`."""
     return _PATTERN.search(name) is not None
 
 
 def mark_alive(fd: int) -> None:
-    """Hold a lock on the temporary file, so that other containers see that it is in use."""
-    with contextlib.suppress(OSError):  # best effort: the name alone says enough on one host
+    """Lock the temporary file, so that other containers recognise it as in use."""
+    with contextlib.suppress(OSError):  # best effort: on one host the name is sufficient
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def let_read(fd: int) -> None:
-    """Let readers that lock open a temporary file by its name; it still counts as in use."""
+    """Change to a shared lock, so that locking readers can open the file; it still counts as in use."""
     with contextlib.suppress(OSError):
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def open_temporary(name: str, flags: int, *, folder_fd: int | None = None) -> int:
-    """Open a temporary file by its name; a link in its place is not followed, and a pipe not waited for.
+    """Open a temporary file by its name, without following a link or blocking on a pipe.
 
-    The owner does not matter: who may put a file in its place may replace the finished one too, and the files
+    The owner is not checked: a user who can replace this file can replace the finished one too, and the files
     of root belong to another user on NFS.
 
     Raises
     ------
     UntrustedFileError
-        Something else than a regular file with one name is there.
+        The path is not a regular file with one name.
     OSError
-        The kernel refuses.
+        The system call fails.
     """
     return open_sidecar(name, "temporary file", flags, folder_fd=folder_fd, owners=ANYBODY)
 
 
 def sweep(folder: str) -> list[str]:
-    """Remove the temporary files of `folder` whose process is surely dead.
+    """Remove the temporary files of `folder` whose process is certainly dead.
 
-    Dead is: made under this kernel and process-id namespace, and that process is gone; or made on
-    this host in another namespace or before the last boot, untouched for a minute (and since the
-    boot), and its lock can be had. Files of other hosts are left alone.
+    A file counts as dead if it was made under this kernel and process-id namespace and that process has
+    ended; or if it was made on this host in another namespace or before the last boot, is unchanged for a
+    minute (and since the boot), and its lock is free. Files of other hosts are not removed.
 
     Returns
     -------
     list of str
-        The names that were removed.
+        Names of the removed files.
     """
     start = time.monotonic()
     if start < _next_sweep.get(folder, 0.0):
@@ -105,7 +105,7 @@ def sweep(folder: str) -> list[str]:
 
 
 def remove_all(folder: str) -> list[str]:
-    """Remove every temporary file of `folder`: for a caller who holds the lock on the folder."""
+    """Remove every temporary file of `folder`; the caller must hold the lock on the folder."""
     removed = []
     for name in os.listdir(folder):
         if is_temporary(name):
@@ -113,7 +113,7 @@ def remove_all(folder: str) -> list[str]:
             try:
                 os.unlink(path)
             except IsADirectoryError:
-                continue  # not made here
+                continue  # not a name of `temporary_name`
             removed.append(name)
     return removed
 
@@ -137,7 +137,7 @@ def _is_dead(folder: str, name: str) -> bool:
     if changed_s > time.time() - _QUIET_S:
         return False
     if maker.boot != me.boot and changed_s > boot_time_s() - _QUIET_S:
-        return False  # another machine of the same name, alive
+        return False  # another running machine of the same name
     return _lock_is_free(path)
 
 

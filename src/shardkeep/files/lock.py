@@ -1,29 +1,28 @@
-"""Advisory locks that say who holds them.
+"""Advisory locks with information about their holders.
 
 A lock on ``path`` is a ``flock`` on the sidecar file ``path.lock``, not on the file itself: the
-file may be replaced by a rename, and HDF5 takes a ``flock`` of its own on it. The kernel gives the
-lock back when its process ends, however it ends, so no lock is ever stale.
+file may be replaced by a rename, and HDF5 itself takes a ``flock`` on it. The kernel releases the lock when
+its process ends, in any way, so no lock is ever stale.
 
-The sidecar holds one JSON line per holder, for people and for `LockTimeoutError`::
+The sidecar holds one JSON line per holder, for users and for `LockTimeoutError`::
 
     {"host": "node7", "pid": 4711, "command": "python train.py", "since": 1764283902.5}
 
-**The sidecar is removed at release** by its last holder. A waiter may then get the lock of a file
-that has no name any more, so whoever gets a lock compares the file that it holds with the one that
-has the name, and tries again if they differ. After SIGKILL the sidecar stays, unlocked, until the
-next holder.
+**The sidecar is removed at release** by its last holder. A waiter may then get the lock of a file that no
+longer has a name, so after each ``flock`` the locked file is compared with the file of that name, and the
+attempt is repeated if they differ. After SIGKILL the sidecar stays, unlocked, until the next holder.
 
 **fork.** A ``flock`` belongs to the open file description, which parent and child share. The
 child's copy is closed right after the fork, so it neither holds the lock nor can release it; the
 parent unlocks explicitly, so a child between fork and exec cannot keep it either.
 
 **Network file systems.** Whether ``flock`` excludes other hosts depends on the file system and its
-mount options. Where it does not, or nobody knows, a lock is refused rather than pretended;
-`shardkeep.files.lock_probe` decides, ``if_unsafe`` and ``SHARDKEEP_LOCKS=trust`` overrule it.
+mount options. Where it does not, or where this is unknown, a lock is refused; `shardkeep.files.lock_probe`
+decides, and ``if_unsafe`` and ``SHARDKEEP_LOCKS=trust`` override it.
 
-**Other users.** The sidecar may be the one of another user of the folder: ``flock`` needs only an open
-descriptor. It is written only by its owner, and never opened through a link (`shardkeep.files.sidecar`). Who
-may rename files in the folder can take the lock away from its holder, as he can the data.
+**Other users.** The sidecar may belong to another user of the folder: ``flock`` needs only an open
+descriptor. It is written only by its owner, and never opened through a link (`shardkeep.files.sidecar`). A
+user with permission to rename files in the folder can remove the lock of its holder, as well as the data.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 _WHAT = "lock file"
 _SHOWN = 200
-# The year 9999: what `time.localtime` can show.
+# The year 9999, the latest that `time.localtime` supports.
 _LATEST_S = 253_370_764_800
 
 
@@ -63,38 +62,38 @@ class FileLock:
     Parameters
     ----------
     path : str or os.PathLike
-        What is locked; it need not exist, its folder must. The sidecar is ``path + ".lock"``.
+        The path to lock; it need not exist, but its folder must. The sidecar is ``path + ".lock"``.
     shared : bool
         Several holders of a shared lock exclude exclusive ones, not each other.
     timeout_s : float or None
-        How long to wait for others. 0 tries once, None waits for ever.
+        How long to wait for other holders. 0 tries once, None waits without limit.
     if_unsafe : {"refuse", "warn", "trust"}
-        What to do on a file system where ``flock`` does not exclude all who see the file, or may not:
-        raise `LockError`; warn (`RuntimeWarning`), and go on with what the lock is worth there, be it
-        nothing (`held` is False if even ``flock`` fails); or believe in it. ``SHARDKEEP_LOCKS=trust`` in
-        the environment turns each into "trust".
+        What to do on a file system where ``flock`` does not, or may not, exclude all processes that see the
+        file: raise `LockError`; warn (`RuntimeWarning`) and continue with a lock that may have no effect
+        (`held` is False if even ``flock`` fails); or trust it. ``SHARDKEEP_LOCKS=trust`` in the environment
+        selects "trust" for all locks.
     lock_path : str, optional
-        The sidecar, if it is another one.
+        Path of the sidecar, if it differs from the default.
 
     Raises
     ------
     LockTimeoutError
-        Somebody holds it: `holder` and the message say which host, process and command, and
-        since when. Also another object of the same process: a lock is not re-entrant.
+        Another holder has the lock: `holder` and the message have host, process, command and start time. Also
+        for another object of the same process: a lock is not re-entrant.
     LockError
-        The file system does not exclude others; the message says which, where it is mounted, why, and
-        what to do instead. Raised before anything is made. Also if it refuses ``flock``.
+        The file system does not exclude other processes; the message has its type, mount point, the reason
+        and advice. Raised before any file is created. Also if the file system refuses ``flock``.
     NotFoundError
-        There is no such folder.
+        The folder does not exist.
     DurabilityError
-        The sidecar cannot be made: no permission, a read-only or full file system.
+        The sidecar cannot be created: no permission, a read-only or full file system.
     UntrustedFileError
         The sidecar is a link, a pipe or something else that another user may have prepared.
 
     Notes
     -----
-    Across processes: advisory, so it excludes those who use this class, or ``flock`` on the
-    sidecar. After ``fork`` the child's object is not held. After a crash the lock is free.
+    The lock is advisory: it excludes processes that use this class, or ``flock`` on the sidecar. After
+    ``fork`` the child's object is not held. After a crash the lock is free.
 
     Examples
     --------
@@ -120,10 +119,10 @@ class FileLock:
         lock_path: str | None = None,
     ) -> None:
         if if_unsafe not in ("refuse", "warn", "trust"):
-            raise PlanError(f'if_unsafe={if_unsafe!r} means nothing here: use "refuse", "warn" or "trust"')
+            raise PlanError(f'if_unsafe={if_unsafe!r} is not valid: use "refuse", "warn" or "trust"')
         self.path = os.fspath(path)
         self.lock_path = lock_path or self.path + ".lock"
-        self._where = os.path.abspath(self.lock_path)  # the program may go to another folder meanwhile
+        self._where = os.path.abspath(self.lock_path)  # the program may change its directory
         self.shared = shared
         self.timeout_s = timeout_s
         self.if_unsafe: IfUnsafe = if_unsafe
@@ -132,11 +131,11 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether this object, in this process, holds the lock."""
+        """True if this object, in this process, holds the lock."""
         return self._fd is not None
 
     def acquire(self) -> FileLock:
-        """Take the lock; return this object."""
+        """Acquire the lock and return this object."""
         if self._fd is not None:
             raise LockError(f"{self.lock_path!r} is held by this object already", path=self.path)
         trusted = self.if_unsafe == "trust" or locks_are_trusted()
@@ -157,7 +156,7 @@ class FileLock:
         self._sign(fd)
         if not (trusted or fault or second_lock_is_refused(fd, self._where)):
             try:
-                self._unsafe("its flock lets two holders in at once: it answers yes and does nothing")
+                self._unsafe("its flock succeeds for two holders at once and has no effect")
             except LockError:
                 self.release()
                 raise
@@ -178,13 +177,13 @@ class FileLock:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def release(self) -> None:
-        """Give the lock back; nothing happens if it is not held (as in a forked child)."""
+        """Release the lock; without effect if it is not held (as in a forked child)."""
         fd, self._fd = self._fd, None
         _held.discard(self)
         if fd is None:
             return
         try:
-            # Only the last holder may take the name away: another shared one still needs it.
+            # Only the last holder may remove the name: another shared holder still needs it.
             if not self.shared or self._flock(fd, fcntl.LOCK_EX):
                 with contextlib.suppress(OSError):
                     if _has_name(fd, self._where):
@@ -213,35 +212,35 @@ class FileLock:
         try:
             return lock_fault_of(os.path.dirname(self._where))
         except OSError:
-            return None  # `_try` has the error for it
+            return None  # `_try` raises the error
 
     def _unsafe(self, fault: str) -> None:
         if self.if_unsafe == "warn":
-            self._warn(f"a lock on {self.path!r} may exclude nobody: {fault}")
+            self._warn(f"a lock on {self.path!r} may have no effect: {fault}")
             return
         message = (
-            f"a lock on {self.path!r} would only pretend: {fault}; put the file on another file system, give"
-            " every process a file of its own, or replace it as a whole; if locks do exclude here, or all"
+            f"a lock on {self.path!r} would have no effect: {fault}; put the file on another file system, use"
+            " one file for each process, or replace it as a whole; if locks do exclude here, or all processes"
             " use this one mount, set SHARDKEEP_LOCKS=trust"
         )
         raise LockError(message, path=self.path)
 
     def _warn(self, message: str) -> None:
-        warn_user(f"{message}; see that nobody else writes it")
+        warn_user(f"{message}; make sure that no other process writes it")
 
     def _try(self) -> int | None:
         try:
             fd = self._open()
         except (FileNotFoundError, NotADirectoryError):
             folder = os.path.dirname(self.lock_path) or "."
-            message = f"cannot lock {self.path!r}: there is no folder {folder!r}; make it first"
+            message = f"cannot lock {self.path!r}: there is no folder {folder!r}; create it first"
             raise NotFoundError(message, path=self.path) from None
         except FileExistsError:
-            return None  # made by another process just now
+            return None  # created by another process at the same time
         except UntrustedFileError:
             raise
         except OSError as error:
-            raise durability_error("make the lock of", self.path, error) from error
+            raise durability_error("create the lock of", self.path, error) from error
         try:
             operation = fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX
             if self._flock(fd, operation) and _has_name(fd, self._where):
@@ -262,7 +261,7 @@ class FileLock:
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EROFS):
                     raise
-                # That of another user may only be readable, and a lock needs no more.
+                # The file of another user may be only readable, which is sufficient for a lock.
                 return open_sidecar(self._where, _WHAT, owners=ANYBODY)
         except FileNotFoundError:
             fd = make_sidecar(self._where, os.O_RDWR | os.O_APPEND, mode=0o666)
@@ -278,11 +277,11 @@ class FileLock:
             code = errno.errorcode.get(error.errno or 0, str(error.errno))
             message = (
                 f"the file system of {self.lock_path!r} refuses locks ({code}): "
-                "keep the file where flock works, or give every process a file of its own"
+                "keep the file where flock works, or use one file for each process"
             )
             if error.errno == errno.EBADF:  # NFS: an exclusive lock needs a descriptor for writing
                 owner = user_name(os.fstat(fd).st_uid)
-                message = f"{self.lock_path!r} belongs to {owner}, and to lock it needs the right to write it"
+                message = f"{self.lock_path!r} belongs to {owner}, and a lock needs write permission"
                 message = f"{message}: give all users of the folder one group and umask 002"
             failure = LockError(message, path=self.path)
             failure.errno = error.errno
@@ -290,7 +289,7 @@ class FileLock:
         return True
 
     def _sign(self, fd: int) -> None:
-        # The file of another user is locked, and not written.
+        # The file of another user is locked, but not written.
         if not self._made and os.fstat(fd).st_uid != os.geteuid():
             return
         me = this_process()
@@ -300,7 +299,7 @@ class FileLock:
             "command": command_line(),
             "since": round(time.time(), 3),
         }
-        # Best effort: a full disk must not keep anybody from a lock that is held already.
+        # Best effort: a full disk must not prevent the use of an acquired lock.
         with contextlib.suppress(OSError):
             if not self.shared:
                 os.ftruncate(fd, 0)
@@ -309,7 +308,7 @@ class FileLock:
     def _timeout(self, waited_s: float) -> LockTimeoutError:
         holder = read_holder(self._where)
         if holder is None:
-            who = "by a process that did not say who it is"
+            who = "by an unknown process"
         else:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
             mine = " (this process)" if _is_me(holder) else ""
@@ -329,7 +328,7 @@ def lock(
     timeout_s: float | None = 10.0,
     if_unsafe: IfUnsafe = "refuse",
 ) -> FileLock:
-    """Lock `path` for the body of a ``with``; see `FileLock` for all that holds.
+    """Lock `path` for the body of a ``with`` statement; see `FileLock` for the guarantees.
 
     Examples
     --------
@@ -349,7 +348,7 @@ def _has_name(fd: int, path: str) -> bool:
 
 
 def read_holder(lock_path: str) -> dict[str, Any] | None:
-    """Return the newest signature whose process is not known to be gone."""
+    """Return the newest entry whose process is not known to have ended."""
     try:
         fd = open_sidecar(lock_path, _WHAT, owners=ANYBODY)
     except OSError:
@@ -394,7 +393,7 @@ def _is_gone(holder: dict[str, Any]) -> bool:
     return False
 
 
-# Strong on purpose: a lock that is held stays held although nobody names its object any more.
+# Strong references: a held lock stays held when its object is no longer referenced elsewhere.
 _held: set[FileLock] = set()
 
 

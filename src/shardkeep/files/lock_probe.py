@@ -1,10 +1,10 @@
-"""Whether ``flock`` on a file system excludes everybody who can see it.
+"""Decision if ``flock`` on a file system excludes all processes that can see it.
 
-No test can tell: the other host is not here. So it is decided by what is known of the file system and
-its mount options, and refused where nothing is known. What a test can tell is tried too: of two open
-files in one process, the second must not get the lock that the first one holds.
+A test on one host cannot decide this. The decision therefore uses the type of the file system and its mount
+options; unknown types are refused. A local test is done too: of two open files in one process, the second
+must not get the lock that the first one holds.
 
-Decisions and where they come from are in ``docs/design/locking.md``.
+The decisions and their sources are in ``docs/design/locking.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "second_lock_is_refused",
 ]
 
-# One kernel sees all of the file system, so its locks are everybody's.
+# One kernel serves the whole file system, so its locks exclude all processes.
 _LOCAL = """
     affs apfs aufs bcachefs befs bfs btrfs cramfs devtmpfs ecryptfs efs erofs exfat ext2 ext3 ext4
     f2fs fuse.fuse-overlayfs fuseblk hfs hfsplus hpfs hugetlbfs iso9660 jffs2 jfs lxfs minix msdos
@@ -35,7 +35,7 @@ _LOCAL = """
     tmpfs ubifs udf ufs vfat wslfs xfs zfs zonefs
 """
 _ONE_KERNEL = frozenset(_LOCAL.split())
-# The locks live on a server or in the cluster, unless one of these mount options keeps them at home.
+# The locks are on a server or in the cluster, unless one of these mount options keeps them local.
 _CLUSTER: dict[str, tuple[str, ...]] = {
     "nfs": ("nolock", "local_lock=flock", "local_lock=all"),
     "nfs4": ("local_lock=flock", "local_lock=all"),
@@ -63,18 +63,18 @@ _AT_HOME = {
     "fuse.blobfuse2": _OBJECT_STORE,
     "fuse.mountpoint-s3": _OBJECT_STORE,
     "9p": "a 9p server may grant every lock, so only processes of this virtual machine exclude each other",
-    "virtiofs": "virtiofsd keeps locks inside this virtual machine unless it was told otherwise",
-    "vboxsf": "a folder shared with a virtual machine has locks of its own in each",
+    "virtiofs": "virtiofsd keeps locks inside this virtual machine unless it is configured otherwise",
+    "vboxsf": "a folder shared with a virtual machine has separate locks in each",
     "beegfs": "BeeGFS keeps locks on each machine unless tuneUseGlobalFileLocks is set",
     "pvfs2": "OrangeFS has no locks between machines",
 }
 _FRESH_S = 60.0
-# What flock says while somebody else has the lock.
+# Errors of flock while another holder has the lock.
 HELD = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
 
 
 def lock_fault(mount: Mount) -> str | None:
-    """Return why a lock on this mount would not exclude everybody, or None if it does.
+    """Return why a lock on this mount would not exclude all processes, or None if it does.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def lock_fault(mount: Mount) -> str | None:
     """
     kind = mount.kind
     if kind in ("fuse", "fuse."):
-        # Without a subtype, the source is the only name: mountpoint-s3 and davfs2 mount like this.
+        # Without a subtype, only the source names the file system: mountpoint-s3 and davfs2 mount like this.
         kind = "fuse." + os.path.basename(mount.source)
     if kind in _ONE_KERNEL:
         return None
@@ -107,24 +107,24 @@ def lock_fault(mount: Mount) -> str | None:
     if kind in _AT_HOME:
         return _AT_HOME[kind]
     if kind.startswith("fuse"):
-        return "whether this FUSE file system passes locks on is not known, and cannot be tried from here"
-    return "whether this file system has locks between machines is not known, and cannot be tried from here"
+        return "whether this FUSE file system passes locks on is not known, and cannot be tested from here"
+    return "whether this file system has locks between machines is not known, and cannot be tested from here"
 
 
 def lock_fault_of(folder: str) -> str | None:
-    """Return the fault of the file system under `folder`, with its type and mount point; None if it has none.
+    """Return the fault of the file system of `folder`, with type and mount point; None if it has none.
 
-    The answer is kept for a minute per file system, so that a lock costs one ``stat`` more.
+    The result is cached for a minute per file system, so that a lock needs only one more ``stat``.
 
     Raises
     ------
     OSError
-        There is no such folder.
+        The folder does not exist.
     """
     device = os.stat(os.path.join(folder, ".")).st_dev
     now = time.monotonic()
     known = _faults.get(device)
-    # Device numbers of network file systems are given again after an unmount, so nothing is kept for ever.
+    # Device numbers of network file systems are reused after an unmount, so the cache expires.
     if known is not None and now < known[0]:
         return known[1]
     mount = mount_of(folder)
@@ -136,29 +136,29 @@ def lock_fault_of(folder: str) -> str | None:
 
 
 def is_of_one_kernel(folder: str) -> bool:
-    """Whether all who can see the files of a folder share one kernel, and so its locks of every kind."""
+    """Return True if all processes that can see a folder share one kernel, and so all of its locks."""
     mount = mount_of(folder)
     return mount is not None and mount.kind in _ONE_KERNEL
 
 
 def locks_are_trusted() -> bool:
-    """Whether the variable ``SHARDKEEP_LOCKS=trust`` says to believe in every lock.
+    """Return True if the variable ``SHARDKEEP_LOCKS=trust`` is set.
 
     Raises
     ------
     PlanError
-        It has another value.
+        The variable has another value.
     """
     value = os.environ.get("SHARDKEEP_LOCKS", "")
     if value not in ("", "trust"):
-        raise PlanError(f'SHARDKEEP_LOCKS={value!r} means nothing here: set it to "trust", or not at all')
+        raise PlanError(f'SHARDKEEP_LOCKS={value!r} is not valid: set it to "trust", or unset it')
     return value == "trust"
 
 
 def second_lock_is_refused(fd: int, lock_path: str) -> bool:
-    """Whether the lock that is held through `fd` on `lock_path` keeps out another open file of this process.
+    """Return True if the lock on `lock_path` through `fd` excludes another open file of this process.
 
-    The answer yes is kept for a minute per file system. A no means that ``flock`` does nothing there.
+    True is cached for a minute per file system. False means that ``flock`` has no effect there.
     """
     device = os.fstat(fd).st_dev
     if time.monotonic() < _excluding.get(device, 0.0):
@@ -166,10 +166,10 @@ def second_lock_is_refused(fd: int, lock_path: str) -> bool:
     try:
         second = open_sidecar(lock_path, "lock file", os.O_RDWR, owners=ANYBODY)
     except OSError:
-        return True  # nothing learned
+        return True  # unknown
     try:
         if not os.path.samestat(os.fstat(fd), os.fstat(second)):
-            return True  # replaced meanwhile
+            return True  # replaced in the meantime
         fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return False
     except OSError as error:

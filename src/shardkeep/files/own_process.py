@@ -1,4 +1,4 @@
-"""Which process a writer belongs to: a forked child's copy must not write what its parent has buffered."""
+"""Owner process of a writer: a forked child must not write the buffered data of its parent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["OwnProcess"]
 
 
 class OwnProcess:
-    """Remembers the process that made it.
+    """The process that created an object.
 
-    To be asked before a lock is taken: in a forked child a thread that is not there may hold it for ever.
+    Checked before a lock is acquired: in a forked child a missing thread may hold it forever.
 
     Parameters
     ----------
     path : str
-        What is written, for the message.
+        Path of the written file, for the message.
     """
 
     def __init__(self, path: str) -> None:
@@ -26,11 +26,11 @@ class OwnProcess:
 
     @property
     def is_carried(self) -> bool:
-        """Whether this is a forked child's copy."""
+        """True in a forked child."""
         return os.getpid() != self._pid
 
     def check(self) -> None:
-        """Refuse a forked child.
+        """Raise in a forked child.
 
         Raises
         ------
@@ -39,6 +39,6 @@ class OwnProcess:
         """
         if self.is_carried:
             raise LockError(
-                f"{self._path}: a writer was carried across fork; open another file in the child",
+                f"{self._path}: a writer cannot be used after fork; open another file in the child",
                 path=self._path,
             )

@@ -1,4 +1,4 @@
-"""What a user means by "these files": a path, a pattern, or several of both."""
+"""Expansion of paths and patterns into a list of files."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from shardkeep.errors import NotFoundError, PlanError
 
 __all__ = ["PathsLike", "expand"]
 
-# What this library itself puts beside a shard, which "train-*" would match too.
+# Suffixes of Shardkeep's own files in the folder of a shard, which "train-*" would match too.
 _OURS = (".skidx", ".lock")
 
 PathsLike = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def expand(paths: PathsLike) -> list[str]:
-    """Turn paths and patterns into a list of paths, in an order that every process gets.
+    """Return the paths of some paths and patterns, in the same order in every process.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
-        A pattern (``*``, ``?``, ``[``) gives its matches sorted by name, since the order of a folder
-        differs between machines; the index and lock files beside the data are not among them unless the
-        pattern ends like their names. A path that exists is taken as it is, whatever its characters. A
-        list keeps its own order.
+        A pattern (``*``, ``?``, ``[``) is replaced by its matches, sorted by name, since the order of a
+        folder differs between machines; index and lock files in the folder of the data match only if the
+        pattern ends with their suffix. An existing path is never taken for a pattern. A list keeps its order.
 
     Returns
     -------
     list of str
-        Without duplicates removed: naming a file twice is an error.
+        The paths. Duplicates are not removed: a file that is named twice is an error.
 
     Raises
     ------
     NotFoundError
-        A pattern without a match, or no path at all. A plain path is not looked up here.
+        A pattern has no match, or there is no path. A plain path need not exist.
     PlanError
-        A file that is named twice.
+        A file is named twice.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A file for HDF5 whose position is its own: reads and writes name their offset."""
+"""Base of file objects for HDF5 that read and write at explicit offsets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["PositionedFile"]
 
 
 class PositionedFile(io.RawIOBase):
-    """The part of a file object that is the same wherever its bytes go.
+    """Common part of file objects with their own position.
 
-    A position in the descriptor would be shared with a forked child.
+    The position of a descriptor would be shared with a forked child.
     """
 
     _position = 0
@@ -38,10 +38,10 @@ class PositionedFile(io.RawIOBase):
         elif whence == 2:
             offset += self._end_bytes()
         if offset < 0:
-            raise ValueError(f"a file has no byte {offset}")
+            raise ValueError(f"offset {offset} is not valid: must be 0 or more")
         self._position = offset
         return offset
 
     def _end_bytes(self) -> int:
-        """Return how long the file is."""
+        """Return the size of the file in bytes."""
         raise NotImplementedError

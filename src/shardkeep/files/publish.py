@@ -215,7 +215,7 @@ def _publication(
         raise PlanError(f'exists={exists!r} means nothing here: use "fail" or "replace"')
     names = [os.fspath(path) for path in paths]
     if len({os.path.abspath(name) for name in names}) < len(names):
-        raise PlanError("a set of files to publish names one path twice: give each its own")
+        raise PlanError("a set of files to publish names one path twice: pass different paths")
     me = os.getpid()
     pending: list[Pending] = []
     done = False

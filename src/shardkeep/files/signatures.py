@@ -1,4 +1,4 @@
-"""The magic numbers of files that are taken for TFRecord or HDF5 files, and what to do with each."""
+"""Magic numbers of files that are mistaken for TFRecord or HDF5 files, with advice for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Signature", "find_signature"]
 
 
 class Signature(NamedTuple):
-    """Bytes at a place, and what a file is that has them there."""
+    """Bytes at an offset, and the kind of a file that has them there."""
 
     offset_bytes: int
     magic: bytes
@@ -25,7 +25,7 @@ _ANNEX = "run `git annex get`"
 _RIEGELI = bytes.fromhex(
     "83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a90000000000000000e19f13c0e9b1c37273"
 ) + bytes(15)
-# Where one begins as another does, the longer one stands first.
+# A longer signature is listed before a prefix of it.
 _SIGNATURES = (
     # -- what stands in for data that is elsewhere
     Signature(
@@ -114,7 +114,7 @@ _SIGNATURES = (
 
 
 def find_signature(head: bytes) -> Signature | None:
-    """Return the signature that a file with these first bytes has, if it is a known one.
+    """Return the known signature of a file with these first bytes, or None.
 
     Examples
     --------
@@ -128,6 +128,6 @@ def find_signature(head: bytes) -> Signature | None:
 
 
 def _may_be_length(head: bytes, signature: Signature) -> bool:
-    """Tell whether a short signature may as well be the length of a TFRecord whose checksum is damaged."""
+    """Return True if a short signature may be the length of a TFRecord with a damaged checksum."""
     end = len(signature.magic)
     return signature.offset_bytes == 0 and end < 4 and len(head) >= 8 and not head[end:8].strip(b"\x00")

@@ -1,4 +1,4 @@
-"""Warnings that show the line of the user's code, however many of ours lie between."""
+"""Warnings with the line of the user's code, at any depth of the call stack."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["warn_user"]
 
 
 def warn_user(message: str) -> None:
-    """Give a `RuntimeWarning` about the nearest call that is neither ours nor h5py's.
+    """Issue a `RuntimeWarning` for the nearest call outside Shardkeep and h5py.
 
-    A fixed ``stacklevel`` is wrong as soon as one function calls another one on the way.
+    A fixed ``stacklevel`` would be wrong, since the depth of the call stack varies.
     """
     frame = sys._getframe(1)
     caller = frame
     while caller.f_back is not None and caller.f_code.co_filename.startswith(_NOT_THE_USERS):
         caller = caller.f_back
     if caller.f_code.co_filename.startswith(_NOT_THE_USERS):
-        caller = frame  # at the end of the process nobody called
+        caller = frame  # at interpreter exit there is no caller
     warnings.warn_explicit(
         one_line(message),  # names in it come from files
         RuntimeWarning,
         caller.f_code.co_filename,
         caller.f_lineno,
-        caller.f_globals.get("__name__") or "<string>",  # of None Python drops the warning
+        caller.f_globals.get("__name__") or "<string>",  # Python drops a warning with None
         caller.f_globals.setdefault("__warningregistry__", {}),
     )
 

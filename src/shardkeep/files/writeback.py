@@ -1,4 +1,4 @@
-"""Syncing a large file while it is still being written, and while it is being checked."""
+"""Early sync of a large file, during its writing and its verification."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _SYNC_FILE_RANGE_WRITE = 2
 
 
 class Writeback:
-    """A thread that has the kernel write a file out before `fsync` asks for it.
+    """A thread that starts the kernel's writeback of a file before the final `fsync`.
 
     Parameters
     ----------
     file : TemporaryFile
-        What is being written.
+        The file to sync.
     path : str
         Its final name, for messages.
 
     Notes
     -----
-    An error of the disk is told only once for each descriptor: what the sync in the thread is told
-    is kept, and raised by `wait`, since the sync at the end would not hear of it any more.
+    The kernel reports an error of the disk only once for each descriptor: an error of the sync in the thread
+    is stored and raised by `wait`, since the final sync would not receive it again.
     """
 
     def __init__(self, file: TemporaryFile, path: str) -> None:
@@ -42,19 +42,19 @@ class Writeback:
         self._thread: threading.Thread | None = None
 
     def wrote(self) -> None:
-        """Have what was written so far started on its way to the disk, if it is much."""
+        """Start the writeback of the data so far, if it is much."""
         size = self._file.size_bytes
         if size - self._asked_bytes >= _STEP_BYTES and _sync_file_range() is not None:
             self._asked_bytes = size
             self._ask("start")
 
     def sync(self) -> None:
-        """Begin to sync everything; returns at once."""
+        """Start a sync of everything, without waiting."""
         if self._file.failure is None:
             self._ask("sync")
 
     def wait(self) -> None:
-        """Wait for the end of what was begun.
+        """Wait for the started syncs.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Writeback:
 
 @functools.lru_cache(maxsize=1)
 def _sync_file_range() -> ctypes._NamedFuncPointer | None:
-    # Linux alone has it. Where it is missing, all waits for the one sync at the end.
+    # Linux only. Without it, the final sync writes everything.
     function = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)
     if function is not None:
         function.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]

@@ -122,7 +122,7 @@ def test_order_and_late_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with FileSet() as files:
         a, b, c = fill(files, [tmp_path / name for name in "abc"])
         files.rename(b, str(tmp_path / "late"))
-        with pytest.raises(PlanError, match="stays in the folder"):
+        with pytest.raises(PlanError, match="must be in the folder"):
             files.rename(b, str(tmp_path / "other" / "late"))
         files.publish([c, a, b])
     assert given == ["c", "a", "late"]
@@ -141,7 +141,7 @@ def test_names_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_temporary_file_that_is_replaced_or_gone(tmp_path: Path) -> None:
-    with pytest.raises(DurabilityError, match="somebody replaced"), FileSet() as files:
+    with pytest.raises(DurabilityError, match="its temporary file was replaced"), FileSet() as files:
         (number,) = fill(files, [tmp_path / "a"])
         (tmp_path / "x").write_bytes(b"theirs")
         os.replace(tmp_path / "x", files.temporary(number))

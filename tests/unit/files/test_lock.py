@@ -107,7 +107,7 @@ def test_a_holder_that_did_not_sign(tmp_path, text):
         file.write(text)
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(LockTimeoutError, match="did not say") as caught:
+        with pytest.raises(LockTimeoutError, match="by an unknown process") as caught:
             lock(tmp_path / "a", timeout_s=0).acquire()
     assert caught.value.holder is None
 
@@ -124,7 +124,7 @@ def test_not_reentrant_and_release_twice(tmp_path):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(NotFoundError, match="make it first"), lock(tmp_path / "no" / "a"):
+    with pytest.raises(NotFoundError, match="create it first"), lock(tmp_path / "no" / "a"):
         pass
 
 

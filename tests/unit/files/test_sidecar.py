@@ -155,7 +155,7 @@ def test_a_signature_that_is_made_up_breaks_no_message(tmp_path):
         "\0" * 60_000,
     ):
         (tmp_path / "a.lock").write_text(line)
-        with pytest.raises(LockTimeoutError, match="did not say who it is"):
+        with pytest.raises(LockTimeoutError, match="by an unknown process"):
             FileLock(tmp_path / "a", timeout_s=0).acquire()
     (tmp_path / "a.lock").write_text(
         '{"host": "h", "pid": 1, "command": "\\u001b[2J' + "x" * 9999 + '", "since": 1}'

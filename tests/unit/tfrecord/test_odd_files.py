@@ -224,7 +224,7 @@ def test_a_small_file_with_every_bit_flipped(packing: str, tmp_path: Path) -> No
 def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "pipe.tfrecord"
     os.mkfifo(path)
-    with pytest.raises(FormatError, match="named pipe; give a regular file"):
+    with pytest.raises(FormatError, match="named pipe; pass a regular file"):
         Reader(path)
     assert run(["info", str(path)]) == 3
 

@@ -152,8 +152,8 @@ def test_an_append_is_refused_there_and_a_new_file_is_not(path, sshfs):
         Writer(path, exists="append")
     assert path.read_bytes() == before
     new = path.with_name("new.tfrecord")
-    with pytest.warns(RuntimeWarning, match="nobody"), Writer(new) as writer:
+    with pytest.warns(RuntimeWarning, match="no other process"), Writer(new) as writer:
         writer.write(b"x")
-    with pytest.warns(RuntimeWarning, match="nobody"), Writer(new, exists="replace") as writer:
+    with pytest.warns(RuntimeWarning, match="no other process"), Writer(new, exists="replace") as writer:
         writer.write(b"y")
     assert list(Reader(new)) == [b"y"]

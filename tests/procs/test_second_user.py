@@ -537,7 +537,7 @@ def test_an_index_of_another_user_is_not_used(shared, monkeypatch, victim, kind)
 
     records, record, told = run_as(victim, read)
     assert (records, record) == (3000, b"001500")
-    assert "found by a scan" in told[0]
+    assert "until then each reader scans the shard" in told[0]
     assert place.read_bytes() == evil
     # The victim's own takes its place when it is asked for.
     if kind == "file":

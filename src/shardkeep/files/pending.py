@@ -1,4 +1,4 @@
-"""One file on its way to its final name: the steps that `shardkeep.files.publish` puts together."""
+"""Steps of the publication of one file, for `shardkeep.files.publish`."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from shardkeep.files.positioned import PositionedFile
 
 __all__ = ["Pending", "TemporaryFile", "durability_error", "durably"]
 
-# What link(2) says on file systems without hard links (vfat: EPERM; FUSE: ENOSYS; …).
+# Errors of link(2) on file systems without hard links (vfat: EPERM; FUSE: ENOSYS; …).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_RENAME_FLAGS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _RENAME_NOREPLACE = 1
 
 _ADVICE = {
-    errno.ENOSPC: "make room on that file system and run it again",
+    errno.ENOSPC: "free space on that file system and run it again",
     errno.EDQUOT: "raise the quota or remove files of this user",
     errno.EFBIG: "raise the limit of the file size (ulimit -f)",
     errno.EROFS: "choose a folder on a file system that is mounted writable",
-    errno.EACCES: "get the right to write there, or choose another folder",
-    errno.EPERM: "get the right to write there, or choose another folder",
-    errno.EIO: "the disk or its network failed: look at the kernel's log before trusting it again",
+    errno.EACCES: "get write permission there, or choose another folder",
+    errno.EPERM: "get write permission there, or choose another folder",
+    errno.EIO: "the disk or its network failed: check the kernel's log before you use it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
 def durability_error(action: str, path: str, error: OSError) -> DurabilityError:
-    """Make the error of the tree out of the kernel's; `errno` is kept.
+    """Return the `DurabilityError` for an error of the kernel; `errno` is kept.
 
     Parameters
     ----------
     action : str
-        What could not be done, as in "cannot *write*".
+        The failed action, as in "cannot *write*".
     path : str
-        The final name that the caller knows, not the temporary one.
+        The final name, not the temporary one.
     error : OSError
     """
     number = error.errno or 0
     code = errno.errorcode.get(number, f"errno {number}")
     reason = os.strerror(number) if number else str(error)
-    advice = _ADVICE.get(number, "see what that error means on this file system")
+    advice = _ADVICE.get(number, "look up that error for this file system")
     result = DurabilityError(f"cannot {action} {path!r}: {reason} ({code}); {advice}", path=path)
     result.errno = error.errno
     return result
@@ -67,25 +67,25 @@ def durably(action: str, path: str) -> Iterator[None]:
 
 
 class TemporaryFile(PositionedFile):
-    """An unbuffered file under its temporary name, safe to inherit across ``fork``.
+    """An unbuffered file under its temporary name, safe after ``fork``.
 
-    Every read and write carries its own offset, so a child cannot move the parent's; a child that
-    writes gets a `LockError` and reaches no byte.
+    Every read and write has an explicit offset, so a child cannot move the position of the parent; a write in
+    a child raises `LockError` and changes no byte.
 
     Attributes
     ----------
     name : str
         The temporary path.
     deferred : bool
-        If True, a failed write is not raised but kept in `failure` and everything after it is
-        ignored. For callers that cannot stand an error in mid-write: HDF5 never closes a file
-        whose flush failed.
+        If True, the error of a failed write is stored in `failure` instead of raised, and later writes are
+        ignored. For callers that do not support an error during a write: HDF5 never closes a file whose flush
+        failed.
     failure : ShardkeepError or None
         The first failed write. A file that has one is never published.
     size_bytes : int
-        Behind the last byte that was written.
+        End of the last byte that was written.
     placed : list of int
-        Where `placeholder` would have been written.
+        Offsets at which `placeholder` would have been written.
     """
 
     def __init__(self, fd: int, name: str, final: str) -> None:
@@ -121,7 +121,7 @@ class TemporaryFile(PositionedFile):
         Raises
         ------
         DurabilityError
-            The kernel refused (full disk, quota, I/O error).
+            The write failed (full disk, quota, I/O error).
         LockError
             In a forked child: the file belongs to the parent.
         """
@@ -140,7 +140,7 @@ class TemporaryFile(PositionedFile):
         return self._advance(size)
 
     def truncate(self, size: int | None = None) -> int:
-        """Cut or extend the file."""
+        """Truncate or extend the file."""
         size = self._position if size is None else size
         if self._ready():
             try:
@@ -151,10 +151,10 @@ class TemporaryFile(PositionedFile):
 
     @contextlib.contextmanager
     def placing(self, placeholder: Any) -> Iterator[list[int]]:
-        """Within the body, note where a buffer is written instead of writing it; give the places.
+        """In the body, record the offsets of writes of a buffer instead of writing it; yield the offsets.
 
-        For HDF5, which finds a place for a chunk only when it writes it: others bring the bytes there, with
-        `fileno`, and tell `fail` what went wrong.
+        For HDF5, which allocates a chunk only when it writes it: other code then writes the bytes to
+        `fileno`, and passes an error to `fail`.
         """
         self._ready()
         self._placeholder, self.placed = _address(placeholder), []
@@ -164,22 +164,22 @@ class TemporaryFile(PositionedFile):
             self._placeholder = 0
 
     def fail(self, error: OSError) -> None:
-        """Take note that bytes of it could not be written."""
+        """Record an error of a write by other code."""
         self._fail(durability_error("write", self._final, error), error)
 
     def ignore(self) -> None:
-        """From now on swallow writes: what is still buffered above must not reach the file."""
+        """Ignore all later writes, so that data in other buffers does not reach the file."""
         self._ignoring = True
 
     def release(self) -> None:
-        """Close the descriptor; later writes are swallowed."""
+        """Close the descriptor; later writes are ignored."""
         self._ignoring = True
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def close(self) -> None:
-        """Mark it closed; the descriptor stays open until the file has been synced and named."""
+        """Mark the file closed; the descriptor stays open until the file has been synced and renamed."""
         super().close()
 
     def _advance(self, size: int) -> int:
@@ -190,14 +190,14 @@ class TemporaryFile(PositionedFile):
 
     def _check_open(self) -> None:
         if self._fd < 0:
-            raise ValueError(f"{self._final!r} is not being written any more")
+            raise ValueError(f"{self._final!r} is closed for writing")
 
     def _ready(self) -> bool:
         if self._ignoring:
             return False
         if self._pid != os.getpid():
             message = f"{self._final!r} is being written by process {self._pid}; a forked child cannot"
-            self._fail(LockError(f"{message} write to it: open a file of its own there", path=self._final))
+            self._fail(LockError(f"{message} write to it: open a separate file there", path=self._final))
             return False
         self._check_open()
         return True
@@ -222,16 +222,16 @@ class Pending:
     Parameters
     ----------
     path : str
-        The final name. If it is a symbolic link and may be replaced, what it points to is.
+        The final name. If it is a symbolic link and may be replaced, its target is replaced.
     replace : bool
-        Whether a file of that name may be replaced.
+        True if a file of that name may be replaced.
     durable : bool
-        Whether to sync file and folder.
+        True to sync file and folder.
     by_name : bool
-        Whether the temporary file is opened by its name elsewhere, and perhaps replaced.
+        True if other code opens the temporary file by its name, and may replace it.
     sidecar_mode : int, optional
-        Of a sidecar (`shardkeep.files.sidecar`): its permissions. A link of its name is replaced and not
-        followed, nothing is taken over from an old file, and no second name keeps that one.
+        Permissions of a sidecar (`shardkeep.files.sidecar`). A link of its name is replaced, not followed, no
+        attribute of an old file is kept, and the old file gets no second name.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class Pending:
         self.folder, self._name = os.path.split(real)
         self.folder = self.folder or "."
         if not self._name:
-            raise PlanError(f"{path!r} names a folder: give the name of the file to write", path=path)
+            raise PlanError(f"{path!r} is a folder: pass the path of the file to write", path=path)
         self._folder_fd = self._open_folder()
         fd = -1
         try:
@@ -268,7 +268,7 @@ class Pending:
                 fd = os.open(self.temporary, flags, mode, dir_fd=self._folder_fd)
                 if sidecar_mode is None and old is not None and _is_of_this_user(old):
                     os.fchmod(fd, stat.S_IMODE(old.st_mode))
-            if not by_name:  # h5py takes the same lock itself and would find it held
+            if not by_name:  # h5py takes the same lock itself
                 leftovers.mark_alive(fd)
         except BaseException:
             if fd >= 0:
@@ -279,11 +279,11 @@ class Pending:
         self.file = TemporaryFile(fd, os.path.join(self.folder, self.temporary), path)
 
     def rename(self, path: str) -> None:
-        """Choose another final name in the same folder, for one that is known late."""
+        """Replace the final name by another one in the same folder."""
         self.path, self._name = path, os.path.basename(path)
 
     def seal(self) -> None:
-        """Check that every byte was written, and sync them."""
+        """Check that every byte was written, and sync the file."""
         if self.file.failure is not None:
             raise self.file.failure
         if self._by_name:
@@ -307,12 +307,12 @@ class Pending:
                 os.fsync(self._folder_fd)
 
     def forget_old(self) -> None:
-        """The new file stands: drop the second name of the one that it replaced."""
+        """Remove the second name of the replaced file, after the new one is durable."""
         if self._backup is not None:
             self._unlink(self._backup)
 
     def undo(self) -> None:
-        """Take everything back that was done so far; the old file, if any, is there as before."""
+        """Undo all steps so far, and restore the old file, if any."""
         if self._backup is not None:
             with contextlib.suppress(OSError):
                 os.rename(self._backup, self._name, src_dir_fd=self._folder_fd, dst_dir_fd=self._folder_fd)
@@ -321,7 +321,7 @@ class Pending:
         self._unlink(self.temporary)
 
     def close(self) -> None:
-        """Close the descriptors, each once, whatever close(2) says."""
+        """Close the descriptors, each once, even if close(2) fails."""
         folder_fd, self._folder_fd = self._folder_fd, -1
         try:
             self.file.release()
@@ -334,11 +334,11 @@ class Pending:
             try:
                 return os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except (FileNotFoundError, NotADirectoryError):
-                message = f"cannot write {self.path!r}: there is no folder {self.folder!r}; make it first"
+                message = f"cannot write {self.path!r}: there is no folder {self.folder!r}; create it first"
                 raise NotFoundError(message, path=self.path) from None
 
     def _reopen(self) -> None:
-        # The writer may have put another file in the place of the empty one.
+        # The writer may have replaced the empty file by another one.
         with durably("read back", self.path):
             fd = leftovers.open_temporary(self.temporary, os.O_RDWR, folder_fd=self._folder_fd)
         self.file.release()
@@ -350,7 +350,7 @@ class Pending:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise durability_error("look at", self.path, error) from error
+            raise durability_error("inspect", self.path, error) from error
         if stat.S_ISDIR(old.st_mode):
             raise ExistsError(f"{self.path!r} is a folder: choose another name", path=self.path)
         if not self._replace:
@@ -366,7 +366,7 @@ class Pending:
         try:
             os.link(self.temporary, self._name, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
         except FileExistsError:
-            # NFS repeats a request whose answer was lost: the name may be our own work.
+            # NFS repeats a request whose answer was lost: the name may come from this process.
             if not self._is_ours(self._name):
                 raise self._taken() from None
         except OSError as error:
@@ -386,7 +386,7 @@ class Pending:
         except OSError as error:
             if error.errno not in _NO_RENAME_FLAGS:
                 raise
-            # The one claim that every file system honours. Killed right here, it stays empty.
+            # Exclusive on every file system. After a kill at this point the file stays empty.
             try:
                 claim = os.open(self._name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, dir_fd=fd)
             except FileExistsError:
@@ -404,12 +404,11 @@ class Pending:
         backup = leftovers.temporary_name(self._name)
         try:
             if self._is_sidecar:
-                raise FileNotFoundError  # who reads a sidecar refuses one with two names
+                raise FileNotFoundError  # readers of a sidecar refuse one with two names
             os.link(self._name, backup, src_dir_fd=fd, dst_dir_fd=fd, follow_symlinks=False)
             self._backup = backup
         except OSError:
-            # Nothing there to keep, or no hard links: then only a failed folder sync, after the
-            # rename has succeeded, can no longer be taken back.
+            # No old file, or no hard links: then a failed folder sync after the rename cannot be undone.
             self._backup = None
         try:
             os.rename(self.temporary, self._name, src_dir_fd=fd, dst_dir_fd=fd)
@@ -433,8 +432,8 @@ class Pending:
 
 
 def _permissions(old: os.stat_result | None) -> int:
-    """Return what to ask for with a new file; the kernel takes away what the umask forbids."""
-    # Not more open than the file of another user, nor as open as he may have made it.
+    """Return the permissions for a new file, before the umask."""
+    # At most the permissions of the old file; the umask applies too, since another user may have set them.
     return 0o666 if old is None else stat.S_IMODE(old.st_mode) & 0o666 | 0o600
 
 

@@ -1,20 +1,19 @@
-"""A file appears under its final name whole and synced, or not at all.
+"""Publication of files: whole and synced under their final name, or not at all.
 
 The steps, in order: a temporary file in the same folder; the caller's writes; ``fsync`` of the
-file; the final name; ``fsync`` of the folder. Everything up to the last step can fail without a
-trace: the temporary file, and the final name if it was given already, are taken back.
+file; the final name; ``fsync`` of the folder. A failure up to the last step leaves no trace: the temporary
+file, and the final name if it exists already, are removed.
 
-**The final name.** ``exists="fail"`` gives it with link(2), which fails if the name is taken: two
-processes that race cannot both win, and no old file can be lost. Where a file system has no hard
-links, ``renameat2(RENAME_NOREPLACE)`` is used, and where it has neither, the name is claimed with
-``O_CREAT | O_EXCL`` before the rename (a kill exactly between the two leaves an empty file).
-``exists="replace"`` renames over the old file, which is kept under a second name until the folder
-is synced, so that it can be put back.
+**The final name.** ``exists="fail"`` creates it with link(2), which fails if the name exists: of two
+processes only one succeeds, and no old file is lost. Where a file system has no hard links,
+``renameat2(RENAME_NOREPLACE)`` is used, and where it has neither, the name is created with ``O_CREAT |
+O_EXCL`` before the rename (a kill exactly between the two leaves an empty file). ``exists="replace"`` renames
+over the old file, which is kept under a second name until the folder is synced, so that it can be restored.
 
 **Why named temporaries and not** ``O_TMPFILE``: many libraries write to a *name*, NFS and most
 FUSE file systems have no ``O_TMPFILE``, and it cannot replace a file without a second name
-anyway. The price is a leftover after SIGKILL: its name says which process made it, and the next
-publish in the folder removes those that are surely dead (`shardkeep.files.leftovers`).
+anyway. The disadvantage is a leftover after SIGKILL: its name identifies its process, and the next
+publication in the folder removes the files of dead processes (`shardkeep.files.leftovers`).
 """
 
 from __future__ import annotations
@@ -39,19 +38,18 @@ _BUFFER_BYTES = 256 * 1024
 def publish(
     path: str | os.PathLike[str], *, exists: Exists = "fail", durable: bool = True
 ) -> Iterator[BinaryIO]:
-    """Write a file that appears whole, synced, under its final name, or not at all.
+    """Write a file that appears whole and synced under its final name, or not at all.
 
     Parameters
     ----------
     path : str or os.PathLike
         The final name; its folder must exist.
     exists : {"fail", "replace"}
-        What to do if the name is taken. "fail" cannot lose a race: of several processes that
-        publish one name, one succeeds. "replace" keeps the permissions of the old file and
-        follows a symbolic link.
+        What to do if the name exists. With "fail", exactly one of several processes that publish one name
+        succeeds. "replace" keeps the permissions of the old file and follows a symbolic link.
     durable : bool
-        Whether to ``fsync`` file and folder. Without it the file is still whole after any kill
-        of the process, but not after a power cut.
+        True to ``fsync`` file and folder. Without it the file is still whole after a kill of the process, but
+        not after a power cut.
 
     Yields
     ------
@@ -61,17 +59,17 @@ def publish(
     Raises
     ------
     ExistsError
-        The name is taken, now or at the end. Also if it is a folder.
+        The name exists, now or at the end. Also if it is a folder.
     NotFoundError
-        There is no such folder.
+        The folder does not exist.
     DurabilityError
         Full disk, quota, no permission, I/O error, at any step; ``errno`` is the kernel's.
-        Nothing is left behind and an old file is as it was.
+        No file remains, and an old file is unchanged.
 
     Notes
     -----
-    An exception in the body publishes nothing. In a forked child the file cannot be written, and
-    leaving the body there neither publishes nor removes the parent's file.
+    After an exception in the body nothing is published. In a forked child the file cannot be written, and the
+    end of the body there neither publishes nor removes the parent's file.
 
     Examples
     --------
@@ -109,16 +107,15 @@ def publish_set(
     Raises
     ------
     ExistsError, NotFoundError, DurabilityError
-        As in `publish`; those that had their name already lost it again.
+        As in `publish`; files that were already renamed are removed again.
 
     Notes
     -----
-    No file system renames several files at once. All bytes are synced before the first name is
-    given, and the names are given in the order of `paths`; a process that is killed with SIGKILL,
-    or a machine that stops, in the moment of the renames can leave a first part of the names,
-    each file whole. So **the last path proves the set**: if it is there, all are (under
-    "replace": if it is new, all are). A next run under ``exists="fail"`` stops with `ExistsError`
-    at the first name of such a part; remove the names and run again.
+    No file system renames several files at once. All bytes are synced before the first rename, and the
+    renames are done in the order of `paths`; a process that is killed with SIGKILL, or a machine that stops,
+    during the renames can leave the first files of the set, each whole. So **the last path proves the set**:
+    if it exists, all do (with "replace": if it is new, all are). A later run with ``exists="fail"`` then
+    raises `ExistsError` at the first existing name; remove these files and run again.
     """
     with _publication(paths, exists=exists, durable=durable) as files:
         buffered = [io.BufferedWriter(file, _BUFFER_BYTES) for file in files]
@@ -129,7 +126,7 @@ def publish_set(
                 for writer in buffered:
                     writer.close()
         finally:
-            # What is still buffered goes nowhere: after an error, and in a forked child.
+            # Discard buffered data: after an error, and in a forked child.
             for file, writer in zip(files, buffered, strict=True):
                 file.ignore()
                 writer.close()
@@ -139,9 +136,9 @@ def publish_set(
 def publish_raw(
     path: str | os.PathLike[str], *, exists: Exists = "fail", durable: bool = True
 ) -> Iterator[TemporaryFile]:
-    """Do as `publish`, but give the unbuffered file, which can also be read back.
+    """Publish as `publish` does, but yield the unbuffered file, which can also be read back.
 
-    For libraries that buffer on their own and take a Python file, as h5py does.
+    For libraries that have their own buffers and take a Python file, such as h5py.
     """
     with _publication([path], exists=exists, durable=durable) as files:
         yield files[0]
@@ -151,7 +148,7 @@ def publish_raw(
 def publish_path(
     path: str | os.PathLike[str], *, exists: Exists = "fail", durable: bool = True
 ) -> Iterator[str]:
-    """Do as `publish`, for writers that want a name to open.
+    """Publish as `publish` does, for writers that open a path.
 
     Yields
     ------
@@ -162,7 +159,7 @@ def publish_path(
     Raises
     ------
     ExistsError, NotFoundError, DurabilityError
-        As in `publish`. Errors of the body's own writer pass through as they are.
+        As in `publish`. Errors of the body's own writer are not converted.
 
     Examples
     --------
@@ -180,15 +177,16 @@ def publish_path(
 
 @contextlib.contextmanager
 def publish_sidecar(path: str, *, mode: int) -> Iterator[BinaryIO]:
-    """Write a sidecar (`shardkeep.files.sidecar`) that appears whole, in the place of what has the name.
+    """Write a sidecar (`shardkeep.files.sidecar`) that appears whole, and replaces a file of its name.
 
-    A link of that name is replaced and not followed, and nothing of an old file is kept. It is not synced.
+    A link of that name is replaced, not followed, and no attribute of an old file is kept. The file is not
+    synced.
 
     Parameters
     ----------
     path : str
     mode : int
-        Its permissions, without those that the umask forbids.
+        Its permissions, before the umask.
 
     Raises
     ------
@@ -212,7 +210,7 @@ def _publication(
     sidecar_mode: int | None = None,
 ) -> Iterator[list[TemporaryFile]]:
     if exists not in ("fail", "replace"):
-        raise PlanError(f'exists={exists!r} means nothing here: use "fail" or "replace"')
+        raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
     names = [os.fspath(path) for path in paths]
     if len({os.path.abspath(name) for name in names}) < len(names):
         raise PlanError("a set of files to publish names one path twice: pass different paths")

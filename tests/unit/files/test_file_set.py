@@ -88,7 +88,7 @@ def test_a_sync_that_fails(count: int, tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DurabilityError, match="make room"), FileSet() as files:
+    with pytest.raises(DurabilityError, match="free space"), FileSet() as files:
         fill(files, [tmp_path / str(i) for i in range(count)])
     assert os.listdir(tmp_path) == []
 

@@ -61,7 +61,7 @@ def test_a_dangling_link_and_a_folder_are_taken_names(tmp_path):
 
 
 def test_no_such_folder(tmp_path):
-    with pytest.raises(NotFoundError, match="make it first"), publish(tmp_path / "no" / "a"):
+    with pytest.raises(NotFoundError, match="create it first"), publish(tmp_path / "no" / "a"):
         pass
 
 
@@ -196,7 +196,7 @@ def test_old_files_are_as_before_when_a_step_fails(tmp_path, monkeypatch, functi
 
 
 def test_a_failed_write_cannot_be_published_even_if_swallowed(tmp_path, monkeypatch):
-    with pytest.raises(DurabilityError, match="make room"), publish(tmp_path / "a") as file:
+    with pytest.raises(DurabilityError, match="free space"), publish(tmp_path / "a") as file:
         _fail_at(monkeypatch, "pwrite", 1, errno.ENOSPC)
         with pytest.raises(DurabilityError):
             file.write(b"x" * 1_000_000)

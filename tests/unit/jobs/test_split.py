@@ -518,7 +518,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(DurabilityError, match="make room"):
+    with pytest.raises(DurabilityError, match="free space"):
         split(path, tmp_path / "{shard}", shards=2)
     assert data_of(tmp_path) == ["in"]
 

@@ -333,7 +333,7 @@ def test_a_full_disk(descriptors: int, tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DurabilityError, match="make room"):
+    with pytest.raises(DurabilityError, match="free space"):
         w.close()
     assert os.listdir(tmp_path) == []
 

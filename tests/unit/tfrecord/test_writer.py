@@ -287,7 +287,7 @@ def test_a_sync_error_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch
     w = Writer(tmp_path / "x")
     w.write(b"a")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DurabilityError, match="make room"):
+    with pytest.raises(DurabilityError, match="free space"):
         w.close()
     assert os.listdir(tmp_path) == []
 

@@ -148,8 +148,6 @@ class MergePlan:
         Why each ``object@attribute``, link or named type cannot be in the result.
     begun_ns : int
         When the first source was looked at, since the epoch.
-    native : frozenset of int
-        Sources of which HDF5 was not asked.
     versions : tuple of str
         The format versions (`libver`) of the result.
     """
@@ -169,7 +167,6 @@ class MergePlan:
     stamps: tuple[Stamp, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
-    native: frozenset[int] = field(default=frozenset(), repr=False)
     versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,7 +263,6 @@ def plan_merge(
         stamps=tuple(look.stamp for look in looks),
         key=key,
         begun_ns=begun_ns,
-        native=frozenset(number for number, look in enumerate(looks) if look.native),
     )
     return replace(plan, versions=versions_of(plan))
 

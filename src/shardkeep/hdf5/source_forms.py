@@ -113,7 +113,7 @@ class _Forms:
                 return None
             if len(datasets) == len(record.datasets) and len(groups) == 1:
                 datasets = {name: datasets[name] for name in record.datasets}
-        return SourceLook(path, Stamp(*stamp, held), record, datasets, groups, native=True)
+        return SourceLook(path, Stamp(*stamp, held), record, datasets, groups)
 
     def learn(self, native: _Native, look: SourceLook) -> None:
         """Keep what HDF5 has told about a file."""

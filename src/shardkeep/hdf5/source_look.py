@@ -110,7 +110,7 @@ class SourceLook:
 
     `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
     `links` are names beside those of datasets and groups; a segment has none. `reserved` are names of objects
-    of the user that only Shardkeep may use. `native`: HDF5 was not asked.
+    of the user that only Shardkeep may use.
     """
 
     path: str
@@ -122,7 +122,6 @@ class SourceLook:
     has_receipts: bool = False
     user_block_bytes: int = 0
     reserved: tuple[str, ...] = ()
-    native: bool = field(default=False, compare=False)
 
 
 @dataclass

@@ -75,15 +75,22 @@ def test_steps_are_compared(tmp_path):
     assert report.compared == {"x": 60, "text": 24}
 
 
-def test_the_sample_of_many_files_is_bounded(tmp_path):
-    report = merge(write(tmp_path, 40, rows=100), tmp_path / "all.h5")
-    assert 2 * 16 <= report.compared["x"] <= 3 * 17  # one shows HDF5 what the form is
-    # Of files that the native reader does not know, none is left out.
-    for number in range(40):
-        with h5py.File(tmp_path / f"{number:03d}.h5", "a") as file:
-            file["link"] = h5py.SoftLink("/x")
-    report = merge(str(tmp_path / "0*.h5"), tmp_path / "all.h5", exists="replace")
+def test_the_sample_has_rows_of_each_source(tmp_path):
+    paths = write(tmp_path, 40, rows=100)
+    report = merge(paths, tmp_path / "all.h5")
     assert 2 * 40 <= report.compared["x"] <= 3 * 40
+    report = merge(paths, tmp_path / "virtual.h5", mode="virtual")
+    assert 2 * 32 <= report.compared["x"] <= 3 * 32
+
+
+def test_the_sample_of_many_segments_is_bounded(tmp_path):
+    """Their rows have hashes, which a merge compares in any case."""
+    with WorkerFile(tmp_path / "run", World(0, 1)) as out:
+        for step in range(40):
+            out.append("x", np.arange(100.0))
+            out.commit(step=step)
+    report = merge(tmp_path / "run", tmp_path / "all.h5")
+    assert 2 * 32 <= report.compared["x"] <= 3 * 32
 
 
 def test_an_unknown_check_is_refused(tmp_path):

@@ -48,10 +48,10 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
     plan : MergePlan
     extent : {"sample", "full"}
         "full" compares every row. "sample" compares a few of each dataset and source: the first, the last,
-        and one that a seeded generator chooses; of a chunk that was copied as it is, all rows. Of more than 32
-        segments of workers, whose commits have hashes of all rows, it takes the first, the last and 30 that
-        the generator chooses; so of more than 32 sources of a virtual file, where HDF5 takes 9 ms to find the
-        rows of one among 4,000.
+        and one that a seeded generator chooses; of a chunk that was copied as it is, all rows. Of more than
+        32 segments of workers, whose commits have hashes of all rows, it takes the first, the last and 30
+        that the generator chooses; so of more than 32 sources of a virtual file, where HDF5 takes 9 ms to
+        find the rows of one among 4,000.
 
     Returns
     -------

@@ -200,3 +200,20 @@ def test_a_file_is_checked_once_in_each_state(tmp_path: Path, monkeypatch: pytes
     os.utime(path)
     refuse_damage(str(path))
     assert calls == [False, True, False]
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_a_damaged_header_of_a_tree_of_chunks_is_found(compression: str | None, tmp_path: Path) -> None:
+    """HDF5 2.0 crashes on most of them."""
+    path = tmp_path / "f.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        options = {"maxshape": (None, None), "chunks": (3, 2), "compression": compression}
+        file.create_dataset("x", data=np.ones((10, 4)), **options)
+    assert found(path) is None
+    whole = path.read_bytes()
+    start = whole.index(b"BTHD")
+    for at in range(start, start + 38):
+        path.write_bytes(whole)
+        overwritten(path, at, bytes([whole[at] ^ 2]))
+        what, offset = found(path) or ("whole", None)
+        assert (what in ("a wrong checksum", "not a tree of chunks"), offset) == (True, start), at

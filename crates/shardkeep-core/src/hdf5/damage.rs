@@ -28,6 +28,8 @@ use crate::fdpool::TransientFile;
 const SHARED: u8 = 0x02;
 const ATTRIBUTE: u16 = 0x0c;
 const ATTRIBUTE_INFO: u16 = 0x15;
+/// The number of this index in a layout message of version 4.
+const VERSION_2_TREE: u8 = 5;
 /// Kind, level and number of children of a node, and its neighbours.
 const NODE_HEAD_BYTES: usize = 24;
 
@@ -192,8 +194,10 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
     /// Check what leads to the rows: the tree of the chunks, or the mappings of a virtual dataset.
     fn layout(&mut self, message: &[u8]) -> Known<()> {
         let mut cursor = Cursor::new(message);
-        if !matches!((cursor.u8()?, cursor.u8()?), (4 | 5, 3)) {
-            return self.chunk_tree(message);
+        match (cursor.u8()?, cursor.u8()?) {
+            (4 | 5, 3) => {}
+            (4 | 5, 2) => return self.chunk_index(&mut cursor),
+            _ => return self.chunk_tree(message),
         }
         let (heap, index) = (cursor.address(self.file.offset_width)?, cursor.u32()?);
         let Some(heap) = heap else { return Ok(()) };
@@ -202,6 +206,27 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
         // HDF5 (2.0) crashes on mappings that do not have their checksum.
         let mappings = read_object(self.file, heap, index).and_then(|object| checked(&object).map(drop));
         mappings.map_err(|error| error.at(here))
+    }
+
+    /// Check the header of a version 2 B-tree of the chunks of a dataset; HDF5 checks its nodes and the other indexes.
+    ///
+    /// HDF5 (2.0) finds a wrong checksum in this header and then crashes: it closes an index that it has not opened.
+    fn chunk_index(&mut self, layout: &mut Cursor<'_>) -> Known<()> {
+        layout.take(1)?;
+        let (axes, size_bytes) = (usize::from(layout.u8()?), usize::from(layout.u8()?));
+        layout.take(axes * size_bytes)?;
+        if layout.u8()? != VERSION_2_TREE {
+            return Ok(());
+        }
+        layout.take(6)?;
+        let Some(address) = layout.address(self.file.offset_width)? else { return Ok(()) };
+        self.count()?;
+        let length_bytes = 22 + self.file.offset_width + self.file.length_width;
+        let header = self.file.read(address, length_bytes).and_then(|bytes| {
+            Cursor::new(&bytes).expect(b"BTHD\0", "not a tree of chunks").map_err(Unread::as_damage)?;
+            checked(&bytes).map(drop)
+        });
+        header.map_err(|error| error.at(self.file.offset_of(address)))
     }
 
     /// Check the version 1 B-tree of the chunks of a dataset: that each node is one level below its parent.

@@ -1,7 +1,7 @@
 //! Links and attributes that are not in the header of their object: a fractal heap of messages, and a version 2 B-tree of
 //! where each is.
 //!
-//! All blocks have checksums, which HDF5 verifies, so nothing here is ever damage: what cannot be read is "not known". Only
+//! All blocks have checksums, which HDF5 verifies, so damage is never reported here: what cannot be read is "not known". Only
 //! what these messages point to (objects, global heaps) has none. Format: HDF5 File Format Specification 4.0, III.A.2, III.G.
 
 use super::cursor::{Cursor, Known, NotKnown, Unread};

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep._core import crc32c
+from shardkeep.hdf5.rows import content_crc
 
 __all__ = [
     "CHECKS",
@@ -105,7 +105,7 @@ def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:
         if dataset.is_virtual or not set(_COLUMNS) <= set(dataset.dtype.names or ()):
             return None
         table: np.ndarray[Any, Any] = dataset[()]
-        return table if int(dataset.attrs[_CRC]) == _crc_of(table) else None
+        return table if int(dataset.attrs[_CRC]) == content_crc(table) else None
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError):
         return None
 
@@ -151,7 +151,3 @@ def merged_sources(
         columns.append(numbers)
     size_bytes, mtime_ns, counts, offset_bytes = columns
     return MergedSources(size_bytes, mtime_ns, counts, offset_bytes)
-
-
-def _crc_of(table: np.ndarray[Any, Any]) -> int:
-    return crc32c(np.ascontiguousarray(table).reshape(-1).view(np.uint8))

@@ -24,7 +24,7 @@ import numpy as np
 from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
 from shardkeep.plan.file_assignment import FileSet, HistoryEntry, merge_history
 from shardkeep.plan.file_plan import FilePlan
-from shardkeep.plan.report import AuditReport
+from shardkeep.plan.proof.report import AuditReport
 
 __all__ = ["FAULTS", "SMALL", "WHOLE", "Scale", "measured", "plan_by_files", "plan_by_records", "simulated"]
 

@@ -49,8 +49,8 @@ else:
             "shardkeep.loader": "Loader",
             "shardkeep.plan": "",
             "shardkeep.tfrecord": "",
-            "shardkeep.tfrecord.features": "FixedLen Image VarLen",
-            "shardkeep.tfrecord.ragged": "Ragged",
+            "shardkeep.tfrecord.example.features": "FixedLen Image VarLen",
+            "shardkeep.tfrecord.example.ragged": "Ragged",
             "shardkeep.world": "World",
         },
     )

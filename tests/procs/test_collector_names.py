@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from shardkeep.errors import FormatError, LockError, LockTimeoutError
-from shardkeep.files.lock_probe import is_of_one_kernel
+from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.hdf5 import Collector
 from shardkeep.hdf5.collect.store import Store
 from shardkeep.world import World

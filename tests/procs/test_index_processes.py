@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shardkeep.tfrecord import Index, Reader, Writer
-from shardkeep.tfrecord.index import frame_starts, load_index
-from shardkeep.tfrecord.index_file import read_index_file
+from shardkeep.tfrecord.index.binary import read_index_file
+from shardkeep.tfrecord.index.index import frame_starts, load_index
 from tests.waiting import PATIENCE_S
 
 RECORDS = 40_000
@@ -110,8 +110,8 @@ def test_killed_while_building(shard: Path, runs: int) -> None:
 
 _LIMITED = """
 import resource, sys
-from shardkeep.tfrecord.index import load_index
-from shardkeep.tfrecord.index_file import read_index_file
+from shardkeep.tfrecord.index.index import load_index
+from shardkeep.tfrecord.index.binary import read_index_file
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20),) * 2)
 assert read_index_file(sys.argv[1] + ".skidx", shard_bytes=1 << 50) is None

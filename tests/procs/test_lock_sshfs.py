@@ -13,7 +13,7 @@ import pytest
 
 from shardkeep.errors import ExistsError, LockError
 from shardkeep.files import lock
-from shardkeep.files.mounts import mount_of
+from shardkeep.files.locks.mounts import mount_of
 from shardkeep.tfrecord import Reader, Writer
 from tests.waiting import PATIENCE_S
 

@@ -20,7 +20,7 @@ from shardkeep.hdf5.collect.redo_log import LogHeader, RedoLog
 from shardkeep.hdf5.collect.running import recover_file
 from shardkeep.hdf5.collect.store import Store
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES
-from shardkeep.tfrecord import index_file
+from shardkeep.tfrecord.index import binary
 from tests.procs.collector_run import collecting, start_collector
 from tests.second_user import OTHER, THIRD, needs_root, run_as, shared_folder
 
@@ -511,9 +511,9 @@ def _crafted(path):
     """Return an index that fits the shard, but counts two records as one where no block is sampled."""
     sk.tfrecord.build_index(path)
     place = f"{path}.skidx"
-    starts, fingerprint = index_file.read_index_file(place, shard_bytes=os.path.getsize(path))
+    starts, fingerprint = binary.read_index_file(place, shard_bytes=os.path.getsize(path))
     os.unlink(place)
-    return index_file.encode(np.delete(starts, 1000), fingerprint)
+    return binary.encode(np.delete(starts, 1000), fingerprint)
 
 
 @needs_root

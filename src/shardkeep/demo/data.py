@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from shardkeep.errors import MissingExtraError, PlanError
 from shardkeep.tfrecord import FixedLen, Image, ShardWriter
-from shardkeep.tfrecord.features import Feature
+from shardkeep.tfrecord.example.features import Feature
 
 __all__ = ["CLASSES", "FEATURES", "IMAGE_VALUES", "Packed", "pack", "shard_sizes", "to_png"]
 

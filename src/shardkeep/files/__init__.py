@@ -1,7 +1,10 @@
-"""Publication of whole files, locks with known holders, and a budget of descriptors."""
+"""Publication of whole files, locks with known holders, and a budget of descriptors.
+
+Other rooms import any module.
+"""
 
 from shardkeep.files.budget import Budget, budget
-from shardkeep.files.lock import FileLock, lock
+from shardkeep.files.locks.lock import FileLock, lock
 from shardkeep.files.publish import publish, publish_path, publish_set
 
 __all__ = ["Budget", "FileLock", "budget", "lock", "publish", "publish_path", "publish_set"]

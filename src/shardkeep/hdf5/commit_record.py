@@ -17,7 +17,7 @@
 as they are and still know that they are whole. ``puts`` has the values without rows that
 stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
 So the newest segment of a rank is enough to find all values and receipts that stand. The last ``crc32c``
-is that of the record itself (`shardkeep.plan.sealed_json`), ``previous`` that of the record before it in the
+is that of the record itself (`plan.proof.sealed_json`), ``previous`` that of the record before it in the
 series, so that a segment of another run is noticed; records of format 1 have none.
 """
 
@@ -31,7 +31,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError
-from shardkeep.plan.sealed_json import CRC_KEY, check_sealed_text, sealed_crc, sealed_text
+from shardkeep.plan.proof.sealed_json import CRC_KEY, check_sealed_text, sealed_crc, sealed_text
 
 __all__ = [
     "COMMIT",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardkeep.errors import LockError, LockHeldError
-from shardkeep.files.lock_probe import HELD
+from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.holders import Holder, conflict
 from shardkeep.hdf5.open_errors import flock_errno

@@ -22,7 +22,7 @@ import h5py
 from h5py._hl.base import HLObject
 
 from shardkeep.errors import LockError, LockTimeoutError, PlanError, ShardkeepError
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.forked_handle import descriptor_of, divert
 from shardkeep.hdf5.guard_exemption import is_exempt
 from shardkeep.hdf5.guard_findings import Finding, FindingKind, OnFinding, held, is_held, report

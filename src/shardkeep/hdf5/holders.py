@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from shardkeep.errors import LockTimeoutError
-from shardkeep.files.lock import read_holder
+from shardkeep.files.locks.lock import read_holder
 from shardkeep.files.owner import command_of, started_s
 from shardkeep.hdf5.live_view import real_name
 

@@ -17,7 +17,7 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
-from shardkeep.files.lock_probe import HELD
+from shardkeep.files.locks.probe import HELD
 from shardkeep.hdf5.holders import conflict
 from shardkeep.hdf5.read_errors import first_line
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Literal
 
 from shardkeep.errors import PlanError
-from shardkeep.files.lock import IfUnsafe
+from shardkeep.files.locks.lock import IfUnsafe
 from shardkeep.hdf5.file_handle import File
 
 __all__ = ["Mode", "open"]

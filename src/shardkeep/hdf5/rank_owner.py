@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from shardkeep.errors import DurabilityError, LockError, ShardkeepError
 from shardkeep.files import leftovers
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.run_folder import make_rank_folder, rank_folder, writer_path

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import BudgetError, ShardkeepError
-from shardkeep.files.lock_probe import HELD
+from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.forked_handle import descriptor_of

@@ -7,7 +7,7 @@ import os
 
 from shardkeep.errors import PlanError
 from shardkeep.files import leftovers
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.pending import durably
 from shardkeep.hdf5.run_folder import list_ranks, list_segments, writer_path
 

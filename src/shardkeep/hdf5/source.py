@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.guard_exemption import exempt

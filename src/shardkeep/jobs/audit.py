@@ -10,8 +10,8 @@ from typing import Any
 
 from shardkeep import hdf5, plan
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
-from shardkeep.files.kind import identify
-from shardkeep.plan.receipt import check_receipt_seal
+from shardkeep.files.kinds.kind import identify
+from shardkeep.plan.proof.receipt import check_receipt_seal
 
 __all__ = ["audit", "gather_receipts"]
 

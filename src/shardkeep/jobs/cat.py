@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkeep import hdf5
 from shardkeep.errors import ShardkeepError
-from shardkeep.files.kind import identify, require_kind
+from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.source import open_source
 from shardkeep.jobs.datasets import pick_dataset, rows_of

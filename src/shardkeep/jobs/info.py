@@ -10,7 +10,7 @@ from typing import Any
 
 import h5py
 
-from shardkeep.files.kind import FileKind, identify, require_kind
+from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.rows import describe_dtype

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import FormatError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files.file_set import FileSet
-from shardkeep.files.kind import identify
+from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division import ShardFile
@@ -28,7 +28,7 @@ from shardkeep.jobs.pack_webdataset import WebDataset
 from shardkeep.jobs.packed_frames import batches
 from shardkeep.plan import Permutation
 from shardkeep.tfrecord import ShardWriter, encode_example
-from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.shard_names import early_name
 from shardkeep.tfrecord.shard_sinks import OpenSink
 

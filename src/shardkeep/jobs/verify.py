@@ -15,15 +15,15 @@ from typing import Any
 
 from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
 from shardkeep.files.child_python import child_python
-from shardkeep.files.kind import identify
+from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand
 from shardkeep.hdf5.commit_record import parse_record
 from shardkeep.hdf5.run_check import RunCheck
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.tfrecord import Reader
-from shardkeep.tfrecord.index_scan import processors, scan_in_parts
-from shardkeep.tfrecord.index_work import Work
-from shardkeep.tfrecord.resync import next_frame
+from shardkeep.tfrecord.format.resync import next_frame
+from shardkeep.tfrecord.index.scan import processors, scan_in_parts
+from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["VerifiedFile", "VerifyReport", "verify"]
 

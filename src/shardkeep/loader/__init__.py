@@ -1,7 +1,8 @@
 """Loader of batches: plan, shards and decoding together.
 
 `loader` has the public class. `sources` has the shards and their order, `steps` the records of each step,
-`cursor` the progress, and `iterator` reads ahead with the Rust engine. Other packages import only `Loader`.
+`cursor` the progress, and `iterator` reads ahead with the Rust engine.
+Other rooms import `loader`.
 """
 
 from shardkeep.loader.loader import Loader

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.plan.checks import checked_int
 from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH
-from shardkeep.tfrecord.features import Feature
+from shardkeep.tfrecord.example.features import Feature
 from shardkeep.world import World
 
 __all__ = ["check_names", "check_sources", "checked_cycle_length", "default_threads"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.plan import ShardTable
-from shardkeep.tfrecord.ragged import Ragged
+from shardkeep.tfrecord.example.ragged import Ragged
 
 __all__ = ["Batch", "blank_like", "record_ids", "with_ragged", "without_rows"]
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, CorruptRecordError
 from shardkeep.plan import ShardTable
-from shardkeep.plan.receipt import Dataset
-from shardkeep.tfrecord.index import load_indexes
-from shardkeep.tfrecord.index_damaged import index_around_damage
+from shardkeep.plan.proof.receipt import Dataset
+from shardkeep.tfrecord.index.damaged import index_around_damage
+from shardkeep.tfrecord.index.index import load_indexes
 
 __all__ = ["Shards", "digest_of", "open_shards"]
 
@@ -65,7 +65,7 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
         Paths of the shards, in order.
     on_corrupt : {"raise", "skip", "repair"}
         With "skip" and "repair" the scan continues after a damaged header, see
-        `shardkeep.tfrecord.index_damaged`; with "repair" a byte range without a recognisable record is an
+        `shardkeep.tfrecord.index.damaged`; with "repair" a byte range without a recognisable record is an
         error.
     threads : int, optional
         Number of threads of the scan.

@@ -16,8 +16,8 @@ from shardkeep.loader.cursor import Cursor
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
-from shardkeep.tfrecord.features import Feature, Image, describe
-from shardkeep.tfrecord.reader import explained
+from shardkeep.tfrecord.example.features import Feature, Image, describe
+from shardkeep.tfrecord.format.file_kind import with_file_kind
 
 __all__ = ["BatchIterator", "BatchOptions"]
 
@@ -87,7 +87,7 @@ class BatchIterator(Iterator[Batch]):
             # the cursor, which changes in one assignment.
             self._engine = None
             if isinstance(error, CorruptRecordError):
-                raise explained(error) from None
+                raise with_file_kind(error) from None
             raise
 
     def _next(self) -> Batch:

@@ -22,8 +22,8 @@ from shardkeep.plan.epoch import StepPlan
 from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
-from shardkeep.plan.receipt import Receipt
-from shardkeep.tfrecord.features import Feature, describe
+from shardkeep.plan.proof.receipt import Receipt
+from shardkeep.tfrecord.example.features import Feature, describe
 from shardkeep.world import World
 
 __all__ = ["Loader"]
@@ -125,7 +125,7 @@ class Loader:
     audit` reports it as not delivered. A record that is not an Example, or whose image cannot be decoded, is
     damaged as well; a record that lacks a feature is not. A file that is written while it is read is always
     an error. After a damaged header the scan continues at the next valid record
-    (`shardkeep.tfrecord.index_damaged`): the bytes between count as one record, which "repair" refuses.
+    (`shardkeep.tfrecord.index.damaged`): the bytes between count as one record, which "repair" refuses.
 
     Examples
     --------

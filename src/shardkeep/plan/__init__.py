@@ -1,13 +1,12 @@
 """Plans of epochs (which record goes to which rank at which step), and the audit of receipts.
 
 `order` and `mixture` define the order of the records, `epoch` and `file_plan` the steps of each rank,
-`receipt` what a rank reports, and `audit` the proof. All functions are pure: they take integers and return
-frozen dataclasses and NumPy arrays, and use no file, clock or random source.
+`proof` has the receipts and their audit. All functions are pure: they take integers and return frozen
+dataclasses and NumPy arrays, and use no file, clock or random source.
+Other rooms import any module.
 """
 
-from shardkeep.plan.audit import audit
 from shardkeep.plan.coverage import RangeSet
-from shardkeep.plan.damage import Damage
 from shardkeep.plan.epoch import EpochPlan, Remainder, steps_per_epoch
 from shardkeep.plan.order import (
     BLOCK_RECORDS,
@@ -21,8 +20,10 @@ from shardkeep.plan.order import (
     epoch_order,
 )
 from shardkeep.plan.permutation import Permutation
-from shardkeep.plan.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment
-from shardkeep.plan.report import AuditReport, DamagedRecord, EpochAudit, RecordName
+from shardkeep.plan.proof.audit import audit
+from shardkeep.plan.proof.damage import Damage
+from shardkeep.plan.proof.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment
+from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.shards import ShardTable
 
 __all__ = [

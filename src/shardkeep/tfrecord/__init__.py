@@ -1,18 +1,22 @@
-"""TFRecord files: reading, writing, and the Examples in them."""
+"""TFRecord files: reading, writing, and the Examples in them.
 
-from shardkeep.tfrecord.arrow import read_arrow
-from shardkeep.tfrecord.columns import read_columns
-from shardkeep.tfrecord.events import read_scalars
-from shardkeep.tfrecord.example import decode_example, encode_example
-from shardkeep.tfrecord.features import FixedLen, Image, VarLen
-from shardkeep.tfrecord.follow import FileChange, follow
-from shardkeep.tfrecord.index import Index, build_index
-from shardkeep.tfrecord.index_text import read_text_index, write_text_index
-from shardkeep.tfrecord.ragged import Ragged
+`format` has the frames, `index` the offsets of the records, `example` their decoding.
+Other rooms import `reader`, `shard_names` and `shard_sinks`.
+"""
+
+from shardkeep.tfrecord.events.scalars import read_scalars
+from shardkeep.tfrecord.example.arrow import read_arrow
+from shardkeep.tfrecord.example.columns import read_columns
+from shardkeep.tfrecord.example.example import decode_example, encode_example
+from shardkeep.tfrecord.example.features import FixedLen, Image, VarLen
+from shardkeep.tfrecord.example.ragged import Ragged
+from shardkeep.tfrecord.example.schema import Schema, infer_schema
+from shardkeep.tfrecord.example.sequence import decode_sequence_example, encode_sequence_example
+from shardkeep.tfrecord.follow.follow import FileChange, follow
+from shardkeep.tfrecord.index.index import Index, build_index
+from shardkeep.tfrecord.index.text import read_text_index, write_text_index
 from shardkeep.tfrecord.reader import Reader
-from shardkeep.tfrecord.schema import Schema, infer_schema
-from shardkeep.tfrecord.sequence_example import decode_sequence_example, encode_sequence_example
-from shardkeep.tfrecord.shards import ShardWriter
+from shardkeep.tfrecord.shard_writer import ShardWriter
 from shardkeep.tfrecord.writer import Writer
 
 __all__ = [

@@ -21,9 +21,9 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.pending import durably
-from shardkeep.tfrecord.frame import HEADER_BYTES, OVERHEAD_BYTES, checked_length
-from shardkeep.tfrecord.index import frame_starts
-from shardkeep.tfrecord.resync import next_frame
+from shardkeep.tfrecord.format.frame import HEADER_BYTES, OVERHEAD_BYTES, checked_length
+from shardkeep.tfrecord.format.resync import next_frame
+from shardkeep.tfrecord.index.index import frame_starts
 
 __all__ = ["cut", "cut_torn_tail", "open_to_append"]
 

@@ -10,11 +10,9 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, PlanError, TruncatedFileError
+from shardkeep.tfrecord.format.frame import FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES
 
 __all__ = ["FileObject", "is_file_object"]
-
-_HEADER_BYTES = 12
-_FOOTER_BYTES = 4
 
 
 def is_file_object(source: Any) -> bool:
@@ -67,8 +65,8 @@ class FileObject:
     def starts(self, *, verify: bool) -> npt.NDArray[np.int64]:
         """Return the start of each frame, and the end of the file, after one pass."""
         if self._starts is None:
-            frame = _HEADER_BYTES + _FOOTER_BYTES
-            lengths = [len(record) + frame for record in self.records(compression=None, verify=verify)]
+            records = self.records(compression=None, verify=verify)
+            lengths = [len(record) + OVERHEAD_BYTES for record in records]
             self._starts = np.cumsum([0, *lengths])
         return self._starts
 
@@ -85,10 +83,10 @@ class FileObject:
         where = f"{self.name}: record {number} at byte {start}"
         if len(frame) < stop - start:
             raise TruncatedFileError(f"{where}: the file became shorter since it was indexed", **place)
-        record = frame[_HEADER_BYTES:-_FOOTER_BYTES]
+        record = frame[HEADER_BYTES:-FOOTER_BYTES]
         if len(record) != int.from_bytes(frame[:8], "little"):
             raise CorruptRecordError(f"{where}: the file was rewritten after it was indexed", **place)
-        if verify and _core.masked_crc32c(record) != int.from_bytes(frame[-_FOOTER_BYTES:], "little"):
+        if verify and _core.masked_crc32c(record) != int.from_bytes(frame[-FOOTER_BYTES:], "little"):
             raise CorruptRecordError(
                 f"{where}: the checksum of the payload is wrong: the record is damaged", **place
             )

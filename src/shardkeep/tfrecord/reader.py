@@ -14,12 +14,14 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
-from shardkeep.files.kind import HEAD_BYTES, FileKind, identify_bytes, require_kind
-from shardkeep.files.lock import FileLock, IfUnsafe
+from shardkeep.files.kinds.kind import HEAD_BYTES, FileKind, identify_bytes, require_kind
+from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
-from shardkeep.tfrecord.index import load_index
+from shardkeep.tfrecord.format.compression import compression_name
+from shardkeep.tfrecord.format.file_kind import may_hold_records, with_file_kind
+from shardkeep.tfrecord.index.index import load_index
 
-__all__ = ["Reader", "compression_name", "explained", "lock_of_file", "written_compression"]
+__all__ = ["Reader", "lock_of_file"]
 
 
 class Reader:
@@ -110,7 +112,7 @@ class Reader:
         # Raises now for a file that is missing or of another kind.
         with self._locked():
             kind = self._kind()
-        if kind.name == "other" and self._compression == "auto" and not _may_be_records(kind):
+        if kind.name == "other" and self._compression == "auto" and not may_hold_records(kind):
             require_kind(self.path, "tfrecord", "empty", found=kind)
 
     @property
@@ -181,7 +183,7 @@ class Reader:
         try:
             return read_many(numbers)
         except CorruptRecordError as error:
-            raise explained(error) from None
+            raise with_file_kind(error) from None
 
     def _records(self) -> Iterator[bytes]:
         options: Any = {"compression": self._compression, "verify": self.verify}
@@ -216,7 +218,7 @@ class Reader:
         try:
             yield from records
         except CorruptRecordError as error:
-            raise explained(error) from None
+            raise with_file_kind(error) from None
 
     def _indexed(self) -> tuple[Callable[[npt.NDArray[np.uint64]], list[bytes]] | None, int]:
         """Return a function that reads records by number (None if compressed), and their count."""
@@ -246,55 +248,6 @@ def lock_of_file(
     """
     lock_path = os.path.realpath(path) + ".lock" if os.path.islink(path) else None
     return FileLock(path, shared=shared, timeout_s=timeout_s, if_unsafe=if_unsafe, lock_path=lock_path)
-
-
-def compression_name(compression: str | None) -> Any:
-    """Return None, "gzip", "zlib" or "zstd" for any accepted name.
-
-    Raises
-    ------
-    PlanError
-        The name is not known.
-    """
-    name = (compression or "").lower()
-    if name in ("", "none"):
-        return None
-    if name not in ("gzip", "zlib", "zstd"):
-        raise PlanError(f'compression={compression!r} is not known: use None, "gzip", "zlib" or "zstd"')
-    return name
-
-
-def written_compression(compression: str | None) -> Any:
-    """Return None, "gzip" or "zlib" for the name of a compression that can be written.
-
-    Raises
-    ------
-    PlanError
-        The name is not known, or is that of zstd, which can only be read.
-    """
-    name = compression_name(compression)
-    if name == "zstd":
-        raise PlanError('compression="zstd" is read, not written: TensorFlow cannot read it; use "gzip"')
-    return name
-
-
-def explained(error: CorruptRecordError) -> Exception:
-    """Return an error with the kind of a file whose first header is wrong; otherwise the error itself."""
-    if error.record == 0 and error.offset_bytes == 0 and error.path is not None:
-        try:
-            kind = require_kind(error.path, "tfrecord", "other")
-            if kind.name == "other" and not _may_be_records(kind):
-                require_kind(error.path, "tfrecord", found=kind)
-        except FormatError as better:
-            return better
-        except OSError:
-            pass
-    return error
-
-
-def _may_be_records(kind: FileKind) -> bool:
-    # The content of zstd is known only after decompression.
-    return kind.may_be_damaged_records or kind.described.startswith("zstd-compressed")
 
 
 def _absolute(wanted: npt.NDArray[Any], count: int, path: str) -> npt.NDArray[np.uint64]:

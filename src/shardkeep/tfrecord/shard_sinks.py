@@ -13,19 +13,19 @@ from shardkeep.errors import DurabilityError, PlanError, ShardkeepError
 from shardkeep.files.leftovers import mark_alive, open_temporary
 from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durably
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.writer import RecordSink
 
 __all__ = ["BufferedSink", "OpenSink", "SharedBuffers", "Sink", "frame_bytes"]
 
 _MOST_HELD_BYTES = 64 << 20
-_FRAME_OVERHEAD_BYTES = 16
 # A buffered record also needs its bytes object.
 _OBJECT_BYTES = 64
 
 
 def frame_bytes(record: bytes) -> int:
     """Return the size of a record's frame in an uncompressed file."""
-    return len(record) + _FRAME_OVERHEAD_BYTES
+    return len(record) + OVERHEAD_BYTES
 
 
 class Sink(Protocol):

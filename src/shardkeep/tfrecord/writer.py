@@ -17,14 +17,15 @@ from shardkeep.errors import (
     PlanError,
     ShardkeepError,
 )
-from shardkeep.files.lock import FileLock, IfUnsafe
+from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.own_process import OwnProcess
 from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.publish import publish_raw
 from shardkeep.tfrecord.append import cut, cut_torn_tail, open_to_append
-from shardkeep.tfrecord.example import encode_example
-from shardkeep.tfrecord.example_columns import as_columns
-from shardkeep.tfrecord.reader import lock_of_file, written_compression
+from shardkeep.tfrecord.example.example import encode_example
+from shardkeep.tfrecord.example.row_columns import as_columns
+from shardkeep.tfrecord.format.compression import written_compression
+from shardkeep.tfrecord.reader import lock_of_file
 
 __all__ = ["RecordSink", "Writer"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.plan import Dataset, Receipt, Segment
-from shardkeep.plan.sealed_json import seal
+from shardkeep.plan.proof.sealed_json import seal
 
 PROVED = """\
 epoch  records  delivered  lost  repeated  dropped  verdict

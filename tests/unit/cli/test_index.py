@@ -7,7 +7,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.tfrecord import Writer, read_text_index
-from shardkeep.tfrecord.index import load_index
+from shardkeep.tfrecord.index.index import load_index
 
 
 @pytest.fixture

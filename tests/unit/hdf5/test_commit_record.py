@@ -11,7 +11,7 @@ from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.hdf5 import WorkerFile, merge, verify
 from shardkeep.hdf5.commit_record import CommitRecord, DatasetRecord, PutRecord, parse_record
 from shardkeep.jobs import audit
-from shardkeep.plan.sealed_json import sealed_text
+from shardkeep.plan.proof.sealed_json import sealed_text
 from shardkeep.world import World
 from tests.unit.jobs.test_audit import receipt
 

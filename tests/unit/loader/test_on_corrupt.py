@@ -18,7 +18,7 @@ from shardkeep import plan
 from shardkeep.errors import CorruptRecordError, FormatError, SchemaError, TruncatedFileError
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer
-from shardkeep.tfrecord.index import frame_starts
+from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.world import World
 
 # Offsets of the frames of a file before it was damaged.

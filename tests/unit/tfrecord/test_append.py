@@ -16,8 +16,8 @@ from shardkeep._core import masked_crc32c
 from shardkeep.errors import CorruptDataError, FormatError, RepairRefusedError, ShardkeepError
 from shardkeep.tfrecord import Reader, Writer
 from shardkeep.tfrecord.append import cut_torn_tail
-from shardkeep.tfrecord.frame import HEADER
-from shardkeep.tfrecord.index_damaged import index_around_damage
+from shardkeep.tfrecord.format.frame import HEADER
+from shardkeep.tfrecord.index.damaged import index_around_damage
 from tests.unit.tfrecord.test_reader import frame
 
 

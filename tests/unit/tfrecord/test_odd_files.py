@@ -17,7 +17,7 @@ import pytest
 import shardkeep as sk
 from shardkeep.cli.app import run
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError, ShardkeepError
-from shardkeep.files.kind import identify
+from shardkeep.files.kinds.kind import identify, identify_bytes
 from shardkeep.tfrecord import Reader, build_index
 from tests.odd_files import FRAME_BYTES, RECORDS, OddFile, frame, odd_files
 from tests.waiting import PATIENCE_S
@@ -308,7 +308,7 @@ def test_a_message_is_one_line_whatever_the_name(
 
 def test_identify_returns_printable_text() -> None:
     for case in CASES:
-        kind = sk.files.kind.identify_bytes(case.data[:4096])
+        kind = identify_bytes(case.data[:4096])
         assert kind.described.isprintable() and kind.advice.isprintable()
 
 

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from shardkeep.errors import CorruptRecordError, LockError, LockTimeoutError
-from shardkeep.files import FileLock, lock_probe
-from shardkeep.files.mounts import Mount
+from shardkeep.files import FileLock
+from shardkeep.files.locks import probe
+from shardkeep.files.locks.mounts import Mount
 from shardkeep.tfrecord import Reader, Writer
 
 RECORDS = [b"a" * 100, b"bb" * 100, b"", b"last"]
@@ -24,10 +25,10 @@ def path(tmp_path):
 
 @pytest.fixture
 def sshfs(monkeypatch):
-    monkeypatch.setattr(lock_probe, "_faults", {})
+    monkeypatch.setattr(probe, "_faults", {})
     monkeypatch.delenv("SHARDKEEP_LOCKS", raising=False)
     mount = Mount(7, "/data", "fuse.sshfs", "ada@host:/x", ("rw",))
-    monkeypatch.setattr(lock_probe, "mount_of", lambda folder: mount)
+    monkeypatch.setattr(probe, "mount_of", lambda folder: mount)
 
 
 def is_free(path):

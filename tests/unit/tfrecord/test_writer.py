@@ -18,7 +18,7 @@ from shardkeep.errors import (
     PlanError,
 )
 from shardkeep.tfrecord import Reader, ShardWriter, Writer, writer
-from shardkeep.tfrecord.example_columns import as_columns
+from shardkeep.tfrecord.example.row_columns import as_columns
 from tests.unit.tfrecord.test_reader import frame
 
 

@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable
 
 from shardkeep.errors import LockError, LockTimeoutError
-from shardkeep.files.lock_probe import HELD, is_of_one_kernel
+from shardkeep.files.locks.probe import HELD, is_of_one_kernel
 from shardkeep.files.pending import durably
 from shardkeep.hdf5.read_open import pauses
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkeep.errors import CollectorError, ShardkeepError, UntrustedFileError
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import Owner, command_line, this_process
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import open_sidecar, ours

@@ -20,7 +20,7 @@ from shardkeep.errors import (
     SchemaError,
     ShardkeepError,
 )
-from shardkeep.files.lock import FileLock
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.attributes import PUT
 from shardkeep.hdf5.collect.all_or_nothing import all_or_nothing, first_missing, groups_of
 from shardkeep.hdf5.collect.client_table import CLIENTS, ClientTable

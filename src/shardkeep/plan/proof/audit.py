@@ -1,0 +1,365 @@
+"""Audit of receipts: proof that every record was delivered exactly once, or the lost and repeated records.
+
+The order of an epoch is a permutation of its positions. If all receipts have the same data set, seed, shuffle
+and order version, each record was delivered once if each position was covered once. The audit therefore works
+on ranges of positions, in closed form for ranks with equal steps. It converts only the first lost or repeated
+positions into names of shards and numbers of records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, PlanError
+from shardkeep.plan.checks import MAX_EPOCH, checked_int
+from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
+from shardkeep.plan.order import ORDER_VERSION
+from shardkeep.plan.proof.damage import Damage
+from shardkeep.plan.proof.receipt import Receipt, Segment
+from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
+from shardkeep.plan.proof.runs import Run, RunKey, named_ranks, runs_of
+from shardkeep.plan.shards import ShardTable
+
+__all__ = ["audit"]
+
+_MAX_NAMES = 5
+_MAX_MESSAGES = 8
+# A small file may claim a million ranks many times; this limit keeps the memory of an audit below 1 GB.
+_MAX_RANKS = 2**26
+
+
+def audit(
+    receipts: Iterable[Receipt | Mapping[str, Any]], *, epochs: Iterable[int] | None = None
+) -> AuditReport:
+    """Prove from receipts that every record of every epoch was delivered exactly once.
+
+    Parameters
+    ----------
+    receipts : iterable of Receipt or of dict
+        Receipts of all ranks and all runs, in any order. Of several with one id, which belong to one Loader,
+        the longest counts.
+    epochs : iterable of int, optional
+        Epochs to prove; by default all from 0 to the newest in any receipt. The audit then fails if that
+        epoch is not finished.
+
+    Returns
+    -------
+    AuditReport
+        A report whose `ok` is True only if no record was lost or repeated and no receipts contradict each
+        other.
+
+    Raises
+    ------
+    PlanError
+        A receipt is malformed (the message names receipt and key), the receipts claim more than 2**26 ranks
+        over all runs, or an epoch is not an int of at least 0.
+    CorruptDataError
+        When a receipt does not have the checksum of its content.
+
+    Notes
+    -----
+    Time and memory depend on the number of segments, and on the number of steps only where ranks of one
+    run made different numbers of steps.
+
+    Examples
+    --------
+    Two ranks, 10 records, batches of 2; the second run takes over at position 4 with one rank.
+
+    >>> from shardkeep.plan.proof.receipt import Dataset, Segment
+    >>> def receipt(id, rank, size, *segments):
+    ...     return Receipt(
+    ...         id=id * 32, rank=rank, world_size=size, batch_size=2, remainder="mask", shuffle=False, seed=0,
+    ...         dataset=Dataset("c0ffee", 10, ("a", "b"), (6, 4)),
+    ...         segments=tuple(Segment(*s) for s in segments),
+    ...     )
+    >>> first = [receipt("a", 0, 2, (0, 0, 1)), receipt("b", 1, 2, (0, 0, 1))]
+    >>> print(audit([*first, receipt("c", 0, 1, (0, 4, 3))]))
+    epoch 0: ok, 10 of 10 records delivered
+    >>> print(audit([*first, receipt("c", 0, 1, (0, 6, 2))]))
+    epoch 0: FAILED, 8 of 10 records delivered, 2 lost (first: a record 4)
+    """
+    wanted = None if epochs is None else {checked_int("epoch", e, 0, MAX_EPOCH) for e in epochs}
+    newest, problems = _newest(_read(receipts))
+    if not newest:
+        return AuditReport(0, (), ("there are no receipts: collect loader.receipt() of every rank",))
+    kept, mixed = _comparable(newest)
+    problems += mixed
+    groups: dict[RunKey, list[tuple[Receipt, Segment]]] = defaultdict(list)
+    for receipt in kept:
+        for s in receipt.segments:
+            if wanted is not None and s.epoch not in wanted:
+                continue
+            cycle = receipt.cycle_length or 0
+            key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size, cycle, s.history)
+            groups[key].append((receipt, s))
+    claimed = sum(key.world_size for key in groups)
+    if claimed > _MAX_RANKS:
+        raise PlanError(
+            f"the receipts claim {claimed} ranks over all runs and epochs, more than {_MAX_RANKS}: audit "
+            "fewer epochs at a time, or search for an edited world_size"
+        )
+    by_epoch: dict[int, list[Run]] = defaultdict(list)
+    sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
+    files = sample.files()
+    for key in sorted(groups):
+        ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
+        plan_of = partial(Receipt.plan, *groups[key][0], files=files)
+        by_epoch[key.epoch] += runs_of(key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]])
+    latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
+    if wanted is None:
+        if latest and _untouched(by_epoch[latest]):
+            # A Loader may have begun the next epoch without delivering a batch of it.
+            del by_epoch[latest]
+        proved, gaps = _expected(by_epoch)
+        problems += gaps
+    else:
+        proved = sorted(wanted)
+    damage: dict[int, list[Damage]] = defaultdict(list)
+    for receipt in kept:
+        for one in receipt.damage:
+            damage[one.epoch].append(one)
+    found = [
+        _epoch(epoch, by_epoch.get(epoch, []), sample, damage[epoch], newest=epoch >= latest)
+        for epoch in proved
+    ]
+    return AuditReport(len(newest), tuple(found), tuple(problems))
+
+
+def _untouched(runs: Sequence[Run]) -> bool:
+    return not any(run.steps.any() or run.finished for run in runs)
+
+
+def _read(receipts: Iterable[Receipt | Mapping[str, Any]]) -> list[Receipt]:
+    read = []
+    for i, receipt in enumerate(receipts):
+        if not isinstance(receipt, Receipt):
+            try:
+                receipt = Receipt.from_dict(receipt)
+            except (PlanError, CorruptDataError) as error:
+                raise type(error)(f"receipt {i}: {error}") from None
+        read.append(receipt)
+    return read
+
+
+def _newest(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
+    """Return one receipt for each id, the one that covers the others, and contradictions."""
+    best: dict[str, Receipt] = {}
+    problems: list[str] = []
+    for receipt in receipts:
+        known = best.get(receipt.id)
+        if known is None or _covers(receipt, known):
+            best[receipt.id] = receipt
+        elif not _covers(known, receipt):
+            problems.append(
+                f"two receipts with the id {receipt.id} contradict each other (rank {known.rank} and rank "
+                f"{receipt.rank}): one was edited or its Loader copied; take receipts from the Loaders again"
+            )
+    return list(best.values()), problems[:_MAX_MESSAGES]
+
+
+def _covers(longer: Receipt, shorter: Receipt) -> bool:
+    """Return True if `longer` has all of `shorter`, as a later receipt of the same Loader does."""
+    if _identity(longer) != _identity(shorter):
+        return False
+    if not shorter.segments:
+        return True
+    *finished, current = shorter.segments
+    number = len(finished)
+    if len(longer.segments) <= number or list(longer.segments[:number]) != finished:
+        return False
+    grown = longer.segments[number]
+    return (
+        (grown.epoch, grown.start) == (current.epoch, current.start)
+        and grown.steps >= current.steps
+        and set(longer.damage) >= set(shorter.damage)
+    )
+
+
+def _identity(receipt: Receipt) -> tuple[object, ...]:
+    return (receipt.rank, receipt.world_size, receipt.batch_size, receipt.remainder, *_meaning(receipt))
+
+
+def _meaning(receipt: Receipt) -> tuple[object, ...]:
+    """Return the values that must be equal if positions of two receipts refer to the same records."""
+    blocks = (receipt.block_records, receipt.window_blocks) if receipt.shuffle == "blocks" else ()
+    data = receipt.dataset
+    return (
+        data.fingerprint,
+        data.records,
+        receipt.shuffle,
+        receipt.seed,
+        blocks,
+        receipt.order_version,
+        "records" if receipt.cycle_length is None else "files",
+        receipt.mixture,
+    )
+
+
+def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
+    """Return the largest group of comparable receipts, and how the others differ."""
+    counted = Counter(_meaning(receipt) for receipt in receipts)
+    if len(counted) == 1:
+        return list(receipts), []
+    usual = counted.most_common(1)[0][0]
+    names = [
+        *("data sets", "record numbers", "shuffles", "seeds", "block sizes", "order versions"),
+        *("values of shard_by", "mixtures"),
+    ]
+    problems = []
+    for i, name in enumerate(names):
+        values = Counter[object]()
+        for meaning, number in counted.items():
+            values[meaning[i]] += number
+        if len(values) > 1:
+            shown = "; ".join(f"{value!r:.80} in {n}" for value, n in values.most_common(4))
+            problems.append(
+                f"the receipts have different {name} ({shown}): their positions refer to different records; "
+                "audit each training separately"
+            )
+    return [receipt for receipt in receipts if _meaning(receipt) == usual], problems
+
+
+def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
+    """Return the epochs that have runs, and a problem for epochs before them that have none."""
+    there = sorted(by_epoch)
+    gaps, after = [], 0
+    for epoch in there:
+        if epoch > after:
+            gaps.append(f"{after}" if epoch - after == 1 else f"{after}-{epoch - 1}")
+        after = epoch + 1
+    if not gaps:
+        return there, [] if there else ["no receipt has delivered a batch: nothing is proved"]
+    return there, [
+        f"no receipt covers epoch {', '.join(gaps[:_MAX_MESSAGES])}: add the receipts of the earlier runs, "
+        "or pass the epochs to prove as epochs="
+    ]
+
+
+def _epoch(
+    epoch: int, runs: Sequence[Run], sample: Receipt, damage: Sequence[Damage], *, newest: bool
+) -> EpochAudit:
+    records = sample.positions
+    dropped = StridedRanges.concatenate([run.dropped() for run in runs])
+    found = measure_coverage(
+        StridedRanges.concatenate([run.delivered() for run in runs]), records, dropped=dropped
+    )
+    # Also without repeated positions, since the repeated step of a rank may have no rows.
+    problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
+    if not runs:
+        problems.append("no receipt covers this epoch: add the receipts of its runs")
+    reached = max((run.stop for run in runs), default=0)
+    skipped = _damaged([one for one in damage if not one.repaired], sample)
+    return EpochAudit(
+        epoch=epoch,
+        records=records,
+        delivered=max(found.delivered - len(skipped), 0),
+        lost=found.lost,
+        repeated=found.repeated,
+        dropped=found.dropped,
+        lost_names=_names(found.lost, sample, epoch),
+        repeated_names=_names(found.repeated, sample, epoch),
+        skipped=skipped,
+        repaired=_damaged([one for one in damage if one.repaired], sample),
+        under_way=newest and not problems and found.lost.records == records - reached > 0,
+        problems=tuple(_shortened(problems)),
+    )
+
+
+def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
+    """Return the faults of one run."""
+    faults = []
+    if len(run.remainders) > 1:
+        kinds = " and ".join(repr(kind) for kind in run.remainders)
+        faults.append(f"the ranks from {run.key} have remainder={kinds}: pass the same to every rank")
+    if run.overrun.any():
+        faults.append(
+            f"{named_ranks(run.overrun)} claim more than the {run.plan.steps} possible steps from "
+            f"{run.key}: the receipt was edited or belongs to another data set"
+        )
+    if run.plan.start != run.key.start:
+        faults.append(
+            f"the history of the run from {run.key} ends at position {run.plan.start}: the receipt was edited"
+        )
+    if run.again or not (run.steps.any() or run.plan.dropped[0] < run.plan.records):
+        return faults
+    if not run.present.all():
+        others = [
+            other.key
+            for other in runs
+            if other.key != run.key and other.key.start == run.key.start and not other.present.all()
+        ]
+        hint = f"; other ranks resumed at {others[0]}: load the same state on every rank" if others else ""
+        faults.append(
+            f"{named_ranks(~run.present)} of {run.key.world_size} have no receipt of the run from {run.key}: "
+            f"collect the receipts of all ranks{hint}"
+        )
+    most = int(run.steps.max())
+    slower = run.present & (run.steps < most)
+    if slower.any():
+        faults.append(
+            f"{named_ranks(slower)} made fewer than the {most} steps of the others from {run.key}: take all "
+            "receipts at the same step, with the checkpoint"
+        )
+    return faults
+
+
+def _repetitions(runs: Sequence[Run]) -> list[str]:
+    """Return a problem for each pair of runs that delivered the same positions."""
+    said = []
+    furthest: Run | None = None
+    for run in runs:
+        if not run.steps.any():
+            continue
+        if furthest is not None and furthest.stop > run.key.start:
+            stop = min(furthest.stop, run.stop)
+            first = "two runs" if furthest.key == run.key else f"the run from {furthest.key} and the run"
+            said.append(
+                f"{first} from {run.key} both delivered positions {run.key.start} to {stop - 1}: the later "
+                "one was resumed from a checkpoint older than the receipts; keep loader.receipt() in the "
+                "checkpoint, or roll the receipts back with it (shardkeep.hdf5.rollback), and audit again"
+            )
+        if furthest is None or run.stop > furthest.stop:
+            furthest = run
+    return said
+
+
+def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ...]:
+    positions = found.leading(_MAX_NAMES)
+    if not positions or sample.order_version != ORDER_VERSION:
+        return ()
+    # If ranks read whole files, coverage counts record numbers.
+    by_files = sample.cycle_length is not None
+    records = np.array(positions) if by_files else sample.order(epoch).records_at(positions)
+    return _named(records.tolist(), sample)
+
+
+def _damaged(damage: Sequence[Damage], sample: Receipt) -> tuple[DamagedRecord, ...]:
+    # A record that two runs read is one damaged record; a mixture may repeat records on purpose.
+    found = sorted(damage, key=lambda one: one.record)
+    if sample.mixture is None:
+        found = [one for i, one in enumerate(found) if not i or one.record != found[i - 1].record]
+    names = _named([one.record for one in found], sample)
+    return tuple(
+        DamagedRecord(name, one.start_bytes, one.stop_bytes) for name, one in zip(names, found, strict=True)
+    )
+
+
+def _named(records: Sequence[int], sample: Receipt) -> tuple[RecordName, ...]:
+    if not records or not sample.dataset.counts:
+        return tuple(RecordName(record, None, -1) for record in records)
+    shard, index = ShardTable(sample.dataset.counts).locate(records)
+    return tuple(
+        RecordName(record, sample.dataset.shards[s], i)
+        for record, s, i in zip(records, shard.tolist(), index.tolist(), strict=True)
+    )
+
+
+def _shortened(problems: Sequence[str]) -> list[str]:
+    if len(problems) <= _MAX_MESSAGES:
+        return list(problems)
+    return [*problems[: _MAX_MESSAGES - 1], f"{len(problems) - _MAX_MESSAGES + 1} more problems of this kind"]

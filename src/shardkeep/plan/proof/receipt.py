@@ -1,0 +1,409 @@
+"""Receipts: what one rank has delivered, in a few hundred bytes, as evidence for an audit.
+
+A receipt has ranges, not lists of records. It belongs to one Loader of one rank, from its creation or from
+the last loaded state on: a Loader gets a new `id` with each loaded state. Receipts are cumulative, so of
+several with one `id` the longest is complete.
+
+As JSON a receipt has the CRC32C of its content (`sealed_json`), so that a flipped bit cannot change a proof.
+Receipts of versions 1 and 2 have no checksum and are read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_args
+
+from shardkeep.errors import CorruptDataError, PlanError
+from shardkeep.plan.checks import (
+    MAX_BATCH_SIZE,
+    MAX_ENTRIES,
+    MAX_EPOCH,
+    MAX_RECORDS,
+    MAX_SEED,
+    MAX_WORLD_SIZE,
+    checked_int,
+)
+from shardkeep.plan.epoch import EpochPlan, Remainder
+from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet, HistoryEntry, merge_history
+from shardkeep.plan.file_plan import FilePlan
+from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
+from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.proof.damage import Damage, damage_from_lists, damage_to_lists
+from shardkeep.plan.proof.fields import Fields, kind_of
+from shardkeep.plan.proof.sealed_json import CRC_KEY, check_seal, seal
+from shardkeep.plan.shards import ShardTable
+
+__all__ = [
+    "RECEIPT_VERSION",
+    "Dataset",
+    "Receipt",
+    "Segment",
+    "check_receipt_seal",
+    "history_from_lists",
+    "history_to_lists",
+]
+
+RECEIPT_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Identity of a data set.
+
+    Parameters
+    ----------
+    fingerprint : str
+        Digest that is equal for two Loaders if and only if they read the same shards in the same order.
+    records : int
+        Number of records of all shards together.
+    shards : tuple of str, counts : tuple of int
+        Name and number of records of each shard, in order. Both may be empty; an audit then reports global
+        record numbers instead of names.
+    sizes : tuple of int
+        Size of each shard in bytes, by which whole shards were assigned to ranks; empty otherwise.
+    """
+
+    fingerprint: str
+    records: int
+    shards: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`steps` batches that were delivered in `epoch` by a run that began at global position `start`.
+
+    If ranks read whole files, `history` has the earlier steps of the epoch.
+    """
+
+    epoch: int
+    start: int
+    steps: int
+    history: tuple[HistoryEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """Deliveries of one Loader of one rank.
+
+    Parameters
+    ----------
+    id : str
+        32 hexadecimal digits, new for every Loader and for every state that it loads.
+    rank, world_size, batch_size, remainder
+        Settings as in `EpochPlan`, the same for all segments.
+    dataset : Dataset
+    shuffle, seed, block_records, window_blocks, order_version
+        Settings that determine the record at each position (see `epoch_order`).
+    segments : tuple of Segment
+        Segments in the order of delivery; all but the last are finished. As JSON, equal segments of
+        consecutive epochs are one entry with their number as ``"epochs"``.
+    cycle_length : int or None
+        Number of files that a rank reads at a time; None if ranks share the records of all files.
+    mixture : Mixture, optional
+        The mixture; `dataset` then has the shards of all its data sets, concatenated.
+    damage : tuple of Damage
+        Damaged records in the segments: skipped, or repaired and delivered. As JSON they are ``"skipped"``
+        and ``"repaired"``, lists of [epoch, global record number, first byte of the frame, byte after its
+        last] in any order; both are absent without damage. A fifth number is the number of consecutive epochs
+        in which the record was read.
+
+    Examples
+    --------
+    >>> receipt = Receipt(
+    ...     id="0" * 32, rank=0, world_size=2, batch_size=8, remainder="mask",
+    ...     dataset=Dataset("c0ffee", 100, ("a", "b"), (60, 40)), shuffle="global", seed=7,
+    ...     segments=(Segment(0, 0, 7), Segment(1, 0, 2)),
+    ... )
+    >>> Receipt.from_dict(receipt.to_dict()) == receipt
+    True
+    """
+
+    id: str
+    rank: int
+    world_size: int
+    batch_size: int
+    remainder: Remainder
+    dataset: Dataset
+    shuffle: Shuffle
+    seed: int
+    segments: tuple[Segment, ...] = ()
+    block_records: int = BLOCK_RECORDS
+    window_blocks: int = WINDOW_BLOCKS
+    order_version: int = ORDER_VERSION
+    cycle_length: int | None = None
+    mixture: Mixture | None = None
+    damage: tuple[Damage, ...] = ()
+
+    @property
+    def positions(self) -> int:
+        """Number of positions of an epoch."""
+        return self.dataset.records if self.mixture is None else self.mixture.records
+
+    def order(self, epoch: int) -> EpochOrder | MixedOrder:
+        """Return the order of an epoch."""
+        if self.mixture is not None:
+            return self.mixture.order(epoch)
+        return epoch_order(
+            self.dataset.records,
+            shuffle=self.shuffle,
+            seed=self.seed,
+            epoch=epoch,
+            block_records=self.block_records,
+            window_blocks=self.window_blocks,
+        )
+
+    def files(self) -> FileSet | None:
+        """Return the files and their order, or None unless ranks read whole files."""
+        if self.cycle_length is None:
+            return None
+        table = ShardTable(self.dataset.counts)
+        return FileSet(table, self.dataset.sizes, shuffled=self.shuffle is not False, seed=self.seed)
+
+    def plan(self, segment: Segment, remainder: Remainder, files: FileSet | None) -> EpochPlan | FilePlan:
+        """Return the plan of the run of a segment; `files` is the result of `files()`."""
+        if files is None or self.cycle_length is None:
+            return EpochPlan(self.positions, segment.start, self.world_size, self.batch_size, remainder)
+        return FilePlan(
+            files,
+            self.world_size,
+            self.batch_size,
+            self.cycle_length,
+            remainder,
+            epoch=segment.epoch,
+            history=segment.history,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the receipt with a checksum, as types that JSON supports; `from_dict` parses it."""
+        damage = {
+            "skipped": damage_to_lists(self.damage, repaired=False),
+            "repaired": damage_to_lists(self.damage, repaired=True),
+        }
+        values = {
+            "receipt_version": RECEIPT_VERSION,
+            "id": self.id,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "batch_size": self.batch_size,
+            "remainder": self.remainder,
+            "dataset": {
+                "fingerprint": self.dataset.fingerprint,
+                "records": self.dataset.records,
+                "shards": list(self.dataset.shards),
+                "counts": list(self.dataset.counts),
+                **({"sizes": list(self.dataset.sizes)} if self.dataset.sizes else {}),
+            },
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "block_records": self.block_records,
+            "window_blocks": self.window_blocks,
+            "order_version": self.order_version,
+            **({} if self.cycle_length is None else {"cycle_length": self.cycle_length}),
+            **({} if self.mixture is None else {"mixture": _mixture_to_dict(self.mixture)}),
+            "segments": _segments_to_dicts(self.segments),
+            **{key: lists for key, lists in damage.items() if lists},
+        }
+        return seal(values)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """Parse the result of `to_dict`.
+
+        The input may be of unknown origin: presence, type and range of every key are checked.
+
+        Raises
+        ------
+        PlanError
+            A key is missing, unknown or wrong; the message names it.
+        CorruptDataError
+            The checksum does not match the content.
+        """
+        check_receipt_seal(data)
+        fields = Fields(data, "")
+        if CRC_KEY in fields:
+            fields.text(CRC_KEY, ".*", "a text")
+        version = fields.integer("receipt_version", 1, 2**31)
+        if version > RECEIPT_VERSION:
+            raise PlanError(
+                f"receipt has receipt_version={version}, expected at most {RECEIPT_VERSION}: update shardkeep"
+            )
+        world_size = fields.integer("world_size", 1, MAX_WORLD_SIZE)
+        dataset = _dataset(fields.mapping("dataset"))
+        mixture = _mixture(fields.mapping("mixture"), dataset) if "mixture" in fields else None
+        cycle_length = None
+        if "cycle_length" in fields:
+            cycle_length = fields.integer("cycle_length", 1, MAX_CYCLE_LENGTH)
+            if len(dataset.sizes) != len(dataset.counts) or sum(dataset.counts) != dataset.records:
+                raise PlanError(
+                    "receipt has a cycle_length, but no dataset.sizes and counts: was the file edited?"
+                )
+            if mixture is not None:
+                raise PlanError("receipt has both a cycle_length and a mixture: was the file edited?")
+        most = dataset.records if mixture is None else mixture.records
+        segments = _segments(fields.sequence("segments"), most)
+        damage = [
+            damage_from_lists(key, fields.sequence(key), records=dataset.records)
+            for key in ("skipped", "repaired")
+            if key in fields
+        ]
+        receipt = cls(
+            id=fields.text("id", "[0-9a-f]{32}", "32 hexadecimal digits"),
+            rank=fields.integer("rank", 0, world_size - 1),
+            world_size=world_size,
+            batch_size=fields.integer("batch_size", 1, MAX_BATCH_SIZE),
+            remainder=cast(Remainder, fields.choice("remainder", get_args(Remainder))),
+            dataset=dataset,
+            shuffle=cast(Shuffle, fields.choice("shuffle", get_args(Shuffle))),
+            seed=fields.integer("seed", 0, MAX_SEED),
+            segments=tuple(segments),
+            block_records=fields.integer("block_records", 1, 2**31 - 1),
+            window_blocks=fields.integer("window_blocks", 1, 2**31 - 1),
+            order_version=fields.integer("order_version", 1, 2**31),
+            cycle_length=cycle_length,
+            mixture=mixture,
+            damage=tuple(one for part in damage for one in part),
+        )
+        fields.nothing_else()
+        return receipt
+
+
+def check_receipt_seal(data: object, path: str | None = None) -> None:
+    """Raise a `CorruptDataError` for a receipt that was damaged or edited; `path` is its file."""
+    if not isinstance(data, Mapping):
+        return
+    # `from_dict` refuses a later version.
+    if CRC_KEY not in data and data.get("receipt_version") != RECEIPT_VERSION:
+        return
+    try:
+        check_seal(data)
+    except (ValueError, TypeError, RecursionError) as error:
+        where = "" if path is None else f" in {path!r}"
+        message = f"the receipt{where} is damaged or was edited ({error}): take it from a copy"
+        raise CorruptDataError(message, path=path) from error
+
+
+def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:
+    """Return segments in their JSON form, with equal segments of consecutive epochs as one entry."""
+    entries: list[dict[str, Any]] = []
+    before: Segment | None = None
+    for one in segments:
+        equal = before is not None and replace(before, epoch=one.epoch) == one and not one.history
+        if before is not None and equal and one.epoch == before.epoch + 1:
+            entries[-1]["epochs"] = entries[-1].get("epochs", 1) + 1
+        else:
+            entries.append({"epoch": one.epoch, "start": one.start, "steps": one.steps})
+            if one.history:
+                entries[-1]["history"] = history_to_lists(one.history)
+        before = one
+    return entries
+
+
+def _segments(entries: Sequence[object], positions: int) -> list[Segment]:
+    segments: list[Segment] = []
+    for i, entry in enumerate(entries):
+        one = Fields(entry, f"segments[{i}].")
+        epochs = one.integer("epochs", 1, MAX_ENTRIES - len(segments)) if "epochs" in one else 1
+        first = Segment(
+            epoch=one.integer("epoch", 0, MAX_EPOCH - epochs + 1),
+            start=one.integer("start", 0, positions),
+            steps=one.integer("steps", 0, MAX_RECORDS),
+            history=_history(one) if "history" in one else (),
+        )
+        one.nothing_else()
+        segments += [replace(first, epoch=first.epoch + number) for number in range(epochs)]
+    return segments
+
+
+def _dataset(fields: Fields) -> Dataset:
+    records = fields.integer("records", 0, MAX_RECORDS)
+    fingerprint = fields.text("fingerprint", ".{1,1024}", "a text of 1 to 1024 characters")
+    shards, counts = fields.sequence("shards"), fields.sequence("counts")
+    for i, name in enumerate(shards):
+        if not isinstance(name, str):
+            raise PlanError(
+                f"receipt has dataset.shards[{i}] of {kind_of(name)}, expected a string: was the file edited?"
+            )
+    numbers = _whole_numbers(counts, "dataset.counts")
+    if len(shards) != len(counts):
+        raise PlanError(
+            f"receipt has {len(shards)} dataset.shards and {len(counts)} dataset.counts: was the file edited?"
+        )
+    if counts and sum(numbers) != records:
+        raise PlanError(
+            f"receipt has dataset.counts that add up to {sum(numbers)}, not to dataset.records={records}: "
+            "was the file edited?"
+        )
+    sizes = _whole_numbers(fields.sequence("sizes"), "dataset.sizes") if "sizes" in fields else []
+    fields.nothing_else()
+    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(sizes))
+
+
+def history_to_lists(history: Sequence[HistoryEntry]) -> list[list[int]]:
+    """Return a history in its JSON form."""
+    return [[entry.world_size, entry.batch_size, entry.cycle_length, entry.steps] for entry in history]
+
+
+def history_from_lists(data: object, where: str) -> tuple[HistoryEntry, ...]:
+    """Parse the result of `history_to_lists`; `FilePlan` refuses a history that does not fit the data set."""
+    if not isinstance(data, list | tuple):
+        raise PlanError(f"{where} is {kind_of(data)}, expected a list: was it edited?")
+    entries = []
+    for i, one in enumerate(data):
+        if not isinstance(one, list | tuple) or len(one) != 4:
+            raise PlanError(f"{where}[{i}]={one!r:.60}, expected four numbers: was it edited?")
+        names = ("world_size", "batch_size", "cycle_length", "steps")
+        most = (MAX_WORLD_SIZE, MAX_BATCH_SIZE, MAX_CYCLE_LENGTH, MAX_RECORDS)
+        entries.append(
+            HistoryEntry(
+                *(checked_int(f"{where}[{i}] {n}", v, 1, m) for n, v, m in zip(names, one, most, strict=True))
+            )
+        )
+    return merge_history(entries)
+
+
+def _history(fields: Fields) -> tuple[HistoryEntry, ...]:
+    return history_from_lists(fields.sequence("history"), "history")
+
+
+def _whole_numbers(values: Sequence[object], where: str) -> list[int]:
+    numbers = []
+    for i, value in enumerate(values):
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RECORDS:
+            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, expected an int of at least 0")
+        numbers.append(value)
+    return numbers
+
+
+def _mixture_to_dict(mixture: Mixture) -> dict[str, Any]:
+    return {
+        "stop": mixture.stop,
+        "parts": [
+            {"records": part.records, "weight": part.weight, "shuffle": part.shuffle, "seed": part.seed}
+            for part in mixture.parts
+        ],
+    }
+
+
+def _mixture(fields: Fields, dataset: Dataset) -> Mixture:
+    parts = []
+    for i, entry in enumerate(fields.sequence("parts")):
+        one = Fields(entry, f"mixture.parts[{i}].")
+        parts.append(
+            Part(
+                records=one.integer("records", 0, MAX_RECORDS),
+                weight=one.integer("weight", 1, MAX_PERIOD),
+                shuffle=cast(Shuffle, one.choice("shuffle", get_args(Shuffle))),
+                seed=one.integer("seed", 0, MAX_SEED),
+            )
+        )
+        one.nothing_else()
+    stop = cast(Stop, fields.choice("stop", get_args(Stop)))
+    fields.nothing_else()
+    if sum(part.records for part in parts) != dataset.records:
+        raise PlanError(
+            "receipt has mixture.parts with other numbers of records than dataset: was the file edited?"
+        )
+    return Mixture(tuple(parts), stop)

@@ -1,0 +1,4 @@
+"""Scalars of TensorBoard event files.
+
+Other rooms import `scalars`.
+"""

@@ -1,0 +1,286 @@
+"""Schemas of Examples, inferred from their content."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from shardkeep import _core
+from shardkeep.errors import CorruptRecordError, PlanError, SchemaError
+from shardkeep.files.paths import PathsLike, expand
+from shardkeep.tfrecord.example.example import decode_example
+from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, VarLen
+from shardkeep.tfrecord.reader import Reader
+
+__all__ = ["FeatureFacts", "Schema", "infer_schema"]
+
+
+@dataclass
+class FeatureFacts:
+    """Observations of one feature in the sampled records.
+
+    Attributes
+    ----------
+    kind : {"int64", "float32", "bytes"} or None
+        None if it never has a value.
+    seen : int
+        Number of records that have it, with a value or without.
+    lengths : (int, int)
+        The smallest and the largest number of values in these.
+    images : Counter of (height, width, channels)
+        Image sizes of the records whose one value is a PNG, JPEG or WebP.
+    first : str
+        The first record that has values: its file and number.
+    """
+
+    kind: str | None = None
+    seen: int = 0
+    lengths: tuple[int, int] = (0, 0)
+    images: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    first: str = ""
+
+    def note(self, values: Any, place: str, name: str) -> None:
+        """Count the values of one more record."""
+        count = len(values)
+        low, high = self.lengths if self.seen else (count, count)
+        self.lengths = (min(low, count), max(high, count))
+        self.seen += 1
+        if isinstance(values, list) and not count:
+            return  # an empty list of bytes, or a feature without a kind
+        kind = "bytes" if isinstance(values, list) else str(values.dtype)
+        if self.kind is None:
+            self.kind, self.first = kind, place
+        elif self.kind != kind:
+            raise SchemaError(
+                f"feature {name!r}: {self.kind} in {self.first}, but {kind} in {place}: a feature has one"
+                " kind"
+            )
+        if kind == "bytes" and count == 1 and (shape := _core.image_shape(values[0])):
+            self.images[shape] += 1
+
+    def feature(self, records: int) -> Feature:
+        """Return the feature specification that reads all of the sampled records."""
+        low, high = self.lengths
+        if self.seen < records or low != high or not high or self.kind is None:
+            return VarLen(self.kind or "bytes")
+        if sum(self.images.values()) < records:
+            return FixedLen(() if high == 1 else (high,), self.kind)
+        channels = {shape[2] for shape in self.images}
+        sizes = Counter[tuple[int, int]]()
+        for (height, width, _), count in self.images.items():
+            sizes[height, width] += count
+        return Image(
+            (channels.pop() if channels <= {1, 3, 4} else 0) if len(channels) == 1 else 3,
+            "uint8",
+            # The most frequent size, the largest of equally frequent ones: independent of the record order.
+            max(sizes, key=lambda size: (sizes[size], size)) if len(sizes) > 1 else None,
+        )
+
+    def remark(self, records: int) -> str:
+        """Return a short comment with the observations that the feature itself does not contain."""
+        words = []
+        if self.seen < records:
+            words.append(f"missing in {records - self.seen:,} of {records:,}")
+        low, high = self.lengths
+        if self.kind is None:
+            words.append("never has a value")
+        elif low != high:
+            words.append(f"{low:,} to {high:,} values")
+        elif self.seen < records:
+            words.append(f"else {high:,} value{'' if high == 1 else 's'}")
+        if self.images and sum(self.images.values()) == self.seen:
+            words.append(_sizes(self.images))
+        return ", ".join(words)
+
+
+class Schema(dict[str, Feature]):
+    """Features by name, as `infer_schema` found them: a dict that can be passed as ``features=``.
+
+    Attributes
+    ----------
+    records : int
+        Number of records that were sampled.
+    files : int
+        Number of files that the sampled records are from.
+    facts : dict of str to FeatureFacts
+        Observations of each feature.
+    """
+
+    def __init__(self, facts: dict[str, FeatureFacts], *, records: int, files: int) -> None:
+        super().__init__((name, facts[name].feature(records)) for name in sorted(facts))
+        self.records = records
+        self.files = files
+        self.facts = facts
+
+    def source(self) -> str:
+        """Return the schema as Python source, to be pasted where ``features=`` is needed.
+
+        Examples
+        --------
+        >>> facts = {"label": FeatureFacts("int64", 2, (1, 1)), "words": FeatureFacts("bytes", 1, (3, 3))}
+        >>> print(Schema(facts, records=2, files=1).source())
+        # inferred from 2 records of 1 file
+        features = {
+            "label": FixedLen((), "int64"),
+            "words": VarLen("bytes"),  # missing in 1 of 2, else 3 values
+        }
+        """
+        lines = [
+            f"# inferred from {_count(self.records, 'record')} of {_count(self.files, 'file')}",
+            "features = {",
+        ]
+        for name, feature in self.items():
+            remark = self.facts[name].remark(self.records)
+            lines.append(f"    {_quoted(name)}: {_source(feature)}," + (f"  # {remark}" if remark else ""))
+        return "\n".join([*lines, "}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the schema as values that the json module can write."""
+        features = {}
+        for name, feature in self.items():
+            facts = self.facts[name]
+            features[name] = {
+                "feature": _source(feature),
+                "kind": facts.kind,
+                "records": facts.seen,
+                "smallest_length": facts.lengths[0],
+                "largest_length": facts.lengths[1],
+                "images": [[*shape, count] for shape, count in sorted(facts.images.items())],
+            }
+        return {"records": self.records, "files": self.files, "features": features}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.facts, self.records, self.files)
+
+
+def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
+    """Infer from the content of `tf.train.Example` records what to pass as ``features=``.
+
+    Parameters
+    ----------
+    paths : path, pattern, or iterable of them
+        TFRecord files, compressed or not.
+    sample : int or None
+        Number of records to sample in all; None for every one. They are spread over all files (over at most
+        as many files as records to sample): the first records of each file, and as many more at equal
+        distances through the file. Of a compressed file only the first records are sampled. The same files
+        always yield the same sample.
+
+    Returns
+    -------
+    Schema
+        A dict from the names, in sorted order, to:
+
+        - `FixedLen` of shape () or (n,): every sampled record has it, with this number of values;
+        - `Image`, uint8: every sampled record has it as one PNG, JPEG or WebP. Its channels are those of the
+        images, or 3 if they differ. ``size`` is None where all have one size, so that an image of another
+        size is an error later; where sizes differ, it is the most frequent size, to which the others are
+        resized;
+        - `VarLen`: everything else: a number of values that differs, or a feature that some records lack. The
+        latter is never a `FixedLen` with a default, since a default cannot be distinguished from a stored
+        value; to use one, write ``FixedLen(shape, dtype, default=…)`` instead.
+
+        ``schema.source()`` is Python source with the observations as comments. A record outside the sample
+        may still differ: reading it then raises an error that names it.
+
+    Raises
+    ------
+    SchemaError
+        A feature has different kinds in two records, both of which are named; the files hold no record; or a
+        record is not an Example.
+    CorruptRecordError, TruncatedFileError, NotFoundError, FormatError
+        As `Reader`.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Writer
+    >>> path = os.path.join(tempfile.mkdtemp(), "a.tfrecord")
+    >>> with Writer(path) as w:
+    ...     for i in range(3):
+    ...         w.write_example({"box": [0.5, 1.0], "label": i, "words": [b"w"] * i + [b"end"]})
+    >>> print(infer_schema(path).source())
+    # inferred from 3 records of 1 file
+    features = {
+        "box": FixedLen((2,), "float32"),
+        "label": FixedLen((), "int64"),
+        "words": VarLen("bytes"),  # 1 to 3 values
+    }
+    """
+    if sample is not None and sample < 1:
+        raise PlanError(f"sample={sample!r} is not valid: pass at least 1, or None for every record")
+    names = expand(paths)
+    if sample is not None and len(names) > sample:
+        names = [names[int(i)] for i in np.linspace(0, len(names) - 1, sample)]
+    facts: dict[str, FeatureFacts] = {}
+    records = 0
+    # The unused share of a small file goes to the files after it.
+    for position, path in enumerate(names):
+        share = None if sample is None else -(-(sample - records) // (len(names) - position))
+        for number, record in _sampled(path, share):
+            for name, values in _decoded(record, path, number).items():
+                facts.setdefault(name, FeatureFacts()).note(values, f"{path} record {number}", name)
+            records += 1
+    if not records:
+        raise SchemaError(f"{names[0]}: there is no record to infer features from", path=names[0])
+    return Schema(facts, records=records, files=len(names))
+
+
+def _sampled(path: str, share: int | None) -> Iterator[tuple[int, bytes]]:
+    reader = Reader(path)
+    if share is None or reader.compression is not None:
+        yield from islice(enumerate(reader), share)
+        return
+    first = -(-share // 2)
+    # A short file is read without an index.
+    head = list(islice(reader, first + 1))
+    yield from enumerate(head[:first])
+    if len(head) <= first or share == first:
+        return
+    count = len(reader)
+    rest = np.unique(np.linspace(first, count - 1, share - first).astype(np.int64))
+    yield from zip(rest.tolist(), reader.read_many(rest), strict=True)
+
+
+def _decoded(record: bytes, path: str, number: int) -> dict[str, Any]:
+    try:
+        features = decode_example(record)
+    except CorruptRecordError as error:
+        raise SchemaError(f"{path}: record {number}: {error}", path=path, record=number) from None
+    # Other messages parse as an Example with unknown fields only.
+    if not features and record[:1] not in (b"", b"\x0a"):
+        raise SchemaError(f"{path}: record {number} is not a tf.train.Example", path=path, record=number)
+    return features
+
+
+def _rebuild(facts: dict[str, FeatureFacts], records: int, files: int) -> Schema:
+    return Schema(facts, records=records, files=files)
+
+
+def _source(feature: Feature) -> str:
+    if isinstance(feature, Image):
+        size = "" if feature.size is None else f", size={feature.size!r}"
+        return f"Image({feature.channels}, {_quoted(feature.dtype)}{size})"
+    if isinstance(feature, VarLen):
+        return f"VarLen({_quoted(feature.dtype)})"
+    return f"FixedLen({feature.shape!r}, {_quoted(feature.dtype)})"
+
+
+def _quoted(text: str) -> str:
+    quoted = ascii(text)
+    return f'"{quoted[1:-1]}"' if '"' not in quoted and "\\'" not in quoted else quoted
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _sizes(images: Counter[tuple[int, int, int]]) -> str:
+    heights, widths = ({shape[axis] for shape in images} for axis in (0, 1))
+    smallest, largest = f"{min(heights)}x{min(widths)}", f"{max(heights)}x{max(widths)}"
+    return f"images of {smallest}" if smallest == largest else f"images of {smallest} to {largest}"

@@ -1,0 +1,4 @@
+"""Reading of files that another process is writing.
+
+Other rooms import `follow` and `live_frames`.
+"""

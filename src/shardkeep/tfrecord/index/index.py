@@ -1,0 +1,287 @@
+"""Indexes of TFRecord files: the offset of each record, from a scan or from a stored index file."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, NotFoundError
+from shardkeep.files.kinds.kind import require_kind
+from shardkeep.files.paths import expand
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
+from shardkeep.tfrecord.index import store
+from shardkeep.tfrecord.index.fingerprint import take
+from shardkeep.tfrecord.index.scan import Starts, frame_starts, processors, scan_in_parts
+from shardkeep.tfrecord.index.work import Work
+
+__all__ = ["Index", "build_index", "frame_starts", "load_index", "load_indexes"]
+
+Path = str | os.PathLike[str]
+Progress = Callable[[int, int], object]
+
+# A scan of a smaller file costs no more than reading and checking an index file.
+_WORTH_BYTES = 1 << 20
+# The search for an index file takes 70 us on a local file system; on a remote one it is mostly waiting.
+_QUICK_S = 0.002
+_SEARCH_THREADS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """Start offsets of the frames of a TFRecord file.
+
+    Attributes
+    ----------
+    starts : ndarray of uint64, shape (records + 1,), read-only
+        The offset in bytes of each frame, and last the size of the file.
+
+    Notes
+    -----
+    An index holds no path: a copy of the file has an equal index, and `==` compares the offsets.
+
+    Examples
+    --------
+    >>> index = Index(np.array([0, 17, 33, 51], dtype=np.uint64))
+    >>> index.records, index.size_bytes, index.lengths
+    (3, 51, array([1, 0, 2], dtype=uint64))
+    """
+
+    starts: Starts
+
+    def __post_init__(self) -> None:
+        starts = np.asarray(self.starts, dtype=np.uint64).view()
+        starts.flags.writeable = False
+        object.__setattr__(self, "starts", starts)
+
+    @property
+    def records(self) -> int:
+        """Number of records in the file."""
+        return len(self.starts) - 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the file in bytes."""
+        return int(self.starts[-1])
+
+    @property
+    def lengths(self) -> Starts:
+        """Length in bytes of each record, without its frame: uint64, shape (records,)."""
+        return np.diff(self.starts) - np.uint64(OVERHEAD_BYTES)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Index):
+            return NotImplemented
+        return np.array_equal(self.starts, other.starts)
+
+    def __hash__(self) -> int:
+        return hash((self.records, self.size_bytes))
+
+    def __len__(self) -> int:
+        return self.records
+
+    def __reduce__(self) -> tuple[type[Index], tuple[Starts]]:
+        return Index, (self.starts,)
+
+    def __repr__(self) -> str:
+        return f"<Index of {self.records:,} records in {self.size_bytes:,} bytes>"
+
+
+@overload
+def build_index(  # type: ignore[overload-overlap]  # a str is an iterable of str too
+    paths: Path, *, verify: bool = False, threads: int | None = None, progress: Progress | None = None
+) -> Index: ...
+
+
+@overload
+def build_index(
+    paths: Iterable[Path],
+    *,
+    verify: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> list[Index]: ...
+
+
+def build_index(
+    paths: Path | Iterable[Path],
+    *,
+    verify: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Index | list[Index]:
+    """Scan files for the start of each record, and store the indexes for later readers.
+
+    Parameters
+    ----------
+    paths : path, or iterable of paths and patterns
+        Uncompressed TFRecord files. For one path the result is an `Index`, for an iterable a list of them.
+    verify : bool
+        Check the CRC of every payload too. The headers' are checked in any case.
+    threads : int, optional
+        Number of files that are scanned at once; by default the number of processors.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)`` in the calling thread, a few times a second and at the
+        end. An exception that it raises ends the scan.
+
+    Returns
+    -------
+    Index or list of Index
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError
+        A file is damaged; the error has record number and offset, and names the first damaged file.
+    FormatError
+        A file is of another kind, or compressed, so that its records have no offsets.
+    NotFoundError
+        A file does not exist, or a pattern has no match.
+
+    Notes
+    -----
+    Files are always scanned, even if an index is stored. The index is written to ``<path>.skidx``, or if that
+    fails, to a cache folder (``$SHARDKEEP_INDEX_DIR``, by default ``$XDG_CACHE_HOME/shardkeep/index``); if
+    both fail, it is still returned. With the environment variable ``SHARDKEEP_INDEX=cache`` it is always
+    written to the cache folder, with ``SHARDKEEP_INDEX=off`` no index is stored or used.
+
+    An index file appears whole or not at all: any number of processes may build at once, while others read.
+    It is used only while it matches the file: if the file has changed, it is built again, and if the file has
+    only grown, the scan continues from its old end.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Writer
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.tfrecord")
+    >>> with Writer(path) as w:
+    ...     for record in (b"a", b"bb", b""):
+    ...         w.write(record)
+    >>> build_index(path)
+    <Index of 3 records in 51 bytes>
+    >>> build_index([path])[0].starts
+    array([ 0, 17, 35, 51], dtype=uint64)
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        return build_index([_one_path(paths)], verify=verify, threads=threads, progress=progress)[0]
+    names = expand(paths)
+    total_bytes = sum(_size_bytes(name) for name in names)
+    work = Work(progress, total_bytes)
+    return work.run(
+        lambda name: Index(_scan_and_save(name, verify=verify, afresh=True, tick=work.tick)),
+        names,
+        threads or processors(),
+    )
+
+
+def load_index(path: Path) -> Index:
+    """Return the index of one file; see `load_indexes`."""
+    return load_indexes([path])[0]
+
+
+def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[Index]:
+    """Return the index of each file: a stored one that matches, or that of a scan, which is then stored.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        Uncompressed TFRecord files.
+    threads : int, optional
+        Number of files that are processed at once; by default the number of processors.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError, FormatError, NotFoundError
+        As `build_index`.
+
+    Notes
+    -----
+    A file of less than a megabyte is scanned every time, and nothing is stored for it.
+    """
+    names = [os.fspath(path) for path in paths]
+    threads = threads or processors()
+    sizes = [_size_bytes(name) for name in names]
+    small = [i for i, size_bytes in enumerate(sizes) if size_bytes < _WORTH_BYTES]
+    large = [i for i, size_bytes in enumerate(sizes) if size_bytes >= _WORTH_BYTES]
+    work = Work(None, 0)
+    found = dict(zip(small, frame_starts([names[i] for i in small], threads=threads), strict=True))
+    stored = work.run(lambda i: _find(names[i]), large, max(threads, _SEARCH_THREADS), quick_s=_QUICK_S)
+    found.update((i, starts) for i, starts in zip(large, stored, strict=True) if starts is not None)
+    missing = [i for i in large if i not in found]
+    scanned = work.run(
+        lambda i: _scan_and_save(names[i], verify=False, afresh=False, tick=work.tick), missing, threads
+    )
+    found.update(zip(missing, scanned, strict=True))
+    return [Index(found[i]) for i in range(len(names))]
+
+
+def _one_path(path: Path) -> str:
+    name = os.fspath(path)
+    if glob.has_magic(name) and not os.path.lexists(name):
+        raise NotFoundError(f"{name}: there is no such file; pass a pattern in a list, [{name!r}]", path=name)
+    return name
+
+
+def _size_bytes(path: str) -> int:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0  # the scan raises the error
+    if not stat.S_ISREG(status.st_mode):
+        # Checked before the open, which would block on a pipe without a writer; a device has no size.
+        require_kind(path, "tfrecord")
+    return status.st_size
+
+
+# -- one file -------------------------------------------------------------------------------------------
+
+
+def _find(path: str) -> Starts | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None  # the scan raises the error
+    try:
+        status = os.fstat(fd)
+        starts = store.find(path, fd, status)
+    finally:
+        os.close(fd)
+    return starts if starts is not None and int(starts[-1]) == status.st_size else None
+
+
+def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int], None]) -> Starts:
+    """Scan a file, or only its new part unless `afresh`, and store the index of the whole file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, fd)
+            status = os.fstat(fd)
+            fingerprint, _ = take(fd, status.st_size, status.st_mtime_ns)
+        except OSError:
+            # Missing, not a file, or no descriptor left: the scan raises, and has a budget of descriptors.
+            return frame_starts([path], verify=verify, threads=1)[0]
+        known = None if afresh else store.find(path, fd, status)
+        try:
+            starts, parts = scan_in_parts(path, known, verify=verify, tick=tick)
+        except CorruptDataError:
+            if known is None:
+                raise
+            # The old part may have changed in spite of the fingerprint: scan the whole file.
+            starts, parts = scan_in_parts(path, None, verify=verify, tick=tick)
+        saved = store.save(path, status, fingerprint, starts, unasked=not afresh)
+        if saved is None and (parts > 1 or known is not None) and _is_another(path, status):
+            # The file was replaced during the scan: the parts may be of two files.
+            return frame_starts([path], verify=verify, threads=1)[0]
+        return starts
+
+
+def _is_another(path: str, status: os.stat_result) -> bool:
+    try:
+        return not os.path.samestat(os.stat(path), status)
+    except OSError:
+        return False  # removed: the scanned content cannot be read again

@@ -1,0 +1,172 @@
+"""Storage of index files, and the check that they match their shards.
+
+An index file is in the folder of its shard, ``<shard>.skidx``, or in a cache folder under a name derived from
+the shard's absolute path. Both are read, unless another user may have made them (`read_index_file`).
+`build_index` writes into the folder of the shard, or if that fails, into the cache. A reader writes into the
+cache, since a pattern like ``train*`` of another tool would match an index file in the folder of the shards.
+No error of an index file is raised: one that cannot be read counts as absent, and one that cannot be stored
+is skipped.
+
+The environment variable ``SHARDKEEP_INDEX`` changes this: ``beside`` (readers write into the folder of the
+shard too), ``cache`` (nothing is written into the folders of the data), ``off`` (index files are neither read
+nor written). ``SHARDKEEP_INDEX_DIR`` is the cache folder, by default ``$XDG_CACHE_HOME/shardkeep/index``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.errors import PlanError
+from shardkeep.files.publish import publish_sidecar
+from shardkeep.tfrecord.index.binary import encode, read_index_file
+from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, take
+
+__all__ = ["find", "places", "save"]
+
+_SUFFIX = ".skidx"
+
+
+def places(path: str, *, unasked: bool = False) -> Iterator[str]:
+    """Yield the possible paths of the index file of a shard, in the order of preference.
+
+    Parameters
+    ----------
+    path : str
+    unasked : bool
+        True if the index is stored without a request by the user.
+
+    Raises
+    ------
+    PlanError
+        ``SHARDKEEP_INDEX`` has another value than the three; raised by the first ``next``.
+
+    Examples
+    --------
+    >>> next(places("train.tfrecord"))
+    'train.tfrecord.skidx'
+    """
+    mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if unasked else "beside")
+    if mode not in ("beside", "cache", "off"):
+        raise PlanError(f'SHARDKEEP_INDEX={mode!r} is not valid: use "beside", "cache" or "off"')
+    if mode == "beside":
+        yield path + _SUFFIX
+    if mode != "off":
+        yield os.path.join(_cache_folder(), _cache_name(path))
+
+
+def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] | None:
+    """Return the offsets of a stored index that matches the shard, or the old part of a shard that grew.
+
+    Parameters
+    ----------
+    path : str
+        The shard.
+    fd, status
+        Descriptor and status of the open shard.
+
+    Returns
+    -------
+    ndarray of uint64, shape (records + 1,), or None
+        If the last offset is below the size of the shard, the shard has grown and these are the offsets of
+        its old part.
+    """
+    best: npt.NDArray[np.uint64] | None = None
+    for place in places(path):
+        found = read_index_file(place, shard_bytes=status.st_size, shard=status)
+        if found is None:
+            continue
+        starts, then = found
+        whole = then.size_bytes == status.st_size
+        if whole and then.mtime_ns != status.st_mtime_ns:
+            continue
+        try:
+            now, blocks = take(fd, then.size_bytes, then.mtime_ns)
+        except OSError:
+            return None  # the scan raises the error of the shard
+        if now != then or not frames_fit(starts, blocks):
+            continue
+        if whole:
+            return starts
+        if best is None or best[-1] < starts[-1]:
+            best = starts
+    return best
+
+
+def save(
+    path: str,
+    status: os.stat_result,
+    fingerprint: Fingerprint,
+    starts: npt.NDArray[np.uint64],
+    *,
+    unasked: bool = False,
+) -> str | None:
+    """Store an index if the shard is still the scanned one and a path is writable.
+
+    Parameters
+    ----------
+    path : str
+        The shard.
+    status, fingerprint
+        Status and fingerprint of the file, from before the scan. The order matters: if the file is rewritten
+        during the scan, within the granularity of its modification time, this fingerprint is of content that
+        no longer exists, and the index is never used.
+    starts : ndarray of uint64, shape (records + 1,)
+    unasked : bool
+        As in `places`.
+
+    Returns
+    -------
+    str or None
+        Path of the index file; None if nothing was stored.
+
+    Notes
+    -----
+    The file appears whole or not at all, also when several processes store it at once: the last one stays. It
+    is not synced, since its checksum detects damage by a power cut.
+    """
+    if int(starts[-1]) != status.st_size:
+        return None
+    try:
+        if not _is_unchanged(status, os.stat(path)):
+            return None
+    except OSError:
+        return None
+    data = encode(starts, fingerprint)
+    for place in places(path, unasked=unasked):
+        if os.path.islink(place):
+            continue  # perhaps intended; a link that appears later is replaced, not followed
+        with contextlib.suppress(OSError):  # no folder, no permission, no space
+            if place != path + _SUFFIX:
+                os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            # Writable by its owner only: other users would ignore it otherwise.
+            with publish_sidecar(place, mode=0o644) as file:
+                file.write(data)
+            return place
+    return None
+
+
+def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:
+    return (
+        os.path.samestat(before, now)
+        and before.st_size == now.st_size
+        and before.st_mtime_ns == now.st_mtime_ns
+    )
+
+
+def _cache_folder() -> str:
+    named = os.environ.get("SHARDKEEP_INDEX_DIR")
+    if named:
+        return named
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(root, "shardkeep", "index")
+
+
+def _cache_name(path: str) -> str:
+    whole = os.fsencode(os.path.abspath(path))
+    return hashlib.sha256(whole).hexdigest()[:32] + _SUFFIX

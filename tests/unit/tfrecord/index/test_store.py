@@ -1,0 +1,215 @@
+"""Where index files go, and that no index is ever a reason to fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardkeep.errors import PlanError
+from shardkeep.tfrecord import Reader, Writer, build_index
+from shardkeep.tfrecord.index.fingerprint import take
+from shardkeep.tfrecord.index.index import load_index
+from shardkeep.tfrecord.index.store import places, save
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHARDKEEP_INDEX", "beside")
+    monkeypatch.setenv("SHARDKEEP_INDEX_DIR", str(tmp_path / "cache" / "of" / "indexes"))
+    return tmp_path / "cache" / "of" / "indexes"
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a file system of 4 MiB."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def shard(path: Path, *, records: int = 1200) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with Writer(path) as w:
+        for i in range(records):
+            w.write(b"x" * (900 + i % 100))
+    return path
+
+
+def unscannable(*args: object, **kwargs: object) -> None:
+    raise AssertionError("scanned")
+
+
+def assert_stored(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("shardkeep._core.scan_part", unscannable)
+        assert load_index(path).records == 1200
+
+
+def test_index_is_stored_next_to_the_shard(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    load_index(path)
+    assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
+    assert not cache.exists()
+    assert_stored(path, monkeypatch)
+
+
+def test_reader_stores_nothing_next_to_the_shards_by_default(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHARDKEEP_INDEX")
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    load_index(path)
+    assert os.listdir(tmp_path / "data") == ["x.tfrecord"]
+    assert len(os.listdir(cache)) == 1
+    assert_stored(path, monkeypatch)
+    shard(tmp_path / "data" / "y.tfrecord")
+    build_index(tmp_path / "data" / "y.tfrecord")
+    assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "y.tfrecord", "y.tfrecord.skidx"]
+    assert len(os.listdir(cache)) == 1
+
+
+def test_in_the_cache_of_a_read_only_file_system(
+    mounted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shard(mounted / "x.tfrecord")
+    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+    assert len(Reader(path)) == 1200
+    assert os.listdir(mounted) == ["x.tfrecord"]
+    assert len(os.listdir(cache)) == 1
+    assert_stored(path, monkeypatch)
+    monkeypatch.chdir(mounted)
+    assert_stored(Path("x.tfrecord"), monkeypatch)  # the name is of the absolute path
+
+
+def test_in_the_cache_when_the_disk_is_full(
+    mounted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shard(mounted / "x.tfrecord")
+    with (mounted / "rest").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(b"x" * 4096)
+    assert load_index(path).records == 1200
+    assert sorted(os.listdir(mounted)) == ["rest", "x.tfrecord"]
+    assert len(os.listdir(cache)) == 1
+    assert_stored(path, monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
+@pytest.mark.parametrize("broken", ["beside", "both"])
+def test_without_the_right_to_write(
+    broken: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root no folder is read-only; a folder in the place of the file does as well."""
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    (tmp_path / "data" / "x.tfrecord.skidx").mkdir()
+    if broken == "both":
+        (tmp_path / "cache").write_bytes(b"a file where the folder should be")
+    assert build_index(path).records == 1200
+    assert load_index(path).records == 1200
+    if broken == "beside":
+        assert_stored(path, monkeypatch)
+    assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
+
+
+def test_stale_index_next_to_the_shard_does_not_hide_a_valid_one_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord", records=1500)
+    build_index(path)
+    path.unlink()
+    shard(path)
+    monkeypatch.setenv("SHARDKEEP_INDEX", "cache")
+    build_index(path)
+    monkeypatch.delenv("SHARDKEEP_INDEX")
+    assert_stored(path, monkeypatch)
+
+
+def test_cache_and_off(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    monkeypatch.setenv("SHARDKEEP_INDEX", "off")
+    assert load_index(path).records == build_index(path).records == 1200
+    assert os.listdir(tmp_path / "data") == ["x.tfrecord"]
+    assert not cache.exists()
+    monkeypatch.setenv("SHARDKEEP_INDEX", "cache")
+    load_index(path)
+    assert os.listdir(tmp_path / "data") == ["x.tfrecord"]
+    assert_stored(path, monkeypatch)
+    monkeypatch.setenv("SHARDKEEP_INDEX", "off")
+    with pytest.raises(AssertionError, match="scanned"):
+        assert_stored(path, monkeypatch)
+    monkeypatch.setenv("SHARDKEEP_INDEX", "on")
+    with pytest.raises(PlanError, match="SHARDKEEP_INDEX='on'"):
+        load_index(path)
+
+
+def test_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder() -> str:
+        return os.path.dirname(list(places("x"))[1])
+
+    assert folder() == str(tmp_path / "cache/of/indexes")
+    monkeypatch.delenv("SHARDKEEP_INDEX_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert folder() == "/xdg/shardkeep/index"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert folder() == "/home/me/.cache/shardkeep/index"
+    names = {list(places(path))[1] for path in ("x", "y", "./x", os.path.abspath("x"))}
+    assert len(names) == 2
+
+
+def test_a_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path, cache: Path) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"not an index")
+    beside = tmp_path / "data" / "x.tfrecord.skidx"
+    beside.symlink_to(precious)
+    with pytest.warns(
+        RuntimeWarning, match="is a symbolic link of .* until then each reader scans the shard"
+    ):
+        load_index(path)
+    assert precious.read_bytes() == b"not an index"
+    assert len(os.listdir(cache)) == 1
+    beside.unlink()
+    os.rename(cache / os.listdir(cache)[0], precious)
+    beside.symlink_to(precious)
+    good = precious.read_bytes()
+    load_index(path)
+    assert precious.read_bytes() == good
+    assert len(os.listdir(cache)) == 1
+
+
+def test_nothing_is_stored_for_small_files_unless_asked(tmp_path: Path) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord", records=1000)
+    assert len(Reader(path)) == 1000
+    assert os.listdir(tmp_path / "data") == ["x.tfrecord"]
+    build_index(path)
+    assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
+
+
+def test_a_name_too_long_for_a_suffix(tmp_path: Path, cache: Path) -> None:
+    path = shard(tmp_path / "data" / "short")
+    path = path.rename(path.with_name("n" * 255))
+    assert load_index(path).records == 1200
+    assert len(os.listdir(cache)) == 1
+
+
+def test_offsets_that_do_not_reach_the_end_are_not_stored(tmp_path: Path) -> None:
+    path = shard(tmp_path / "x.tfrecord")
+    index = load_index(path)
+    os.unlink(tmp_path / "x.tfrecord.skidx")
+    status = path.stat()
+    fd = os.open(path, os.O_RDONLY)
+    fingerprint, _ = take(fd, status.st_size, status.st_mtime_ns)
+    os.close(fd)
+    assert save(str(path), status, fingerprint, index.starts[:-1]) is None
+    assert save(str(path), status, fingerprint, index.starts) == f"{path}.skidx"

@@ -21,9 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from shardkeep.errors import DurabilityError, LockError, PlanError
+from shardkeep.files.durable import durably
 from shardkeep.files.leftovers import open_temporary
-from shardkeep.files.pending import Pending, TemporaryFile, durably
+from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.publish import Exists
+from shardkeep.files.temporary_file import TemporaryFile
 
 __all__ = ["FileSet"]
 
@@ -114,12 +116,7 @@ class FileSet:
         if len({os.path.abspath(one.path) for one in pending}) < len(pending):
             raise PlanError("a set of files to publish names one path twice: pass different paths")
         _seal(pending)
-        for one in pending:
-            one.place()
-        for one in {one.folder: one for one in pending}.values():
-            one.sync_folder()
-        for one in pending:
-            one.forget_old()
+        place_all(pending)
         self._pending = []
 
     def undo(self) -> None:

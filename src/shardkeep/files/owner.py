@@ -18,7 +18,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Owner", "boot_time_s", "command_line", "command_of", "started_s", "this_process"]
+from shardkeep.errors import LockError
+
+__all__ = ["OwnProcess", "Owner", "boot_time_s", "command_line", "command_of", "started_s", "this_process"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,41 @@ class Owner:
         if start_ticks is None:
             return True
         return self.start_ticks != 0 and start_ticks != 0 and start_ticks != self.start_ticks
+
+
+class OwnProcess:
+    """The process that created an object.
+
+    Checked before a lock is acquired: in a forked child a missing thread may hold it forever.
+
+    Parameters
+    ----------
+    path : str
+        Path of the written file, for the message.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._pid = os.getpid()
+
+    @property
+    def is_carried(self) -> bool:
+        """True in a forked child."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise in a forked child.
+
+        Raises
+        ------
+        LockError
+            This is not the process that opened the writer.
+        """
+        if self.is_carried:
+            raise LockError(
+                f"{self._path}: a writer cannot be used after fork; open another file in the child",
+                path=self._path,
+            )
 
 
 def this_process() -> Owner:

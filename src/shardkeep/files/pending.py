@@ -8,212 +8,19 @@ import errno
 import functools
 import os
 import stat
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
-from shardkeep.errors import DurabilityError, ExistsError, LockError, NotFoundError, PlanError, ShardkeepError
+from shardkeep.errors import ExistsError, NotFoundError, PlanError
 from shardkeep.files import leftovers
-from shardkeep.files.positioned import PositionedFile
+from shardkeep.files.durable import durability_error, durably
+from shardkeep.files.temporary_file import TemporaryFile
 
-__all__ = ["Pending", "TemporaryFile", "durability_error", "durably"]
+__all__ = ["Pending", "place_all"]
 
 # Errors of link(2) on file systems without hard links (vfat: EPERM; FUSE: ENOSYS; …).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_RENAME_FLAGS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _RENAME_NOREPLACE = 1
-
-_ADVICE = {
-    errno.ENOSPC: "free space on that file system and run it again",
-    errno.EDQUOT: "raise the quota or remove files of this user",
-    errno.EFBIG: "raise the limit of the file size (ulimit -f)",
-    errno.EROFS: "choose a folder on a file system that is mounted writable",
-    errno.EACCES: "get write permission there, or choose another folder",
-    errno.EPERM: "get write permission there, or choose another folder",
-    errno.EIO: "the disk or its network failed: check the kernel's log before you use it again",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
-
-
-def durability_error(action: str, path: str, error: OSError) -> DurabilityError:
-    """Return the `DurabilityError` for an error of the kernel; `errno` is kept.
-
-    Parameters
-    ----------
-    action : str
-        The failed action, as in "cannot *write*".
-    path : str
-        The final name, not the temporary one.
-    error : OSError
-    """
-    number = error.errno or 0
-    code = errno.errorcode.get(number, f"errno {number}")
-    reason = os.strerror(number) if number else str(error)
-    advice = _ADVICE.get(number, "look up that error for this file system")
-    result = DurabilityError(f"cannot {action} {path!r}: {reason} ({code}); {advice}", path=path)
-    result.errno = error.errno
-    return result
-
-
-@contextlib.contextmanager
-def durably(action: str, path: str) -> Iterator[None]:
-    """Turn any `OSError` of the body into a `DurabilityError` about `path`."""
-    try:
-        yield
-    except ShardkeepError:
-        raise
-    except OSError as error:
-        raise durability_error(action, path, error) from error
-
-
-class TemporaryFile(PositionedFile):
-    """An unbuffered file under its temporary name, safe after ``fork``.
-
-    Every read and write has an explicit offset, so a child cannot move the position of the parent; a write in
-    a child raises `LockError` and changes no byte.
-
-    Attributes
-    ----------
-    name : str
-        The temporary path.
-    deferred : bool
-        If True, the error of a failed write is stored in `failure` instead of raised, and later writes are
-        ignored. For callers that do not support an error during a write: HDF5 never closes a file whose flush
-        failed.
-    failure : ShardkeepError or None
-        The first failed write. A file that has one is never published.
-    size_bytes : int
-        End of the last byte that was written.
-    placed : list of int
-        Offsets at which `placeholder` would have been written.
-    """
-
-    def __init__(self, fd: int, name: str, final: str) -> None:
-        self.name = name
-        self.deferred = False
-        self.failure: ShardkeepError | None = None
-        self.size_bytes = 0
-        self.placed: list[int] = []
-        self._placeholder = 0
-        self._final = final
-        self._fd = fd
-        self._pid = os.getpid()
-        self._ignoring = False
-
-    def fileno(self) -> int:
-        """Return the descriptor."""
-        self._check_open()
-        return self._fd
-
-    def _end_bytes(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def readinto(self, buffer: Any) -> int:
-        """Read at the position into a writable buffer."""
-        self._check_open()
-        count = os.preadv(self._fd, [buffer], self._position)
-        self._position += count
-        return count
-
-    def write(self, data: Any) -> int:
-        """Write all of `data` at the position.
-
-        Raises
-        ------
-        DurabilityError
-            The write failed (full disk, quota, I/O error).
-        LockError
-            In a forked child: the file belongs to the parent.
-        """
-        if self._placeholder and _address(data) == self._placeholder:
-            self.placed.append(self._position)
-            return self._advance(memoryview(data).nbytes)
-        with memoryview(data) as view, view.cast("B") as rest:
-            size = len(rest)
-            done = 0
-            if self._ready():
-                try:
-                    while done < size:
-                        done += os.pwrite(self._fd, rest[done:], self._position + done)
-                except OSError as error:
-                    self._fail(durability_error("write", self._final, error), error)
-        return self._advance(size)
-
-    def truncate(self, size: int | None = None) -> int:
-        """Truncate or extend the file."""
-        size = self._position if size is None else size
-        if self._ready():
-            try:
-                os.ftruncate(self._fd, size)
-            except OSError as error:
-                self._fail(durability_error("resize", self._final, error), error)
-        return size
-
-    @contextlib.contextmanager
-    def placing(self, placeholder: Any) -> Iterator[list[int]]:
-        """In the body, record the offsets of writes of a buffer instead of writing it; yield the offsets.
-
-        For HDF5, which allocates a chunk only when it writes it: other code then writes the bytes to
-        `fileno`, and passes an error to `fail`.
-        """
-        self._ready()
-        self._placeholder, self.placed = _address(placeholder), []
-        try:
-            yield self.placed
-        finally:
-            self._placeholder = 0
-
-    def fail(self, error: OSError) -> None:
-        """Record an error of a write by other code."""
-        self._fail(durability_error("write", self._final, error), error)
-
-    def ignore(self) -> None:
-        """Ignore all later writes, so that data in other buffers does not reach the file."""
-        self._ignoring = True
-
-    def release(self) -> None:
-        """Close the descriptor; later writes are ignored."""
-        self._ignoring = True
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def close(self) -> None:
-        """Mark the file closed; the descriptor stays open until the file has been synced and renamed."""
-        super().close()
-
-    def _advance(self, size: int) -> int:
-        self._position += size
-        if self._position > self.size_bytes:
-            self.size_bytes = self._position
-        return size
-
-    def _check_open(self) -> None:
-        if self._fd < 0:
-            raise ValueError(f"{self._final!r} is closed for writing")
-
-    def _ready(self) -> bool:
-        if self._ignoring:
-            return False
-        if self._pid != os.getpid():
-            message = f"{self._final!r} is being written by process {self._pid}; a forked child cannot"
-            self._fail(LockError(f"{message} write to it: open a separate file there", path=self._final))
-            return False
-        self._check_open()
-        return True
-
-    def _fail(self, failure: ShardkeepError, cause: OSError | None = None) -> None:
-        self.failure = self.failure or failure
-        if not self.deferred:
-            raise failure from cause
-        self._ignoring = True
-
-
-def _address(data: Any) -> int:
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(data))
-    except (TypeError, ValueError):  # empty, or not writable
-        return -1
 
 
 class Pending:
@@ -429,6 +236,16 @@ class Pending:
     def _unlink(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._folder_fd)
+
+
+def place_all(pending: Sequence[Pending]) -> None:
+    """Give sealed files their final names, in this order, and make the names durable."""
+    for one in pending:
+        one.place()
+    for one in {one.folder: one for one in pending}.values():
+        one.sync_folder()
+    for one in pending:
+        one.forget_old()
 
 
 def _permissions(old: os.stat_result | None) -> int:

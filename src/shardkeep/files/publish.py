@@ -25,7 +25,8 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Literal
 
 from shardkeep.errors import PlanError
-from shardkeep.files.pending import Pending, TemporaryFile
+from shardkeep.files.pending import Pending, place_all
+from shardkeep.files.temporary_file import TemporaryFile
 
 __all__ = ["Exists", "publish", "publish_path", "publish_raw", "publish_set", "publish_sidecar"]
 
@@ -230,7 +231,9 @@ def _publication(
             )
         yield [one.file for one in pending]
         if me == os.getpid():
-            _place(pending)
+            for one in pending:
+                one.seal()
+            place_all(pending)
             done = True
     finally:
         if me == os.getpid() and not done:
@@ -238,14 +241,3 @@ def _publication(
                 one.undo()
         for one in pending:
             one.close()
-
-
-def _place(pending: list[Pending]) -> None:
-    for one in pending:
-        one.seal()
-    for one in pending:
-        one.place()
-    for one in {one.folder: one for one in pending}.values():
-        one.sync_folder()
-    for one in pending:
-        one.forget_old()

@@ -8,7 +8,8 @@ import os
 import threading
 from types import TracebackType
 
-from shardkeep.files.pending import TemporaryFile, durability_error
+from shardkeep.files.durable import durability_error
+from shardkeep.files.temporary_file import TemporaryFile
 
 __all__ = ["Writeback"]
 

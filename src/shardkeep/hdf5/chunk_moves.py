@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import ChunkCopier, ChunkCopy
-from shardkeep.files.pending import TemporaryFile
+from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.chunk_table import ChunkTable, table_crc
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.raw_file import RawFile

@@ -12,7 +12,7 @@ import h5py
 from h5py._objects import phil
 
 from shardkeep.errors import LockError, PlanError, ShardkeepError
-from shardkeep.files.pending import durability_error
+from shardkeep.files.durable import durability_error
 from shardkeep.hdf5.checked_sources import read_table
 from shardkeep.hdf5.file_members import Group, Member
 from shardkeep.hdf5.forked_handle import close_identifier, let_go

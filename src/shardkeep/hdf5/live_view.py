@@ -21,8 +21,8 @@ from shardkeep.errors import (
     LockTimeoutError,
     UntrustedFileError,
 )
+from shardkeep.files.durable import durably
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.pending import durably
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import is_of_hdf5
 

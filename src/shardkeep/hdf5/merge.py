@@ -13,8 +13,8 @@ import h5py
 
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.leftovers import let_read
-from shardkeep.files.pending import TemporaryFile
 from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.user_warning import warn_user
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge_check import failed_checks

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.pending import TemporaryFile
+from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.chunk_moves import ChunkMove, ChunkMoves
 from shardkeep.hdf5.merge_checks import Check

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.pending import durably
+from shardkeep.files.durable import durably
 from shardkeep.hdf5.merge_checks import Check
 from shardkeep.hdf5.merge_order import KeyOrder
 from shardkeep.hdf5.merge_sink import Sink

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.files.pending import TemporaryFile
+from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.chunk_table import ChunkTable
 from shardkeep.hdf5.dataset_layout import Layout, create_dataset, read_layout, write_rows
 from shardkeep.hdf5.merge_plan import DatasetPlan

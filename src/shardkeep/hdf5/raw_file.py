@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.locks.probe import HELD
-from shardkeep.files.pending import TemporaryFile
+from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.chunk_table import SIGNATURE, ChunkTable
 from shardkeep.hdf5.hdf5_locking import locking_mode
 from shardkeep.hdf5.source_look import Stamp, is_same

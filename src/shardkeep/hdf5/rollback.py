@@ -7,8 +7,8 @@ import os
 
 from shardkeep.errors import PlanError
 from shardkeep.files import leftovers
+from shardkeep.files.durable import durably
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.pending import durably
 from shardkeep.hdf5.run_folder import list_ranks, list_segments, writer_path
 
 __all__ = ["check_checkpoint", "remove_after", "rollback"]

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 
 from shardkeep.errors import CorruptDataError, NotFoundError
-from shardkeep.files.pending import durability_error
+from shardkeep.files.durable import durability_error
 
 __all__ = [
     "SegmentName",

@@ -1,6 +1,6 @@
 """One segment while it is being written: an HDF5 file without a name, until it is sealed.
 
-HDF5 writes through a Python file (`shardkeep.files.pending.TemporaryFile`) and not to a path,
+HDF5 writes through a Python file (`shardkeep.files.temporary_file`) and not to a path,
 for three reasons. A failed write never reaches HDF5, which cannot close a file whose flush failed;
 it is kept, and raised here. A forked child inherits an HDF5 library that would flush its stale
 view of the file at exit; its writes go nowhere. And no lock of HDF5's own is taken, whatever
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 import h5py
 
-from shardkeep.files.pending import Pending, durably
+from shardkeep.files.durable import durably
+from shardkeep.files.pending import Pending
 
 __all__ = ["H5_VERSIONS", "Segment"]
 

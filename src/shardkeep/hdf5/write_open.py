@@ -22,9 +22,9 @@ from typing import Any, Literal, NamedTuple, cast
 import h5py
 
 from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
+from shardkeep.files.durable import durability_error
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted
-from shardkeep.files.pending import durability_error
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.damage import refuse_damage
 from shardkeep.hdf5.forked_handle import descriptor_of

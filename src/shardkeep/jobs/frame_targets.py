@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkeep import _core
+from shardkeep.files.durable import durably, write_all
 from shardkeep.files.leftovers import open_temporary
-from shardkeep.files.pending import durably
 
 __all__ = ["Place", "Targets"]
 
@@ -65,11 +65,10 @@ class Targets:
 
     def write(self, shard: int, data: Any, offset_bytes: int) -> int:
         """Write all of `data`; return its length."""
-        view, done, fd = memoryview(data), 0, self.fd(shard)
+        fd = self.fd(shard)
         with durably("write", self.places[shard].path):
-            while done < len(view):
-                done += os.pwrite(fd, view[done:], offset_bytes + done)
-        return done
+            write_all(fd, data, offset_bytes)
+        return len(data)
 
     def write_slices(self, shard: int, slices: list[memoryview], offset_bytes: int) -> int:
         """Write slices one behind the other; return their length."""

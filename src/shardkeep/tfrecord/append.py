@@ -20,7 +20,7 @@ from shardkeep.errors import (
     RepairRefusedError,
     TruncatedFileError,
 )
-from shardkeep.files.pending import durably
+from shardkeep.files.durable import durably, sync_folder
 from shardkeep.tfrecord.format.frame import HEADER_BYTES, OVERHEAD_BYTES, checked_length
 from shardkeep.tfrecord.format.resync import next_frame
 from shardkeep.tfrecord.index.index import frame_starts
@@ -65,11 +65,7 @@ def open_to_append(path: str, compression: Any) -> int:
     try:
         if made:
             with durably("make", path):
-                folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
+                sync_folder(os.path.dirname(path))
         elif os.fstat(fd).st_size:
             found = _core.sniff_compression(path)
             if found != compression:

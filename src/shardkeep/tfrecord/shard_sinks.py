@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from shardkeep.errors import DurabilityError, PlanError, ShardkeepError
+from shardkeep.files.durable import durably
 from shardkeep.files.leftovers import mark_alive, open_temporary
-from shardkeep.files.own_process import OwnProcess
-from shardkeep.files.pending import durably
+from shardkeep.files.owner import OwnProcess
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.writer import RecordSink
 

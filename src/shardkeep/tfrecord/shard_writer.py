@@ -13,11 +13,11 @@ from typing import Any
 
 from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError, UntrustedFileError
 from shardkeep.files.budget import budget
+from shardkeep.files.durable import durably
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.own_process import OwnProcess
-from shardkeep.files.pending import durably
+from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import Exists
 from shardkeep.tfrecord.example.example import encode_example
 from shardkeep.tfrecord.format.compression import written_compression

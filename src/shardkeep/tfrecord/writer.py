@@ -17,9 +17,9 @@ from shardkeep.errors import (
     PlanError,
     ShardkeepError,
 )
+from shardkeep.files.durable import durability_error, durably
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
-from shardkeep.files.own_process import OwnProcess
-from shardkeep.files.pending import durability_error, durably
+from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import publish_raw
 from shardkeep.tfrecord.append import cut, cut_torn_tail, open_to_append
 from shardkeep.tfrecord.example.example import encode_example

@@ -12,7 +12,7 @@ import pytest
 
 from shardkeep._core import ChunkCopier, crc32c
 from shardkeep.errors import CorruptDataError, DurabilityError, ShardkeepError
-from shardkeep.files import pending
+from shardkeep.files import temporary_file
 from shardkeep.hdf5 import chunk_moves, merge, raw_file, verify
 from shardkeep.hdf5.chunk_table import read_chunk_table
 from shardkeep.hdf5.merge_sink import Sink
@@ -61,7 +61,7 @@ def test_chunks_of_files_with_a_user_block(tmp_path):
 def test_where_hdf5_does_not_write_what_it_was_given(tmp_path, monkeypatch):
     """As a version might that copies a chunk first: then the bytes go through it."""
     numbers = itertools.count(1)
-    monkeypatch.setattr(pending, "_address", lambda data: next(numbers))
+    monkeypatch.setattr(temporary_file, "_address", lambda data: next(numbers))
     added = []
     original = Sink.add_chunk
     monkeypatch.setattr(Sink, "add_chunk", lambda self, *args: added.append(1) or original(self, *args))

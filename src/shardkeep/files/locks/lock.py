@@ -38,9 +38,9 @@ from types import TracebackType
 from typing import Any, Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
+from shardkeep.files.durable import durability_error
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
-from shardkeep.files.pending import durability_error
 from shardkeep.files.sidecar import ANYBODY, make_sidecar, open_sidecar, user_name
 from shardkeep.files.user_warning import warn_user
 

@@ -20,8 +20,8 @@ import struct
 from collections.abc import Callable
 
 from shardkeep.errors import LockError, LockTimeoutError
+from shardkeep.files.durable import durably
 from shardkeep.files.locks.probe import HELD, is_of_one_kernel
-from shardkeep.files.pending import durably
 from shardkeep.hdf5.read_open import pauses
 
 __all__ = ["InodeLock"]

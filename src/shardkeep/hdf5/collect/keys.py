@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError
-from shardkeep.files.pending import durably
+from shardkeep.files.durable import durably
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import make_sidecar
 from shardkeep.hdf5.collect.wire import zmq_module

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import DurabilityError, ShardkeepError
+from shardkeep.files.durable import durability_error, durably
 from shardkeep.files.owner import this_process
-from shardkeep.files.pending import durability_error, durably
 from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.collect.extents import ExtentMap
 from shardkeep.hdf5.collect.redo_log import Extent, LogHeader, RedoLog, write_all

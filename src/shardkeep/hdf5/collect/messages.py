@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkeep.errors import InternalError, ShardkeepError
-from shardkeep.files.pending import durability_error
+from shardkeep.files.durable import durability_error
 
 __all__ = [
     "BadMessage",

@@ -15,8 +15,8 @@ import os
 from dataclasses import dataclass
 
 from shardkeep.errors import DurabilityError, FormatError, NotFoundError, UntrustedFileError
+from shardkeep.files.durable import durably
 from shardkeep.files.owner import this_process
-from shardkeep.files.pending import durably
 from shardkeep.hdf5.collect.live_file import sync_folder
 from shardkeep.hdf5.collect.redo_log import LogHeader, Record, read_log, write_all
 from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES

@@ -22,7 +22,7 @@ from typing import Any
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, FormatError, UntrustedFileError
-from shardkeep.files.pending import durably
+from shardkeep.files.durable import durably
 from shardkeep.files.sidecar import make_sidecar, open_sidecar, user_name
 
 __all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log", "write_all"]

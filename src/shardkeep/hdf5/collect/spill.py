@@ -28,8 +28,8 @@ import numpy as np
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, LockTimeoutError, UntrustedFileError
+from shardkeep.files.durable import durably
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.pending import durably
 from shardkeep.files.sidecar import make_sidecar, open_sidecar
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.collect.messages import Part, pack_parts, unpack_table

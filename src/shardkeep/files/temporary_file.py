@@ -1,0 +1,163 @@
+"""File object of an unfinished file, for writers with explicit offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from shardkeep.errors import LockError, ShardkeepError
+from shardkeep.files.durable import durability_error, write_all
+from shardkeep.files.positioned import PositionedFile
+
+__all__ = ["TemporaryFile"]
+
+
+class TemporaryFile(PositionedFile):
+    """An unbuffered file under its temporary name, safe after ``fork``.
+
+    Every read and write has an explicit offset, so a child cannot move the position of the parent; a write in
+    a child raises `LockError` and changes no byte.
+
+    Attributes
+    ----------
+    name : str
+        The temporary path.
+    deferred : bool
+        If True, the error of a failed write is stored in `failure` instead of raised, and later writes are
+        ignored. For callers that do not support an error during a write: HDF5 never closes a file whose flush
+        failed.
+    failure : ShardkeepError or None
+        The first failed write. A file that has one is never published.
+    size_bytes : int
+        End of the last byte that was written.
+    placed : list of int
+        Offsets at which `placeholder` would have been written.
+    """
+
+    def __init__(self, fd: int, name: str, final: str) -> None:
+        self.name = name
+        self.deferred = False
+        self.failure: ShardkeepError | None = None
+        self.size_bytes = 0
+        self.placed: list[int] = []
+        self._placeholder = 0
+        self._final = final
+        self._fd = fd
+        self._pid = os.getpid()
+        self._ignoring = False
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        self._check_open()
+        return self._fd
+
+    def _end_bytes(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def readinto(self, buffer: Any) -> int:
+        """Read at the position into a writable buffer."""
+        self._check_open()
+        count = os.preadv(self._fd, [buffer], self._position)
+        self._position += count
+        return count
+
+    def write(self, data: Any) -> int:
+        """Write all of `data` at the position.
+
+        Raises
+        ------
+        DurabilityError
+            The write failed (full disk, quota, I/O error).
+        LockError
+            In a forked child: the file belongs to the parent.
+        """
+        if self._placeholder and _address(data) == self._placeholder:
+            self.placed.append(self._position)
+            return self._advance(memoryview(data).nbytes)
+        with memoryview(data) as view, view.cast("B") as rest:
+            size = len(rest)
+            if self._ready():
+                try:
+                    write_all(self._fd, rest, self._position)
+                except OSError as error:
+                    self._fail(durability_error("write", self._final, error), error)
+        return self._advance(size)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Truncate or extend the file."""
+        size = self._position if size is None else size
+        if self._ready():
+            try:
+                os.ftruncate(self._fd, size)
+            except OSError as error:
+                self._fail(durability_error("resize", self._final, error), error)
+        return size
+
+    @contextlib.contextmanager
+    def placing(self, placeholder: Any) -> Iterator[list[int]]:
+        """In the body, record the offsets of writes of a buffer instead of writing it; yield the offsets.
+
+        For HDF5, which allocates a chunk only when it writes it: other code then writes the bytes to
+        `fileno`, and passes an error to `fail`.
+        """
+        self._ready()
+        self._placeholder, self.placed = _address(placeholder), []
+        try:
+            yield self.placed
+        finally:
+            self._placeholder = 0
+
+    def fail(self, error: OSError) -> None:
+        """Record an error of a write by other code."""
+        self._fail(durability_error("write", self._final, error), error)
+
+    def ignore(self) -> None:
+        """Ignore all later writes, so that data in other buffers does not reach the file."""
+        self._ignoring = True
+
+    def release(self) -> None:
+        """Close the descriptor; later writes are ignored."""
+        self._ignoring = True
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Mark the file closed; the descriptor stays open until the file has been synced and renamed."""
+        super().close()
+
+    def _advance(self, size: int) -> int:
+        self._position += size
+        if self._position > self.size_bytes:
+            self.size_bytes = self._position
+        return size
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise ValueError(f"{self._final!r} is closed for writing")
+
+    def _ready(self) -> bool:
+        if self._ignoring:
+            return False
+        if self._pid != os.getpid():
+            message = f"{self._final!r} is being written by process {self._pid}; a forked child cannot"
+            self._fail(LockError(f"{message} write to it: open a separate file there", path=self._final))
+            return False
+        self._check_open()
+        return True
+
+    def _fail(self, failure: ShardkeepError, cause: OSError | None = None) -> None:
+        self.failure = self.failure or failure
+        if not self.deferred:
+            raise failure from cause
+        self._ignoring = True
+
+
+def _address(data: Any) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data))
+    except (TypeError, ValueError):  # empty, or not writable
+        return -1

@@ -21,11 +21,11 @@ from shardkeep.cli.follow import follow
 from shardkeep.cli.index import index
 from shardkeep.cli.info import info
 from shardkeep.cli.merge import merge
-from shardkeep.cli.options import Settings, debug_option
+from shardkeep.cli.options.general import Settings, debug_option
+from shardkeep.cli.output.text import printable
 from shardkeep.cli.pack import pack
 from shardkeep.cli.schema import schema
 from shardkeep.cli.split import split
-from shardkeep.cli.text import printable
 from shardkeep.cli.verify import verify
 from shardkeep.errors import ShardkeepError
 
@@ -130,8 +130,8 @@ def _show_table(error: ShardkeepError) -> None:
     """Print who has what, where many files do not agree."""
     rows = getattr(error, "table", ())
     if rows:
-        from shardkeep.cli.merge_output import schema_table
-        from shardkeep.cli.output import console
+        from shardkeep.cli.output.console import console
+        from shardkeep.cli.output.merge import schema_table
 
         console(stderr=True).print(schema_table(rows))
 

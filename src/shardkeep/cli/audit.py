@@ -7,7 +7,7 @@ import re
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 _MOST_EPOCHS = 100_000
 
@@ -41,7 +41,8 @@ def audit(paths: tuple[str, ...], epochs: tuple[int, ...] | None, as_json: bool)
     code is 3 if in one of the epochs a record is missing, was used twice, or the receipts do not
     belong together.
     """
-    from shardkeep.cli.output import print_audit, print_json
+    from shardkeep.cli.output.audit import print_audit
+    from shardkeep.cli.output.console import print_json
     from shardkeep.jobs import audit as audit_paths
 
     report = audit_paths(paths, epochs=epochs)

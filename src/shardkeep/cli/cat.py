@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 
 @command
@@ -25,7 +25,7 @@ def cat(path: str, dataset: str | None, limit: int | None, skip: int, raw: bool,
     where an HDF5 file has several. With --json each record or row is one line of JSON; the values
     of bytes features are base64 there, and numbers that JSON does not have are strings ("NaN").
     """
-    from shardkeep.cli.items import check_form, print_items
+    from shardkeep.cli.output.items import check_form, print_items
     from shardkeep.jobs import cat as read_items
 
     check_form(raw=raw, as_json=as_json)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.collect_options import collector_options, tell_keys
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.collector import collector_options, tell_keys
+from shardkeep.cli.options.general import command, json_option
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.collect.events import Report

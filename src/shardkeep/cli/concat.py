@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options import command, exists_option, json_option
-from shardkeep.cli.shard_options import compression_option, sources_and_output
+from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.shards import compression_option, sources_and_output
 
 if TYPE_CHECKING:
     from shardkeep.files.publish import Exists
@@ -33,9 +33,9 @@ def concat(
     Like cat, but compressed files may be among SOURCES, and a file that is damaged, cut off or of
     another kind is an error; OUTPUT then does not appear.
     """
-    from shardkeep.cli.output import print_json
-    from shardkeep.cli.progress import watched
-    from shardkeep.cli.shard_output import print_split
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
+    from shardkeep.cli.output.shards import print_split
     from shardkeep.jobs import concat as join
 
     sources, name = sources_and_output(paths, output, "OUTPUT", exists)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 
 @command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord import FileChange
@@ -31,8 +31,8 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
     one means "not yet". When another file takes its place that is told on standard error, and the
     new one is followed from its first record. Ctrl-C ends it.
     """
-    from shardkeep.cli.items import check_form, print_items
-    from shardkeep.cli.text import printable
+    from shardkeep.cli.output.items import check_form, print_items
+    from shardkeep.cli.output.text import printable
     from shardkeep.jobs import show_record
     from shardkeep.tfrecord import follow as records_of
 

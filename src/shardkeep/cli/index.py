@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options import command, exists_option, json_option
+from shardkeep.cli.options.general import command, exists_option, json_option
 
 if TYPE_CHECKING:
     from shardkeep.files.publish import Exists
@@ -29,9 +29,9 @@ def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists
     cache folder where the data's folder is read-only), and readers and loaders use it as long as
     the file has not changed. --exists says what happens to a text index that is there already.
     """
-    from shardkeep.cli.output import print_json
-    from shardkeep.cli.progress import watched
-    from shardkeep.cli.shard_output import print_indexes
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
+    from shardkeep.cli.output.shards import print_indexes
     from shardkeep.files.paths import expand
     from shardkeep.tfrecord import build_index, write_text_index
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 
 @command
@@ -16,7 +16,8 @@ def info(path: str, as_json: bool) -> None:
     PATH is a TFRecord file (compressed or not), an HDF5 file, or a folder of such files. What it
     is, is told from its content and not from its name. Every record's checksum is verified.
     """
-    from shardkeep.cli.output import print_info, print_json
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.info import print_info
     from shardkeep.jobs import info as inspect
 
     result = inspect(path)

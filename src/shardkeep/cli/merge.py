@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options import choice_option, command, exists_option, json_option
-from shardkeep.cli.shard_options import sources_and_output
+from shardkeep.cli.options.general import choice_option, command, exists_option, json_option
+from shardkeep.cli.options.shards import sources_and_output
 
 
 @command
@@ -41,8 +41,9 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
     SOURCES is the folder of a run, or HDF5 files. A source that is missing, damaged, too short
     or of another type is an error, never fill values, and OUTPUT then does not appear.
     """
-    from shardkeep.cli.output import print_json, print_merge
-    from shardkeep.cli.progress import watched
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.merge import print_merge
+    from shardkeep.cli.output.progress import watched
     from shardkeep.hdf5 import merge as merge_files
 
     sources, output = sources_and_output(paths, output, "OUTPUT", options["exists"])

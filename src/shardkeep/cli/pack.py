@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkeep.cli.options import command, exists_option, json_option
-from shardkeep.cli.shard_options import compression_option, sharding_options, sources_and_output
+from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 if TYPE_CHECKING:
     from shardkeep.jobs.pack import Kind
@@ -57,9 +57,9 @@ def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, 
     names the shards, as in 'train-{shard:05d}-of-{shards:05d}.tfrecord'; they appear together, or
     not at all, and are of at most 128 MiB if nothing else is said.
     """
-    from shardkeep.cli.output import print_json
-    from shardkeep.cli.progress import watched
-    from shardkeep.cli.shard_output import print_pack
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
+    from shardkeep.cli.output.shards import print_pack
     from shardkeep.jobs import pack as pack_records
 
     sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 
 @command
@@ -29,7 +29,7 @@ def schema(paths: tuple[str, ...], sample: int, every: bool, as_json: bool) -> N
 
     found = infer_schema(paths, None if every else sample)
     if as_json:
-        from shardkeep.cli.output import print_json
+        from shardkeep.cli.output.console import print_json
 
         print_json(found.to_dict())
     else:

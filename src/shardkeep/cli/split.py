@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options import command, exists_option, json_option
-from shardkeep.cli.shard_options import compression_option, sharding_options, sources_and_output
+from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 if TYPE_CHECKING:
     from shardkeep.files.publish import Exists
-    from shardkeep.jobs.split_plan import Mode
+    from shardkeep.jobs.division.assignment import Mode
 
 
 @command
@@ -47,9 +47,9 @@ def split(
     together, or not at all. Frames are copied as they are and read back before they get their
     names: every checksum must hold. Give one of --shards, --shard-bytes and --shard-records.
     """
-    from shardkeep.cli.output import print_json
-    from shardkeep.cli.progress import watched
-    from shardkeep.cli.shard_output import print_split
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
+    from shardkeep.cli.output.shards import print_split
     from shardkeep.jobs import split as divide
 
     sources, pattern = sources_and_output(paths, output, "PATTERN", exists)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options import command, json_option
+from shardkeep.cli.options.general import command, json_option
 
 
 @command
@@ -19,9 +19,9 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     be readable), folders of runs, or folders of such files. The exit code is 3 if anything is
     damaged, missing or changed.
     """
-    from shardkeep.cli.merge_output import print_verify
-    from shardkeep.cli.output import print_json
-    from shardkeep.cli.progress import watched
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
+    from shardkeep.cli.output.verify import print_verify
     from shardkeep.jobs import verify as verify_paths
 
     with watched("verify") as progress:

@@ -1,9 +1,14 @@
-"""Work on whole files and folders: say what is in them, show it, check it, prove what was done."""
+"""Jobs on whole files and folders; the function of a command is in the module of its name.
+
+Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
+images, tables and arrays for `pack`.
+Other rooms import `cat`, `info`, `json_values`, `pack` and `split`.
+"""
 
 from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
-from shardkeep.jobs.division import ShardFile, SplitReport
+from shardkeep.jobs.division.divide import ShardFile, SplitReport
 from shardkeep.jobs.info import (
     DatasetInfo,
     FeatureInfo,

@@ -13,8 +13,8 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.source import open_source
-from shardkeep.jobs.datasets import pick_dataset, rows_of
-from shardkeep.jobs.plain import plain
+from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
+from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader, decode_example
 
 __all__ = ["RecordItem", "RowItem", "cat", "example_or_none", "show_record"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division import Progress, SplitReport, divide
+from shardkeep.jobs.division.divide import Progress, SplitReport, divide
 
 __all__ = ["concat"]
 

@@ -18,7 +18,7 @@ from shardkeep.hdf5.run_check import check_follows
 from shardkeep.hdf5.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.source import Source, open_source
 from shardkeep.jobs.cat import example_or_none, feature_type
-from shardkeep.jobs.plain import plain
+from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader
 
 __all__ = [

@@ -19,13 +19,13 @@ from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division import ShardFile
-from shardkeep.jobs.pack_arrays import ArrayRows, read_arrays
-from shardkeep.jobs.pack_images import ImageFolder, read_labels
-from shardkeep.jobs.pack_source import PackSource
-from shardkeep.jobs.pack_tables import ArrowTable, CsvTable
-from shardkeep.jobs.pack_webdataset import WebDataset
-from shardkeep.jobs.packed_frames import batches
+from shardkeep.jobs.division.divide import ShardFile
+from shardkeep.jobs.division.packed_frames import batches
+from shardkeep.jobs.pack_sources.arrays import ArrayRows, read_arrays
+from shardkeep.jobs.pack_sources.images import ImageFolder, read_labels
+from shardkeep.jobs.pack_sources.source import PackSource
+from shardkeep.jobs.pack_sources.tables import ArrowTable, CsvTable
+from shardkeep.jobs.pack_sources.webdataset import WebDataset
 from shardkeep.plan import Permutation
 from shardkeep.tfrecord import ShardWriter, encode_example
 from shardkeep.tfrecord.index.index import frame_starts

@@ -8,8 +8,8 @@ from functools import partial
 
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division import Progress, SplitReport, divide
-from shardkeep.jobs.split_plan import Mode, assign
+from shardkeep.jobs.division.assignment import Mode, assign
+from shardkeep.jobs.division.divide import Progress, SplitReport, divide
 from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
 
 __all__ = ["split"]

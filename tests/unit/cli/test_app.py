@@ -11,7 +11,7 @@ import click
 import pytest
 
 from shardkeep.cli.app import app, run
-from shardkeep.cli.options import command
+from shardkeep.cli.options.general import command
 from shardkeep.errors import CorruptRecordError, LockTimeoutError, NotFoundError
 
 

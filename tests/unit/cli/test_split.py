@@ -8,7 +8,7 @@ import click
 import pytest
 
 from shardkeep.cli.app import run
-from shardkeep.cli.shard_options import SIZE
+from shardkeep.cli.options.shards import SIZE
 from shardkeep.tfrecord import Reader, Writer
 
 PATTERN = "out-{shard}-of-{shards}"

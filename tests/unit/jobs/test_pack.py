@@ -26,7 +26,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.jobs import PackReport, pack
-from shardkeep.jobs.pack_images import image_facts
+from shardkeep.jobs.pack_sources.images import image_facts
 from shardkeep.tfrecord import Reader, decode_example
 
 Pillow = pytest.importorskip("PIL.Image")

@@ -29,7 +29,9 @@ from shardkeep.errors import (
     PlanError,
     TruncatedFileError,
 )
-from shardkeep.jobs import SplitReport, concat, division, frames, packed_frames, split
+from shardkeep.jobs import SplitReport, concat, split
+from shardkeep.jobs.division import divide as division
+from shardkeep.jobs.division import frames, packed_frames
 from shardkeep.tfrecord import Reader, ShardWriter, Writer
 from tests.descriptors import few_descriptors, open_descriptors
 from tests.unit.tfrecord.test_reader import frame

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardkeep.errors import CorruptDataError, FormatError, SchemaError, ShardkeepError, TruncatedFileError
-from shardkeep.jobs.pack_images import image_features
-from shardkeep.jobs.pack_source import Item, PackSource
+from shardkeep.jobs.pack_sources.images import image_features
+from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["WebDataset"]
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
-from shardkeep.jobs.frame_targets import Place, Targets
+from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.reader import Reader
 
 __all__ = ["Copied", "PlainPart", "StreamPart", "copy_plain", "copy_stream", "record_digest"]

@@ -16,7 +16,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from shardkeep.cli.output import console
+from shardkeep.cli.output.console import console
 
 __all__ = ["watched"]
 

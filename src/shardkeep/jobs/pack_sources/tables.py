@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import FormatError, MissingExtraError, SchemaError, ShardkeepError
-from shardkeep.jobs.pack_source import Item, PackSource
+from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ArrowTable", "CsvTable"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shardkeep.cli.output import facts, print_parts
-from shardkeep.cli.text import counted, human_bytes, printable
+from shardkeep.cli.output.console import facts, listing, print_parts
+from shardkeep.cli.output.text import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,10 +89,7 @@ def _listing(outputs: tuple[ShardFile, ...]) -> Table:
 
 def _table(files: Sequence[tuple[str, int, int]]) -> Table:
     """Return path, records and bytes of each file; of many, the first and the last."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("file", overflow="fold")
-    table.add_column("records", justify="right")
-    table.add_column("size", justify="right")
+    table = listing("file", "records", "size", right=["records", "size"])
     shown = files if len(files) <= _SHOWN_FILES else files[: _SHOWN_FILES - 2]
     for path, records, size in shown:
         table.add_row(printable(path), f"{records:,}", human_bytes(size))

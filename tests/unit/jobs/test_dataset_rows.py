@@ -8,7 +8,7 @@ import pytest
 
 from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.source import open_source
-from shardkeep.jobs.datasets import pick_dataset, rows_of
+from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 
 
 @pytest.fixture

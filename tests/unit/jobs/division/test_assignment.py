@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import PlanError
-from shardkeep.jobs.split_plan import assign
+from shardkeep.jobs.division.assignment import assign
 
 SIZES = st.lists(st.integers(16, 400), max_size=60).map(lambda sizes: np.array(sizes, np.int64))
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shardkeep.cli.text import human_bytes, json_text, printable
+from shardkeep.cli.output.text import human_bytes, json_text, printable
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardkeep.jobs.plain import plain
+from shardkeep.jobs.json_values import plain
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from shardkeep import _core
 from shardkeep.errors import FormatError, NotFoundError, SchemaError, ShardkeepError, TruncatedFileError
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
-from shardkeep.jobs.pack_source import Item, PackSource
+from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_labels"]
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from shardkeep.errors import FormatError, SchemaError, ShardkeepError, TruncatedFileError
-from shardkeep.jobs.pack_source import Item, PackSource
+from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ArrayRows", "read_arrays"]
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.leftovers import open_temporary
-from shardkeep.jobs.frame_targets import Place
-from shardkeep.jobs.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
+from shardkeep.jobs.division.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
+from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_sinks import OpenSink
 
@@ -70,7 +70,7 @@ class PackedPart:
 def copy_packed(part: PackedPart) -> Copied:
     """Write whole compressed shards and read them back.
 
-    It may be repeated like `shardkeep.jobs.frames.copy_plain`, but not by two at the same time.
+    It may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two at the same time.
 
     Raises
     ------

@@ -1,0 +1,4 @@
+"""Options of the commands.
+
+Other rooms import any module.
+"""

@@ -1,0 +1,102 @@
+"""Output of ``shardkeep cat`` and ``shardkeep follow``: records or rows, one after the other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import numpy as np
+
+from shardkeep.cli.output.console import print_json_line
+from shardkeep.cli.output.text import printable
+from shardkeep.jobs.cat import RecordItem, RowItem, feature_type
+from shardkeep.jobs.json_values import plain
+
+__all__ = ["check_form", "print_item", "print_items", "short_text"]
+
+_SHOWN_VALUES = 8
+_SHOWN_BYTES = 24
+
+
+def check_form(*, raw: bool, as_json: bool) -> None:
+    """Refuse ``--raw`` together with ``--json``."""
+    if raw and as_json:
+        raise click.UsageError("--raw and --json exclude each other")
+
+
+def print_items(
+    items: Iterable[RecordItem | RowItem], *, raw: bool, as_json: bool, at_once: bool = False
+) -> None:
+    """Print items as they come.
+
+    Parameters
+    ----------
+    items : iterable of RecordItem or RowItem
+    raw : bool
+        Write the bytes of each record unchanged, with nothing between two records.
+    as_json : bool
+        Print each item as one line of JSON.
+    at_once : bool
+        Flush standard output after each item.
+
+    Raises
+    ------
+    click.UsageError
+        If `raw` is set and an item is a row.
+    """
+    for item in items:
+        if raw:
+            if not isinstance(item, RecordItem):
+                raise click.UsageError("--raw is for the records of TFRecord files")
+            sys.stdout.buffer.write(item.data)
+        elif as_json:
+            print_json_line(item.to_dict())
+        else:
+            print_item(item)
+        if at_once:
+            sys.stdout.flush()
+
+
+def print_item(item: RecordItem | RowItem) -> None:
+    """Print one record or one row."""
+    if isinstance(item, RowItem):
+        click.echo(f"{click.style(str(item.row), bold=True)}  {_row(item.value)}")
+        return
+    click.echo(f"{click.style(f'record {item.record}', bold=True)}  {len(item.data):,} bytes")
+    if item.features is None:
+        click.echo(f"  {_bytes(item.data)}")
+        return
+    named = [(printable(name), values) for name, values in sorted(item.features.items())]
+    width = max((len(name) for name, _ in named), default=0)
+    for name, values in named:
+        click.echo(f"  {name:{width}}  {feature_type(values):7}  {_values(values)}")
+
+
+def _values(values: Any) -> str:
+    shown = [_row(value) for value in values[:_SHOWN_VALUES]]
+    rest = len(values) - len(shown)
+    return " ".join(shown) + (f" … ({rest:,} more)" if rest else "")
+
+
+def _bytes(data: bytes) -> str:
+    text = repr(data[:_SHOWN_BYTES])[1:]
+    return text if len(data) <= _SHOWN_BYTES else f"{text}… ({len(data):,} bytes)"
+
+
+def _row(value: Any) -> str:
+    if isinstance(value, bytes):
+        return _bytes(value)
+    if isinstance(value, np.void) and value.dtype.names is not None:
+        return "  ".join(f"{printable(name)}={_row(value[name])}" for name in value.dtype.names)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return printable(_values(value))
+    return short_text(plain(value))
+
+
+def short_text(value: Any, limit: int = 200) -> str:
+    """Return a value as printable text, cut after `limit` characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)")

@@ -1,0 +1,67 @@
+"""Output of ``shardkeep merge``, and of an error about sources that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from shardkeep.cli.output.console import facts, listing, print_parts, size_text
+from shardkeep.cli.output.text import counted, printable
+from shardkeep.hdf5.plan_text import left_out_lines
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5 import MergeReport
+
+__all__ = ["print_merge", "schema_table"]
+
+_SHOWN_NAMES = 12
+_SHOWN_RANKS = 8
+
+
+def print_merge(report: MergeReport) -> None:
+    """Print what `shardkeep.hdf5.merge` did."""
+    files = counted(len(report.sources), "file")
+    table = listing("dataset", "rows", "how", right=["rows"])
+    for name, rows in report.rows.items():
+        table.add_row(printable(name), f"{rows:,}", printable(report.ways.get(name, "")))
+    compared, rows = sum(report.compared.values()), sum(report.rows.values())
+    parts: list[RenderableType] = [
+        facts(
+            {
+                "merged": f"{files} into {printable(report.output)}",
+                "size": size_text(report.bytes),
+                "compared": f"{compared:,} of {rows:,} rows, by value",
+                "took": f"{report.seconds:.1f} s",
+            }
+        ),
+        table,
+    ]
+    parts += map(printable, left_out_lines(report))
+    print_parts(*parts)
+
+
+def schema_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of a `SchemaError`: each variant of a dataset or attribute and its files."""
+    table = listing("name", "has", "files", "which", right=["files"])
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    shown = set(names[:_SHOWN_NAMES])
+    for row in rows:
+        if row["name"] in shown:
+            table.add_row(printable(row["name"]), printable(row["has"]), f"{row['files']:,}", _which(row))
+    if len(names) > len(shown):
+        table.add_row(f"and {len(names) - len(shown):,} more")
+    return table
+
+
+def _which(row: Mapping[str, Any]) -> str:
+    """Return the ranks, or the first files, of a row of the table."""
+    ranks = row["ranks"]
+    if ranks:
+        more = ", …" if len(ranks) > _SHOWN_RANKS else ""
+        return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_SHOWN_RANKS]))}{more}"
+    return ", ".join(printable(path) for path in row["first"]) + (
+        ", …" if row["files"] > len(row["first"]) else ""
+    )

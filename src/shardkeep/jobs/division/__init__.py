@@ -1,0 +1,4 @@
+"""Division of the records of some files among others: plan, verified copies, report.
+
+Other rooms import `assignment`, `divide` and `packed_frames`.
+"""

@@ -1,7 +1,8 @@
-"""Shardkeep keeps the files of a distributed training run whole.
+"""Files of a distributed training run, kept whole.
 
-Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write
-one HDF5 result without corrupting it (`hdf5`), and receipts prove what was read (`audit`).
+Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
+HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The function
+of each command is here as well: `verify`, `split`, `merge` and others.
 """
 
 from typing import TYPE_CHECKING
@@ -30,12 +31,18 @@ from shardkeep.errors import (
 )
 
 if TYPE_CHECKING:
-    from shardkeep import files, hdf5, plan, tfrecord
+    from shardkeep import demo, files, hdf5, jobs, plan, tfrecord
+    from shardkeep.hdf5.merge import merge
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
+    from shardkeep.jobs.concat import concat
     from shardkeep.jobs.info import info
+    from shardkeep.jobs.pack import pack
+    from shardkeep.jobs.split import split
+    from shardkeep.jobs.verify import verify
     from shardkeep.loader import Loader
-    from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen
+    from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen, build_index, infer_schema
+    from shardkeep.tfrecord.follow.follow import follow
     from shardkeep.world import World
 else:
     from shardkeep._lazy import lazily
@@ -43,14 +50,13 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "shardkeep.files": "",
-            "shardkeep.hdf5": "",
-            "shardkeep.jobs": "audit cat info",
+            "shardkeep.demo": "demo",
+            "shardkeep.files": "files",
+            "shardkeep.hdf5": "hdf5 merge",
+            "shardkeep.jobs": "jobs audit cat concat info pack split verify",
             "shardkeep.loader": "Loader",
-            "shardkeep.plan": "",
-            "shardkeep.tfrecord": "",
-            "shardkeep.tfrecord.example.features": "FixedLen Image VarLen",
-            "shardkeep.tfrecord.example.ragged": "Ragged",
+            "shardkeep.plan": "plan",
+            "shardkeep.tfrecord": "tfrecord FixedLen Image Ragged VarLen build_index follow infer_schema",
             "shardkeep.world": "World",
         },
     )
@@ -83,10 +89,20 @@ __all__ = [
     "World",
     "WorldError",
     "audit",
+    "build_index",
     "cat",
+    "concat",
+    "demo",
     "files",
+    "follow",
     "hdf5",
+    "infer_schema",
     "info",
+    "jobs",
+    "merge",
+    "pack",
     "plan",
+    "split",
     "tfrecord",
+    "verify",
 ]

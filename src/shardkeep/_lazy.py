@@ -1,7 +1,7 @@
-"""Public names of a package that are imported when they are first used.
+"""Public names of a package that are imported at their first use.
 
-``import shardkeep`` and ``shardkeep --help`` would otherwise load NumPy and HDF5, which takes longer
-than everything else together; and HDF5 reads ``HDF5_USE_FILE_LOCKING`` once, when it is loaded.
+``import shardkeep`` and ``shardkeep --help`` would otherwise load NumPy and HDF5, which takes longer than
+everything else together. HDF5 also reads ``HDF5_USE_FILE_LOCKING`` only once, when it is loaded.
 """
 
 from __future__ import annotations
@@ -20,12 +20,21 @@ def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any]
     Parameters
     ----------
     package : str
-        Its ``__name__``.
+        The ``__name__`` of the package.
     where : mapping
-        Module to the public names it has, separated by blanks; a module with no names is itself public.
+        Module to its public names, separated by blanks. The module itself is public if its own last name is
+        among them.
+
+    Returns
+    -------
+    __getattr__, __dir__ : callable
+        The two functions, to be assigned in the package.
     """
-    places = {name: (module, name) for module, names in where.items() for name in names.split()}
-    places |= {module.rpartition(".")[2]: (module, "") for module, names in where.items() if not names}
+    places = {
+        name: (module, "" if name == module.rpartition(".")[2] else name)
+        for module, names in where.items()
+        for name in names.split()
+    }
 
     def __getattr__(name: str) -> Any:
         if name not in places:

@@ -22,6 +22,15 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = sorted(app.commands)
 
 
+# Where the function of a command has another name than the command.
+FUNCTIONS = {
+    "collect": "hdf5.Collector",
+    "demo": "demo.run",
+    "index": "build_index",
+    "schema": "infer_schema",
+}
+
+
 def python(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
@@ -59,6 +68,26 @@ def test_has_a_file_of_its_own_and_a_section_in_the_docs(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_reports_as_json_too(name: str) -> None:
     assert any("--json" in parameter.opts for parameter in app.commands[name].params)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_function_of_a_command_needs_no_other_import(name: str) -> None:
+    function = FUNCTIONS.get(name, name)
+    assert python(f"import shardkeep as sk; print(callable(sk.{function}))") == "True\n"
+
+
+def test_jobs_are_the_same_functions_at_the_top() -> None:
+    code = """
+import shardkeep as sk
+
+assert sk.verify is sk.jobs.verify and sk.split is sk.jobs.split and sk.merge is sk.hdf5.merge
+from shardkeep.jobs.division import assignment
+from shardkeep.jobs.split import split
+from shardkeep.hdf5.merge import merge
+
+assert sk.split is sk.jobs.split is split and sk.merge is sk.hdf5.merge is merge
+"""
+    python(code)
 
 
 def test_summaries_are_not_cut_at_80_columns(

@@ -20,9 +20,9 @@ from shardkeep.files.file_set import FileSet
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division.targets import Place
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
 from shardkeep.jobs.division.packed_frames import PackedPart, Source, copy_packed
+from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.format.compression import written_compression
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.reader import Reader

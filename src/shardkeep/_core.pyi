@@ -16,6 +16,7 @@ __all__ = [
     "KnownFiles",
     "RecordFile",
     "RecordIterator",
+    "correct_flipped_bits",
     "crc32c",
     "decode_example",
     "decode_sequence_example",
@@ -24,12 +25,11 @@ __all__ = [
     "encode_sequence_example",
     "find_flipped_bit",
     "hdf5_damage",
-    "hdf5_looks",
+    "hdf5_inspect",
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
     "image_shape",
     "masked_crc32c",
-    "mend_frame",
     "scan_frames",
     "scan_part",
     "set_descriptor_limit",
@@ -44,7 +44,7 @@ _Compression = Literal["gzip", "zlib", "zstd"] | None
 def crc32c(data: bytes | npt.NDArray[np.uint8], before: int = 0, /) -> int: ...
 def masked_crc32c(data: bytes, /) -> int: ...
 def find_flipped_bit(data: bytes, stored: int, /) -> tuple[Literal["data", "checksum"], int] | None: ...
-def mend_frame(frame: bytes, /) -> tuple[bytes, str] | None: ...
+def correct_flipped_bits(frame: bytes, /) -> tuple[bytes, str] | None: ...
 
 # -- chunk_copy.rs
 
@@ -94,9 +94,9 @@ def hdf5_virtual_dataset(
     | None
 ): ...
 
-# -- hdf5_looks.rs
+# -- hdf5_inspect.rs
 
-def hdf5_looks(
+def hdf5_inspect(
     paths: list[str], /, *, lock: bool, rows: bool
 ) -> list[
     tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, tuple[Any, ...] | None]]] | None

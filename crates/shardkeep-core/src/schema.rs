@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+pub use shardkeep_image::ImageDType;
+
 /// The element type of a feature, one of the three that `tf.train.Feature` can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DType {
@@ -24,16 +26,6 @@ impl DType {
             Self::Bytes => "bytes",
         }
     }
-}
-
-/// The element type of decoded images.
-///
-/// `F32` scales to [0, 1] as `tf.image.convert_image_dtype` does: `v as f32 * (1.0 / 255.0)`, in single precision,
-/// and `v as f32 * (1.0 / 65535.0)` of PNGs with 16 bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ImageDType {
-    U8,
-    F32,
 }
 
 /// Value of a `Fixed` feature that a record lacks: one value for all elements, or one per element.

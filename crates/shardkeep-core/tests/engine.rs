@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shardkeep_core::columns::{Column, DType, Feature, Kind, Schema};
-use shardkeep_core::engine::{Batch, Dataset, Engine, Shard, read_now};
+use shardkeep_core::batch::columns::{Column, DType, Feature, Kind, Schema};
+use shardkeep_core::batch::engine::{Batch, Dataset, Engine, Shard, read_now};
 use shardkeep_core::error::Kind as ErrorKind;
 use shardkeep_core::example::{FeatureValue, encode};
-use shardkeep_core::fdpool::VirtualFile;
-use shardkeep_core::{framing, scan};
+use shardkeep_core::io::descriptor_pool::VirtualFile;
+use shardkeep_core::record::{framing, scan};
 
 struct Folder(PathBuf);
 

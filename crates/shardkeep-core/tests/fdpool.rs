@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use scratch::Scratch;
 use shardkeep_core::error::Kind;
-use shardkeep_core::fdpool::{VirtualFile, set_limit, usage};
+use shardkeep_core::io::descriptor_pool::{VirtualFile, set_limit, usage};
 
 /// The pool is one per process, so the tests that set its limit take turns.
 static TURN: Mutex<()> = Mutex::new(());

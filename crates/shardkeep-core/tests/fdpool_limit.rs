@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use scratch::Scratch;
-use shardkeep_core::fdpool::VirtualFile;
+use shardkeep_core::io::descriptor_pool::VirtualFile;
 
 fn limit() -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

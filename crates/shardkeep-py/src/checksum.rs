@@ -3,13 +3,14 @@
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::{crc, crc_repair, frame_repair};
+use shardkeep_core::crc;
+use shardkeep_core::record::{bit_flip, frame_repair};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(crc32c, m)?)?;
     m.add_function(wrap_pyfunction!(masked_crc32c, m)?)?;
     m.add_function(wrap_pyfunction!(find_flipped_bit, m)?)?;
-    m.add_function(wrap_pyfunction!(mend_frame, m)?)
+    m.add_function(wrap_pyfunction!(correct_flipped_bits, m)?)
 }
 
 /// Bytes, or an array of them.
@@ -38,20 +39,20 @@ fn masked_crc32c(data: &[u8]) -> u32 {
 #[pyfunction]
 #[pyo3(signature = (data, stored, /))]
 fn find_flipped_bit(py: Python<'_>, data: &[u8], stored: u32) -> Option<(&'static str, u64)> {
-    let flip = py.detach(|| crc_repair::find(data.len() as u64, crc::crc32c(data), stored));
+    let flip = py.detach(|| bit_flip::find(data.len() as u64, crc::crc32c(data), stored));
     flip.map(|flip| match flip {
-        crc_repair::Flip::Data(bit) => ("data", bit),
-        crc_repair::Flip::Checksum(bit) => ("checksum", u64::from(bit)),
+        bit_flip::Flip::Data(bit) => ("data", bit),
+        bit_flip::Flip::Checksum(bit) => ("checksum", u64::from(bit)),
     })
 }
 
 /// The frame with flipped bits put right, and which they were; None if that is not what is wrong with it.
 #[pyfunction]
 #[pyo3(signature = (frame, /))]
-fn mend_frame<'py>(py: Python<'py>, frame: &[u8]) -> Option<(Bound<'py, PyBytes>, String)> {
+fn correct_flipped_bits<'py>(py: Python<'py>, frame: &[u8]) -> Option<(Bound<'py, PyBytes>, String)> {
     let (header, rest) = frame.split_first_chunk()?;
     let (payload, footer) = rest.split_last_chunk()?;
     let (mut header, mut payload, mut footer) = (*header, payload.to_vec(), *footer);
-    let what = py.detach(|| frame_repair::mend(&mut header, &mut payload, &mut footer))?;
+    let what = py.detach(|| frame_repair::correct_flipped_bits(&mut header, &mut payload, &mut footer))?;
     Some((PyBytes::new(py, &[&header, payload.as_slice(), &footer].concat()), what))
 }

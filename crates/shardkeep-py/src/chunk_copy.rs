@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use shardkeep_core::chunk_copy::{Copier, Failure, Piece, Ticket};
 use shardkeep_core::error::Error;
+use shardkeep_core::io::chunk_copy::{Copier, Failure, Piece, Ticket};
 
 use crate::errors::raise;
 

@@ -8,11 +8,11 @@ use numpy::{Element, IntoPyArray, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArr
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use shardkeep_core::columns::{
+use shardkeep_core::batch::columns::{
     BatchColumns, Block, Column, DType, DefaultValue, Feature, ImageDType, Kind, Schema, Scratch, Zeroed,
 };
 use shardkeep_core::error::{self, Error};
-use shardkeep_core::image;
+use shardkeep_image as image;
 
 use crate::errors::raise;
 use crate::lending::lent;

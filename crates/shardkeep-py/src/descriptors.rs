@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardkeep_core::fdpool;
+use shardkeep_core::io::descriptor_pool;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(descriptor_usage, m)?)?;
@@ -11,7 +11,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
 
 #[pyfunction]
 fn descriptor_usage(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let usage = fdpool::usage();
+    let usage = descriptor_pool::usage();
     let out = PyDict::new(py);
     out.set_item("limit", usage.limit)?;
     out.set_item("reserve", usage.reserve)?;
@@ -25,5 +25,5 @@ fn descriptor_usage(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 #[pyo3(signature = (limit, /))]
 fn set_descriptor_limit(py: Python<'_>, limit: usize) {
-    py.detach(|| fdpool::set_limit(limit));
+    py.detach(|| descriptor_pool::set_limit(limit));
 }

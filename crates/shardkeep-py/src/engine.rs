@@ -7,8 +7,8 @@ use numpy::{Ix1, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use shardkeep_core::engine::{self, Batch, Dataset, OnCorrupt, Shard};
-use shardkeep_core::fdpool::VirtualFile;
+use shardkeep_core::batch::engine::{self, Batch, Dataset, OnCorrupt, Shard};
+use shardkeep_core::io::descriptor_pool::VirtualFile;
 
 use crate::columns;
 use crate::errors::raise;

@@ -9,8 +9,8 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::hdf5;
-use shardkeep_core::hdf5::damage::{Extent, find_in};
+use shardkeep_hdf5 as hdf5;
+use shardkeep_hdf5::damage::search::{Extent, find_in};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(hdf5_damage, m)?)?;

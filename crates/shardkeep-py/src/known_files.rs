@@ -8,7 +8,7 @@ use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::known_files::{self, Expected, Piece, State};
+use shardkeep_core::io::known_files::{self, Expected, Piece, State};
 
 use crate::errors::raise;
 

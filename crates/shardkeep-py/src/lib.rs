@@ -7,7 +7,7 @@ mod chunk_copy;
 mod descriptors;
 mod errors;
 mod hdf5;
-mod hdf5_looks;
+mod hdf5_inspect;
 mod known_files;
 mod lending;
 mod records;
@@ -25,7 +25,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     chunk_copy::register(m)?;
     descriptors::register(m)?;
     hdf5::register(m)?;
-    hdf5_looks::register(m)?;
+    hdf5_inspect::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
     writing::register(m)?;

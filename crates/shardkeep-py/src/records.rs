@@ -7,10 +7,10 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use shardkeep_core::engine::{Batch, Dataset, Shard, read_now};
-use shardkeep_core::fdpool::VirtualFile;
-use shardkeep_core::scan;
-use shardkeep_core::stream::{Compression, Input, RecordStream};
+use shardkeep_core::batch::engine::{Batch, Dataset, Shard, read_now};
+use shardkeep_core::io::descriptor_pool::VirtualFile;
+use shardkeep_core::record::scan;
+use shardkeep_core::record::stream::{Compression, Input, RecordStream};
 
 use crate::errors::raise;
 

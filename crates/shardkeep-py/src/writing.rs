@@ -6,7 +6,7 @@ use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use shardkeep_core::example::rows::{self, Rows};
-use shardkeep_core::writer;
+use shardkeep_core::record::writer;
 
 use crate::errors::raise;
 use crate::records::compression as parse_compression;

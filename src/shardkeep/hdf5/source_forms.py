@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep._core import hdf5_looks
+from shardkeep._core import hdf5_inspect
 from shardkeep.hdf5.chunk_table import ChunkTable
 from shardkeep.hdf5.commit_record import CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.hdf5_locking import locking_mode
@@ -55,7 +55,7 @@ def look_at_all(looker: Looker, paths: Sequence[str], held: set[str]) -> Iterato
             yield look
 
 
-# Stamp, text of the commit, (name, form, dataset) of each object; as `hdf5_looks` gives it.
+# Stamp, text of the commit, (name, form, dataset) of each object; as `hdf5_inspect` gives it.
 _Native = tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, Any]]]
 
 
@@ -63,7 +63,7 @@ def _natively(paths: Sequence[str], *, rows: bool) -> Sequence[_Native | None]:
     if locking_mode().effect == "off":
         return [None] * len(paths)  # nothing tells whether somebody writes them
     written = _written_here()
-    looks: list[_Native | None] = hdf5_looks(list(paths), lock=True, rows=rows)
+    looks: list[_Native | None] = hdf5_inspect(list(paths), lock=True, rows=rows)
     return [None if one is None or one[0][:2] in written else one for one in looks]
 
 

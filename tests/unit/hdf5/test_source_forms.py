@@ -33,7 +33,7 @@ TYPES = ["<f4", ">i8", "S5", "?", np.dtype([("a", "<i4"), ("b", "<f8")]), h5py.s
 
 
 def is_known(path, *, rows=False):
-    return _core.hdf5_looks([str(path)], lock=True, rows=rows)[0] is not None
+    return _core.hdf5_inspect([str(path)], lock=True, rows=rows)[0] is not None
 
 
 def same(one, two):
@@ -261,7 +261,7 @@ def test_without_locks_everything_goes_through_hdf5(tmp_path, monkeypatch):
     write(path, "v110", "<f4", {}, 3)
     off = dataclasses.replace(source_forms.locking_mode(), effect="off")
     monkeypatch.setattr(source_forms, "locking_mode", lambda: off)
-    monkeypatch.setattr(source_forms, "hdf5_looks", None)
+    monkeypatch.setattr(source_forms, "hdf5_inspect", None)
     assert check_same([path]) == 0
 
 

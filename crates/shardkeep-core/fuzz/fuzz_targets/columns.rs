@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use shardkeep_core::columns::{BatchColumns, DType, DefaultValue, Feature, Kind, Schema, Scratch};
+use shardkeep_core::batch::columns::{BatchColumns, DType, DefaultValue, Feature, Kind, Schema, Scratch};
 
 fn schema() -> Arc<Schema> {
     let fixed = |dtype, side, default| Kind::Fixed { dtype, shape: vec![side], default };

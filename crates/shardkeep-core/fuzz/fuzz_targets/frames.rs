@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use shardkeep_core::engine::{Batch, Dataset, Shard, read_now};
-use shardkeep_core::fdpool::VirtualFile;
-use shardkeep_core::framing;
-use shardkeep_core::scan::{frame_starts, frame_starts_of_part};
+use shardkeep_core::batch::engine::{Batch, Dataset, Shard, read_now};
+use shardkeep_core::io::descriptor_pool::VirtualFile;
+use shardkeep_core::record::framing;
+use shardkeep_core::record::scan::{frame_starts, frame_starts_of_part};
 
 fuzz_target!(|data: &[u8]| {
     let Some((control, rest)) = data.split_first_chunk::<8>() else { return };

@@ -4,8 +4,8 @@
 
 use super::lists::FeatureView;
 use super::parse::entries;
+use crate::example::wire::WireError;
 use crate::schema::DType;
-use crate::wire::WireError;
 
 /// The values of one feature. Bytes are borrowed from the record.
 #[derive(Debug, Clone, PartialEq)]

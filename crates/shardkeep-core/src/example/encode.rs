@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use crate::wire::{put_varint, varint_len};
+use crate::example::wire::{put_varint, varint_len};
 
 /// The values of one feature to encode.
 #[derive(Debug, Clone, Copy, PartialEq)]

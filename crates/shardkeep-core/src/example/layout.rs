@@ -130,7 +130,7 @@ pub fn one_varint(bytes: &[u8], length: usize) -> Option<u64> {
 
 #[cold]
 fn slow_varint(bytes: &[u8], length: usize) -> Option<u64> {
-    let mut cursor = crate::wire::Cursor::new(bytes.get(..length)?);
+    let mut cursor = crate::example::wire::Cursor::new(bytes.get(..length)?);
     let number = cursor.varint().ok()?;
     cursor.is_done().then_some(number)
 }
@@ -138,7 +138,7 @@ fn slow_varint(bytes: &[u8], length: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Cursor, put_varint, varint_len};
+    use crate::example::wire::{Cursor, put_varint, varint_len};
 
     #[test]
     fn varints_of_every_length_are_decoded_as_by_the_cursor() {

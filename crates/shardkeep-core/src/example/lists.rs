@@ -2,8 +2,8 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use crate::example::wire::{Cursor, Wire, WireError};
 use crate::schema::DType;
-use crate::wire::{Cursor, Wire, WireError};
 
 /// A Feature: the kind that is set last, and the bytes of its list (several pieces of a merged message).
 #[derive(Debug, Clone)]

@@ -21,6 +21,7 @@ pub mod lists;
 pub mod parse;
 pub mod rows;
 pub mod sequence;
+pub mod wire;
 
 pub use decode::{Value, decode};
 pub use encode::{FeatureValue, encode};

@@ -15,8 +15,8 @@
 use std::collections::HashMap;
 
 use super::layout::Layout;
+use crate::example::wire::{Cursor, Wire, WireError};
 use crate::schema::Schema;
-use crate::wire::{Cursor, Wire, WireError};
 
 /// Largest number of stored keys; others are looked up for each record.
 const MAX_KNOWN: usize = 4_096;

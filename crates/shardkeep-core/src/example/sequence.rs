@@ -6,7 +6,7 @@ use super::decode::{Value, features, keyed, last_of_each, value};
 use super::encode::{FeatureValue, features_len, field_len, key_order, put_features, put_header};
 use super::lists::FeatureView;
 use super::parse::map_entries;
-use crate::wire::{Cursor, Wire, WireError};
+use crate::example::wire::{Cursor, Wire, WireError};
 
 /// Context and feature lists, each sorted by the bytes of the key.
 pub type Sequence<'a> = (Vec<(&'a str, Value<'a>)>, Vec<(&'a str, Vec<Value<'a>>)>);

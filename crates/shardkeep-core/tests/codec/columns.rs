@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use shardkeep_core::columns::{
+use shardkeep_core::batch::columns::{
     BatchColumns, Column, DType, DefaultValue, Feature, GatheredColumns, ImageDType, Kind, RowError,
     RowErrorKind, Schema, Scratch,
 };

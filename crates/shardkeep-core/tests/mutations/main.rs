@@ -10,7 +10,7 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use scratch::Scratch;
-use shardkeep_core::framing;
+use shardkeep_core::record::framing;
 
 /// xorshift64*: the same mutations in every run.
 struct Random(u64);

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::Path;
 
 use shardkeep_core::error::Error;
-use shardkeep_core::fdpool::VirtualFile;
-use shardkeep_core::framing;
-use shardkeep_core::scan::frame_starts;
-use shardkeep_core::stream::{Compression, Input, RecordStream};
+use shardkeep_core::io::descriptor_pool::VirtualFile;
+use shardkeep_core::record::framing;
+use shardkeep_core::record::scan::frame_starts;
+use shardkeep_core::record::stream::{Compression, Input, RecordStream};
 
 /// A bomb is legal (docs/design/hostile-input.md), but takes time that other input can use better.
 const MOST_BYTES: usize = 16 << 20;

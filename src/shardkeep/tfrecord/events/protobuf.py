@@ -1,8 +1,8 @@
 """The part of the protocol-buffer wire format that event files need.
 
-Messages by the million are parsed in Rust (``crates/shardkeep-core/src/wire.rs``). Event files hold some
-hundred thousand messages of many forms, of which few matter, and a table of field numbers in Python is easier
-to read and to extend. Format: https://protobuf.dev/programming-guides/encoding/
+Examples by the million are parsed in Rust (``crates/shardkeep-core/src/example/wire.rs``). Event files
+have some hundred thousand messages of many kinds, few of which matter, and a table of field numbers in
+Python is easier to read and to extend. Format: https://protobuf.dev/programming-guides/encoding/
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Correction of single flipped bits of frames, from their checksums alone.
 
-``crates/shardkeep-core/src/crc_repair.rs`` describes the method and its guarantees.
+``crates/shardkeep-core/src/record/bit_flip.rs`` describes the method and its guarantees.
 """
 
 from __future__ import annotations
 
-from shardkeep._core import find_flipped_bit, mend_frame
+from shardkeep._core import correct_flipped_bits, find_flipped_bit
 from shardkeep.tfrecord.format.frame import HEADER, HEADER_BYTES
 
 __all__ = ["corrected_frame", "corrected_length"]
@@ -35,7 +35,7 @@ def corrected_frame(frame: bytes) -> tuple[bytes, str] | None:
     >>> corrected_frame(damaged)[1]
     'bit 4 of byte 2 of the payload was flipped'
     """
-    return mend_frame(frame)
+    return correct_flipped_bits(frame)
 
 
 def corrected_length(header: bytes) -> int | None:

@@ -2,7 +2,7 @@
 
 `shardkeep._core` reads whole files. Code that follows a growing file, or continues after damage, decides at
 every frame how to proceed; its checks and messages are here. The format is described in
-``crates/shardkeep-core/src/framing.rs``.
+``crates/shardkeep-core/src/record/framing.rs``.
 """
 
 from __future__ import annotations

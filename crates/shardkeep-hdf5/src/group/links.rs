@@ -1,0 +1,88 @@
+//! What is in a group: symbol tables, and links that are messages of its header.
+
+use crate::format::cursor::{Cursor, Known, NotKnown};
+use crate::format::file::{File, Storage};
+use crate::format::object_header::{ObjectHeader, kind};
+use crate::group::symbol_table::SymbolTable;
+
+/// A name in a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub name: Vec<u8>,
+    /// The header of the object; None for a soft or external link.
+    pub object: Option<u64>,
+}
+
+impl ObjectHeader {
+    /// Whether it is a group.
+    #[must_use]
+    pub fn is_group(&self) -> bool {
+        self.has(kind::SYMBOL_TABLE) || self.has(kind::LINK_INFO)
+    }
+
+    /// The first links of a group in the order of their names, `most` at most.
+    ///
+    /// # Errors
+    /// It is none, has its links in a heap of their own (as HDF5 does from the ninth on), or is damaged.
+    pub fn links<S: Storage + ?Sized>(&self, file: &File<'_, S>, most: usize) -> Known<Vec<Link>> {
+        if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
+            return SymbolTable::new(file, table)?.links(most);
+        }
+        let mut found = self.compact_links(file)?;
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// The header of the object that a name leads to.
+    ///
+    /// # Errors
+    /// No such name is there, or it is a soft or external link; and as `links`.
+    pub fn link<S: Storage + ?Sized>(&self, file: &File<'_, S>, name: &[u8]) -> Known<u64> {
+        let found = if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
+            SymbolTable::new(file, table)?.link(name)?
+        } else {
+            self.compact_links(file)?.into_iter().find(|link| link.name == name)
+        };
+        found.and_then(|link| link.object).ok_or(NotKnown("no hard link of that name"))
+    }
+
+    fn compact_links<S: Storage + ?Sized>(&self, file: &File<'_, S>) -> Known<Vec<Link>> {
+        let mut cursor = Cursor::new(self.need(kind::LINK_INFO)?);
+        cursor.expect(&[0], "another version of link info")?;
+        if cursor.u8()? & 1 != 0 {
+            cursor.take(8)?;
+        }
+        if cursor.address(file.offset_width)?.is_some() {
+            return Err(NotKnown("links in a heap of their own"));
+        }
+        let messages = self.messages().iter().filter(|message| message.kind == kind::LINK);
+        messages.map(|message| Link::read(&message.data, file.offset_width)).collect()
+    }
+}
+
+impl Link {
+    pub(crate) fn read(data: &[u8], offset_width: usize) -> Known<Self> {
+        let mut cursor = Cursor::new(data);
+        cursor.expect(&[1], "another version of link")?;
+        let flags = cursor.u8()?;
+        if flags & 0xe0 != 0 {
+            return Err(NotKnown("another kind of link"));
+        }
+        let kind = if flags & 8 != 0 { cursor.u8()? } else { 0 };
+        if flags & 4 != 0 {
+            cursor.take(8)?; // when it was made
+        }
+        if flags & 16 != 0 {
+            cursor.take(1)?; // ASCII or UTF-8
+        }
+        let length = cursor.length(1 << (flags & 3))?;
+        let name = cursor.take(length)?.to_vec();
+        let object = match kind {
+            0 => Some(cursor.address(offset_width)?.ok_or(NotKnown("a link to nowhere"))?),
+            1 | 64.. => None,
+            _ => return Err(NotKnown("another kind of link")),
+        };
+        Ok(Self { name, object })
+    }
+}

@@ -1,0 +1,5 @@
+//! Virtual datasets and their mappings.
+
+pub mod mapping;
+pub mod search;
+pub mod selection;

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shardkeep import files, hdf5
-from shardkeep.demo import page
 from shardkeep.demo.console import ProgressObserver, show_progress
 from shardkeep.demo.data import Packed, pack
 from shardkeep.demo.folder import os_errors_as_durability_errors, reserved_folder
+from shardkeep.demo.page.html import render
+from shardkeep.demo.page.timeline import build_timeline
 from shardkeep.demo.proof import held_out_accuracy, prove, read_results
 from shardkeep.demo.report import Check, DemoReport, plural
 from shardkeep.demo.settings import Layout, Settings
-from shardkeep.demo.timeline import build_timeline
 from shardkeep.demo.train import Training, train
 from shardkeep.errors import PlanError
 
@@ -133,7 +133,7 @@ def run_with_settings(
             checks=(*proof.checks, *_training_checks(training, settings, packed, accuracy)),
         )
         progress.update_finishing(2, 3, "write report.html")
-        _write(layout, report, page.render(report, build_timeline(training, results, packed, report)))
+        _write(layout, report, render(report, build_timeline(training, results, packed, report)))
         return report
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shardkeep.demo.timeline import ReadPoints, Timeline, TimelineStep
+from shardkeep.demo.page.timeline import ReadPoints, Timeline, TimelineStep
 
 __all__ = ["RANK_COLOURS", "loss_chart", "rank_colour", "reading_chart"]
 

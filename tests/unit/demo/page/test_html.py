@@ -3,20 +3,16 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import math
 import re
 import shlex
-import xml.etree.ElementTree as ElementTree
 
-import numpy as np
 import pytest
 from rich.console import Console
 
-from shardkeep.demo.charts import loss_chart, reading_chart
 from shardkeep.demo.console import print_report
-from shardkeep.demo.page import render
+from shardkeep.demo.page.html import render
 from shardkeep.demo.report import Check, Death, DemoReport, EpochUse
-from shardkeep.demo.timeline import ReadPoints, Restart, Timeline, TimelineStep
+from tests.unit.demo.page.test_charts import UNUSUAL
 
 DEATH = Death(
     rank=1, pid=4711, step=33, moment="computing", resumed_step=30, workers_before=4, workers_after=3,
@@ -48,50 +44,6 @@ REPORT = DemoReport(
 )
 
 
-def timeline(
-    steps: int = 12, ranks: int = 4, *, lost: tuple[int, ...] = (), restarts: tuple[Restart, ...] = ()
-) -> Timeline:
-    timeline_steps = tuple(
-        TimelineStep(
-            step + 1, step // 5, ranks, step in lost, 2.0 / (step + 1), dict.fromkeys(range(ranks), 16)
-        )
-        for step in range(steps)
-    )
-    reads = tuple(ReadPoints(rank, False, np.arange(steps), np.arange(steps) * 3) for rank in range(ranks))
-    return Timeline(timeline_steps, restarts, reads, (20, 10, 30))
-
-
-RESTART = Restart(slot=8, rank=1, step=8, resumed_step=5, workers_before=4, workers_after=3)
-
-UNUSUAL = {
-    "as usual": timeline(lost=(5, 6, 7), restarts=(RESTART,)),
-    "no steps": timeline(0),
-    "one step of one rank": timeline(1, 1),
-    "a thousand steps": timeline(1000, 2),
-    "64 ranks": timeline(6, 64),
-    "four kills at once": timeline(lost=(5, 6, 7), restarts=(RESTART,) * 4),
-    "lost from the very first step": timeline(lost=(0, 1), restarts=(dataclasses.replace(RESTART, slot=2),)),
-    "no losses reported": Timeline((TimelineStep(1, 0, 1, False, math.nan, {}),) * 3, (), (), (4,)),
-    "an infinite loss": Timeline((TimelineStep(1, 0, 1, False, math.inf, {0: 1}),), (), (), (4,)),
-    "a loss of zero": Timeline((TimelineStep(1, 0, 1, False, 0.0, {0: 1}),), (), (), (4,)),
-    "no records": Timeline((), (), (), ()),
-}
-
-
-@pytest.mark.parametrize("name", UNUSUAL)
-@pytest.mark.parametrize("chart", [loss_chart, reading_chart])
-def test_charts_are_well_formed_and_inside_their_frame(chart: object, name: str) -> None:
-    text = chart(UNUSUAL[name])  # type: ignore[operator]
-    root = ElementTree.fromstring(text)
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    assert "nan" not in text
-    assert "inf" not in re.sub("infinite", "", text)
-    for element in root.iter():
-        for attribute, limit in (("x", width), ("cx", width), ("y", height), ("cy", height)):
-            if attribute in element.attrib:
-                assert -1 <= float(element.attrib[attribute]) <= limit + 1, (element.tag, element.attrib)
-
-
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_page_refers_to_no_other_file_or_host(name: str) -> None:
     html = render(REPORT, UNUSUAL[name])
@@ -120,20 +72,6 @@ def test_failed_check_is_in_the_title_of_the_page() -> None:
     assert "<title>shardkeep demo: a check FAILED</title>" in html
     assert "1 missing, 0 repeated &lt;b&gt;" in html
     assert "every check holds" not in html
-
-
-def test_every_read_is_drawn_as_one_point() -> None:
-    text = reading_chart(timeline(12, 4))
-    assert text.count("h0") == 48
-
-
-def test_only_every_nth_of_too_many_points_is_drawn_and_the_chart_notes_it() -> None:
-    many = ReadPoints(0, False, np.zeros(100_000, np.int64), np.arange(100_000))
-    text = reading_chart(
-        Timeline((TimelineStep(1, 0, 1, False, 1.0, {0: 100_000}),), (), (many,), (100_000,))
-    )
-    assert text.count("h0") <= 40_000
-    assert "one record in 3 is drawn" in text
 
 
 def test_the_table_fits_80_columns() -> None:

@@ -1,12 +1,12 @@
-"""The page `report.html`: one self-contained file for light and dark screens."""
+"""HTML of `report.html`: one self-contained file for light and dark screens."""
 
 from __future__ import annotations
 
 from html import escape
 
-from shardkeep.demo.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
+from shardkeep.demo.page.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
+from shardkeep.demo.page.timeline import Timeline
 from shardkeep.demo.report import DemoReport, plural
-from shardkeep.demo.timeline import Timeline
 
 __all__ = ["render"]
 

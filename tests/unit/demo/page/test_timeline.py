@@ -7,9 +7,9 @@ import numpy as np
 
 from shardkeep.demo.data import Packed
 from shardkeep.demo.messages import Contribution
+from shardkeep.demo.page.timeline import build_timeline
 from shardkeep.demo.proof import Results
 from shardkeep.demo.report import Death, DemoReport
-from shardkeep.demo.timeline import build_timeline
 from shardkeep.demo.train import StepExecution, Training
 from shardkeep.demo.worker import LOSS_ROW, PREDICTION_ROW
 

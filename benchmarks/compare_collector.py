@@ -18,8 +18,8 @@ import h5py
 import numpy as np
 
 from benchmarks.comparison import Comparison
+from shardkeep.collector.protocol.settings import Durability
 from shardkeep.hdf5 import Collector, connect
-from shardkeep.hdf5.collect.settings import Durability
 from shardkeep.world import World
 
 _PRODUCERS = 4

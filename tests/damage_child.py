@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 
 import shardkeep as sk
-from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.sources.source import open_source
 
 _MORE_BYTES = 3 << 30
 _MOST_VALUES = 1 << 20

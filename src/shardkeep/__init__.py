@@ -3,6 +3,7 @@
 Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
 HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The function
 of each command is here as well: `verify`, `split`, `merge` and others.
+Other rooms import `_lazy`, `errors` and `world`.
 """
 
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ from shardkeep.errors import (
 
 if TYPE_CHECKING:
     from shardkeep import demo, files, hdf5, jobs, plan, tfrecord
-    from shardkeep.hdf5.merge import merge
+    from shardkeep.hdf5.merge.merge import merge
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
     from shardkeep.jobs.concat import concat

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from shardkeep.errors import FormatError, NotFoundError, PlanError, ShardkeepError
 
 if TYPE_CHECKING:
-    from shardkeep.hdf5.guard_findings import OnFinding
+    from shardkeep.hdf5.guard.findings import OnFinding
 
 __all__ = ["main"]
 
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     if not rest or (kind == "script" and rest[0].startswith("-")):
         print(_USAGE, file=sys.stderr)  # noqa: T201
         return 2
-    from shardkeep.hdf5.guard_watch import guard_child
+    from shardkeep.hdf5.guard.watch import guard_child
 
     # Before anything of the program is imported.
     guard_child(on_finding)

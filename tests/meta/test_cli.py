@@ -83,7 +83,7 @@ import shardkeep as sk
 assert sk.verify is sk.jobs.verify and sk.split is sk.jobs.split and sk.merge is sk.hdf5.merge
 from shardkeep.jobs.division import assignment
 from shardkeep.jobs.split import split
-from shardkeep.hdf5.merge import merge
+from shardkeep.hdf5.merge.merge import merge
 
 assert sk.split is sk.jobs.split is split and sk.merge is sk.hdf5.merge is merge
 """
@@ -116,7 +116,7 @@ def test_commands_are_as_thin_as_what_they_call() -> None:
         source = (ROOT / f"src/shardkeep/cli/{name}.py").read_text()
         assert len(source.splitlines()) <= 70, name
         assert re.search(
-            r"^    from shardkeep\.(jobs|hdf5|demo|tfrecord)[.\w]* import", source, re.MULTILINE
+            r"^    from shardkeep\.(jobs|hdf5|collector|demo|tfrecord)[.\w]* import", source, re.MULTILINE
         ), name
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from shardkeep.collector.protocol.settings import Settings
+from shardkeep.collector.server.events import Events
+from shardkeep.collector.server.process import run
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5 import connect
-from shardkeep.hdf5.collect.events import Events
-from shardkeep.hdf5.collect.running import run
-from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
 from tests.waiting import PATIENCE_S, eventually
 

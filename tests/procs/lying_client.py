@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import zmq
 
-from shardkeep.hdf5.collect.messages import Kind, Part, pack, pack_parts
-from shardkeep.hdf5.collect.schema import dtype_to_json
+from shardkeep.collector.protocol.messages import Kind, Part, pack, pack_parts
+from shardkeep.collector.protocol.schema import dtype_to_json
 from tests.waiting import PATIENCE_S
 
 __all__ = ["LyingClient"]

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
+from shardkeep.collector.protocol.schema import Schema
+from shardkeep.collector.store.store import Store
 from shardkeep.errors import FormatError, LockError, LockTimeoutError, NotFoundError
-from shardkeep.hdf5.collect.schema import Schema
-from shardkeep.hdf5.collect.store import Store
-from shardkeep.hdf5.live_view import log_path, reader_lock
+from shardkeep.hdf5.journal.live_view import log_path, reader_lock
 from shardkeep.jobs.info import info
 from tests.descriptors import open_descriptors
 from tests.procs.collector_run import collecting
 from tests.waiting import PATIENCE_S
 
 WORLD = sk.World(rank=0, size=1)
-MERGE = sys.modules["shardkeep.hdf5.merge"]
+MERGE = sys.modules["shardkeep.hdf5.merge.merge"]
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_who_empties_it_leaves_no_log_of_the_old_one(killed):
 
 
 def test_a_reader_of_it_is_waited_for(killed, monkeypatch):
-    monkeypatch.setattr("shardkeep.hdf5.live_view._TURN_S", 0.1)
+    monkeypatch.setattr("shardkeep.hdf5.journal.live_view._TURN_S", 0.1)
     with reader_lock(killed, shared=True, timeout_s=0), pytest.raises(LockTimeoutError):
         sk.hdf5.open(killed, "r+")
     with h5py.File(killed, "r") as file:

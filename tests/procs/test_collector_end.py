@@ -8,9 +8,9 @@ import time
 import h5py
 import pytest
 
+from shardkeep.collector.server.events import Events
+from shardkeep.collector.server.process import recover_file
 from shardkeep.hdf5 import Collector, connect
-from shardkeep.hdf5.collect.events import Events
-from shardkeep.hdf5.collect.running import recover_file
 from shardkeep.world import World
 from tests.procs.collector_run import start, start_collector
 from tests.waiting import PATIENCE_S

@@ -24,7 +24,7 @@ ROW = (32 << 10,)
 RUN = """
 import sys
 from shardkeep.cli.app import run
-from shardkeep.hdf5.collect import committer
+from shardkeep.collector.server import committer
 committer._RETRY_S = 0.05
 sys.exit(run(["collect", *sys.argv[1:]]))
 """

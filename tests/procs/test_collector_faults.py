@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import zmq
 
+from shardkeep.collector.protocol.messages import Kind, pack
 from shardkeep.errors import CollectorError, DurabilityError, ExistsError, LockTimeoutError
 from shardkeep.hdf5 import Collector, connect, snapshot
-from shardkeep.hdf5.collect.messages import Kind, pack
 from shardkeep.world import World
 from tests.procs.collector_run import Child, start, start_collector, stop
 from tests.small_disk import mounted
@@ -62,13 +62,13 @@ def test_a_full_disk_reaches_the_client_and_passes(small_disk, tmp_path):
 def _limited(write_end, path):
     import resource
 
-    from shardkeep.hdf5.collect.store import Store
+    from shardkeep.collector.store.store import Store
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     store = Store(path, synced=True)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+    from shardkeep.collector.protocol.schema import Schema
     from shardkeep.errors import DurabilityError
-    from shardkeep.hdf5.collect.schema import Schema
 
     store.declare(Schema("x", np.dtype("f8"), (), 1 << 16))
     try:

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import zmq
 
-from shardkeep.hdf5.collect.events import Events
-from shardkeep.hdf5.collect.listening import open_router
-from shardkeep.hdf5.collect.messages import BadMessage, Kind, Part, pack, pack_parts, unpack
-from shardkeep.hdf5.collect.schema import dtype_to_json
-from shardkeep.hdf5.collect.server import Server
-from shardkeep.hdf5.collect.settings import Settings
-from shardkeep.hdf5.collect.values import pack_attribute
-from shardkeep.hdf5.rows import TEXT
+from shardkeep.collector.protocol.messages import BadMessage, Kind, Part, pack, pack_parts, unpack
+from shardkeep.collector.protocol.schema import dtype_to_json
+from shardkeep.collector.protocol.settings import Settings
+from shardkeep.collector.protocol.values import pack_attribute
+from shardkeep.collector.server.events import Events
+from shardkeep.collector.server.listening import open_router
+from shardkeep.collector.server.server import Server
+from shardkeep.hdf5.storage.rows import TEXT
 from tests.procs.collector_run import start
 
 HELLO = {"id": "00" * 16, "rank": 0, "world_size": 2, "pid": 1, "host": "nowhere"}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import zmq
 
+from shardkeep.collector.protocol.keys import new_key
 from shardkeep.errors import CollectorError, LockError, LockTimeoutError
 from shardkeep.hdf5 import Collector, connect
-from shardkeep.hdf5.collect.keys import new_key
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start_collector
 from tests.procs.test_collector_lies import peak_bytes

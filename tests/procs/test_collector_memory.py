@@ -8,12 +8,12 @@ import h5py
 import numpy as np
 import pytest
 
+from shardkeep.collector.protocol.messages import Kind, Part
+from shardkeep.collector.protocol.settings import Settings
+from shardkeep.collector.server.events import Events
+from shardkeep.collector.server.process import run
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import connect, snapshot
-from shardkeep.hdf5.collect.events import Events
-from shardkeep.hdf5.collect.messages import Kind, Part
-from shardkeep.hdf5.collect.running import run
-from shardkeep.hdf5.collect.settings import Settings
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start, stop
 from tests.procs.lying_client import LyingClient

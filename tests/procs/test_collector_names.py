@@ -7,10 +7,10 @@ import sys
 import h5py
 import pytest
 
+from shardkeep.collector.store.store import Store
 from shardkeep.errors import FormatError, LockError, LockTimeoutError
 from shardkeep.files.locks.probe import is_of_one_kernel
 from shardkeep.hdf5 import Collector
-from shardkeep.hdf5.collect.store import Store
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start_collector, wait_until_put_back
 from tests.waiting import PATIENCE_S

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import zmq
 
+from shardkeep.collector.client import shutdown
+from shardkeep.collector.protocol.keys import client_key_path, new_key
 from shardkeep.errors import CollectorError, PlanError
 from shardkeep.hdf5 import Collector, connect
-from shardkeep.hdf5.collect import leaving
-from shardkeep.hdf5.collect.keys import client_key_path, new_key
 from shardkeep.world import World
 from tests.waiting import PATIENCE_S, eventually
 
@@ -144,13 +144,13 @@ def test_an_allowed_key_and_nobody_else(tmp_path):
 
 def _is_told(words, address, key_file):
     """Wait until a client that waits knows why."""
-    before = set(leaving._links)
+    before = set(shutdown._links)
     client = threading.Thread(target=_connect_in_vain, args=(address, key_file))
     client.start()
     try:
-        eventually(lambda: any(words in str(one.silence) for one in set(leaving._links) - before))
+        eventually(lambda: any(words in str(one.silence) for one in set(shutdown._links) - before))
     finally:
-        for one in set(leaving._links) - before:
+        for one in set(shutdown._links) - before:
             one.tray.do(one._hearing.fail, CollectorError("the test ends it"))
         client.join()
 

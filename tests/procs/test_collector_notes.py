@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
+from shardkeep.collector.protocol.address_file import find_note, write_note
+from shardkeep.collector.store.store import Store
 from shardkeep.errors import CollectorError, LockTimeoutError
 from shardkeep.hdf5 import connect, open, snapshot
-from shardkeep.hdf5.collect.notes import find_note, write_note
-from shardkeep.hdf5.collect.store import Store
 from shardkeep.world import World
 from tests.procs.collector_run import collecting, start_collector
 

@@ -8,10 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
+from shardkeep.collector.client.outbox import Outbox
+from shardkeep.collector.client.pen import Rows
+from shardkeep.collector.client.spill import SpillFile
 from shardkeep.hdf5 import connect
-from shardkeep.hdf5.collect.outbox import Outbox
-from shardkeep.hdf5.collect.pen import Rows
-from shardkeep.hdf5.collect.spill import SpillFile
 from shardkeep.world import World
 from tests.procs.collector_run import ACK, collecting, start, start_collector, stop
 from tests.waiting import PATIENCE_S

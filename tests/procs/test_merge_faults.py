@@ -12,22 +12,24 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import DurabilityError
-from shardkeep.hdf5 import merge, merge_keyed, verify
+from shardkeep.hdf5 import merge, verify
+from shardkeep.hdf5.merge import keyed_rows
 from tests.waiting import PATIENCE_S
 
 # For each function: let its first call fail, then its second, … until a merge needs no more of them.
 _WORK = """
 import ctypes, json, os, sys
 from shardkeep.errors import DurabilityError
-from shardkeep.hdf5 import locking_mode, merge, merge_keyed, verify
+from shardkeep.hdf5 import locking_mode, merge, verify
+from shardkeep.hdf5.merge import keyed_rows
 
 locking_mode()  # writes a small file, once per process, and does without it if that fails
 libc = ctypes.CDLL(None)
 libc.sk_calls.restype = ctypes.c_long
 libc.sk_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int]
-merge_keyed.WINDOW_BYTES = 4096
-merge_keyed._WINDOW_OBJECTS = 100
-merge_keyed.MemoryShare.take = lambda self, size_bytes: False
+keyed_rows.WINDOW_BYTES = 4096
+keyed_rows._WINDOW_OBJECTS = 100
+keyed_rows.MemoryShare.take = lambda self, size_bytes: False
 os.chdir(sys.argv[1])
 before = sorted(os.listdir("."))
 sources = [f"{i}.h5" for i in range(3)]
@@ -104,8 +106,8 @@ def test_one_call_fails(tmp_path, sources, shim):
 
 @pytest.mark.parametrize("order_by", ["rank", "id"])
 def test_the_size_of_files_is_limited(tmp_path, sources, order_by, monkeypatch):
-    monkeypatch.setattr(merge_keyed, "WINDOW_BYTES", 4096)
-    monkeypatch.setattr(merge_keyed.MemoryShare, "take", lambda self, size_bytes: False)
+    monkeypatch.setattr(keyed_rows, "WINDOW_BYTES", 4096)
+    monkeypatch.setattr(keyed_rows.MemoryShare, "take", lambda self, size_bytes: False)
     before = sorted(os.listdir(tmp_path))
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in (100, 3000, 12_000):

@@ -16,7 +16,7 @@ import pytest
 
 import shardkeep as sk
 from shardkeep.errors import LockTimeoutError
-from shardkeep.hdf5.live_view import reader_lock
+from shardkeep.hdf5.journal.live_view import reader_lock
 from tests.descriptors import open_descriptors
 from tests.procs.collector_run import collecting, flag, start_client, start_collector, stop
 from tests.waiting import PATIENCE_S, eventually

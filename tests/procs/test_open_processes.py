@@ -281,7 +281,7 @@ def test_no_descriptor_at_all(path):
 def test_the_garbage_collector_closes_the_last_file_before_it_is_looked_for(path):
     body = """
         import gc
-        from shardkeep.hdf5.open_files import OpenFiles
+        from shardkeep.hdf5.locking.open_files import OpenFiles
         gc.disable()
         sk.hdf5.open("a.h5")
         take_all_descriptors()

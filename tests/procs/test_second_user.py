@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
+from shardkeep.collector.protocol.address_file import find_note, write_note
+from shardkeep.collector.protocol.keys import new_key
+from shardkeep.collector.server.process import recover_file
+from shardkeep.collector.store.store import Store
 from shardkeep.errors import CollectorError, UntrustedFileError
-from shardkeep.hdf5.collect.keys import new_key
-from shardkeep.hdf5.collect.notes import find_note, write_note
-from shardkeep.hdf5.collect.redo_log import LogHeader, RedoLog
-from shardkeep.hdf5.collect.running import recover_file
-from shardkeep.hdf5.collect.store import Store
-from shardkeep.hdf5.collect.superblock import SUPERBLOCK_BYTES
+from shardkeep.hdf5.journal.redo_log import LogHeader, RedoLog
+from shardkeep.hdf5.journal.superblock import SUPERBLOCK_BYTES
 from shardkeep.tfrecord.index import binary
 from tests.procs.collector_run import collecting, start_collector
 from tests.second_user import OTHER, THIRD, needs_root, run_as, shared_folder
@@ -114,7 +114,7 @@ def test_a_temporary_file_that_was_replaced_by_a_link_is_not_written_through(tmp
 
 
 def test_the_place_of_a_socket_is_not_removed_as_a_tree(tmp_path, monkeypatch):
-    from shardkeep.hdf5.collect.address import Place
+    from shardkeep.collector.protocol.address import Place
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     place = Place(str(tmp_path / "a.h5"))

@@ -13,7 +13,7 @@ import pytest
 
 from shardkeep.errors import LockTimeoutError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, rollback
-from shardkeep.hdf5.run_folder import list_segments
+from shardkeep.hdf5.segments.run_folder import list_segments
 from shardkeep.world import World
 from tests.procs.collector_run import start
 from tests.waiting import PATIENCE_S

@@ -10,8 +10,8 @@ from shardkeep.cli.options.collector import collector_options, tell_keys
 from shardkeep.cli.options.general import command, json_option
 
 if TYPE_CHECKING:
-    from shardkeep.hdf5.collect.events import Report
-    from shardkeep.hdf5.collect.settings import Durability
+    from shardkeep.collector.protocol.settings import Durability
+    from shardkeep.collector.server.events import Report
 
 
 @command
@@ -40,10 +40,10 @@ def collect(
     """
     import sys
 
-    from shardkeep.hdf5.collect.events import Events
-    from shardkeep.hdf5.collect.keys import new_key as make_key
-    from shardkeep.hdf5.collect.running import recover_file, run
-    from shardkeep.hdf5.collect.settings import Settings
+    from shardkeep.collector.protocol.keys import new_key as make_key
+    from shardkeep.collector.protocol.settings import Settings
+    from shardkeep.collector.server.events import Events
+    from shardkeep.collector.server.process import recover_file, run
 
     if new_key is not None:
         tell_keys(*make_key(new_key), as_json=as_json)

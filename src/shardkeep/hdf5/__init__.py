@@ -1,26 +1,29 @@
-"""HDF5 written by many processes: one file per worker, one merged result, or one writer for all."""
+"""HDF5 written by many processes: one file per worker, one merged result, or one writer for all.
+
+Other rooms import `read_errors` and `verify`.
+"""
 
 from typing import TYPE_CHECKING
 
-from shardkeep.hdf5.file_handle import File
-from shardkeep.hdf5.file_members import Attributes, Dataset, Group
-from shardkeep.hdf5.guard_findings import Finding
-from shardkeep.hdf5.guard_watch import Guard, guard
-from shardkeep.hdf5.hdf5_locking import LockingMode, locking_mode
-from shardkeep.hdf5.merge import MergeReport, merge
-from shardkeep.hdf5.merge_plan import MergePlan, plan_merge
-from shardkeep.hdf5.open_file import open
-from shardkeep.hdf5.receipts import receipts
-from shardkeep.hdf5.rollback import rollback
+from shardkeep.hdf5.guard.findings import Finding
+from shardkeep.hdf5.guard.watch import Guard, guard
+from shardkeep.hdf5.locking.mode import LockingMode, locking_mode
+from shardkeep.hdf5.merge.merge import MergeReport, merge
+from shardkeep.hdf5.merge.plan import MergePlan, plan_merge
+from shardkeep.hdf5.open.file import File
+from shardkeep.hdf5.open.members import Attributes, Dataset, Group
+from shardkeep.hdf5.open.open_file import open
+from shardkeep.hdf5.segments.rollback import rollback
+from shardkeep.hdf5.sources.receipts import receipts
 from shardkeep.hdf5.verify import Verdict, verify
-from shardkeep.hdf5.worker_file import WorkerFile
+from shardkeep.hdf5.worker.worker_file import WorkerFile
 
 if TYPE_CHECKING:
-    from shardkeep.hdf5.collect import Client, Collector, connect, snapshot
+    from shardkeep.collector import Client, Collector, connect, snapshot
 else:
     from shardkeep._lazy import lazily
 
-    __getattr__, __dir__ = lazily(__name__, {"shardkeep.hdf5.collect": "Client Collector connect snapshot"})
+    __getattr__, __dir__ = lazily(__name__, {"shardkeep.collector": "Client Collector connect snapshot"})
 
 __all__ = [
     "Attributes",

@@ -10,21 +10,22 @@ from typing import Any, Literal
 import h5py
 
 from shardkeep.errors import CorruptDataError, ShardkeepError
-from shardkeep.hdf5.byte_order import read_value
-from shardkeep.hdf5.commit_record import CommitRecord
-from shardkeep.hdf5.merge_check import failed_checks
-from shardkeep.hdf5.merge_checks import Check, read_checks
-from shardkeep.hdf5.provenance import PROVENANCE
-from shardkeep.hdf5.raw_file import RawFile
+from shardkeep.hdf5.merge.checks.table import Check, read_checks
+from shardkeep.hdf5.merge.checks.verification import failed_checks
+from shardkeep.hdf5.merge.provenance import PROVENANCE
+from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
-from shardkeep.hdf5.receipts import RECEIPTS
-from shardkeep.hdf5.rows import content_crc, is_reserved, value_crc
-from shardkeep.hdf5.sealed_table import check_table
-from shardkeep.hdf5.source import Source, open_source
-from shardkeep.hdf5.source_rows import blocks, check_content
-from shardkeep.hdf5.source_search import SourceSearch
-from shardkeep.hdf5.virtual_dataset import VirtualDataset
-from shardkeep.hdf5.virtual_layout import read_virtual_layout
+from shardkeep.hdf5.segments.commit_record import CommitRecord
+from shardkeep.hdf5.sources.raw_file import RawFile
+from shardkeep.hdf5.sources.receipts import RECEIPTS
+from shardkeep.hdf5.sources.sealed_table import check_table
+from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.sources.source_rows import blocks, check_content
+from shardkeep.hdf5.storage.byte_order import read_value
+from shardkeep.hdf5.storage.rows import content_crc, is_reserved, value_crc
+from shardkeep.hdf5.virtual.dataset import VirtualDataset
+from shardkeep.hdf5.virtual.layout import read_virtual_layout
+from shardkeep.hdf5.virtual.source_search import SourceSearch
 
 __all__ = ["Verdict", "verify"]
 
@@ -290,7 +291,7 @@ class _Work:
         """Read what other files have: HDF5 alone would put fill values for what it cannot read."""
         path = os.path.abspath(self._source.path)
         layout = read_virtual_layout(dataset.file.id, path, f"/{name}", dataset.id)
-        virtual = VirtualDataset(path, f"/{name}", layout)
+        virtual = VirtualDataset(path, f"/{name}", layout, None, open_source_file)
         try:
             virtual.check()
             if not dataset.shape:

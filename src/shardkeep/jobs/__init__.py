@@ -2,7 +2,7 @@
 
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
 images, tables and arrays for `pack`.
-Other rooms import `cat`, `info`, `json_values`, `pack` and `split`.
+Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
 """
 
 from shardkeep.jobs.audit import audit, gather_receipts

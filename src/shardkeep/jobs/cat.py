@@ -12,7 +12,7 @@ from shardkeep import hdf5
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.sources.source import open_source
 from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader, decode_example

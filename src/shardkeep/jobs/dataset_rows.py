@@ -9,11 +9,11 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5.byte_order import in_stored_order
-from shardkeep.hdf5.compression import require_filters
-from shardkeep.hdf5.damage import refuse_damage
+from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.source import Source
+from shardkeep.hdf5.sources.source import Source
+from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.compression import require_filters
 
 __all__ = ["pick_dataset", "rows_of"]
 

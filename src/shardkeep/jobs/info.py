@@ -11,12 +11,12 @@ from typing import Any
 import h5py
 
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
-from shardkeep.hdf5.byte_order import in_stored_order
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
-from shardkeep.hdf5.rows import describe_dtype
-from shardkeep.hdf5.run_check import check_follows
-from shardkeep.hdf5.run_folder import list_ranks, list_segments
-from shardkeep.hdf5.source import Source, open_source
+from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.segments.series_check import check_follows
+from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.rows import describe_dtype
 from shardkeep.jobs.cat import example_or_none, feature_type
 from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader

@@ -17,9 +17,9 @@ from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
 from shardkeep.files.child_python import child_python
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand
-from shardkeep.hdf5.commit_record import parse_record
-from shardkeep.hdf5.run_check import RunCheck
-from shardkeep.hdf5.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.segments.commit_record import parse_record
+from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.segments.series_check import RunCheck
 from shardkeep.tfrecord import Reader
 from shardkeep.tfrecord.format.resync import next_frame
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts

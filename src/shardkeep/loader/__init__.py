@@ -2,7 +2,6 @@
 
 `loader` has the public class. `sources` has the shards and their order, `steps` the records of each step,
 `cursor` the progress, and `iterator` reads ahead with the Rust engine.
-Other rooms import `loader`.
 """
 
 from shardkeep.loader.loader import Loader

@@ -8,8 +8,8 @@ import h5py
 import pytest
 
 from shardkeep.cli.app import run
+from shardkeep.collector.protocol.settings import Settings
 from shardkeep.errors import PlanError
-from shardkeep.hdf5.collect.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import CorruptDataError, SchemaError
-from shardkeep.hdf5.source import open_source
+from shardkeep.hdf5.sources.source import open_source
 from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.text import counted, printable
-from shardkeep.hdf5.plan_text import left_out_lines
+from shardkeep.hdf5.merge.plan_text import left_out_lines
 
 if TYPE_CHECKING:
     from shardkeep.hdf5 import MergeReport

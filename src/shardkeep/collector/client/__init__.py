@@ -1,0 +1,4 @@
+"""The client of a collector: its calls, its buffers, and the thread that sends.
+
+Other rooms import `client` and `connect`.
+"""

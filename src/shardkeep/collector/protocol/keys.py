@@ -1,0 +1,202 @@
+"""CURVE keys: who may talk to a collector.
+
+``shardkeep collect --new-key run.key`` writes two files that only their owner can read::
+
+    run.key            for the collector: its secret key, and the public keys of clients it takes
+    run.key.client     for the clients: the collector's public key, and their own pair
+
+Both are JSON. Copy the second to the hosts of the clients, nothing else. CURVE (CurveZMQ, RFC 26)
+encrypts, and proves either side to the other with a key that was never sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardkeep.collector.protocol.zeromq import zmq_module
+from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError
+from shardkeep.files.durable import durably
+from shardkeep.files.publish import publish_sidecar
+from shardkeep.files.sidecar import make_sidecar
+
+if TYPE_CHECKING:
+    import zmq
+
+__all__ = [
+    "ClientKey",
+    "Gate",
+    "ServerKey",
+    "client_key_path",
+    "new_key",
+    "read_client_key",
+    "read_server_key",
+]
+
+
+@dataclass(frozen=True)
+class ServerKey:
+    """The collector's half."""
+
+    public: bytes
+    secret: bytes
+    clients: frozenset[bytes]
+
+
+@dataclass(frozen=True)
+class ClientKey:
+    """The clients' half."""
+
+    server: bytes
+    public: bytes
+    secret: bytes
+
+
+def client_key_path(path: str) -> str:
+    """Return the name of the clients' file beside the collector's."""
+    return f"{path}.client"
+
+
+def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
+    """Make a pair of key files; return their names, the collector's first.
+
+    Raises
+    ------
+    ExistsError
+        There is one; keys are not overwritten unless asked.
+    """
+    zmq = zmq_module()
+    server_public, server_secret = zmq.curve_keypair()
+    client_public, client_secret = zmq.curve_keypair()
+    server = {"public": server_public, "secret": server_secret, "clients": [client_public]}
+    client = {"server": server_public, "public": client_public, "secret": client_secret}
+    names = path, client_key_path(path)
+    for name in names:
+        if not replace and os.path.lexists(name):
+            raise _in_use(name)
+    for name, values in zip(names, (server, client), strict=True):
+        _write_private(name, json.dumps(values, default=bytes.decode, indent=1), replace)
+    return names
+
+
+def read_server_key(path: str) -> ServerKey:
+    """Read the collector's file.
+
+    Raises
+    ------
+    NotFoundError, FormatError
+        There is none; it is another kind of file.
+    CollectorError
+        Others than its owner can read it.
+    """
+    values = _read(path, ("public", "secret", "clients"), "the file of shardkeep collect --new-key FILE")
+    clients = frozenset(_key(one, path) for one in values["clients"])
+    return ServerKey(_key(values["public"], path), _key(values["secret"], path), clients)
+
+
+def read_client_key(path: str) -> ClientKey:
+    """Read the clients' file; raises what `read_server_key` does."""
+    values = _read(path, ("server", "public", "secret"), "FILE.client of shardkeep collect --new-key FILE")
+    return ClientKey(*(_key(values[name], path) for name in ("server", "public", "secret")))
+
+
+class Gate:
+    """Answers ZeroMQ's question, for each connection, whether its key is one of the allowed (ZAP, RFC 27).
+
+    Parameters
+    ----------
+    context : zmq.Context
+        Of the collector's socket.
+    allowed : set of bytes
+    refused : callable
+        Told the address and the reason, for the log.
+    """
+
+    def __init__(
+        self, context: zmq.Context[Any], allowed: frozenset[bytes], refused: Callable[[str, str], None]
+    ) -> None:
+        zmq = zmq_module()
+        self.socket = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind("inproc://zeromq.zap.01")
+        self._allowed = allowed
+        self._refused = refused
+
+    def answer(self) -> None:
+        """Answer one question."""
+        zmq = zmq_module()
+        frames = self.socket.recv_multipart()
+        version, request, _, address, _, mechanism, *credentials = [*frames, *[b""] * 6][
+            : max(len(frames), 6)
+        ]
+        key = credentials[0] if credentials else b""
+        good = mechanism == b"CURVE" and len(key) == 32 and zmq.utils.z85.encode(key) in self._allowed
+        if not good:
+            self._refused(
+                address.decode(errors="replace"), f"a key that is not allowed ({mechanism.decode()})"
+            )
+        code, text = (b"200", b"OK") if good else (b"400", b"not allowed")
+        self.socket.send_multipart([version, request, code, text, b"client", b""])
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+def _read(path: str, names: tuple[str, ...], made_by: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read(1 << 20)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no key file {path!r}: give {made_by}", path=path) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CollectorError(
+            f"the key in {path!r} cannot be read ({reason}): give {made_by}", path=path
+        ) from None
+    try:
+        values = json.loads(data)
+        if not isinstance(values, dict) or not all(name in values for name in names):
+            raise ValueError("it is the other half" if "secret" in values else "keys are missing")
+        if not isinstance(values.get("clients", []), list):
+            raise ValueError("there is no list of clients")
+    except (ValueError, TypeError) as error:
+        raise FormatError(
+            f"{path!r} is not the key file that is needed ({error}): give {made_by}", path=path
+        ) from None
+    if mode & 0o077:
+        raise CollectorError(f"others than its owner can read the key in {path!r}: chmod 600 it", path=path)
+    return dict(values)
+
+
+def _key(text: Any, path: str) -> bytes:
+    if not isinstance(text, str) or len(text) != 40:
+        raise FormatError(f"{path!r} holds a key that is none: make a new one", path=path)
+    return text.encode()
+
+
+def _in_use(path: str) -> ExistsError:
+    message = f"{path!r} exists, and a key in use is not overwritten: give another name, or remove it"
+    return ExistsError(message, path=path)
+
+
+def _write_private(path: str, text: str, replace: bool) -> None:
+    content = f"{text}\n".encode()
+    if replace:
+        # In the place of the old file, not into it: that one may be a link, or open in another process.
+        with publish_sidecar(path, mode=0o600) as old:
+            old.write(content)
+        return
+    with durably("write", path):
+        try:
+            fd = make_sidecar(path)
+        except FileExistsError:
+            raise _in_use(path) from None
+        with open(fd, "wb") as new:
+            os.fchmod(fd, 0o600)
+            new.write(content)

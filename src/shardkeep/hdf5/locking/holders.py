@@ -1,0 +1,182 @@
+"""Which process has a file open or locked, as far as it can be seen from here.
+
+Three places tell. Our own sidecar (``path.lock``) knows host, process, command and time, also from other
+hosts. ``/proc/PID/fd`` and ``fdinfo`` show every process of this user which has the file open, how, and
+which lock it holds. ``/proc/locks`` names the holder of a lock also where it is another user's. A process
+of another host or container that wrote no sidecar cannot be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from shardkeep.errors import LockTimeoutError
+from shardkeep.files.locks.lock import read_holder
+from shardkeep.files.owner import command_of, started_s
+from shardkeep.hdf5.journal.paths import real_name
+
+__all__ = ["Holder", "conflict", "holders_of", "openers_of"]
+
+Lock = Literal["exclusive", "shared", "none", "unknown"]
+_LOCK_LINE = re.compile(rb"^lock:\s+\d+:\s+(?:FLOCK|POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)", re.MULTILINE)
+_FLAGS_LINE = re.compile(rb"^flags:\s+(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has a file open.
+
+    Attributes
+    ----------
+    host : str
+    pid : int
+    command : str
+        At most 200 characters; "?" where it may not be read.
+    since : float
+        Seconds since the epoch: when the lock was taken if the sidecar tells, else when the process started.
+    lock : {"exclusive", "shared", "none", "unknown"}
+        What it holds on the file.
+    writes : bool
+        Whether it opened the file for writing.
+    """
+
+    host: str
+    pid: int
+    command: str
+    since: float
+    lock: Lock
+    writes: bool
+
+    def __str__(self) -> str:
+        mine = " (this process)" if self.pid == os.getpid() and self.host == socket.gethostname() else ""
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since)) if self.since else "?"
+        return f"{self.command!r}, pid {self.pid}{mine} on host {self.host}, since {since}"
+
+
+def openers_of(path: str | os.PathLike[str]) -> list[Holder]:
+    """Return the processes of this host that have `path` open and may be looked at; this one too.
+
+    Notes
+    -----
+    Those of another user are seen by root only. A few milliseconds per hundred processes.
+    """
+    try:
+        wanted = os.stat(path)
+    except OSError:
+        return []
+    found = []
+    for name in _processes():
+        best: Holder | None = None
+        for fd in _descriptors(name):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(f"/proc/{name}/fd/{fd}"), wanted):
+                    one = _describe(int(name), *_how(name, fd))
+                    if best is None or (one.writes, one.lock != "none") > (best.writes, best.lock != "none"):
+                        best = one
+        if best is not None:
+            found.append(best)
+    return found
+
+
+def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
+    """Return who holds a lock on `path`: this process last, exclusive ones first."""
+    found = {one.pid: one for one in openers_of(path) if one.lock != "none"}
+    for pid, lock in _kernel_locks(path):
+        found.setdefault(pid, _describe(pid, lock, lock == "exclusive"))
+    signed = read_holder(real_name(os.fspath(path)) + ".lock")
+    if signed is not None:
+        known = found.get(signed["pid"])
+        if signed["host"] != socket.gethostname() or known is None:
+            # Its key is no pid of this host.
+            found[-1] = Holder(**signed, lock="unknown", writes=True)
+        else:
+            found[known.pid] = Holder(**signed, lock=known.lock, writes=known.writes)
+    me = os.getpid()
+    return sorted(found.values(), key=lambda one: (one.pid == me, one.lock != "exclusive", one.pid))
+
+
+def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> LockTimeoutError:
+    """Return the error for a lock that somebody else holds.
+
+    Parameters
+    ----------
+    path : str
+    writing : bool
+        What was wanted: to write, or to read.
+    waited_s : float, optional
+        How long a call that has a `timeout_s` waited.
+    """
+    found = holders_of(path)
+    if found:
+        if found[0].pid != os.getpid():  # our own sidecar is no reason
+            found = [one for one in found if one.pid != os.getpid()]
+        who = f"by {found[0]}"
+        if len(found) > 1:
+            who += f" and {len(found) - 1} more"
+    else:
+        who = "by a process that cannot be seen from here (another host, container or user)"
+    wanted = "written" if writing else "read"
+    message = f"{path!r} is locked {who}, so it cannot be {wanted} now"
+    wait = "wait for it and try again"
+    if waited_s is not None:
+        message, wait = f"{message}; waited {waited_s:.1f} s", "wait for it (timeout_s=)"
+    advice = f"{wait}, end it, or give every process a file of its own (hdf5.WorkerFile)"
+    error = LockTimeoutError(f"{message}: {advice}", path=path)
+    if found:
+        told = asdict(found[0])
+        error.holder = {name: told[name] for name in ("host", "pid", "command", "since")}
+    return error
+
+
+def _processes() -> list[str]:
+    try:
+        return [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def _descriptors(name: str) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{name}/fd")
+    except OSError:
+        return []
+
+
+def _how(name: str, fd: str) -> tuple[Lock, bool]:
+    try:
+        with open(f"/proc/{name}/fdinfo/{fd}", "rb") as file:
+            text = file.read()
+    except OSError:
+        return "unknown", True
+    kinds = _LOCK_LINE.findall(text)
+    lock: Lock = "exclusive" if b"WRITE" in kinds else "shared" if kinds else "none"
+    flags = _FLAGS_LINE.search(text)
+    return lock, flags is None or int(flags[1], 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def _kernel_locks(path: str | os.PathLike[str]) -> list[tuple[int, Lock]]:
+    """Holders by ``/proc/locks``: the process that took the lock, which may have handed it on and ended."""
+    try:
+        status = os.stat(path)
+        with open("/proc/locks", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}".encode()
+    found: list[tuple[int, Lock]] = []
+    for line in lines:
+        fields = line.split()
+        # A second field "->" is a waiter, not a holder; pid 0 is one outside of this container.
+        if len(fields) >= 6 and fields[1] != b"->" and fields[5] == device and int(fields[4]) > 0:
+            found.append((int(fields[4]), "exclusive" if fields[3] == b"WRITE" else "shared"))
+    return [one for one in found if os.path.exists(f"/proc/{one[0]}")]
+
+
+def _describe(pid: int, lock: Lock, writes: bool) -> Holder:
+    return Holder(socket.gethostname(), pid, command_of(pid) or "?", started_s(pid), lock, writes)

@@ -1,0 +1,98 @@
+"""What it means that HDF5 cannot open a file, as an error of the tree; `read_errors` has what comes later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+
+import h5py
+
+from shardkeep.errors import (
+    BudgetError,
+    CorruptDataError,
+    FormatError,
+    LockError,
+    NotFoundError,
+    ShardkeepError,
+    TruncatedFileError,
+)
+from shardkeep.files.locks.probe import HELD
+from shardkeep.hdf5.locking.holders import conflict
+from shardkeep.hdf5.read_errors import first_line
+
+__all__ = ["flock_errno", "open_error"]
+
+_LOCK_ERRNO = re.compile(r"unable to lock file, errno = (\d+)")
+_KERNEL_ENOTSUPP = 524  # not in errno: a code of the kernel that some file systems let out
+
+
+def open_error(
+    path: str, error: BaseException, *, writing: bool = False, waited_s: float | None = None
+) -> ShardkeepError | PermissionError:
+    """Return the error that says why `path` cannot be opened, and what to do.
+
+    Parameters
+    ----------
+    path : str
+    error : OSError or RuntimeError
+        What h5py raised.
+    writing : bool
+        Whether it was to be written.
+    waited_s : float, optional
+        How long a call that has a `timeout_s` waited for a lock.
+    """
+    number = getattr(error, "errno", None)
+    text = first_line(error)
+    if not os.path.exists(path):
+        return NotFoundError(f"there is no file {path!r}: it was moved, removed or never written", path=path)
+    if os.path.isdir(path):
+        return FormatError(f"{path!r} is a folder, not an HDF5 file: give the files in it", path=path)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return BudgetError(f"no descriptor is left to open {path!r}: raise ulimit -n", path=path)
+    lock_number = flock_errno(error)
+    if lock_number is not None and lock_number not in HELD:
+        return _no_locks(path, lock_number, writing)
+    if lock_number is not None or number in (errno.EAGAIN, errno.EWOULDBLOCK):
+        return conflict(path, writing=writing, waited_s=waited_s)
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        # The built-in error: the file may be in perfect order.
+        wish = "write" if writing else "read"
+        return PermissionError(
+            number, f"cannot be {'written' if writing else wish}: get the right to {wish} it", path
+        )
+    if "truncated file" in text:
+        return TruncatedFileError(f"{path!r} is cut off ({text}): copy it again", path=path)
+    if "already open for" in text and "h5clear" in text:
+        message = f"{path!r} says that a writer has it open: it was killed, or still writes elsewhere"
+        return CorruptDataError(f"{message}; if it is dead, repair a copy of the file", path=path)
+    if "file is already open" in text or "already open" in text or "flag values don't match" in text:
+        message = f"{path!r} is open in this process in another way ({text}): close that handle first"
+        return LockError(message, path=path)
+    if not _has_signature(path):
+        return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
+    return CorruptDataError(f"HDF5 cannot read {path!r} ({text}): restore it from a copy", path=path)
+
+
+def flock_errno(error: BaseException) -> int | None:
+    """Return the error number of a ``flock`` that HDF5 made, None if it was not about a lock."""
+    found = _LOCK_ERRNO.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def _no_locks(path: str, number: int, writing: bool) -> LockError:
+    code = "ENOTSUPP" if number == _KERNEL_ENOTSUPP else errno.errorcode.get(number, f"errno {number}")
+    if writing:
+        advice = "write files of your own (hdf5.WorkerFile), or send rows to one writer (a collector)"
+    else:
+        advice = "if nobody writes the file, start the program with HDF5_USE_FILE_LOCKING=FALSE"
+    failure = LockError(f"the file system of {path!r} refuses locks ({code}): {advice}", path=path)
+    failure.errno = number
+    return failure
+
+
+def _has_signature(path: str) -> bool:
+    try:
+        return bool(h5py.is_hdf5(path))
+    except (OSError, RuntimeError):
+        return False

@@ -1,0 +1,243 @@
+"""Opening an HDF5 file for writing: two locks first, then the first byte.
+
+- The sidecar lock (``path.lock``) excludes every other writer that uses Shardkeep, whatever
+  ``HDF5_USE_FILE_LOCKING`` says, and tells who we are, also on another host.
+- HDF5's own ``flock`` on the file excludes everybody else who lets HDF5 lock: plain h5py too.
+
+``h5py.File(path, "w")`` truncates before it asks for the lock (h5py#1864). Here the lock comes first; under
+it the file is cut and filled with an empty HDF5 file, made in memory; then HDF5 opens that as "r+" and locks
+it itself. Between our unlocking and its locking somebody else may come first, and has a whole empty file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import tempfile
+import time
+from typing import Any, Literal, NamedTuple, cast
+
+import h5py
+
+from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
+from shardkeep.files.durable import durability_error
+from shardkeep.files.locks.lock import FileLock, IfUnsafe
+from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted
+from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.journal.live_view import settle_before_writing
+from shardkeep.hdf5.journal.paths import log_path, real_name
+from shardkeep.hdf5.locking.damage import refuse_damage
+from shardkeep.hdf5.locking.forked_handle import descriptor_of
+from shardkeep.hdf5.locking.guard_exemption import exempt
+from shardkeep.hdf5.locking.holders import conflict, openers_of
+from shardkeep.hdf5.locking.mode import VARIABLE, LockingMode, warn_if_stale
+from shardkeep.hdf5.locking.open_errors import flock_errno, open_error
+from shardkeep.hdf5.locking.reading import pauses
+from shardkeep.hdf5.read_errors import is_of_hdf5
+
+__all__ = ["WriteLock", "WriteMode", "open_for_writing"]
+
+WriteMode = Literal["r+", "a", "w", "x"]
+WriteLock = FileLock
+
+_AT_CREATION = {"userblock_size", "track_order", "track_times"} | {
+    f"fs_{name}" for name in ("page_size", "persist", "strategy", "threshold")
+}
+
+
+class Opened(NamedTuple):
+    """What `open_for_writing` gives."""
+
+    file_id: h5py.h5f.FileID
+    fd: int | None
+    lock: FileLock | None
+    locking: str
+
+
+def open_for_writing(
+    path: str, mode: str, timeout_s: float | None, if_unsafe: str, options: dict[str, Any]
+) -> Opened:
+    """Lock a file and open it.
+
+    Raises
+    ------
+    LockTimeoutError
+        Somebody has it open; not a byte was touched.
+    LockError
+        The file system does not exclude others.
+    ExistsError, NotFoundError, FormatError
+        "x": it is there; "r+": it is not; it is a folder.
+    DurabilityError
+        It cannot be made.
+    """
+    locking = warn_if_stale()
+    fault = _check_file_system(path, if_unsafe)
+    if os.path.isdir(path):
+        raise FormatError(f"{path!r} is a folder: give the name of a file in it", path=path)
+    there = os.path.exists(path)
+    if there and mode == "x":
+        raise ExistsError(f"{path!r} exists: choose another name, or open it with mode 'a'", path=path)
+    if not there and mode == "r+":
+        raise NotFoundError(f"there is no file {path!r}: open it with mode 'a' to make it", path=path)
+    if there and mode != "x" and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written: get the right to write it", path)
+    lock = _sidecar(path, timeout_s, if_unsafe)
+    made = False
+    try:
+        _settle(path, mode, timeout_s, lock)
+        if mode in ("w", "x") or not there:
+            made = _make_empty(path, mode, timeout_s, options, locking)
+        file_id = _open(path, timeout_s, options)
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if lock is not None:
+            lock.release()
+        raise
+    fd = descriptor_of(file_id)
+    if locking.effect == "off":
+        message = f"{path!r} is written while {VARIABLE} switches HDF5's locks off: programs that do not use"
+        warn_user(f"{message} Shardkeep may write it too; unset the variable")
+        told = f"sidecar only ({VARIABLE} switches flock off)"
+    else:
+        told = "flock, exclusive" if fault is None else f"flock, exclusive, but {fault}"
+    return Opened(file_id, fd, lock, told)
+
+
+def _check_file_system(path: str, if_unsafe: str) -> str | None:
+    folder = os.path.dirname(path) or "."
+    try:
+        fault = lock_fault_of(folder)
+    except OSError:
+        message = f"cannot write {path!r}: there is no folder {folder!r}; make it first"
+        raise NotFoundError(message, path=path) from None
+    if fault is not None and if_unsafe == "refuse" and not locks_are_trusted():
+        message = (
+            f"writing {path!r} in place is refused, since others could not be kept out: {fault}; write"
+            " a file per process (hdf5.WorkerFile) and merge, send rows to one writer (a collector), or, if"
+            " all use this one mount, set SHARDKEEP_LOCKS=trust"
+        )
+        raise LockError(message, path=path)
+    return fault
+
+
+def _settle(path: str, mode: str, timeout_s: float | None, lock: FileLock | None) -> None:
+    if lock is not None:
+        settle_before_writing(path, timeout_s, emptied=mode == "w")
+    elif os.path.exists(log_path(path)):
+        message = f"{path!r} lacks commits that its collector left in {log_path(path)!r}"
+        raise LockError(f"{message}: run shardkeep collect {path} --recover as somebody who may", path=path)
+
+
+def _sidecar(path: str, timeout_s: float | None, if_unsafe: str) -> FileLock | None:
+    path = real_name(path)
+    folder = os.path.dirname(path) or "."
+    if not os.access(folder, os.W_OK):
+        return None  # the file may be written, its folder not: HDF5's lock alone must do
+    return FileLock(path, timeout_s=timeout_s, if_unsafe=cast(IfUnsafe, if_unsafe)).acquire()
+
+
+def _make_empty(
+    path: str, mode: str, timeout_s: float | None, options: dict[str, Any], locking: LockingMode
+) -> bool:
+    """Make `path` an empty HDF5 file, under its lock; whether it was not there before."""
+    image = _empty_image(options)
+    made = True
+    flags = os.O_RDWR | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        if mode == "x":
+            message = f"{path!r} exists: choose another name, or open it with mode 'a'"
+            raise ExistsError(message, path=path) from None
+        if mode == "a":
+            return False  # somebody made it just now
+        made = False
+        try:
+            fd = os.open(path, flags)
+        except OSError as error:
+            raise open_error(path, error, writing=True) from error
+    except OSError as error:
+        raise durability_error("make", path, error) from error
+    try:
+        if locking.effect == "off":
+            # Without locks, what can be seen of other processes must do.
+            if any(True for one in openers_of(path) if one.pid != os.getpid()) or _open_here(path, fd):
+                raise conflict(path, writing=True)
+        else:
+            _flock(fd, path, timeout_s)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, image, 0)
+        except OSError as error:
+            raise durability_error("write", path, error) from error
+        return made
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _flock(fd: int, path: str, timeout_s: float | None) -> None:
+    pause = pauses(timeout_s)
+    start = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in HELD:
+                text = OSError(error.errno, f"unable to lock file, errno = {error.errno}")
+                raise open_error(path, text, writing=True) from error
+            if next(pause, None) is None:
+                raise conflict(path, writing=True, waited_s=time.monotonic() - start) from error
+
+
+def _open_here(path: str, fd: int) -> bool:
+    """Whether this process has another descriptor of the file."""
+    mine = os.fstat(fd)
+    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []:
+        with contextlib.suppress(OSError):
+            if int(name) != fd and os.path.samestat(os.fstat(int(name)), mine):
+                return True
+    return False
+
+
+def _empty_image(options: dict[str, Any]) -> bytes:
+    options = {name: value for name, value in options.items() if name in _AT_CREATION | {"libver"}}
+    with exempt():
+        if options:
+            # Not by the driver for memory: it has no user block, and HDF5 1.14 spoils the checksum of
+            # a later superblock when it hands out such an image.
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "empty.h5")
+                h5py.File(path, "w", **options).close()
+                with open(path, "rb") as file:
+                    return file.read()
+        with h5py.File("empty", "w", driver="core", backing_store=False) as made:
+            made.flush()
+            return bytes(made.id.get_file_image())
+
+
+def _open(path: str, timeout_s: float | None, options: dict[str, Any]) -> h5py.h5f.FileID:
+    options = {name: value for name, value in options.items() if name not in _AT_CREATION}
+    pause = pauses(timeout_s)
+    start = time.monotonic()
+    while True:
+        refuse_damage(path)
+        try:
+            with exempt():
+                return h5py.File(path, "r+", **options).id
+        except Exception as error:
+            if not is_of_hdf5(error) and not isinstance(error, PermissionError):
+                raise
+            if flock_errno(error) in HELD and next(pause, None) is not None:
+                continue
+            waited_s = time.monotonic() - start
+            raise open_error(path, error, writing=True, waited_s=waited_s) from error

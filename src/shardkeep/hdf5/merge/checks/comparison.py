@@ -1,0 +1,229 @@
+"""Rows of a merged file that are compared with those of its sources, through HDF5.
+
+Everything else that checks a merge uses addresses of chunks in one way or another. This does not: HDF5
+finds the rows of both files, as it does for any program. Rows are decoded and compared by value; but where
+a chunk was copied as it is, it suffices that HDF5 returns the same stored bytes for its place in both files
+(H5Dread_chunk), since type, filters and chunk shape are equal. That costs a thirtieth of decoding it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, MissingExtraError
+from shardkeep.hdf5.locking.access import read_access
+from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
+from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.sources.source import open_id
+from shardkeep.hdf5.sources.source_rows import blocks
+from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.compression import require_filters
+from shardkeep.hdf5.storage.layout import Layout, read_layout
+from shardkeep.hdf5.storage.rows import content_crc
+
+__all__ = ["Extent", "compare_with_sources"]
+
+Extent = Literal["sample", "full"]
+
+_SEED = 20
+_SAMPLED_SOURCES = 32
+_DECODED_SOURCES = 1  # of each layout whose chunks are copied as they are
+_OPEN_SOURCES = 3  # HDF5 keeps those of a virtual dataset open until it is closed
+_SPAN_BYTES = 32 * 1024 * 1024
+
+
+def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str, int]:
+    """Compare rows of a merged file with those of the sources.
+
+    Parameters
+    ----------
+    path : str
+        Where the file is, under a temporary name. Not an open file object: HDF5 would open the sources of a
+        virtual dataset with the driver of that file, and crash.
+    plan : MergePlan
+    extent : {"sample", "full"}
+        "full" compares every row. "sample" compares a few of each dataset and source: the first, the last,
+        and one that a seeded generator chooses; of a chunk that was copied as it is, all rows. Of more than
+        32 segments of workers, whose commits have hashes of all rows, it takes the first, the last and 30
+        that the generator chooses; so of more than 32 sources of a virtual file, where HDF5 takes 9 ms to
+        find the rows of one among 4,000.
+
+    Returns
+    -------
+    dict
+        The number of rows of each dataset that were compared.
+
+    Raises
+    ------
+    CorruptDataError
+        Rows differ, or cannot be read.
+    """
+    by_source: dict[int, list[tuple[DatasetPlan, Part]]] = {}
+    for one in plan.datasets:
+        for part in one.parts:
+            by_source.setdefault(part.source, []).append((one, part))
+    with h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())) as file:
+        results = {
+            one.name: _Result(file, one, plan, full=extent == "full") for one in plan.datasets if one.parts
+        }
+        for number in sorted(by_source) if extent == "full" else _sample_of(plan, sorted(by_source)):
+            path = plan.sources[number].path
+            source = open_id(path)
+            try:
+                for one, part in by_source[number]:
+                    with reading(path, one.name):
+                        results[one.name].compare(source, part)
+            finally:
+                h5py.File(source).close()
+        return {name: result.rows for name, result in results.items()}
+
+
+def _sample_of(plan: MergePlan, sources: list[int]) -> list[int]:
+    # A commit has the hash of its rows, which the merge compares in any case.
+    known = [number for number in sources if plan.mode == "virtual" or plan.sources[number].rank is not None]
+    if len(known) <= _SAMPLED_SOURCES:
+        return sources
+    chosen = np.random.default_rng(_SEED).choice(len(known) - 2, _SAMPLED_SOURCES - 2, replace=False) + 1
+    left_out = set(known[1:-1]) - {known[i] for i in chosen.tolist()}
+    return [number for number in sources if number not in left_out]
+
+
+class _Result:
+    """A dataset of the merged file.
+
+    Attributes
+    ----------
+    rows : int
+        Rows that were compared.
+    """
+
+    def __init__(self, file: h5py.File, one: DatasetPlan, plan: MergePlan, *, full: bool) -> None:
+        self._file, self._plan, self._full = file, plan, full
+        self._one = one
+        self._dataset = self._open()
+        self._layout = read_layout(self._dataset) if one.way in ("chunks", "chunks and rows") else None
+        self._decoded: dict[Layout, int] = {}
+        self._places = plan.key.places() if one.keyed and plan.key is not None else None
+        self._random = np.random.default_rng(_SEED)
+        self._sources = 0
+        self.rows = 0
+
+    def compare(self, source: h5py.h5f.FileID, part: Part) -> None:
+        """Compare rows of one source."""
+        path = self._plan.sources[part.source].path
+        theirs = h5py.h5d.open(source, self._one.name.encode())
+        pairs = self._all(theirs, part) if self._full else self._sample(theirs, part)
+        for row, rows in pairs:
+            converted = in_stored_order(rows, part.dtype) if part.dtype.hasobject else rows
+            if part.dtype != self._one.dtype:
+                converted = converted.astype(self._one.dtype.base)
+            if content_crc(converted) != content_crc(self._ours(part, row, len(rows))):
+                raise self._differs(path, row, len(rows))
+            self.rows += len(rows)
+        self._sources += 1
+        if self._one.way == "virtual" and self._sources % _OPEN_SOURCES == 0:
+            del self._dataset
+            self._dataset = self._open()
+
+    def _open(self) -> h5py.Dataset:
+        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        if self._one.way == "virtual":
+            folder = os.path.dirname(os.path.abspath(self._plan.output))
+            access.set_virtual_prefix(os.fsencode(folder))
+        return h5py.Dataset(h5py.h5d.open(self._file.id, self._one.name.encode(), access))
+
+    def _all(self, theirs: h5py.h5d.DatasetID, part: Part) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        row, dataset = 0, h5py.Dataset(theirs)
+        require_filters(dataset)
+        for rows in blocks(dataset, 0, part.rows):
+            yield row, rows
+            row += len(rows)
+
+    def _sample(self, theirs: h5py.h5d.DatasetID, part: Part) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+        chosen = {0, part.rows - 1, int(self._random.integers(part.rows))}
+        step = part.layout.chunks[0] if part.layout.chunks else 1
+        bands = {row // step: row for row in sorted(chosen)}  # one row of each row of chunks
+        dataset = h5py.Dataset(theirs)
+        by_chunk = self._layout is not None and self._copied(self._layout, part)
+        if by_chunk:
+            count = self._decoded[part.layout] = self._decoded.get(part.layout, 0) + 1
+            by_chunk = count > _DECODED_SOURCES or not _is_decodable(dataset)
+        else:
+            require_filters(dataset)
+        for band, row in bands.items():
+            start, stop = band * step, min(part.rows, (band + 1) * step)
+            if by_chunk and self._same_chunks(theirs, part, start):
+                self.rows += stop - start
+            else:
+                yield row, dataset[row : row + 1]
+
+    def _copied(self, layout: Layout, part: Part) -> bool:
+        chunks = layout.chunks
+        return (
+            chunks is not None
+            and part.first_row % chunks[0] == 0
+            and layout.obstacle_to_chunk_copy(part.layout) is None
+        )
+
+    def _same_chunks(self, theirs: h5py.h5d.DatasetID, part: Part, start: int) -> bool:
+        """Whether a row of chunks is stored with the same bytes; not so if one was compressed again."""
+        chunks = part.layout.chunks
+        assert chunks is not None
+        columns = (range(0, size, one) for size, one in zip(self._one.row_shape, chunks[1:], strict=True))
+        for column in itertools.product(*columns):
+            try:
+                mine = self._dataset.id.read_direct_chunk((part.first_row + start, *column))
+                other = theirs.read_direct_chunk((start, *column))
+            except (OSError, RuntimeError, ValueError, MemoryError):
+                # A chunk that was never written. h5py raises MemoryError if no chunk of the dataset was.
+                return False
+            if mine != other:
+                return False
+        return True
+
+    def _ours(self, part: Part, row: int, count: int) -> np.ndarray[Any, Any]:
+        if self._places is None or self._plan.key is None:
+            start = part.first_row + row
+            rows: np.ndarray[Any, Any] = self._dataset[start : start + count]
+        else:
+            first = int(self._plan.key.starts[part.source]) + row
+            rows = self._rows_at(self._places[first : first + count])
+        if self._one.dtype.hasobject:
+            in_stored_order(rows, self._one.dtype)
+        return rows
+
+    def _rows_at(self, places: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Read rows that lie apart: together, if there are not many others between them."""
+        places = np.asarray(places)
+        rows: np.ndarray[Any, Any]
+        low, high = int(places.min()), int(places.max()) + 1
+        row_bytes = max(1, self._one.dtype.itemsize * int(np.prod(self._one.row_shape, dtype=np.int64)))
+        if (high - low) * row_bytes <= _SPAN_BYTES:
+            rows = self._dataset[low:high][places - low]
+            return rows
+        rows = np.concatenate([self._dataset[place : place + 1] for place in places.tolist()])
+        return rows
+
+    def _differs(self, path: str, row: int, count: int) -> CorruptDataError:
+        where = f"row {row}" if count == 1 else f"rows {row} to {row + count - 1}"
+        message = (
+            f"the merged file {self._plan.output!r} would have other values than {where} of "
+            f"{self._one.name!r} in {path!r}, and was not kept"
+        )
+        advice = "check disk and memory, and that no process writes the source; then merge again"
+        return CorruptDataError(f"{message}: {advice}", path=path)
+
+
+def _is_decodable(dataset: h5py.Dataset) -> bool:
+    """Return whether the filters of a dataset are installed: to copy its chunks, none is needed."""
+    try:
+        require_filters(dataset)
+    except MissingExtraError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""Which files a merge is about, told from what the caller named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.paths import expand
+from shardkeep.hdf5.segments.run_folder import is_rank_folder, list_ranks, list_segments
+
+__all__ = ["SourcePlan", "Sources", "find_sources"]
+
+Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """One file that is merged; the last three are None unless it is a sealed segment."""
+
+    path: str
+    rank: int | None = None
+    sequence: int | None = None
+    step: int | None = None
+
+    @property
+    def described(self) -> str:
+        """Rank and step, or the path of a file that is not a worker's."""
+        return repr(self.path) if self.rank is None else f"rank {self.rank} (step {self.step})"
+
+
+def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
+    """Return the folder that the files have in common, and the files.
+
+    Parameters
+    ----------
+    sources : path, pattern, or iterable of them
+        A run folder, HDF5 files, or patterns of their names.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such folder, nothing in it, or no match.
+    PlanError
+        A file is named twice.
+    """
+    if isinstance(sources, (str, os.PathLike)) and not os.path.isfile(sources):
+        root = os.fspath(sources)
+        paths = expand(root)
+        if paths == [root]:
+            return root, _segments_of(root)
+    elif isinstance(sources, (str, os.PathLike)):
+        paths = [os.fspath(sources)]
+    else:
+        given = list(sources)
+        if not given:
+            raise NotFoundError("the list of files to merge is empty: name at least one")
+        paths = expand(given)
+    seen: dict[tuple[int, int | str], str] = {}
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # whoever opens it says why it cannot be read
+        # Not by its name: a hard link is the same file.
+        identity = (status.st_dev, status.st_ino or os.path.realpath(path))  # not every mount has numbers
+        before = seen.get(identity)
+        if before is not None:
+            message = f"{path!r} and {before!r} are one file, which is in the list twice"
+            raise PlanError(f"{message}: its rows would be doubled; name it once", path=path)
+        seen[identity] = path
+    folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
+    return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
+
+
+def _segments_of(root: str) -> list[SourcePlan]:
+    if not os.path.exists(root):
+        message = f"there is no file or folder {root!r}"
+        raise NotFoundError(f"{message}: give the folder of a run, HDF5 files, or a pattern", path=root)
+    ranks = list_ranks(root)
+    plans = [
+        SourcePlan(segment.path, rank, segment.sequence, segment.step)
+        for rank, folder in ranks.items()
+        for segment in list_segments(folder)
+    ]
+    if not plans:
+        raise NotFoundError(_nothing_in(root, ranks), path=root)
+    return plans
+
+
+def _nothing_in(root: str, ranks: Mapping[int, str]) -> str:
+    if ranks:
+        return f"{root!r} has no commit of any rank: there is nothing to merge"
+    whole = os.path.abspath(root)
+    if is_rank_folder(whole):
+        run = os.path.dirname(root) or os.pardir
+        return f"{root!r} is the folder of one rank: give that of the run, {run!r}, or the files in it"
+    if any(name.endswith(".h5") for name in os.listdir(root)):
+        pattern = os.path.join(root, "*.h5")
+        return f"{root!r} has no folders of ranks: for other HDF5 files give a pattern, {pattern!r}"
+    return f"{root!r} has no worker files: there is nothing to merge"

@@ -1,0 +1,224 @@
+"""Rows that are put in the order of a key, in bounded memory.
+
+The result is divided into windows of consecutive rows. As rows arrive, source by source, each goes
+to the end of its window in a scratch file; then window by window is read, put in order in memory,
+and handed on. So every row is written and read once more, in pieces and not one by one, whatever
+its place. What fits into a share of memory never goes to the scratch file. Values of variable
+length have no fixed place: they are written one behind the other, and fetched by their offset.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import tempfile
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep.errors import CorruptDataError
+from shardkeep.files.durable import durably
+from shardkeep.hdf5.merge.checks.table import Check
+from shardkeep.hdf5.merge.order import KeyOrder
+from shardkeep.hdf5.merge.sink import Sink
+from shardkeep.hdf5.storage.rows import as_bytes, content_crc
+
+__all__ = ["KeyedRows", "MemoryShare"]
+
+WINDOW_BYTES = 32 * 1024 * 1024
+_SHARED_BYTES = 256 * 1024 * 1024
+_WINDOW_OBJECTS = 1 << 16
+
+
+class MemoryShare:
+    """What datasets may keep in memory together."""
+
+    def __init__(self, size_bytes: int = _SHARED_BYTES) -> None:
+        self._left = size_bytes
+
+    def take(self, size_bytes: int) -> bool:
+        """Whether that much was left; it is taken."""
+        if size_bytes > self._left:
+            return False
+        self._left -= size_bytes
+        return True
+
+
+class KeyedRows:
+    """Takes rows in the order of the sources, and gives them to a sink in the order of the key."""
+
+    def __init__(self, sink: Sink, key: KeyOrder, output: str, share: MemoryShare) -> None:
+        self.plan = sink.plan
+        self._sink = sink
+        self._key = key
+        self._output = output
+        self._places = key.places()
+        self._arrived = 0
+        # The sum over all rows of a hash of each: the order does not change it.
+        self._sum = 0
+        dtype, shape = sink.plan.dtype, sink.plan.row_shape
+        self._row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        self._scratch: Any = None
+        self._memory: np.ndarray[Any, Any] | None = None
+        self._objects = dtype.hasobject
+        if self._objects:
+            self._window_rows = _WINDOW_OBJECTS
+            self._ends = np.zeros(sink.plan.rows + 1, np.int64)
+            self._spool = bytearray()
+            return
+        self._window_rows = max(1, WINDOW_BYTES // max(1, self._row_bytes))
+        if self._row_bytes * sink.plan.rows <= WINDOW_BYTES or share.take(self._row_bytes * sink.plan.rows):
+            self._memory = np.empty((sink.plan.rows, *shape), dtype)
+        self._cursors = np.zeros(-(-sink.plan.rows // self._window_rows) or 1, np.int64)
+
+    def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
+        """Take the next rows of the sources."""
+        places = self._places[self._arrived : self._arrived + len(rows)]
+        self._sum = (self._sum + _row_sum(rows)) & _MASK
+        if self._objects:
+            self._add_objects(rows)
+        elif self._memory is not None:
+            self._memory[places] = rows
+        else:
+            self._scatter(rows, places)
+        self._arrived += len(rows)
+
+    def finish(self) -> Iterator[Check]:
+        """Hand all rows on, window by window; give the hash of each window."""
+        total = 0
+        for start in range(0, self.plan.rows, self._window_rows):
+            stop = min(self.plan.rows, start + self._window_rows)
+            rows = self._window(start, stop)
+            total = (total + _row_sum(rows)) & _MASK
+            self._sink.add_rows(rows)
+            yield Check(self.plan.name, start, stop - start, "rows", content_crc(rows))
+        if total != self._sum or self._arrived != self.plan.rows:
+            message = f"rows of {self.plan.name!r} changed while they were put in order"
+            raise CorruptDataError(f"{message}: check disk and memory, merge again", path=self._output)
+        self._sink.finish()
+
+    def __enter__(self) -> KeyedRows:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._memory = None
+        if self._scratch is not None:
+            with contextlib.suppress(OSError):
+                self._scratch.close()
+
+    # -- rows of a fixed size --------------------------------------------------------------------
+
+    def _scatter(self, rows: np.ndarray[Any, Any], places: npt.NDArray[np.int64]) -> None:
+        windows = places // self._window_rows
+        order = np.argsort(windows, kind="stable")
+        windows, rows = windows[order], rows[order]
+        starts = np.flatnonzero(np.diff(windows, prepend=-1))
+        for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+            window = int(windows[start])
+            row = window * self._window_rows + int(self._cursors[window])
+            self._write(as_bytes(rows[start:stop]), row * self._row_bytes)
+            self._cursors[window] += stop - start
+
+    def _window(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        if self._memory is not None:
+            return self._memory[start:stop]
+        # Rows of a window lie in the order in which they arrived.
+        arrived = self._key.order[start:stop]
+        if self._objects:
+            return self._objects_of(arrived)
+        scratch = np.empty((stop - start, *self.plan.row_shape), self.plan.dtype)
+        self._read(as_bytes(scratch), start * self._row_bytes)
+        rank = np.empty(len(arrived), np.int64)
+        rank[np.argsort(arrived)] = np.arange(len(arrived))
+        ordered: np.ndarray[Any, Any] = scratch[rank]
+        return ordered
+
+    # -- values of variable length ---------------------------------------------------------------
+
+    def _add_objects(self, rows: np.ndarray[Any, Any]) -> None:
+        at = int(self._ends[self._arrived]) - len(self._spool)
+        for i, row in enumerate(rows):
+            value = row.item() if isinstance(row, np.void) else row
+            self._spool += pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            self._ends[self._arrived + i + 1] = at + len(self._spool)
+            if len(self._spool) >= WINDOW_BYTES:
+                at = self._flush(at)
+        self._flush(at)
+
+    def _flush(self, at: int) -> int:
+        self._write(self._spool, at)
+        at += len(self._spool)
+        self._spool = bytearray()
+        return at
+
+    def _objects_of(self, arrived: npt.NDArray[np.int64]) -> np.ndarray[Any, Any]:
+        rows = np.empty((len(arrived), *self.plan.row_shape), self.plan.dtype)
+        for place in np.argsort(arrived):
+            start, end = self._ends[arrived[place] : arrived[place] + 2]
+            data = bytearray(int(end - start))
+            self._read(data, int(start))
+            rows[place] = pickle.loads(data)  # written above, into a file that has no name
+        return rows
+
+    # -- the scratch file ------------------------------------------------------------------------
+
+    def _write(self, data: Any, offset: int) -> None:
+        with durably("write scratch rows beside", self._output):
+            if self._scratch is None:
+                folder = os.path.dirname(os.path.abspath(self._output))
+                self._scratch = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            view = memoryview(data)
+            done = 0
+            while done < len(view):
+                done += os.pwrite(self._scratch.fileno(), view[done:], offset + done)
+
+    def _read(self, buffer: Any, offset: int) -> None:
+        view = memoryview(buffer)
+        done = 0
+        with durably("read scratch rows beside", self._output):
+            while done < len(view):
+                count = os.preadv(self._scratch.fileno(), [view[done:]], offset + done)
+                if count == 0:
+                    break
+                done += count
+
+
+_MASK = (1 << 64) - 1
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _row_sum(rows: np.ndarray[Any, Any]) -> int:
+    """Return the sum of a hash of each row, modulo 2**64."""
+    if rows.dtype.hasobject:
+        return sum(content_crc(rows[i : i + 1]) * 0x9E3779B97F4A7C15 for i in range(len(rows))) & _MASK
+    if rows.dtype.names is not None:
+        rows = repack_fields(rows, recurse=True)  # copies lose the padding
+    flat = as_bytes(rows).reshape(len(rows), -1)
+    words = -(-flat.shape[1] // 8)
+    if words * 8 != flat.shape[1]:
+        padded = np.zeros((len(rows), words * 8), np.uint8)
+        padded[:, : flat.shape[1]] = flat
+        flat = padded
+    weights = np.random.default_rng(words).integers(0, 1 << 63, words, np.uint64) * np.uint64(2) + np.uint64(
+        1
+    )
+    values = flat.view(np.uint64)
+    mixed = np.zeros(len(rows), np.uint64)
+    step = max(1, (1 << 20) // max(1, words))
+    for start in range(0, len(rows), step):
+        block = values[start : start + step]
+        mixed[start : start + step] = ((block ^ (block >> np.uint64(29))) * weights).sum(
+            axis=1, dtype=np.uint64
+        )
+    mixed ^= mixed >> np.uint64(32)
+    return int((mixed * _MIX).sum(dtype=np.uint64))

@@ -1,0 +1,382 @@
+"""What all sources of a merge have together, and who has what where they do not agree."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5.merge.find_sources import SourcePlan
+from shardkeep.hdf5.merge.schema.attributes import AttributeSurvey, Holder
+from shardkeep.hdf5.merge.schema.links import LinkSurvey
+from shardkeep.hdf5.sources.inspection import DatasetLook, SourceLook
+from shardkeep.hdf5.sources.links import LinkLook
+from shardkeep.hdf5.storage.attributes import Attributes, same_value
+from shardkeep.hdf5.storage.layout import Layout, same_dtype
+from shardkeep.hdf5.storage.promotion import promoted
+from shardkeep.hdf5.storage.rows import describe, describe_dtype, is_unicode
+
+__all__ = ["Agreed", "OnMismatch", "SchemaSurvey", "Settled"]
+
+OnMismatch = Literal["refuse", "promote"]
+
+_NAMED = 3
+
+
+@dataclass
+class _Variant:
+    """One of the schemas that a dataset has, and the sources that have it."""
+
+    dtype: np.dtype[Any]
+    row_shape: tuple[int, ...] | None
+    put: bool
+    sources: list[int] = field(default_factory=list)
+
+    @property
+    def described(self) -> str:
+        if self.put:
+            return f"{describe_dtype(self.dtype)} written once"
+        if self.row_shape is None:
+            return f"a scalar {describe_dtype(self.dtype)}"
+        return describe(self.dtype, self.row_shape)
+
+
+@dataclass
+class _Seen:
+    name: str
+    variants: list[_Variant] = field(default_factory=list)
+    known: dict[tuple[bytes, tuple[int, ...] | None, bool], _Variant] = field(default_factory=dict)
+    layout: Layout | None = None  # of the first source with rows, otherwise of the first
+    rows: int = 0
+    # Values of what has no rows: the newest of each rank, and of every file.
+    values: dict[Holder, tuple[int, Any]] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> list[int]:
+        return sorted(number for variant in self.variants for number in variant.sources)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A dataset of the result, as far as the sources' schemas decide about it.
+
+    Attributes
+    ----------
+    row_shape : tuple of int or None
+        None for what has no rows.
+    put : bool
+        Whether it was written once by a rank.
+    converted : bool
+        Whether some rows change their dtype.
+    values : list of (int, object)
+        Rank (-1 of a file that is no worker's) and value, of what has no rows. One if all agree.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    row_shape: tuple[int, ...] | None
+    put: bool
+    layout: Layout
+    converted: bool
+    attributes: Attributes
+    dropped_attributes: tuple[str, ...]
+    values: tuple[tuple[int, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What the result has, by its sources' schemas.
+
+    Attributes
+    ----------
+    datasets : list of Settled
+    groups : dict
+        Attributes of each group and named type; ``""`` is the root.
+    links : dict
+        Names beside those of datasets and groups, named types among them.
+    dropped_attributes : dict
+        Names of the attributes of groups that are left out.
+    left_out : dict
+        Why each ``object@attribute``, link or named type cannot be in the result.
+    """
+
+    datasets: list[Settled]
+    groups: dict[str, Attributes]
+    links: dict[str, LinkLook]
+    dropped_attributes: dict[str, tuple[str, ...]]
+    left_out: dict[str, str]
+
+
+class SchemaSurvey:
+    """Takes the sources one by one; `settle` decides about all of them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._plans: list[SourcePlan] = []
+        self._names: set[str] = set()
+        self._attributes = AttributeSurvey()
+        self._links = LinkSurvey()
+
+    def add(self, look: SourceLook, plan: SourcePlan) -> None:
+        """Take one source.
+
+        Raises
+        ------
+        SchemaError
+            A name is a dataset here and a group elsewhere, or is not UTF-8.
+        """
+        number = len(self._plans)
+        self._plans.append(plan)
+        holder = _holder(look, number)
+        for name, one in look.datasets.items():
+            seen = self._seen.get(name)
+            if seen is None:
+                self._check_name(name, look.path)
+                seen = self._seen[name] = _Seen(name)
+            self._add_dataset(seen, one, number, holder)
+            self._attributes.add(name, holder, one.attributes, number)
+        for name, found in look.groups.items():
+            self._attributes.add(f"{name}/", holder, found, number)
+        for name in (*look.datasets, *look.groups, *look.links):
+            if name not in self._names:
+                if not is_unicode(name):
+                    message = (
+                        f"the name {name.encode('utf-8', 'surrogateescape')!r} in {look.path!r} is not UTF-8"
+                    )
+                    raise SchemaError(f"{message}, so h5py could not open it: rename it", path=look.path)
+                self._names.add(name)
+        self._links.add(look, number)
+
+    def settle(self, on_mismatch: OnMismatch) -> Agreed:
+        """Return what the result has.
+
+        Raises
+        ------
+        SchemaError
+            Sources do not agree; its ``table`` shows who has what.
+        """
+        table: list[dict[str, Any]] = []
+        messages: list[str] = []
+        groups = {owner[:-1] for owner in self._attributes.owners() if owner.endswith("/")}
+        refused = self._require_links(groups, on_mismatch, table, messages)
+        self._require_everywhere(table, messages)
+        settled = []
+        for seen in self._seen.values():
+            dtype = self._agree(seen, on_mismatch, table, messages)
+            values = self._agree_on_values(seen, table, messages) if dtype is not None else ()
+            if dtype is not None:
+                settled.append(self._settled(seen, dtype, values))
+        if on_mismatch == "refuse":
+            self._require_attributes(table, messages)
+        if messages:
+            others = len(messages) - 1
+            more = f" (and {others} more difference{'s' if others > 1 else ''})" if others else ""
+            path = self._plans[table[0]["numbers"][0]].path
+            error = SchemaError(f"{messages[0]}{more}", path=path)
+            error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in table)
+            raise error
+        kept, left_out = self._links.settle(self._seen, groups, refused)
+        attributes, dropped = {}, {}
+        for owner in self._attributes.owners():
+            name = owner.rstrip("/")
+            if not owner.endswith("/"):
+                whose = name
+            elif name in self._links and name not in kept:
+                continue
+            else:
+                whose = name or "/"
+                attributes[name], names = self._attributes.settle(owner)
+                if names:
+                    dropped[whose] = names
+            for attribute, reason in self._attributes.unkept(owner).items():
+                left_out[f"{whose}@{attribute}"] = reason
+        return Agreed(settled, attributes, kept, dropped, left_out)
+
+    # -- one source ------------------------------------------------------------------------------
+
+    def _check_name(self, name: str, path: str) -> None:
+        for other in self._seen:
+            if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+                message = f"{name!r} in {path!r} and {other!r} elsewhere are dataset and group at once"
+                raise SchemaError(f"{message}: rename one", path=path)
+
+    @staticmethod
+    def _add_dataset(seen: _Seen, one: DatasetLook, number: int, holder: Holder) -> None:
+        key = (one.layout.type_code, one.row_shape, one.put)
+        variant = seen.known.get(key)
+        if variant is None:
+            for other in seen.variants:
+                if (
+                    other.row_shape == one.row_shape
+                    and other.put == one.put
+                    and same_dtype(other.dtype, one.dtype)
+                ):
+                    variant = other
+                    break
+            else:
+                variant = _Variant(one.dtype, one.row_shape, one.put)
+                seen.variants.append(variant)
+            seen.known[key] = variant
+        variant.sources.append(number)
+        if seen.layout is None or (one.rows and not seen.rows):
+            seen.layout = one.layout
+        seen.rows += one.rows
+        if one.row_shape is None:
+            seen.values[holder] = (number, one.value)
+
+    # -- all of them -----------------------------------------------------------------------------
+
+    def _require_everywhere(self, table: list[dict[str, Any]], messages: list[str]) -> None:
+        """A worker that never appended to a dataset has no rows of it; a plain file must have it."""
+        strict = {number for number, plan in enumerate(self._plans) if plan.rank is None}
+        for seen in self._seen.values():
+            have = seen.sources
+            missing = sorted(strict - set(have))
+            if missing and seen.name not in self._links:
+                messages.append(
+                    f"dataset {seen.name!r} is in {self._plans[have[0]].path!r} "
+                    f"({len(have)} of {len(self._plans)} files), but not in {self._some(missing)}: "
+                    "leave those files out, or give them the dataset"
+                )
+                table.append(self._row(seen.name, "the dataset", have))
+                table.append(self._row(seen.name, "nothing", missing))
+
+    def _require_links(
+        self, groups: set[str], on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
+    ) -> list[str]:
+        """Return the names that are left out; what may not be is told."""
+        datasets = {seen.name: seen.sources for seen in self._seen.values()}
+        left_out = []
+        for one in self._links.problems(datasets, groups):
+            if one.may_be_left_out and on_mismatch == "promote":
+                left_out.append(one.name)
+                continue
+            described, numbers = one.groups[0]
+            advice = ', or allow on_mismatch="promote" to leave it out' if one.may_be_left_out else ""
+            messages.append(
+                f"{one.name!r} is {described} in {self._some(numbers)}, {one.what}: "
+                f"make the files alike, with a dataset of its own{advice}"
+            )
+            table.extend(self._row(one.name, has, numbers) for has, numbers in one.groups)
+        return left_out
+
+    def _agree(
+        self, seen: _Seen, on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
+    ) -> np.dtype[Any] | None:
+        first, *others = seen.variants
+        if not others:
+            return first.dtype
+        advice = "convert one of them"
+        same_shape = all(one.row_shape == first.row_shape and one.put == first.put for one in others)
+        if same_shape and first.row_shape is not None:
+            wide = promoted([one.dtype for one in seen.variants])
+            if wide is not None and on_mismatch == "promote":
+                return wide
+            if wide is not None:
+                advice = f'convert one of them, or allow on_mismatch="promote" (to {describe_dtype(wide)})'
+            elif on_mismatch == "promote":
+                advice = "no type holds the values of all; convert one of them"
+        two = others[0]
+        messages.append(
+            f"dataset {seen.name!r} has {first.described} in {self._some(first.sources)}, "
+            f"but {two.described} in {self._some(two.sources)}: {advice}"
+        )
+        table.extend(self._row(seen.name, one.described, one.sources) for one in seen.variants)
+        return None
+
+    def _agree_on_values(
+        self, seen: _Seen, table: list[dict[str, Any]], messages: list[str]
+    ) -> tuple[tuple[int, Any], ...]:
+        if not seen.values:
+            return ()
+        dtype = seen.variants[0].dtype
+        ordered = [seen.values[holder] for holder in sorted(seen.values)]
+        different = [ordered[0]]
+        groups: list[list[int]] = [[]]
+        for number, value in ordered:
+            for known, members in zip(different, groups, strict=True):
+                if same_value((known[1], dtype), (value, dtype)):
+                    members.append(number)
+                    break
+            else:
+                different.append((number, value))
+                groups.append([number])
+        if len(different) == 1:
+            return ((self._rank(ordered[0][0]), ordered[0][1]),)
+        shapes = {np.shape(value) for _, value in ordered}
+        empty = any(isinstance(value, h5py.Empty) for _, value in ordered)
+        if seen.variants[0].put and len(shapes) == 1 and not empty:
+            return tuple((self._rank(number), value) for number, value in ordered)
+        what = "value" if seen.variants[0].put else "scalar"
+        first, second = (self._plans[number].path for number, _ in different[:2])
+        reason = "its shapes differ" if len(shapes) > 1 else "it has no row axis"
+        messages.append(
+            f"the {what} {seen.name!r} differs between {first!r} and {second!r} and {reason}: "
+            "make it equal, or rows of it"
+        )
+        for (_, value), members in zip(different, groups, strict=True):
+            table.append(self._row(seen.name, f"the {what} {_short(value)}", members))
+        return ()
+
+    def _require_attributes(self, table: list[dict[str, Any]], messages: list[str]) -> None:
+        for owner, name, have, missing in self._attributes.missing():
+            whose = repr(owner.rstrip("/") or "/")
+            messages.append(
+                f"attribute {name!r} of {whose} is in {self._some(have)}, but not in "
+                f'{self._some(missing)}: add it there, or allow on_mismatch="promote" to leave it out'
+            )
+            table.append(self._row(f"{owner.rstrip('/')}@{name}", "the attribute", have))
+            table.append(self._row(f"{owner.rstrip('/')}@{name}", "nothing", missing))
+
+    def _settled(self, seen: _Seen, dtype: np.dtype[Any], values: tuple[tuple[int, Any], ...]) -> Settled:
+        attributes, dropped = self._attributes.settle(seen.name)
+        assert seen.layout is not None
+        first = seen.variants[0]
+        return Settled(
+            seen.name,
+            dtype,
+            first.row_shape,
+            first.put,
+            seen.layout,
+            len(seen.variants) > 1,
+            attributes,
+            dropped,
+            values,
+        )
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def _rank(self, number: int) -> int:
+        rank = self._plans[number].rank
+        return -1 if rank is None else rank
+
+    def _some(self, numbers: list[int]) -> str:
+        more = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+        return f"{self._plans[numbers[0]].path!r}{more}"
+
+    def _row(self, name: str, has: str, numbers: list[int]) -> dict[str, Any]:
+        ranks = sorted({self._rank(number) for number in numbers} - {-1})
+        return {
+            "name": name,
+            "has": has,
+            "files": len(numbers),
+            "ranks": ranks,
+            "first": [self._plans[number].path for number in numbers[:_NAMED]],
+            "numbers": numbers,
+        }
+
+
+def _holder(look: SourceLook, number: int) -> Holder:
+    """Return whose values these are: a rank's, of which the newest segment counts, or one file's."""
+    if look.record is None:
+        return ("", number)
+    return (os.path.dirname(os.path.dirname(os.path.realpath(look.path))), look.record.rank)
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else f"{text[:39]}…"

@@ -1,0 +1,111 @@
+"""A dataset of the result while rows and chunks arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.hdf5.merge.plan import DatasetPlan
+from shardkeep.hdf5.storage.chunk_table import ChunkTable
+from shardkeep.hdf5.storage.layout import Layout, create_dataset, read_layout, write_rows
+from shardkeep.hdf5.storage.rows import as_bytes
+
+__all__ = ["Sink"]
+
+
+class Sink:
+    """Takes rows in their order; whole chunks are written as they fill.
+
+    Attributes
+    ----------
+    row : int
+        Rows that are written, without those that wait for their chunk to fill.
+    """
+
+    def __init__(self, file: h5py.File, plan: DatasetPlan, temporary: TemporaryFile) -> None:
+        self.plan = plan
+        self._temporary = temporary
+        self.dataset = create_dataset(file, plan.name, plan.layout, (plan.rows, *plan.row_shape), plan.dtype)
+        # As HDF5 made it: some filters change their parameters to suit the dataset.
+        self._layout = read_layout(self.dataset)
+        chunks = plan.layout.chunks
+        self.chunk_rows = chunks[0] if chunks is not None else max(1, plan.rows)
+        self._direct = (
+            chunks is not None
+            and chunks[1:] == plan.row_shape
+            and not plan.layout.filters
+            and not plan.dtype.hasobject
+            and bool(h5py.h5t.py_create(plan.dtype, logical=True).equal(self.dataset.id.get_type()))
+        )
+        self._waiting: np.ndarray[Any, Any] | None = None
+        self._fill = 0
+        self.row = 0
+
+    @property
+    def aligned(self) -> bool:
+        """Whether the next row begins a chunk."""
+        return self._fill == 0 and self.row % self.chunk_rows == 0
+
+    def takes_chunks_of(self, layout: Layout) -> bool:
+        """Whether chunks of that layout may come as they are."""
+        return bool(self._layout.filters) and self._layout.obstacle_to_chunk_copy(layout) is None
+
+    def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
+        """Take rows; they may be overwritten afterwards."""
+        start = 0
+        while start < len(rows):
+            if self._fill == 0 and len(rows) - start >= self.chunk_rows:
+                self._write(rows[start : start + self.chunk_rows])
+                start += self.chunk_rows
+                continue
+            if self._waiting is None:
+                self._waiting = np.empty((self.chunk_rows, *self.plan.row_shape), self.plan.dtype)
+            count = min(self.chunk_rows - self._fill, len(rows) - start)
+            self._waiting[self._fill : self._fill + count] = rows[start : start + count]
+            self._fill += count
+            start += count
+            if self._fill == self.chunk_rows:
+                self._fill = 0
+                self._write(self._waiting)
+
+    def add_chunk(self, offset: Sequence[int], mask: int, data: Any) -> None:
+        """Take a chunk as it is; its offset is counted from `row`."""
+        self.dataset.id.write_direct_chunk((self.row + offset[0], *offset[1:]), data, mask)
+
+    def place_chunks(self, table: ChunkTable) -> npt.NDArray[np.int64] | None:
+        """Have HDF5 make room for chunks, without their bytes; return where they go in the file.
+
+        None if that cannot be told: then they come by `add_chunk`. Offsets are counted from `row`.
+        """
+        if not len(table):
+            return np.empty(0, np.int64)
+        room = np.empty(int(table.sizes.max()), np.uint8)
+        offsets = (table.offsets + np.array([self.row, *[0] * (table.offsets.shape[1] - 1)])).tolist()
+        write = self.dataset.id.write_direct_chunk
+        with self._temporary.placing(room) as placed:
+            for offset, size, mask in zip(offsets, table.sizes.tolist(), table.masks.tolist(), strict=True):
+                write(tuple(offset), room[:size], mask)
+        return np.array(placed, np.int64) if len(placed) == len(table) else None
+
+    def skip(self, rows: int) -> None:
+        """Rows came as chunks."""
+        self.row += rows
+
+    def finish(self) -> None:
+        """Write what waits."""
+        if self._fill and self._waiting is not None:
+            write_rows(self.dataset, self.row, self._waiting[: self._fill])
+            self.row += self._fill
+        self._waiting = None
+
+    def _write(self, rows: np.ndarray[Any, Any]) -> None:
+        if self._direct:
+            self.dataset.id.write_direct_chunk((self.row, *(0 for _ in self.plan.row_shape)), as_bytes(rows))
+        else:
+            write_rows(self.dataset, self.row, rows)
+        self.row += len(rows)

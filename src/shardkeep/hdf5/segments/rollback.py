@@ -1,0 +1,96 @@
+"""Forgetting commits: of one rank, or of every rank of a run."""
+
+from __future__ import annotations
+
+import operator
+import os
+
+from shardkeep.errors import PlanError
+from shardkeep.files import leftovers
+from shardkeep.files.durable import durably
+from shardkeep.files.locks.lock import FileLock
+from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
+
+__all__ = ["check_checkpoint", "remove_after", "rollback"]
+
+
+def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | None]:
+    """Forget what any rank committed after `step`, also ranks that do not exist any more.
+
+    For a run that starts again from its checkpoint of `step`, perhaps with another world size,
+    before its workers open their files. -1 forgets everything.
+
+    Parameters
+    ----------
+    run_dir : str or os.PathLike
+    step : int
+
+    Returns
+    -------
+    dict
+        The committed step of every rank that has a folder; None where nothing is left.
+
+    Raises
+    ------
+    LockTimeoutError
+        A rank is being written by a process that lives. Nothing was removed, unless that process
+        began while this call was at work.
+    NotFoundError
+        There is no such folder.
+    PlanError
+        The step is not a whole number.
+    DurabilityError
+        A segment could not be removed. What is there is a first part of the commits of each
+        rank, as after a crash, and the same call goes on.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from shardkeep.hdf5.worker.worker_file import WorkerFile
+    >>> from shardkeep.world import World
+    >>> run = tempfile.mkdtemp()
+    >>> with WorkerFile(run, World(rank=0, size=1)) as out:
+    ...     for step in (10, 20, 30):
+    ...         out.append("loss", [0.1])
+    ...         out.commit(step=step)
+    >>> rollback(run, step=20)
+    {0: 20}
+    """
+    step = check_checkpoint(step)
+    folders = list_ranks(os.fspath(run_dir))
+    for folder in folders.values():
+        with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
+            pass
+    result = {}
+    for rank, folder in folders.items():
+        with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
+            leftovers.remove_all(folder)
+            result[rank] = remove_after(folder, step, durable=True)
+    return result
+
+
+def check_checkpoint(step: object) -> int:
+    """Return the step of a checkpoint, or raise a `PlanError`."""
+    try:
+        return operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise PlanError(f"step={step!r} is not a whole number: give the step of the checkpoint") from None
+
+
+def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
+    """Remove the segments of one rank after `step`, newest first; return the step that stands.
+
+    The caller holds the lock of the rank.
+    """
+    segments = list_segments(folder)
+    with durably("roll back", folder):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            while segments and segments[-1].step > step:
+                os.unlink(segments.pop().path)
+                if durable:
+                    # One by one: a power cut must not bring a later segment back without this one.
+                    os.fsync(fd)
+        finally:
+            os.close(fd)
+    return segments[-1].step if segments else None

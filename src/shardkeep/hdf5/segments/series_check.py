@@ -1,0 +1,136 @@
+"""Whether segments make up whole runs: rows without a gap, every rank, every rank's newest step."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.segments.commit_record import CommitRecord
+
+__all__ = ["RunCheck", "check_follows"]
+
+_NAMED = 5
+
+
+@dataclass
+class _Rank:
+    """What is known of one rank of one run."""
+
+    newest: CommitRecord
+    newest_path: str
+    # First step of the last commits that were made in one world size, and the step before those.
+    world_step: int
+    earlier_step: int | None = None
+    next_rows: dict[str, int] = field(default_factory=dict)
+    # The openings of the rank so far, each of which ended when the next one began.
+    incarnations: set[str] = field(default_factory=set)
+
+
+class RunCheck:
+    """Takes the records of segments in the order in which they are merged, then says what is amiss.
+
+    Segments belong to one run if their rank folders are in one folder, so that a list may name
+    segments of several runs.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[int, _Rank]] = {}
+        self._run_of: dict[str, str] = {}
+        self._findings: list[str] = []
+
+    def add(self, path: str, record: CommitRecord, *, listed: bool) -> None:
+        """Take one segment.
+
+        Raises
+        ------
+        CorruptDataError
+            It does not continue where the one before of its rank ended, or is of another run.
+        """
+        folder = os.path.dirname(path)
+        run = self._run_of.get(folder)
+        if run is None:
+            run = self._run_of[folder] = os.path.dirname(os.path.realpath(folder))
+        ranks = self._runs.setdefault(run, {})
+        rank = ranks.get(record.rank)
+        # A list of segments may begin in the middle; that is a finding.
+        begins_late = rank is None and listed and record.sequence > 0
+        if rank is None:
+            rank = ranks[record.rank] = _Rank(record, path, record.step)
+        elif record.world_size != rank.newest.world_size:
+            rank.world_step, rank.earlier_step = record.step, rank.newest.step
+        before, path_before = rank.newest, rank.newest_path
+        rank.newest, rank.newest_path = record, path
+        if begins_late:
+            where = f"commit {record.sequence} (step {record.step})"
+            self._findings.append(f"the list begins with {where} of rank {record.rank}, not with commit 0")
+        for name, one in record.datasets.items():
+            if not begins_late and rank.next_rows.get(name, 0) != one.first_row:
+                message = (
+                    f"{path!r} starts at row {one.first_row} of {name!r}, not where the one before ended"
+                )
+                advice = "list every segment, in order" if listed else "restore both from a copy"
+                raise CorruptDataError(f"{message}: {advice}", path=path)
+            rank.next_rows[name] = one.first_row + one.rows
+        if record.sequence == before.sequence + 1:
+            check_follows(record, path, before, path_before)
+        # Also of records without a checksum: no worker returns to an opening that another one ended.
+        if record.incarnation != before.incarnation and record.incarnation in rank.incarnations:
+            raise _of_two_runs(path, path_before)
+        rank.incarnations.add(record.incarnation)
+
+    def findings(self) -> tuple[str, ...]:
+        """Return what is missing or there twice, one sentence each, naming ranks and steps."""
+        result = list(self._findings)
+        for run, ranks in self._runs.items():
+            result += [f"{text} in {run!r}" for text in _findings_of(ranks)]
+        return tuple(result)
+
+
+def check_follows(record: CommitRecord, path: str, before: CommitRecord, path_before: str) -> None:
+    """Raise a `CorruptDataError` if a segment was not written after the one before it in its series."""
+    if record.previous is not None and before.crc32c is not None and record.previous != before.crc32c:
+        raise _of_two_runs(path, path_before)
+
+
+def _of_two_runs(path: str, path_before: str) -> CorruptDataError:
+    message = f"{path!r} and {path_before!r}, the segment before it, are of different runs"
+    return CorruptDataError(f"{message}: one of them was copied there; restore it from a copy", path=path)
+
+
+def _findings_of(ranks: dict[int, _Rank]) -> list[str]:
+    newest = max((rank.newest for rank in ranks.values()), key=lambda one: (one.created, one.step))
+    size = newest.world_size
+    current = {number: one for number, one in ranks.items() if one.newest.world_size == size}
+    step = max(one.newest.step for one in current.values())
+    result = []
+    missing = [number for number in range(size) if number not in ranks]
+    if missing:
+        result.append(f"{_numbers(missing)} of {size} {_have(missing)} no commit (the newest is step {step})")
+    behind = [number for number in range(size) if number in ranks and ranks[number].newest.step < step]
+    if behind:
+        steps = sorted({ranks[number].newest.step for number in behind})
+        at = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+        result.append(f"{_numbers(behind)} of {size} ended at {at}, the newest commit is step {step}")
+    # Where the newest world took over: its ranks forgot what they had after that step.
+    before = [one.earlier_step for one in current.values() if one.earlier_step is not None]
+    taken_over = max(before) if before else min(one.world_step for one in current.values()) - 1
+    twice = [n for n, one in ranks.items() if n not in current and one.newest.step > taken_over]
+    if twice:
+        late = max(ranks[number].newest.step for number in twice)
+        result.append(
+            f"{_numbers(twice)} of an earlier world {_have(twice)} commits up to step {late}, although a "
+            f"world of {size} went on from step {taken_over} (call hdf5.rollback(run_dir, step=…) before it)"
+        )
+    return result
+
+
+def _numbers(ranks: list[int]) -> str:
+    some = ", ".join(map(str, ranks[:_NAMED]))
+    if len(ranks) > _NAMED:
+        some = f"{some} and {len(ranks) - _NAMED} more"
+    return f"rank {some}" if len(ranks) == 1 else f"ranks {some}"
+
+
+def _have(ranks: list[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"

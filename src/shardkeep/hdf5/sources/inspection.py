@@ -1,0 +1,362 @@
+"""What one source has, read once and in few calls of HDF5: types, layouts, attributes, addresses.
+
+A run may have ten thousand files, so what h5py does for comfort is left out here: it costs more
+than to open a file. Types and layouts that were seen before are not described again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
+from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
+from shardkeep.hdf5.sources.links import LinkLook, Names, type_link, walk_links
+from shardkeep.hdf5.sources.receipts import RECEIPTS
+from shardkeep.hdf5.sources.source import open_id
+from shardkeep.hdf5.sources.source_rows import blocks, not_as_committed
+from shardkeep.hdf5.storage.attributes import PUT, Attributes, has_references, read_attributes
+from shardkeep.hdf5.storage.byte_order import read_value
+from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
+from shardkeep.hdf5.storage.layout import Layout, layout_of
+from shardkeep.hdf5.storage.own_objects import OWN_ATTRIBUTES, RESERVED
+from shardkeep.hdf5.storage.rows import content_crc, value_crc
+from shardkeep.hdf5.storage.value_types import obstacle_to_values
+
+__all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
+
+_NO_ATTRIBUTES = Attributes()
+_READ_AT_ONCE_BYTES = 4 * 1024 * 1024
+
+
+class Stamp(NamedTuple):
+    """What changes if a file does; of one that is `held` nothing does, and more may come behind it."""
+
+    device: int
+    inode: int
+    size_bytes: int
+    mtime_ns: int
+    held: bool = False
+
+
+class Found(NamedTuple):
+    """The attributes of one object, and why each of the others cannot be kept."""
+
+    kept: Attributes
+    unkept: dict[str, str]
+
+
+_NOTHING = Found(_NO_ATTRIBUTES, {})
+
+
+@dataclass(frozen=True)
+class DatasetLook:
+    """One dataset of one source.
+
+    Attributes
+    ----------
+    shape : tuple of int or None
+        None for a dataset of the null dataspace.
+    value : object
+        Of a scalar and of what was written once (`put`); None for rows.
+    put : bool
+        Whether it was written once by a rank, so that it has no rows.
+    stored_bytes : int
+        What it takes in its file.
+    chunks : ChunkTable or None
+        Where its bytes lie, if they can be copied from there.
+    crc32c : str or None
+        Hash of the rows: as their commit has it, or as they were read.
+    chunks_crc32c : str or None
+        Hash of the compressed chunks, as their commit has it.
+    offset_bytes : int or None
+        Where the rows begin in the file, if they lie there one after another.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] | None
+    layout: Layout
+    attributes: Found
+    value: Any = None
+    put: bool = False
+    stored_bytes: int = 0
+    chunks: ChunkTable | None = None
+    crc32c: str | None = None
+    chunks_crc32c: str | None = None
+    offset_bytes: int | None = None
+
+    @property
+    def row_shape(self) -> tuple[int, ...] | None:
+        """Shape of one row; None for what has no rows."""
+        return self.shape[1:] if self.shape and not self.put else None
+
+    @property
+    def rows(self) -> int:
+        """How many rows."""
+        return 0 if self.row_shape is None else (self.shape or (0,))[0]
+
+
+@dataclass(frozen=True)
+class SourceLook:
+    """One source: a sealed segment of a rank if it has a `record`, otherwise any HDF5 file.
+
+    `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
+    `links` are names beside those of datasets and groups; a segment has none. `reserved` are names of objects
+    of the user that only Shardkeep may use.
+    """
+
+    path: str
+    stamp: Stamp
+    record: CommitRecord | None
+    datasets: dict[str, DatasetLook]
+    groups: dict[str, Found]
+    links: dict[str, LinkLook] = field(default_factory=dict)
+    has_receipts: bool = False
+    user_block_bytes: int = 0
+    reserved: tuple[str, ...] = ()
+
+
+@dataclass
+class Looker:
+    """Looks at sources one after the other.
+
+    Attributes
+    ----------
+    addresses : bool
+        Whether to find out where the bytes of datasets lie.
+    rows : bool
+        Whether to read all rows: their hash, compared with the commit's where there is one.
+    """
+
+    addresses: bool = False
+    rows: bool = False
+    _dtypes: dict[bytes, tuple[np.dtype[Any], bool]] = field(default_factory=dict)
+    _layouts: dict[Layout, Layout] = field(default_factory=dict)
+
+    def look(self, path: str, *, held: bool = False) -> SourceLook:
+        """Open one source, and close it again; `held`: no collector changes what is in it meanwhile.
+
+        Raises
+        ------
+        NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError
+            As `shardkeep.hdf5.sources.source.open_source`; or rows are not those of their commit.
+        SchemaError
+            It has datasets that cannot be merged: virtual or external ones, references.
+        """
+        file = open_id(path)
+        try:
+            with reading(path):
+                found = self._look(file, path, held)
+        except BaseException:
+            h5py.File(file).close()  # the error may still hold objects, which would keep the file open
+            raise
+        if h5py.h5f.get_obj_count(file, h5py.h5f.OBJ_ALL | h5py.h5f.OBJ_LOCAL) > 1:
+            h5py.File(file).close()  # looks at every object of the process; mostly the last name does it
+        return found
+
+    def is_plain(self, one: DatasetLook) -> bool:
+        """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""
+        if one.chunks is None or one.layout.filters or one.row_shape is None:
+            return False
+        if not self.is_as_in_memory(one.layout, one.dtype):
+            return False
+        chunks = one.layout.chunks
+        if chunks is None:
+            return len(one.chunks) == 1
+        return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
+
+    def is_as_in_memory(self, layout: Layout, dtype: np.dtype[Any]) -> bool:
+        """Whether values of what was looked at have the same bytes in file and memory, all of which count."""
+        if not self._dtypes[layout.type_code][1] or dtype.itemsize == 0:
+            return False
+        return dtype.names is None or repack_fields(dtype, recurse=True).itemsize == dtype.itemsize
+
+    def _look(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceLook:
+        # Of what is open, not of what the path names meanwhile.
+        stamp = stamp_of(os.fstat(file.get_vfd_handle()))._replace(held=held)
+        record = _read_record(file, path)
+        found = walk_links(file) if record is None else _names_of(file, record)
+        datasets: dict[str, DatasetLook] = {}
+        is_own = record is not None or found.has_own
+        groups = {"": _attributes_of(file, h5py.File, path)}
+        for name in found.objects:
+            text = name.decode("utf-8", "surrogateescape")
+            with reading(path, text, "dataset"):
+                item = h5py.h5o.open(file, name)
+            if isinstance(item, h5py.h5g.GroupID):
+                groups[text] = _attributes_of(item, h5py.Group, path)
+            elif isinstance(item, h5py.h5d.DatasetID):
+                promised = None if record is None else record.datasets.get(text)
+                datasets[text] = self._dataset(item, text, path, promised, is_own=is_own)
+                put = None if record is None else record.puts.get(text)
+                if (
+                    put is not None
+                    and f"{value_crc(datasets[text].value, datasets[text].dtype):08x}" != put.crc32c
+                ):
+                    raise not_as_committed(path, text, "the value")
+            elif isinstance(item, h5py.h5t.TypeID):
+                groups[text] = _attributes_of(item, h5py.Datatype, path)
+                found.links[text] = type_link(item)
+        for promise in record.objects if record is not None else ():
+            if promise not in datasets:
+                message = f"dataset {promise!r} of {path!r} is not there"
+                raise CorruptDataError(f"{message}: restore the file from a copy", path=path)
+        has_receipts = record is None and found.has_own and RECEIPTS not in found.reserved
+        has_receipts = has_receipts and file.links.exists(RECEIPTS.encode())
+        user_block = 0 if record is not None else file.get_create_plist().get_userblock()
+        return SourceLook(
+            path, stamp, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
+        )
+
+    def _dataset(
+        self, item: Any, name: str, path: str, promised: DatasetRecord | None, *, is_own: bool
+    ) -> DatasetLook:
+        kind = item.get_type()
+        code = kind.encode()
+        known = self._dtypes.get(code)
+        if known is None:
+            known = self._dtypes[code] = _dtype_of(kind, name, path)
+        dtype, same_in_memory = known
+        properties = item.get_create_plist()
+        layout = layout_of(properties, dtype, code)
+        layout = self._layouts.setdefault(layout, layout)
+        space = item.get_space()
+        shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
+        _refuse_what_cannot_be_merged(properties, dtype, name, path)
+        found = _attributes_of(item, h5py.Dataset, path, is_own=is_own)
+        attributes, put = _split_put(found) if is_own else (found, False)
+        value = read_value(h5py.Dataset(item)) if not shape or put else None
+        rows = bool(shape) and not put
+        crc32c = None if promised is None else promised.crc32c
+        if promised is not None and not put and promised.rows != (shape[0] if shape else 0):
+            message = (
+                f"{path!r} has {shape[0] if shape else 0} rows of {name!r}, its commit says {promised.rows}"
+            )
+            raise CorruptDataError(f"{message}: restore it from a copy", path=path)
+        if rows and self.rows:
+            crc32c = _crc_of(item, dtype, shape or (), same_in_memory and not layout.filters, name, path)
+            if promised is not None and crc32c != promised.crc32c:
+                raise not_as_committed(path, name)
+        table = None
+        if rows and self.addresses and layout.fixed_size:
+            table = read_chunk_table(item, shape or (), dtype.itemsize)
+        offset = contiguous_offset(item) if rows and properties.get_layout() == h5py.h5d.CONTIGUOUS else None
+        return DatasetLook(
+            name=name,
+            dtype=dtype,
+            shape=shape,
+            layout=layout,
+            attributes=attributes,
+            value=value,
+            put=put,
+            stored_bytes=item.get_storage_size(),
+            chunks=table,
+            crc32c=crc32c,
+            chunks_crc32c=None if promised is None else promised.chunks_crc32c,
+            offset_bytes=offset,
+        )
+
+
+def is_same(status: os.stat_result, stamp: Stamp) -> bool:
+    """Whether a file is as it was when it was stamped."""
+    now = stamp_of(status)
+    # What is held keeps the bytes that it had, and a collector writes others behind them.
+    return now[:2] == stamp[:2] and now.size_bytes >= stamp.size_bytes if stamp.held else now == stamp
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what changes if a file does."""
+    return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:
+    # Asked first: a failed opening costs as much as that of a file.
+    if not file.links.exists(COMMIT.encode()):
+        return None
+    item = h5py.h5d.open(file, COMMIT.encode())
+    kind = item.get_type()
+    if kind.get_class() != h5py.h5t.STRING or kind.is_variable_str():
+        return parse_record(b"", path)
+    text = np.empty((), f"S{kind.get_size()}")
+    with reading(path, COMMIT):
+        item.read(h5py.h5s.ALL, h5py.h5s.ALL, text, kind)
+    return parse_record(text.tobytes().rstrip(b"\0"), path)
+
+
+def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
+    names = list(record.datasets)
+    if any("/" in name for name in names) or file.get_num_objs() != len(names) + 1:
+        return walk_links(file)  # groups, or what was written once
+    return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
+
+
+def _attributes_of(item: Any, wrapper: Callable[[Any], Any], path: str, *, is_own: bool = False) -> Found:
+    """Return the attributes of an object; `is_own` if one of Shardkeep's own may be among them."""
+    if h5py.h5a.get_num_attrs(item) == 0:
+        return _NOTHING
+    try:
+        kept, unkept = read_attributes(wrapper(item))
+    except UnicodeError as error:
+        message = f"an object of {path!r} has an attribute whose name or text is not UTF-8 ({error})"
+        raise SchemaError(f"{message}, which h5py cannot read: remove it", path=path) from None
+    for name in () if is_own else OWN_ATTRIBUTES:
+        if kept.values.pop(name, None) is not None:
+            unkept[name] = RESERVED
+    return Found(kept, unkept)
+
+
+def _split_put(found: Found) -> tuple[Found, bool]:
+    if PUT not in found.kept.values:
+        return found, False
+    values = {name: value for name, value in found.kept.values.items() if name != PUT}
+    return Found(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
+
+
+def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
+    try:
+        dtype = kind.dtype
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
+        raise unknown_type(path, name, error) from error
+    obstacle = obstacle_to_values(kind)
+    if obstacle is not None:
+        raise SchemaError(f"dataset {name!r} of {path!r} {obstacle}: leave it out", path=path)
+    same = not dtype.hasobject and bool(h5py.h5t.py_create(dtype, logical=True).equal(kind))
+    return dtype, same
+
+
+def _crc_of(
+    item: Any, dtype: np.dtype[Any], shape: tuple[int, ...], plain: bool, name: str, path: str
+) -> str:
+    crc = 0
+    with reading(path, name):
+        values = int(np.prod(shape, dtype=object))
+        if plain and 0 < values * dtype.itemsize <= _READ_AT_ONCE_BYTES:
+            rows = np.empty(shape, dtype)
+            item.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, item.get_type())
+            crc = content_crc(rows)
+        else:
+            for rows in blocks(h5py.Dataset(item), 0, shape[0]):
+                crc = content_crc(rows, crc)
+    return f"{crc:08x}"
+
+
+def _refuse_what_cannot_be_merged(properties: Any, dtype: np.dtype[Any], name: str, path: str) -> None:
+    what = None
+    if properties.get_layout() == h5py.h5d.VIRTUAL:
+        what = "is virtual, so rows may be missing without a sign: merge its sources"
+    elif properties.get_external_count():
+        what = "keeps its rows in other files: copy it into an ordinary dataset first"
+    elif has_references(dtype):
+        what = "holds references, which point nowhere in another file: leave it out"
+    if what is not None:
+        raise SchemaError(f"dataset {name!r} of {path!r} {what}", path=path)

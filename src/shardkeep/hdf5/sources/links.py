@@ -1,0 +1,215 @@
+"""What an HDF5 file has beside datasets and groups: further names, links, named types.
+
+Names are found by one walk over the links of a file. HDF5 goes into a group that has several names
+only once, by the first of them in the order of names; the others are hard links to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import h5py
+
+from shardkeep._core import crc32c
+from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.storage.own_objects import own_names
+from shardkeep.hdf5.storage.rows import describe, is_reserved
+
+__all__ = ["LinkLook", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
+
+LinkKind = Literal["hard", "soft", "type", "external", "foreign"]
+
+_MOST_HOPS = 16  # HDF5's own default of H5Pset_nlinks
+
+
+@dataclass(frozen=True)
+class LinkLook:
+    """One name that is neither that of a dataset nor of a group.
+
+    Attributes
+    ----------
+    kind : str
+        "hard": another name of a dataset, group or named type; "soft"; "type": a named datatype;
+        "external": to another file; "foreign": of a class that some program defined.
+    target : str
+        The other name, the path as the link has it, or file and path; of a type its description.
+    code : bytes
+        Of a type: as H5Tencode writes it.
+    """
+
+    kind: LinkKind
+    target: str
+    code: bytes = b""
+
+    @property
+    def crc32c(self) -> int:
+        """Hash of kind and target."""
+        return crc32c(f"{self.kind}\0{self.target}".encode("utf-8", "surrogateescape"))
+
+    @property
+    def path(self) -> str:
+        """Where it leads in its file: from the root, or of a soft link perhaps from its group."""
+        return f"/{self.target.lstrip('/')}" if self.kind == "hard" else self.target
+
+    @property
+    def described(self) -> str:
+        """What it is, as people say it."""
+        told = {
+            "hard": f"another name of {self.target!r}",
+            "soft": f"a soft link to {self.target!r}",
+            "type": f"the named type {self.target}",
+            "external": f"a link to another file, {self.target}",
+            "foreign": "a link of a class that HDF5 does not know",
+        }
+        return told[self.kind]
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names in one file that are the user's.
+
+    Attributes
+    ----------
+    objects : list of bytes
+        Each object once, in the file's order: datasets, groups and named types.
+    links : dict
+        All other names.
+    reserved : tuple of str
+        Names that only Shardkeep may use and that are the user's. They are not among the others.
+    has_own : bool
+        Whether there are objects of Shardkeep itself, so that a merge or a collector wrote the file.
+    """
+
+    objects: list[bytes]
+    links: dict[str, LinkLook]
+    reserved: tuple[str, ...] = ()
+    has_own: bool = False
+
+
+def walk_links(file: h5py.h5f.FileID) -> Names:
+    """Return all names in an open file."""
+    objects: list[bytes] = []
+    links: dict[str, LinkLook] = {}
+    first: dict[int, str] = {}
+    reserved: list[str] = []
+    check = NameCheck(file)
+
+    def visit(name: bytes, info: Any) -> None:
+        text = name.decode("utf-8", "surrogateescape")
+        check.add(text)
+        if is_reserved(text):
+            reserved.append(text)
+            return
+        if info.type == h5py.h5l.TYPE_HARD:
+            if not first:
+                first[h5py.h5o.get_info(file).addr] = "/"
+            known = first.setdefault(info.u, text)
+            if known == text:
+                objects.append(name)
+            else:
+                links[text] = LinkLook("hard", known)
+        elif info.type == h5py.h5l.TYPE_SOFT:
+            links[text] = LinkLook("soft", _decoded(file.links.get_val(name)))
+        elif info.type == h5py.h5l.TYPE_EXTERNAL:
+            path, inside = file.links.get_val(name)
+            links[text] = LinkLook("external", f"{_decoded(path)}:{_decoded(inside)}")
+        else:
+            links[text] = LinkLook("foreign", "")
+
+    file.links.visit(visit, info=True)
+    check.finish()
+    own = own_names(file, reserved) if reserved else set()
+    return Names(objects, links, tuple(name for name in reserved if name not in own), bool(own))
+
+
+class NameCheck:
+    """Takes the names that HDF5 visits in a file, and refuses those that lead to another object.
+
+    A damaged link may be called "a/b" or ".", which HDF5 reads as a path whenever it opens the name.
+    """
+
+    def __init__(self, file: h5py.h5f.FileID) -> None:
+        self._file = file
+        self._names: set[str] = set()
+        self._wrong: str | None = None
+
+    def add(self, name: str) -> None:
+        """Take one name; nothing is raised, since h5py loses what a function raises that visits links."""
+        if name in self._names or not {"", "."}.isdisjoint(name.split("/")):
+            self._wrong = name
+        self._names.add(name)
+
+    def finish(self) -> None:
+        """Raise a `CorruptDataError` if a name was there twice, or is not a name in one of its parts."""
+        if self._wrong is not None:
+            path = os.fsdecode(h5py.h5f.get_name(self._file))
+            message = f"{path!r} has the name {self._wrong!r} where HDF5 finds another object: it is damaged"
+            raise CorruptDataError(f"{message}, restore it from a copy", path=path)
+
+
+def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:
+    """Return the names of an open file beside those of datasets and groups, named types among them."""
+    names = walk_links(file)
+    for name in names.objects:
+        item = h5py.h5o.open(file, name)
+        if isinstance(item, h5py.h5t.TypeID):
+            names.links[_decoded(name)] = type_link(item)
+    return names.links
+
+
+def type_link(kind: h5py.h5t.TypeID) -> LinkLook:
+    """Describe a named type."""
+    try:
+        target = describe(kind.dtype, ()).removesuffix(" rows of shape ()")
+    except (OSError, RuntimeError, TypeError, AttributeError):
+        target = "that h5py cannot read"
+    return LinkLook("type", target, kind.encode())
+
+
+def resolve(
+    path: str, at: str, objects: Collection[str], links: Mapping[str, LinkLook], hops: int = _MOST_HOPS
+) -> str | None:
+    """Return the object that a path leads to, "" for the root; None if there is none in this file.
+
+    Parameters
+    ----------
+    path : str
+        As a soft link has it: from the root if it begins with "/", otherwise from the link's group.
+    at : str
+        Name of the link.
+    objects, links : containers of str
+        Names of a file.
+    hops : int
+        How many links may lie on the way.
+
+    Examples
+    --------
+    >>> resolve("x", "g/s", {"g", "g/x"}, {})
+    'g/x'
+    >>> resolve("/h/x", "s", {"g", "g/x"}, {"h": LinkLook("hard", "g")})
+    'g/x'
+    """
+    here = "" if path.startswith("/") else at.rpartition("/")[0]
+    for part in path.split("/"):
+        if part in ("", "."):
+            continue
+        name = f"{here}/{part}" if here else part
+        link = links.get(name)
+        if link is not None and link.kind != "type":
+            if link.kind not in ("hard", "soft") or not hops:
+                return None
+            found = resolve(link.path, name, objects, links, hops - 1)
+            if found is None:
+                return None
+            name = found
+        elif link is None and name not in objects:
+            return None
+        here = name
+    return here
+
+
+def _decoded(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

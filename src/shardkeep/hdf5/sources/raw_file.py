@@ -1,0 +1,219 @@
+"""Bytes of chunks and rows, read straight from where HDF5 says that they lie."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep._core import ChunkCopier, ChunkCopy
+from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.files.locks.probe import HELD
+from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.hdf5.locking.mode import locking_mode
+from shardkeep.hdf5.sources.inspection import Stamp, is_same
+from shardkeep.hdf5.storage.chunk_table import SIGNATURE, ChunkTable
+
+__all__ = ["RawFile"]
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_PART_BYTES = 4 * 1024 * 1024
+_AHEAD = 4
+_MOST_THREADS = 2
+
+
+class RawFile:
+    """A file that is read by offsets, with one buffer that is used again.
+
+    What `rows` gives is valid until the next piece: memory that is asked for anew each
+    time costs more than reading into it.
+    """
+
+    def __init__(self, fd: int, path: str, size_bytes: int) -> None:
+        self._fd = fd
+        self._path = path
+        self._size_bytes = size_bytes
+        self._stamp: Stamp | None = None
+        self._buffer = np.empty(0, np.uint8)
+        self._hasher: ChunkCopier | None = None
+
+    @classmethod
+    def open_source(cls, path: str, stamp: Stamp) -> RawFile | None:
+        """Open a file that was looked at before; None if its offsets do not count from its first byte.
+
+        Raises
+        ------
+        CorruptDataError
+            It changed since.
+        LockError
+            A process is writing it: HDF5 holds a lock then.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            message = f"there is no file {path!r} any more: it was moved or removed while it was merged"
+            raise NotFoundError(message, path=path) from None
+        try:
+            if os.pread(fd, len(SIGNATURE), 0) != SIGNATURE:  # a user block
+                os.close(fd)
+                return None
+            _lock(fd, path)
+            file = cls(fd, path, stamp.size_bytes)
+            file._stamp = stamp
+            file.check_unchanged()
+        except BaseException:
+            os.close(fd)
+            raise
+        return file
+
+    def use(self, other: RawFile | None) -> None:
+        """Take over the buffer of a file that is not read any more."""
+        if other is not None:
+            self._buffer = other._buffer
+
+    def check_unchanged(self) -> None:
+        """Raise `CorruptDataError` if the file is not the one that was looked at."""
+        if self._stamp is not None and not is_same(os.fstat(self._fd), self._stamp):
+            message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
+            raise CorruptDataError(message, path=self._path)
+
+    def begin(
+        self, copier: ChunkCopier, table: ChunkTable, places: npt.NDArray[np.int64], result_fd: int
+    ) -> ChunkCopy:
+        """Begin to hash chunks, and to copy those that have a place (others: -1) in another file.
+
+        Raises
+        ------
+        CorruptDataError
+            Some are to lie behind the end of this file.
+        """
+        ends = table.addresses + table.sizes
+        wrong = (table.addresses < 0) | (table.sizes < 0) | (ends > self._size_bytes)
+        if wrong.any():
+            raise self._behind_its_end(int(table.addresses[wrong][0]))
+        return copier.begin(self._fd, result_fd, table.addresses, table.sizes, places)
+
+    def outcome(self, copy: ChunkCopy, result: TemporaryFile | None = None) -> list[int]:
+        """Wait for what `begin` has begun; return the CRC32C of each chunk.
+
+        Raises
+        ------
+        CorruptDataError, OSError
+            This file cannot be read. What `result` says if that cannot be written.
+        """
+        crcs, failure = copy.wait()
+        if failure is None:
+            found: list[int] = crcs.tolist()
+            return found
+        side, offset_bytes, number = failure
+        if side == "write" and result is not None:
+            result.fail(OSError(number, os.strerror(number)))
+            if result.failure is not None:
+                raise result.failure
+        if number == 0:
+            raise self._ends_at(offset_bytes)
+        raise OSError(number, os.strerror(number), self._path)
+
+    def crcs(self, table: ChunkTable) -> list[int]:
+        """Return the CRC32C of each chunk."""
+        if self._hasher is None:
+            self._hasher = ChunkCopier(min(_MOST_THREADS, os.cpu_count() or 1))
+        found = []
+        waiting: deque[ChunkCopy] = deque()
+        try:
+            for first, last in table.parts(_PART_BYTES):
+                nowhere = np.full(last - first, -1, np.int64)
+                waiting.append(self.begin(self._hasher, table.part(first, last), nowhere, self._fd))
+                if len(waiting) > _AHEAD:
+                    found += self.outcome(waiting.popleft())
+            while waiting:
+                found += self.outcome(waiting.popleft())
+        finally:
+            for part in waiting:  # whoever closes the file counts descriptors
+                part.wait()
+        return found
+
+    def rows(
+        self,
+        table: ChunkTable,
+        chunk_rows: int,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...],
+        start: int,
+        stop: int,
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Give rows ``[start, stop)`` of chunks of full width that no filter has changed."""
+        row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
+        most = max(1, _BLOCK_BYTES // row_bytes)
+        while start < stop:
+            chunk, inside = divmod(start, chunk_rows)
+            address = int(table.addresses[chunk]) + inside * row_bytes
+            end = min(stop, start - inside + chunk_rows)
+            while (
+                end < stop
+                and end - start < most
+                and int(table.addresses[chunk + 1]) == (int(table.addresses[chunk]) + chunk_rows * row_bytes)
+            ):
+                chunk += 1
+                end = min(stop, end + chunk_rows)
+            end = min(end, start + most)
+            piece = self._read(address, (end - start) * row_bytes)
+            yield piece.view(dtype.base).reshape(end - start, *row_shape, *dtype.shape)
+            start = end
+
+    def __enter__(self) -> RawFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.check_unchanged()
+        finally:
+            if self._stamp is not None:
+                os.close(self._fd)
+
+    def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:
+        if address < 0 or size < 0 or address + size > self._size_bytes:
+            raise self._behind_its_end(address)
+        if len(self._buffer) < size:
+            self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
+        piece = self._buffer[:size]
+        done = 0
+        while done < size:
+            count = os.preadv(self._fd, [piece[done:].data], address + done)
+            if count == 0:
+                raise self._ends_at(address + done)
+            done += count
+        return piece
+
+    def _behind_its_end(self, address: int) -> CorruptDataError:
+        message = f"{self._path!r} names bytes behind its end: it is damaged, restore it from a copy"
+        return CorruptDataError(message, path=self._path, offset_bytes=address)
+
+    def _ends_at(self, offset_bytes: int) -> CorruptDataError:
+        message = f"{self._path!r} ends near byte {offset_bytes}, in the middle of rows"
+        return CorruptDataError(f"{message}: copy it again", path=self._path)
+
+
+def _lock(fd: int, path: str) -> None:
+    """Take the lock that HDF5 takes for reading, so that no writer begins meanwhile."""
+    if locking_mode().effect == "off":
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in HELD:
+            message = f"{path!r} is open in a process that writes it: wait until it has closed it"
+            raise LockError(message, path=path) from error
+        # This file system has no locks; whether the file changes is checked in any case.

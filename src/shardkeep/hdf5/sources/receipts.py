@@ -1,0 +1,90 @@
+"""The loaders' receipts that were kept with commits."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
+from shardkeep.hdf5.sources.sealed_table import check_table, seal_table
+from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.storage.own_objects import own_names
+from shardkeep.hdf5.storage.rows import content_crc
+
+__all__ = ["RECEIPTS", "receipts", "receipts_in", "write_receipts"]
+
+RECEIPTS = "_receipts"
+
+
+def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the newest receipt of every Loader, from the commits that still stand.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        A run folder, a file that `shardkeep.hdf5.merge` made, or one segment.
+
+    Returns
+    -------
+    list of dict
+        As ``loader.receipt()`` gave them, by rank, then in the order of the Loaders' first
+        commits. A receipt covers everything that its Loader delivered before the commit, so the
+        newest says all. Receipts of commits that were rolled back are not there.
+
+    Raises
+    ------
+    NotFoundError, FormatError, CorruptDataError
+        There is no such file or folder, or it cannot be read.
+    """
+    target = os.fspath(path)
+    if os.path.isfile(target):
+        with open_source(target) as source:
+            return list(receipts_in(source).values())
+    result: list[dict[str, Any]] = []
+    for folder in list_ranks(target).values():
+        segments = list_segments(folder)
+        if segments:
+            with open_source(segments[-1].path) as source:
+                record = source.record
+            newest = {} if record is None else record.receipts
+            result += [_receipt_of(segments[number].path) for number in newest.values()]
+    return result
+
+
+def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
+    """Return the receipts that one open file holds, by the id of their Loader."""
+    record = source.record
+    if record is not None:
+        receipt = record.receipt
+        return {} if receipt is None else {str(receipt.get("id", record.incarnation)): receipt}
+    tables = [name for name in ("_provenance", RECEIPTS) if name in source.file]
+    if RECEIPTS not in own_names(source.file.id, tables):
+        return {}
+    check_table(source.file, RECEIPTS, source.path)
+    try:
+        texts = source.file[RECEIPTS].asstr()[:]
+        values = [json.loads(text) for text in texts]
+        return {str(value.get("id", f"{source.path}#{i}")): value for i, value in enumerate(values)}
+    except (ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
+        message = f"{RECEIPTS!r} of {source.path!r} is damaged ({error}): restore the file from a copy"
+        raise CorruptDataError(message, path=source.path) from error
+
+
+def write_receipts(file: h5py.File, values: tuple[dict[str, Any], ...]) -> None:
+    """Put receipts into a merged file: one JSON text each."""
+    texts = [json.dumps(value, separators=(",", ":")) for value in values]
+    dtype = h5py.string_dtype("utf-8")
+    dataset = file.create_dataset(RECEIPTS, data=texts, shape=(len(texts),), dtype=dtype)
+    seal_table(dataset, content_crc(np.array(texts, object)))
+
+
+def _receipt_of(path: str) -> dict[str, Any]:
+    with open_source(path) as source:
+        if source.record is None or source.record.receipt is None:
+            raise CorruptDataError(f"{path!r} has lost its receipt: restore it from a copy", path=path)
+        return source.record.receipt

@@ -1,0 +1,233 @@
+"""Attributes of datasets, groups and files: what may be one, reading, writing, comparing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep._core import crc32c
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
+from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.layout import same_dtype
+from shardkeep.hdf5.storage.rows import as_value, is_text, is_unicode, value_crc, vlen_base
+from shardkeep.hdf5.storage.value_types import obstacle_to_values
+
+__all__ = [
+    "PUT",
+    "RANKS",
+    "Attributes",
+    "as_attribute",
+    "as_read",
+    "attributes_crc",
+    "check_attribute_name",
+    "has_references",
+    "read_attributes",
+    "same_value",
+]
+
+PUT = "_put"
+RANKS = "_ranks"  # of a merged dataset with one row for each rank: whose they are
+"""Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
+
+# Dimension scales refer to other objects of their file; H5Ocopy breaks them too (hdf5#6200).
+_SCALES = {"CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST"}
+_SIMPLE_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Names with (value, dtype)."""
+
+    values: dict[str, tuple[Any, np.dtype[Any]]] = field(default_factory=dict)
+
+    def common(self, others: Attributes) -> tuple[Attributes, set[str]]:
+        """Return what is equal in both, and the names of what is not."""
+        equal = {
+            name: mine
+            for name, mine in self.values.items()
+            if name in others.values and same_value(mine, others.values[name])
+        }
+        return Attributes(equal), (set(self.values) | set(others.values)) - set(equal)
+
+    def write(self, target: h5py.Dataset | h5py.Group) -> None:
+        """Put them on an object."""
+        for name, (value, dtype) in self.values.items():
+            target.attrs.create(name, value, dtype=None if isinstance(value, h5py.Empty) else dtype)
+
+
+def check_attribute_name(name: object) -> str:
+    """Return the name of an attribute; `SchemaError` if it is none, or used by HDF5 itself."""
+    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
+        raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
+    if name in (PUT, RANKS) or name in _SCALES - {"CLASS", "NAME"}:
+        raise SchemaError(f"the attribute {name!r} is not free: choose another name")
+    return name
+
+
+def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
+    """Return a value as HDF5 gives it back, and its dtype.
+
+    Raises
+    ------
+    SchemaError
+        The name or the type of the value is none that HDF5 keeps, or is used by HDF5 itself.
+    """
+    name = check_attribute_name(name)
+    plain = isinstance(value, h5py.Empty) or (
+        isinstance(value, np.ndarray) and vlen_base(value.dtype) is not None
+    )
+    data = value if plain else as_value(f"attribute {name!r}", value)
+    if not plain and _is_simple(data):
+        return as_read(data), data.dtype
+    # In memory, as it will be in the file: what HDF5 refuses is refused now and not by a commit.
+    with h5py.File("attribute", "w", driver="core", backing_store=False, libver="v110") as file:
+        try:
+            file.attrs.create(name, data, dtype=None if plain else data.dtype)
+            kept, unkept = read_attributes(file)
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            reason = first_line(error)
+            raise SchemaError(f"attribute {name!r} cannot be kept ({reason}): use another type") from None
+    if unkept:
+        raise SchemaError(f"attribute {name!r} refers to objects of one file: leave it out")
+    return kept.values[name]
+
+
+def _is_simple(data: np.ndarray[Any, Any]) -> bool:
+    """Whether HDF5 keeps and gives back such values for sure; to try takes a millisecond."""
+    dtype = data.dtype
+    if is_text(dtype):
+        return data.size > 0 and sum(map(len, data.ravel().tolist())) <= _SIMPLE_BYTES
+    number = dtype.kind in "biuf" and dtype.itemsize <= 8 and dtype.metadata is None
+    return number and 0 < data.nbytes <= _SIMPLE_BYTES
+
+
+def as_read(data: np.ndarray[Any, Any]) -> Any:
+    """Return values as h5py reads those of an attribute: text as str, where a dataset has bytes."""
+    if is_text(data.dtype):
+        words = np.empty(data.shape, object)
+        words.reshape(-1)[:] = [one.decode() for one in data.ravel().tolist()]
+        data = words
+    return data if data.shape else data[()]
+
+
+def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
+    """Return the attributes of an object of h5py, and why each of the others cannot be kept."""
+    values: dict[str, tuple[Any, np.dtype[Any]]] = {}
+    unkept: dict[str, str] = {}
+    is_scale = "CLASS" in item.attrs and item.attrs["CLASS"] == b"DIMENSION_SCALE"
+    for name in item.attrs:
+        if isinstance(name, bytes):
+            unkept[name.decode("utf-8", "backslashreplace")] = "has a name that is not UTF-8"
+            continue
+        kind = item.attrs.get_id(name).get_type()
+        try:
+            dtype = kind.dtype
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            unkept[name] = f"has a type that h5py cannot read ({first_line(error)})"
+            continue
+        obstacle = obstacle_to_values(kind)
+        if name == "DIMENSION_LIST" or (is_scale and name in _SCALES):
+            unkept[name] = "ties a dataset to its dimension scale, whose length changes"
+        elif has_references(dtype):
+            unkept[name] = "refers to an object of its own file"
+        elif obstacle is not None:
+            unkept[name] = obstacle
+        else:
+            value = in_stored_order(item.attrs[name], dtype)
+            if _is_writable_text(value):
+                values[name] = (value, dtype)
+            else:
+                unkept[name] = "has text that is not UTF-8, which h5py cannot write"
+    return Attributes(values), unkept
+
+
+def _is_writable_text(value: Any) -> bool:
+    """Return whether the text in a value, if there is any, is Unicode."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return all(is_unicode(one) for one in value.flat if isinstance(one, str))
+    return not isinstance(value, str) or is_unicode(value)
+
+
+def attributes_crc(attributes: Attributes) -> int:
+    """Return the CRC32C of names, types, shapes and values, whatever their order.
+
+    For each attribute in the order of names: name, type and shape as UTF-8, each with a NUL behind it, and
+    then `shardkeep.hdf5.storage.rows.value_crc` of the value.
+
+    Examples
+    --------
+    >>> one = {"unit": as_attribute("unit", "mm"), "n": as_attribute("n", 3)}
+    >>> attributes_crc(Attributes(one)) == attributes_crc(Attributes(dict(reversed(one.items()))))
+    True
+    """
+    crc = 0
+    for name, (value, dtype) in sorted(attributes.values.items()):
+        empty = isinstance(value, h5py.Empty)
+        shape = "empty" if empty else str(tuple(map(int, np.shape(value))))
+        text = f"{name}\0{_type_text(dtype)}\0{shape}\0"
+        crc = crc32c(text.encode("utf-8", "surrogateescape"), crc)
+        if dtype.subdtype is not None:
+            dtype = dtype.subdtype[0]
+        crc = value_crc(value, dtype, crc)
+    return crc
+
+
+def _type_text(dtype: np.dtype[Any]) -> str:
+    # Not NumPy's own text, which is another one in other versions.
+    text = h5py.check_string_dtype(dtype)
+    if text is not None:
+        return f"{text.encoding} {text.length}"
+    enum = h5py.check_enum_dtype(dtype)
+    if enum is not None:
+        return f"enum {dtype.str} {sorted(enum.items())}"
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return f"{shape} of {_type_text(base)}"
+    if dtype.names is not None:
+        return "; ".join(f"{name} {_type_text(dtype[name])}" for name in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    return dtype.str if base is None else f"many {_type_text(np.dtype(base))}"
+
+
+def has_references(dtype: np.dtype[Any]) -> bool:
+    """Whether values refer to objects or regions of their file, in whatever part of the type."""
+    dtype = dtype.base
+    if dtype.names is not None:
+        return any(has_references(dtype[field]) for field in dtype.names)
+    base = h5py.check_vlen_dtype(dtype)
+    if isinstance(base, np.dtype):
+        return has_references(base)
+    return h5py.check_ref_dtype(dtype) is not None
+
+
+def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -> bool:
+    """Whether value and dtype are equal; a NaN equals itself."""
+    (value, dtype), (other, other_dtype) = one, two
+    if not same_dtype(dtype, other_dtype):
+        return False
+    if isinstance(value, h5py.Empty) or isinstance(other, h5py.Empty):
+        return bool(value == other)
+    dtype = dtype.base
+    if dtype.hasobject:
+        return _same_elements(np.asarray(value), np.asarray(other))
+    if dtype.char in "gG":  # long doubles have bytes that mean nothing
+        return np.shape(value) == np.shape(other) and np.array_equal(value, other, equal_nan=True)
+    # Bytes and not values: a NaN equals itself here. Padding between fields is neither.
+    mine, theirs = np.asarray(value, dtype), np.asarray(other, dtype)
+    if dtype.names is not None:
+        mine, theirs = repack_fields(mine, recurse=True), repack_fields(theirs, recurse=True)
+    return mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+
+
+def _same_elements(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> bool:
+    """Whether values are equal that have variable-length ones in them."""
+    if one.dtype.names is not None:
+        return all(_same_elements(one[name], two[name]) for name in one.dtype.names)
+    return one.shape == two.shape and all(map(np.array_equal, one.ravel(), two.ravel()))

@@ -1,0 +1,53 @@
+"""Numbers of variable length in the byte order that is not the machine's: h5py loses it when it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.hdf5.locking.damage import refuse_damage
+
+__all__ = ["in_stored_order", "read_value"]
+
+
+def in_stored_order(values: Any, dtype: np.dtype[Any]) -> Any:
+    """Return what h5py has read, put right where numbers of variable length are of the other byte order.
+
+    Parameters
+    ----------
+    values : ndarray or scalar
+        An array may be changed in place; what is right already stays so.
+    dtype : dtype
+        Of the dataset or attribute.
+    """
+    dtype = dtype.base
+    if dtype.names is not None:
+        if isinstance(values, np.ndarray | np.void):
+            for name in dtype.names:
+                field = dtype[name].base
+                if field.hasobject and (field.names is not None or _swapped(field) is not None):
+                    values[name] = in_stored_order(values[name], field)
+        return values
+    base = _swapped(dtype)
+    if base is None or isinstance(values, h5py.Empty):
+        return values
+    if not values.dtype.hasobject:
+        return values.view(base)  # one value of variable length
+    for i, value in enumerate(values.flat):
+        if isinstance(value, np.ndarray):
+            values.flat[i] = value.view(base)
+    return values
+
+
+def _swapped(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    base = h5py.check_vlen_dtype(dtype)
+    return base if isinstance(base, np.dtype) and not base.isnative else None
+
+
+def read_value(dataset: h5py.Dataset) -> Any:
+    """Read all of a dataset, as what has no rows is read."""
+    if dataset.dtype.hasobject:
+        refuse_damage(dataset.file.filename, rows=True)
+    return in_stored_order(dataset[()], dataset.dtype)

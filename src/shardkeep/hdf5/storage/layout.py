@@ -1,0 +1,152 @@
+"""How a dataset lies in its file, and when its chunks may be copied as they are."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.hdf5.storage.compression import FilterSpec, offer_filters
+from shardkeep.hdf5.storage.rows import chunk_rows_of
+
+__all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype", "same_file_type"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Type, chunks, filters and fill value, all comparable after the file is closed.
+
+    Attributes
+    ----------
+    type_code : bytes
+        The file's datatype as H5Tencode writes it: byte order, padding, character set and all.
+    chunks : tuple of int or None
+    filters : tuple
+        (code, flags, parameters) of each filter, in order.
+    fill : bytes or None
+        The fill value, which a chunk that was never written has; None if h5py cannot read it.
+    """
+
+    type_code: bytes
+    chunks: tuple[int, ...] | None
+    filters: tuple[FilterSpec, ...]
+    fill: bytes | None
+    fixed_size: bool
+
+    def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
+        """Return why chunks of `source` cannot go into this layout as they are; None if they can."""
+        if not self.fixed_size:
+            return "has values of variable length"
+        if not same_file_type(source.type_code, self.type_code):
+            return "has another type in its file"
+        if source.chunks != self.chunks:
+            return f"has chunks of {source.chunks}, not {self.chunks}"
+        if source.filters != self.filters:
+            return "has other filters"
+        if source.fill is None:
+            return "has a fill value that h5py cannot read"
+        if source.fill != self.fill:
+            return "has another fill value"
+        return None
+
+    def for_result(self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int) -> Layout:
+        """Return the layout of a merged dataset whose first source has this one."""
+        if 0 in row_shape:
+            return replace(self, chunks=None, filters=())
+        if self.chunks is not None and self.filters:
+            return self
+        chunk_rows = min(chunk_rows_of(dtype, row_shape), max(1, rows))
+        return replace(self, chunks=(chunk_rows, *row_shape))
+
+
+def read_layout(dataset: h5py.Dataset) -> Layout:
+    """Describe an open dataset."""
+    return layout_of(dataset.id.get_create_plist(), dataset.dtype, dataset.id.get_type().encode())
+
+
+def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: bytes) -> Layout:
+    """Describe a dataset by the properties it was created with."""
+    filters = tuple(
+        (int(code), int(flags), tuple(int(value) for value in values))
+        for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
+    )
+    fixed_size = not dtype.hasobject
+    fill: bytes | None = b""
+    if fixed_size and properties.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED:
+        fill = None
+        if dtype.subdtype is None:
+            value = np.zeros((1,), dtype)
+            properties.get_fill_value(value)
+            fill = value.tobytes()
+    chunks = tuple(properties.get_chunk()) if properties.get_layout() == h5py.h5d.CHUNKED else None
+    return Layout(type_code, chunks, filters, fill, fixed_size)
+
+
+def create_dataset(
+    file: h5py.Group,
+    name: str,
+    layout: Layout,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> h5py.Dataset:
+    """Create a dataset of this layout, with groups as needed; its first axis may grow."""
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    limits: tuple[Any, ...] = shape
+    if layout.chunks is not None:
+        properties.set_chunk(layout.chunks)
+        # A chunk may be wider than the rows, but not than the rows may become.
+        limits = (h5py.h5s.UNLIMITED, *map(max, shape[1:], layout.chunks[1:]))
+        # Chunks that arrive compressed need no plugin here, so there is no error without one. But HDF5 sizes
+        # the header now and puts the filter's name into it later, if it knows one by then: the name of
+        # a filter that is registered in between damages the header.
+        offer_filters(code for code, _, _ in layout.filters)
+        for code, flags, values in layout.filters:
+            properties.set_filter(code, flags, values)
+    if layout.fill:
+        properties.set_fill_value(np.frombuffer(layout.fill, dtype))
+    kind = h5py.h5t.decode(layout.type_code)
+    space = h5py.h5s.create_simple(shape, limits)
+    return h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties, links))
+
+
+@functools.lru_cache(maxsize=64)
+def same_file_type(one: bytes, two: bytes) -> bool:
+    """Whether two encoded types are equal; later file formats encode the same type differently."""
+    return one == two or bool(h5py.h5t.decode(one).equal(h5py.h5t.decode(two)))
+
+
+def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:
+    """Whether two dtypes are equal, also in what NumPy keeps as metadata: enums and strings."""
+    if one != two or h5py.check_string_dtype(one) != h5py.check_string_dtype(two):
+        return False
+    if h5py.check_enum_dtype(one) != h5py.check_enum_dtype(two):
+        return False
+    bases = h5py.check_vlen_dtype(one), h5py.check_vlen_dtype(two)
+    if bases[0] != bases[1]:
+        return False
+    if one.names is not None:
+        return all(same_dtype(one[name], two[name]) for name in one.names)
+    if one.subdtype is not None and two.subdtype is not None:
+        return same_dtype(one.subdtype[0], two.subdtype[0])
+    return True
+
+
+def write_rows(dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any]) -> None:
+    """Write rows of the dataset's dtype at row `start`; they are within its shape.
+
+    Not ``dataset[…] = rows``, which makes a matrix of rows of variable length that happen to be
+    equally long, and fails.
+    """
+    if rows.size:
+        space = dataset.id.get_space()
+        shape = (len(rows), *space.shape[1:])
+        kind = None
+        if rows.ndim > len(shape):  # elements of an array type
+            kind = h5py.h5t.py_create(np.dtype((rows.dtype, rows.shape[len(shape) :])))
+        space.select_hyperslab((start, *(0 for _ in shape[1:])), shape)
+        dataset.id.write(h5py.h5s.create_simple(shape), space, np.ascontiguousarray(rows), kind)

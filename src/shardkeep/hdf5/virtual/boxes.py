@@ -1,0 +1,300 @@
+"""Reading a selection piece by piece: which part of it lies in which box, and where in the box's source.
+
+The selection is what h5py takes: per axis a number, a slice with a positive step, or one list or mask; the
+boxes are axis-parallel. So everything is worked out per axis.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.recfunctions import repack_fields
+
+from shardkeep.errors import PlanError
+
+if TYPE_CHECKING:
+    from shardkeep.hdf5.virtual.source import VirtualSource
+    from shardkeep.hdf5.virtual.sources import VirtualSources
+
+__all__ = ["Box", "Boxes", "Pick", "axis_picks", "finish", "gather", "intersecting", "is_run"]
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Box:
+    """One mapping: rows ``[low, high)`` of the virtual dataset, per axis, are a box of a source.
+
+    Attributes
+    ----------
+    low, high : tuple of int
+    source_low : tuple of int
+        Where the box begins in the source, one number per axis of the source.
+    axes : tuple of int
+        For each axis of the source, which axis of the virtual dataset it is; -1 where the source's box is one
+        thick and the virtual dataset has no such axis.
+    source : VirtualSource
+    """
+
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    source_low: tuple[int, ...]
+    axes: tuple[int, ...]
+    source: VirtualSource
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes as arrays of int64: the columns of `Box`, a row for each.
+
+    Attributes
+    ----------
+    low, high : ndarray, shape (boxes, dimensions)
+    source_low : ndarray, shape (boxes, most dimensions of a source)
+        Beyond the dimensions of a source there are zeros.
+    axes : ndarray, as `source_low`
+    source_dimensions : ndarray, shape (boxes,)
+    numbers : ndarray, shape (boxes,)
+        Of the sources.
+    """
+
+    low: _Numbers
+    high: _Numbers
+    source_low: _Numbers
+    axes: _Numbers
+    source_dimensions: _Numbers
+    numbers: _Numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def get(self, index: int, sources: VirtualSources) -> Box:
+        """Return one of them."""
+        there = slice(0, int(self.source_dimensions[index]))
+        return Box(
+            tuple(self.low[index].tolist()),
+            tuple(self.high[index].tolist()),
+            tuple(self.source_low[index, there].tolist()),
+            tuple(self.axes[index, there].tolist()),
+            sources[int(self.numbers[index])],
+        )
+
+    def in_order(self, order: _Numbers) -> Boxes:
+        """Return them in another order."""
+        return Boxes(*(getattr(self, field.name)[order] for field in fields(self)))
+
+    def are_rows(self, shape: tuple[int, ...], source_shapes: _Numbers) -> bool:
+        """Whether all are whole rows on both sides.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the virtual dataset.
+        source_shapes : ndarray of int64, shape (boxes, at least as many dimensions)
+        """
+        dimensions, rest = len(shape), shape[1:]
+        return bool(
+            dimensions > 0
+            and (self.source_dimensions == dimensions).all()
+            and (self.axes[:, :dimensions] == np.arange(dimensions)).all()
+            and (self.low[:, 1:] == 0).all()
+            and (self.high[:, 1:] == rest).all()
+            and (source_shapes[:, 1:dimensions] == rest).all()
+        )
+
+    @classmethod
+    def fitting(
+        cls,
+        low: _Numbers,
+        high: _Numbers,
+        source_low: _Numbers,
+        source_high: _Numbers,
+        source_dimensions: _Numbers,
+        numbers: _Numbers,
+    ) -> Boxes | None:
+        """Return the boxes, None if the two sides of one differ by more than axes of length one."""
+        lengths, there = high - low, source_high - source_low
+        dimensions, width = lengths.shape[1], there.shape[1]
+        axes = np.tile(np.arange(width), (len(numbers), 1))
+        same = source_dimensions == dimensions
+        if width >= dimensions:
+            same &= (lengths == there[:, :dimensions]).all(axis=1)
+        for index in np.flatnonzero(~same).tolist():
+            of_source = there[index, : source_dimensions[index]].tolist()
+            found = _axes(lengths[index].tolist(), of_source)
+            if found is None:
+                return None
+            axes[index, : len(found)] = found
+        return cls(low, high, source_low, axes, source_dimensions, numbers)
+
+
+def _axes(lengths: list[int], there: list[int]) -> list[int] | None:
+    """Return which axis of the virtual dataset each axis of a source is; None if that is not so."""
+    if [n for n in lengths if n != 1] != [n for n in there if n != 1]:
+        return None
+    long = iter([axis for axis, n in enumerate(lengths) if n != 1])
+    return [-1 if n == 1 else next(long) for n in there]
+
+
+class Pick:
+    """What is selected along one axis: ``start + step * i`` for i below `count`, or a rising list."""
+
+    __slots__ = ("count", "list", "single", "start", "step")
+
+    def __init__(
+        self,
+        start: int,
+        step: int,
+        count: int,
+        *,
+        single: bool = False,
+        listed: np.ndarray[Any, Any] | None = None,
+    ) -> None:
+        self.start, self.step, self.count, self.single, self.list = start, step, count, single, listed
+
+    @property
+    def first(self) -> int:
+        """The lowest index."""
+        return self.start if self.list is None else int(self.list[0])
+
+    @property
+    def last(self) -> int:
+        """The highest index."""
+        return self.start + self.step * (self.count - 1) if self.list is None else int(self.list[-1])
+
+    def within(self, low: int, high: int) -> tuple[Any, Any] | None:
+        """Return where in the result, and which indices from `low` on, lie in ``[low, high)``."""
+        if self.list is not None:
+            begin, end = np.searchsorted(self.list, (low, high))
+            if begin >= end:
+                return None
+            return slice(int(begin), int(end)), self.list[begin:end] - low
+        begin = max(0, -((self.start - low) // self.step))
+        end = min(self.count, -((self.start - high) // self.step))
+        if begin >= end:
+            return None
+        first = self.start + begin * self.step - low
+        return slice(begin, end), slice(first, first + (end - begin - 1) * self.step + 1, self.step)
+
+
+def axis_picks(args: tuple[Any, ...], shape: tuple[int, ...]) -> list[Pick] | None:
+    """Return what `args` selects along each axis; None if it is one mask over all axes.
+
+    Raises
+    ------
+    IndexError, PlanError
+        Out of range; not what h5py takes.
+    """
+    if len(args) == 1 and isinstance(args[0], np.ndarray) and args[0].dtype == bool and args[0].ndim > 1:
+        if args[0].shape != shape:
+            raise PlanError(f"a mask of shape {args[0].shape} does not fit shape {shape}")
+        return None
+    if len(args) == 1 and args[0] == () and isinstance(args[0], tuple):
+        args = ()
+    at = [index for index, one in enumerate(args) if one is Ellipsis]
+    if len(at) > 1:
+        raise PlanError("only one ellipsis (...) may stand in a selection")
+    if at:
+        missing = len(shape) - (len(args) - 1)
+        args = (*args[: at[0]], *[slice(None)] * missing, *args[at[0] + 1 :])
+    if len(args) > len(shape):
+        raise PlanError(f"{len(args)} indices for {len(shape)} axes: give one for each at most")
+    args = (*args, *[slice(None)] * (len(shape) - len(args)))
+    return [_pick(one, length, axis) for axis, (one, length) in enumerate(zip(args, shape, strict=True))]
+
+
+def intersecting(
+    picks: list[Pick], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
+) -> np.ndarray[Any, Any]:
+    """Return the numbers of the boxes that a selection may touch."""
+    if any(pick.count == 0 for pick in picks):
+        return np.empty(0, np.int64)
+    hit = np.ones(len(low), bool)
+    for axis, pick in enumerate(picks):
+        hit &= (low[:, axis] <= pick.last) & (high[:, axis] > pick.first)
+    return np.flatnonzero(hit)
+
+
+def is_run(picks: list[Pick], shape: tuple[int, ...]) -> bool:
+    """Whether a selection is whole rows that follow each other."""
+    first, *rest = picks
+    return (
+        first.list is None
+        and (first.step == 1 or first.count == 1)
+        and all(
+            pick.list is None and pick.step == 1 and pick.count == n
+            for pick, n in zip(rest, shape[1:], strict=True)
+        )
+    )
+
+
+def gather(box: Box, picks: list[Pick], out: np.ndarray[Any, Any]) -> None:
+    """Read the part of a selection that lies in `box` into its place in `out`."""
+    places, wanted = [], []
+    for pick, low, high in zip(picks, box.low, box.high, strict=True):
+        found = pick.within(low, high)
+        if found is None:
+            return
+        places.append(found[0])
+        wanted.append(found[1])
+    target = out[(*places, ...)]  # the dots make it a view, also of no axes
+    parts = []
+    for axis, begin in zip(box.axes, box.source_low, strict=True):
+        if axis < 0:
+            parts.append(slice(begin, begin + 1, 1))
+        elif isinstance(wanted[axis], slice):
+            one = wanted[axis]
+            parts.append(slice(one.start + begin, one.stop + begin, one.step))
+        else:
+            parts.append(wanted[axis] + begin)
+    box.source.read_into(target, tuple(parts))
+
+
+def finish(rows: Any, names: list[str], new_dtype: Any) -> Any:
+    """Give rows the fields and the type that were asked for."""
+    if names:
+        rows = rows[names[0]] if len(names) == 1 else repack_fields(rows[names])
+    if new_dtype is not None and new_dtype != rows.dtype:
+        new_dtype = np.dtype(new_dtype)
+        if new_dtype.names is not None and rows.dtype.names is not None:
+            rows = repack_fields(rows[list(new_dtype.names)])
+        rows = rows.astype(new_dtype)
+    # As h5py: one value is a scalar.
+    return rows[()] if rows.ndim == 0 else rows
+
+
+def _pick(one: Any, length: int, axis: int) -> Pick:
+    if isinstance(one, slice):
+        start, stop, step = one.indices(length)
+        if step < 1:
+            raise PlanError(f"a step of {step} along axis {axis}: h5py takes positive steps")
+        return Pick(start, step, max(0, -((start - stop) // step)))
+    if isinstance(one, (list, tuple, np.ndarray)) and np.ndim(one) == 1:
+        listed = np.asarray(one)
+        if listed.dtype == bool:
+            if len(listed) != length:
+                raise PlanError(
+                    f"a mask of {len(listed)} along axis {axis} of length {length}: make it as long"
+                )
+            listed = np.flatnonzero(listed)
+        listed = np.where(listed < 0, listed + length, listed).astype(np.int64)
+        if len(listed) and (listed[0] < 0 or listed[-1] >= length):
+            raise IndexError(f"an index along axis {axis} is out of range for length {length}")
+        if (np.diff(listed) <= 0).any():
+            raise PlanError(f"a list of indices along axis {axis} must rise: sort it")
+        return Pick(0, 1, len(listed), listed=listed)
+    try:
+        index = operator.index(one)
+    except TypeError:
+        raise PlanError(
+            f"{one!r} selects nothing along axis {axis}: use a number, a slice or a list"
+        ) from None
+    if index < 0:
+        index += length
+    if not 0 <= index < length:
+        raise IndexError(f"index {one} along axis {axis} is out of range for length {length}")
+    return Pick(index, 1, 1, single=True)

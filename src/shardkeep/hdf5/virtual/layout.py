@@ -1,0 +1,238 @@
+"""What a virtual dataset is made of: its shape, its type, and which box of which source is where, as arrays.
+
+A dataset of thousands of mappings takes HDF5 tens of milliseconds to open, and h5py more to tell of them. So
+the Rust half reads them from the file (`shardkeep._core.hdf5_virtual_dataset`), where nobody writes it; what
+that does not know is read through h5py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep._core import hdf5_virtual_dataset, hdf5_virtual_datasets
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5.journal.live_view import is_collected
+from shardkeep.hdf5.locking.forked_handle import descriptor_of
+from shardkeep.hdf5.read_errors import is_of_hdf5
+
+__all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]
+
+# About 3 ms through h5py; what comes later is checked when it is first asked for.
+_MOST_OBJECTS = 64
+# What H5Tencode puts before a datatype message.
+_ENCODED_TYPE = b"\x03\x00"
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class VirtualLayout:
+    """A virtual dataset, as it is in its file.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    stored : h5py.h5t.TypeID
+        Its type in the file.
+    files, datasets : list of bytes
+        Names of the sources, each source once.
+    numbers : ndarray of int64, shape (mappings,)
+        Which source each mapping takes from.
+    low, high : ndarray of int64, shape (mappings, dimensions)
+        Its box in the virtual dataset; nothing where it is none.
+    is_box : ndarray of bool, shape (mappings,)
+        Whether what it fills is a box.
+    source_dimensions : ndarray of int64, shape (mappings,)
+        Of the dataset that it takes from; -1 if it takes all of it, whatever its shape.
+    source_low, source_high : ndarray of int64, shape (mappings, most dimensions)
+        Its box there. Where it is none, the ends of what it takes.
+    is_source_box : ndarray of bool, shape (mappings,)
+        Whether what it takes is a box.
+    """
+
+    shape: tuple[int, ...]
+    stored: h5py.h5t.TypeID
+    files: list[bytes]
+    datasets: list[bytes]
+    numbers: _Numbers
+    low: _Numbers
+    high: _Numbers
+    is_box: npt.NDArray[np.bool_]
+    source_dimensions: _Numbers
+    source_low: _Numbers
+    source_high: _Numbers
+    is_source_box: npt.NDArray[np.bool_]
+
+
+def is_virtual(layout: h5py.h5p.PropDCID) -> bool:
+    """Whether the creation properties are those of a virtual dataset."""
+    return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
+
+
+def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | None]:
+    """Return the virtual datasets among the first 64 objects of a file.
+
+    Returns
+    -------
+    dict
+        By path; None for one that need not be opened to be known.
+    """
+    fd = _quiet_descriptor(file_id)
+    paths = None if fd is None else hdf5_virtual_datasets(fd, _MOST_OBJECTS)
+    if paths is not None:
+        return {path.decode("utf-8", "surrogateescape"): None for path in paths}
+    found: dict[str, h5py.h5d.DatasetID | None] = {}
+    seen = 0
+
+    def visit(name: bytes) -> bool | None:
+        nonlocal seen
+        seen += 1
+        if seen > _MOST_OBJECTS:
+            return True
+        try:
+            dataset = h5py.h5d.open(file_id, name)
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            return None  # a group, a named type, or damaged: reading it says so
+        if is_virtual(dataset.get_create_plist()):
+            found["/" + name.decode("utf-8", "surrogateescape")] = dataset
+        return None
+
+    h5py.h5o.visit(file_id, visit)
+    return found
+
+
+def read_virtual_layout(
+    file_id: h5py.h5f.FileID, file_path: str, path: str, oid: h5py.h5d.DatasetID | None = None
+) -> VirtualLayout:
+    """Return what a virtual dataset is made of.
+
+    Parameters
+    ----------
+    file_id : h5py.h5f.FileID
+    file_path : str
+        Of that file, for errors.
+    path : str
+        Of the dataset.
+    oid : h5py.h5d.DatasetID, optional
+        If it is open.
+
+    Raises
+    ------
+    SchemaError
+        The number of its sources is not known (``%b``, unlimited).
+    """
+    name = path.encode("utf-8", "surrogateescape")
+    fd = _quiet_descriptor(file_id)
+    found = None if fd is None else hdf5_virtual_dataset(fd, name)
+    if found is None:
+        return _through_h5py(h5py.h5d.open(file_id, name) if oid is None else oid, file_path, path)
+    shape, kind, files, datasets, numbers, low, high, dimensions, source_low, source_high = found
+    boxes = np.ones(len(numbers), bool)
+    return VirtualLayout(
+        tuple(shape),
+        h5py.h5t.decode(_ENCODED_TYPE + kind),
+        files,
+        datasets,
+        numbers,
+        low.reshape(-1, len(shape)),
+        high.reshape(-1, len(shape)),
+        boxes,
+        dimensions,
+        _padded(source_low, dimensions),
+        _padded(source_high, dimensions),
+        boxes,
+    )
+
+
+def _quiet_descriptor(file_id: h5py.h5f.FileID) -> int | None:
+    """Return the descriptor of a file whose bytes are what HDF5 would see."""
+    # A writer of this process shares its cache with all handles, and they tell that it is there. A collector
+    # writes beside HDF5.
+    if file_id.get_intent() != h5py.h5f.ACC_RDONLY or is_collected(file_id):
+        return None
+    return descriptor_of(file_id)
+
+
+def _through_h5py(oid: h5py.h5d.DatasetID, file_path: str, path: str) -> VirtualLayout:
+    properties = oid.get_create_plist()
+    shape = tuple(oid.shape)
+    sources: dict[tuple[bytes, bytes], int] = {}
+    numbers, boxes, source_boxes = [], [], []
+    for index in range(properties.get_virtual_count()):
+        names = [
+            os.fsencode(properties.get_virtual_filename(index)),
+            os.fsencode(properties.get_virtual_dsetname(index)),
+        ]
+        box = _box(properties.get_virtual_vspace(index), shape)
+        if box == "open" or any(b"%b" in name.replace(b"%%", b"") for name in names):
+            message = f"{path!r} of {file_path!r} has an unknown number of sources (%b, unlimited)"
+            advice = "so a missing one cannot be told: open with check_sources=False"
+            raise SchemaError(f"{message}, {advice}", path=file_path)
+        file, dataset = (name.replace(b"%%", b"%") for name in names)
+        numbers.append(sources.setdefault((file, dataset), len(sources)))
+        boxes.append(box)
+        space = properties.get_virtual_srcspace(index)
+        source_box = None
+        if space.get_select_type() != h5py.h5s.SEL_ALL:
+            source_box = _box(space, ())
+            if not isinstance(source_box, tuple):  # only its bounds are known, which is enough to check it
+                source_box = None, tuple(int(one) + 1 for one in space.get_select_bounds()[1])
+        source_boxes.append(source_box)
+    count = len(numbers)
+    dimensions = np.array([-1 if one is None else len(one[1]) for one in source_boxes], np.int64)
+    nothing = (0,) * len(shape)
+    low, high = ([nothing if one is None else one[side] for one in boxes] for side in (0, 1))
+    source_low, source_high = (
+        [n for one in source_boxes if one is not None for n in one[side] or (0,) * len(one[1])]
+        for side in (0, 1)
+    )
+    return VirtualLayout(
+        shape,
+        oid.get_type().copy(),
+        [file for file, _ in sources],
+        [dataset for _, dataset in sources],
+        np.array(numbers, np.int64),
+        np.array(low, np.int64).reshape(count, len(shape)),
+        np.array(high, np.int64).reshape(count, len(shape)),
+        np.array([one is not None for one in boxes], bool),
+        dimensions,
+        _padded(np.array(source_low, np.int64), dimensions),
+        _padded(np.array(source_high, np.int64), dimensions),
+        np.array([one is None or one[0] is not None for one in source_boxes], bool),
+    )
+
+
+def _padded(numbers: _Numbers, dimensions: _Numbers) -> _Numbers:
+    """Return rows of unequal length, one behind the other, as a table with zeros behind them."""
+    width = int(dimensions.max(initial=0))
+    table = np.zeros((len(dimensions), width), np.int64)
+    table[np.arange(width) < dimensions[:, None]] = numbers
+    return table
+
+
+def _box(space: h5py.h5s.SpaceID, shape: Sequence[int]) -> Any:
+    """Return (low, high) of a selection that is one box, "open" if it has no end, None for others."""
+    kind = space.get_select_type()
+    if kind == h5py.h5s.SEL_ALL:
+        return (0,) * len(shape), tuple(shape)
+    if kind != h5py.h5s.SEL_HYPERSLABS or not space.is_regular_hyperslab():
+        return None
+    start, stride, count, block = space.get_regular_hyperslab()
+    unlimited = h5py.h5s.UNLIMITED
+    if any(one in (unlimited, 2**64 - 1, 2**32 - 1, -1) for one in (*count, *block)):
+        return "open"
+    high = []
+    for at, step, times, size in zip(start, stride, count, block, strict=True):
+        if times > 1 and step != size:
+            return None
+        high.append(int(at) + int(times) * int(size))
+    return tuple(int(at) for at in start), tuple(high)

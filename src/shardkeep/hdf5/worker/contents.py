@@ -1,0 +1,325 @@
+"""What the worker file of one rank holds: datasets with rows, values put once, attributes.
+
+Everything here is about names, types and values. Commits, processes and errors of the disk are
+the business of `shardkeep.hdf5.worker.worker_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, PlanError, SchemaError
+from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, PutRecord, write_record
+from shardkeep.hdf5.segments.run_folder import list_segments
+from shardkeep.hdf5.segments.series_check import check_follows
+from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.storage.attributes import PUT, Attributes, as_attribute, read_attributes, same_value
+from shardkeep.hdf5.storage.compression import Compression, FilterSpec, compression_filters, require_filters
+from shardkeep.hdf5.storage.layout import read_layout, same_dtype
+from shardkeep.hdf5.storage.row_writer import RowWriter
+from shardkeep.hdf5.storage.rows import (
+    as_dtype,
+    as_first_rows,
+    as_value,
+    check_name,
+    check_path,
+    check_row_size,
+    chunk_rows_of,
+    describe,
+    value_crc,
+    vlen_base,
+)
+
+__all__ = ["Contents", "Storage"]
+
+ROOT = "/"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How the rows of a dataset are to be stored, as the user says it."""
+
+    compression: Compression | None = None
+    level: int | None = None
+    shuffle: bool | None = None
+    chunk_rows: int | None = None
+
+    def check(self) -> None:
+        """Raise a `PlanError` or `MissingExtraError` for what cannot be had."""
+        compression_filters(self.compression, self.level, self.shuffle, np.dtype("f8"))
+        rows = self.chunk_rows
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise PlanError(f"chunk_rows={rows!r} is no number of rows: use a whole number from 1 on")
+
+    def filters(self, name: str, dtype: np.dtype[Any], *, forced: bool) -> tuple[FilterSpec, ...]:
+        """Return the filters for a dtype; values of variable length have none."""
+        if dtype.hasobject:
+            if forced and self.compression is not None:
+                message = f"dataset {name!r}: HDF5 does not compress values of variable length"
+                raise SchemaError(f"{message}; leave compression out, or use fixed bytes (S)")
+            return ()
+        return compression_filters(self.compression, self.level, self.shuffle, dtype)
+
+
+@dataclass
+class Contents:
+    """The state of one rank: what its newest segment says, and what came since.
+
+    Attributes
+    ----------
+    default : Storage
+        For datasets that do not say otherwise.
+    writers : dict of str to RowWriter
+        Every dataset that has rows, or was created.
+    first_row : dict of str to int
+        How many rows of each are committed.
+    values : dict of str to ndarray
+        Put since the last commit.
+    puts : dict of str to PutRecord
+        Put and committed.
+    attributes : dict of str to Attributes
+        By the name of the object, ``"/"`` is the root. Those of a committed value are not here:
+        they are in its segment, and stay as they are.
+    groups : set of str
+        Groups of committed segments that hold nothing but attributes.
+    newest_crc32c : str or None
+        Checksum of the record of the newest segment.
+    """
+
+    folder: str
+    rank: int
+    default: Storage
+    writers: dict[str, RowWriter] = field(default_factory=dict)
+    first_row: dict[str, int] = field(default_factory=dict)
+    values: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    puts: dict[str, PutRecord] = field(default_factory=dict)
+    attributes: dict[str, Attributes] = field(default_factory=dict)
+    groups: set[str] = field(default_factory=set)
+    declared: dict[str, tuple[np.dtype[Any], tuple[int, ...], Storage]] = field(default_factory=dict)
+    step: int | None = None
+    sequence: int = 0
+    receipts: dict[str, int] = field(default_factory=dict)
+    newest_crc32c: str | None = None
+
+    def reload(self) -> Contents:
+        """Return what is committed; datasets that were declared stay so.
+
+        Raises
+        ------
+        CorruptDataError
+            A segment is missing or damaged.
+        """
+        new = Contents(self.folder, self.rank, self.default)
+        segments = list_segments(self.folder)
+        new.sequence = len(segments)
+        if segments:
+            newest = segments[-1]
+            with open_source(newest.path) as source, reading(newest.path):
+                record = source.record
+                if record is None or (record.rank, record.sequence, record.step) != (
+                    self.rank,
+                    newest.sequence,
+                    newest.step,
+                ):
+                    message = (
+                        f"{newest.path!r} is not the segment that its name says: restore it, or remove it"
+                    )
+                    raise CorruptDataError(message, path=newest.path)
+                new._read(source, record)
+            if len(segments) > 1:
+                with open_source(segments[-2].path) as source:
+                    if source.record is not None:
+                        check_follows(record, newest.path, source.record, source.path)
+        for name, (dtype, row_shape, storage) in self.declared.items():
+            new.declare(name, dtype, row_shape, storage)
+        return new
+
+    # -- rows ----------------------------------------------------------------------------------------
+
+    def first_rows(self, name: str, rows: Any) -> tuple[RowWriter, np.ndarray[Any, Any]]:
+        """Make the dataset that these rows define."""
+        array = as_first_rows(name, rows)
+        self._check_new(name)
+        check_row_size(name, array.dtype, array.shape[1:])
+        filters = self.default.filters(name, array.dtype, forced=False)
+        return self._add_writer(name, array.dtype, array.shape[1:], None, filters), array
+
+    def declare(
+        self, name: str, dtype: Any, row_shape: tuple[int, ...], storage: Storage, *, forced: bool = False
+    ) -> None:
+        """Make a dataset without rows, or say how one that is there is to be stored.
+
+        `forced` refuses a compression that does nothing.
+        """
+        dtype = as_dtype(name, dtype)
+        check_row_size(name, dtype, row_shape)
+        if vlen_base(dtype) is not None and row_shape:
+            raise SchemaError(f"dataset {name!r}: rows of variable length have row_shape=(), not {row_shape}")
+        filters = storage.filters(name, dtype, forced=forced)
+        old = self.writers.get(name)
+        if old is None:
+            self._check_new(name)
+        else:
+            if not same_dtype(old.dtype, dtype) or old.row_shape != row_shape:
+                there, new = describe(old.dtype, old.row_shape), describe(dtype, row_shape)
+                raise SchemaError(f"dataset {name!r} has {there}, not {new}: create it as it is")
+            same = old.filters == filters and storage.chunk_rows in (None, old.chunk_rows)
+            if not same and old.rows:
+                message = f"dataset {name!r} has rows that are not committed, stored in another way"
+                raise PlanError(f"{message}: create it before the first append, or after a commit")
+            if same and old.rows:
+                return
+        writer = self._add_writer(name, dtype, row_shape, storage.chunk_rows, filters)
+        if old is not None:
+            writer.parts = old.parts  # another thread may be adding a row right now
+        self.declared[name] = (dtype, row_shape, storage)
+
+    # -- values --------------------------------------------------------------------------------------
+
+    def put(self, name: str, value: Any) -> None:
+        """Add a value that is written once; the same one again changes nothing."""
+        array = as_value(f"value {name!r}", value)
+        there = self.values.get(name)
+        if there is None and name in self.puts:
+            there = self._committed(name)[0]
+        if there is None:
+            self._check_new(name)
+            self.values[name] = array
+        elif not same_value((there, there.dtype), (array, array.dtype)):
+            message = f"the value {name!r} was put before and was another one"
+            raise SchemaError(f"{message}: choose another name, or append rows if it changes")
+
+    def _committed(self, name: str) -> tuple[np.ndarray[Any, Any], Attributes]:
+        segment = list_segments(self.folder)[self.puts[name].sequence]
+        with open_source(segment.path) as source, reading(segment.path, name, "the value"):
+            dataset = source.dataset(name)
+            array = np.empty(dataset.shape, dataset.dtype)
+            array[...] = dataset[()]
+            values = read_attributes(dataset)[0].values
+            return array, Attributes({key: one for key, one in values.items() if key != PUT})
+
+    # -- attributes ----------------------------------------------------------------------------------
+
+    def set_attribute(self, name: str, value: Any, on: str) -> None:
+        """Set an attribute of the root, a dataset, a value or a group."""
+        kept = as_attribute(name, value)
+        if on in self.puts:
+            there = self._committed(on)[1].values.get(name)
+            if there is None or not same_value(there, kept):
+                message = f"the value {on!r} is committed, and its attributes with it"
+                raise SchemaError(f"{message}: set {name!r} before the commit of its put")
+            return
+        if on != ROOT and on not in self.writers and on not in self.values:
+            check_path(on, "group")
+            for other in (*self.writers, *self.values, *self.puts):
+                if on.startswith(f"{other}/"):
+                    raise SchemaError(f"{other!r} is no group, {on!r} cannot be in it: choose another name")
+        self.attributes.setdefault(on, Attributes()).values[name] = kept
+
+    def attributes_of(self, on: str) -> dict[str, Any]:
+        """Return names and values, as h5py gives them."""
+        found = self._committed(on)[1] if on in self.puts else self.attributes.get(on, Attributes())
+        return {name: value for name, (value, _) in found.values.items()}
+
+    # -- commits -------------------------------------------------------------------------------------
+
+    def write(self, group: Callable[[], h5py.File], record: CommitRecord) -> CommitRecord:
+        """Bring everything into an open segment, and the record, completed by what is here; return it."""
+        for name, writer in self.writers.items():
+            rows = writer.finish(group)
+            chunks = writer.chunks_crc()
+            record.datasets[name] = DatasetRecord(
+                self.first_row[name], rows, f"{writer.crc:08x}", None if chunks is None else f"{chunks:08x}"
+            )
+        file = group()
+        record.puts.update(self.puts)
+        for name, value in self.values.items():
+            dataset = file.create_dataset(name, data=value, dtype=value.dtype)
+            dataset.attrs[PUT] = True
+            record.puts[name] = PutRecord(record.sequence, f"{value_crc(value, value.dtype):08x}")
+        for on, attributes in self.attributes.items():
+            attributes.write(file if on == ROOT else file[on] if on in file else file.create_group(on))
+        return write_record(file, record)
+
+    def committed(self, record: CommitRecord) -> None:
+        """Go on after a record that is on disk."""
+        for name, one in record.datasets.items():
+            self.writers[name].reset()
+            self.first_row[name] = one.first_row + one.rows
+        for name in self.values:
+            self.attributes.pop(name, None)
+        self.groups = {on for on in self.attributes if on != ROOT and on not in self.writers}
+        self.values = {}
+        self.puts = dict(record.puts)
+        self.sequence, self.step, self.receipts = record.sequence + 1, record.step, dict(record.receipts)
+        self.newest_crc32c = record.crc32c
+
+    def uncommitted(self) -> dict[str, int]:
+        """Return how many rows of each dataset are not committed."""
+        return {name: writer.rows for name, writer in list(self.writers.items()) if writer.rows}
+
+    def drop(self) -> None:
+        """Forget what is not committed, and let no row in."""
+        for writer in self.writers.values():
+            writer.drop()
+        self.values = {}
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _read(self, source: Source, record: CommitRecord) -> None:
+        self.step, self.receipts, self.puts = record.step, dict(record.receipts), dict(record.puts)
+        self.newest_crc32c = record.crc32c
+        for name, one in record.datasets.items():
+            shape, dtype = source.schema(name)
+            layout = read_layout(source.dataset(name))
+            chunk_rows = layout.chunks[0] if layout.chunks else None
+            if not layout.filters and chunk_rows == chunk_rows_of(dtype, shape[1:]):
+                chunk_rows = None
+            if layout.filters:
+                require_filters(source.dataset(name))
+            filters = layout.filters or self.default.filters(name, dtype, forced=False)
+            self._add_writer(name, dtype, shape[1:], chunk_rows, filters)
+            self.first_row[name] = one.first_row + one.rows
+            self._read_attributes(name, source.dataset(name))
+        self._read_attributes(ROOT, source.file)
+
+        def visit(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Group):
+                self._read_attributes(name, item)
+
+        source.file.visititems(visit)
+        self.groups = {on for on in self.attributes if on != ROOT and on not in self.writers}
+
+    def _read_attributes(self, on: str, item: h5py.Dataset | h5py.Group) -> None:
+        found = read_attributes(item)[0]
+        if found.values:
+            self.attributes[on] = found
+
+    def _check_new(self, name: str) -> None:
+        path = check_name(name, (*self.writers, *self.values, *self.puts))
+        if path in self.values or path in self.puts:
+            raise SchemaError(f"{path!r} is a value that was put once: choose another name for rows")
+        if path in self.writers:
+            raise SchemaError(f"{path!r} is a dataset with rows: choose another name for the value")
+        for group in self.attributes:
+            if group.startswith(f"{path}/") or (group == path and group in self.groups):
+                raise SchemaError(f"{path!r} is a group that has attributes: choose another name")
+
+    def _add_writer(
+        self,
+        name: str,
+        dtype: np.dtype[Any],
+        row_shape: tuple[int, ...],
+        chunk_rows: int | None,
+        filters: tuple[FilterSpec, ...],
+    ) -> RowWriter:
+        writer = RowWriter(name, dtype, row_shape, chunk_rows=chunk_rows, filters=filters)
+        self.writers[name] = writer
+        self.first_row.setdefault(name, 0)
+        return writer

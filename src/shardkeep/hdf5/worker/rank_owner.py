@@ -1,0 +1,200 @@
+"""Who may use a rank's files, and until when: the lock, the process, threads, signals, the end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+from shardkeep.errors import DurabilityError, LockError, ShardkeepError
+from shardkeep.files import leftovers
+from shardkeep.files.locks.lock import FileLock
+from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.read_errors import first_line
+from shardkeep.hdf5.segments.run_folder import make_rank_folder, rank_folder, writer_path
+from shardkeep.hdf5.segments.segment import Segment
+
+__all__ = ["RankOwner"]
+
+_Self = TypeVar("_Self", bound="RankOwner")
+
+
+class RankOwner:
+    """One process's hold on one rank of a run folder.
+
+    Everything that changes the rank happens within `_doing`, so one call is over before the next
+    one begins: threads wait, and a signal handler that comes in between is told so.
+    """
+
+    def __init__(self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None) -> None:
+        self.run_dir = run_dir
+        self.rank = rank
+        # Absolute: the program may go to another folder between two commits.
+        self._folder = rank_folder(os.path.abspath(run_dir), rank)
+        self._durable = durable
+        self._mutex = threading.RLock()
+        self._busy: str | None = None
+        self._close_later = False
+        self._failure: str | None = None
+        self._closed = False
+        self._pid = os.getpid()
+        make_rank_folder(self._folder, durable=durable)
+        # A rank has files of its own: the lock guards against a second process with the same rank, and where
+        # it excludes nobody (a cluster's file system of unknown kind) a warning is better than no results.
+        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
+        try:
+            leftovers.remove_all(self._folder)
+            self._segment = Segment(self._folder, durable=durable)
+            self._load()
+        except BaseException:
+            self._lock.release()
+            raise
+        _alive.add(self)
+
+    def close(self) -> None:
+        """Let the rank go; what was not committed is dropped with a `RuntimeWarning`.
+
+        From a signal handler in the middle of another call it happens when that call is over.
+        """
+        with self._mutex:
+            if self._busy is not None:
+                self._close_later = True
+                return
+            told = self._shut_telling()
+        if told is not None:
+            warn_user(told)
+
+    def __enter__(self: _Self) -> _Self:
+        self._check_owner()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._shut()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_segment"):
+            self._shut()
+
+    def __reduce__(self) -> Any:
+        message = f"the worker file of rank {self.rank} belongs to process {self._pid} and cannot be pickled"
+        raise LockError(f"{message}: make a WorkerFile in the other process", path=self._folder)
+
+    # -- what the file itself does ---------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Begin from what is on disk."""
+        raise NotImplementedError
+
+    def _drop(self) -> None:
+        """Forget what is not committed, and let nothing in without `_doing`."""
+        raise NotImplementedError
+
+    def _uncommitted(self) -> list[str]:
+        """Return what would be lost now, as people say it."""
+        raise NotImplementedError
+
+    # -- one call at a time ----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _doing(self, what: str, *, after_failure: bool = False) -> Iterator[None]:
+        """Keep other threads out of the body, and signal handlers of this one."""
+        with self._mutex:
+            if self._busy is not None:
+                message = f"the worker file of rank {self.rank} is in the middle of {self._busy}"
+                advice = "a signal handler sets a flag, and the loop acts on it between two calls"
+                raise LockError(f"{message}, {what} cannot interrupt it: {advice}", path=self._folder)
+            self._check_owner()
+            if self._failure is not None and not after_failure:
+                message = f"rows of rank {self.rank} since the last commit were lost ({self._failure})"
+                raise DurabilityError(f"{message}: call rollback(step=…) and append again", path=self._folder)
+            self._busy = what
+            try:
+                yield
+            finally:
+                self._busy = None
+                if self._close_later:
+                    self.close()
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """After an error or interrupt in the body nothing goes on before a rollback."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = first_line(error)
+            self._segment.abort()
+            self._drop()
+            raise
+
+    def _check_owner(self) -> None:
+        if self._pid != os.getpid():
+            message = (
+                f"the worker file of rank {self.rank} belongs to process {self._pid}, not to its forked child"
+            )
+            raise LockError(f"{message}: make a WorkerFile of another rank there", path=self._folder)
+        if self._closed:
+            raise LockError(
+                f"the worker file of rank {self.rank} is closed: make a new one", path=self._folder
+            )
+
+    def _shut_telling(self) -> str | None:
+        """Let the rank go; return what is lost by that, if anything."""
+        with self._mutex:
+            lost = self._uncommitted() if self._pid == os.getpid() and not self._closed else []
+            self._shut()
+        if not lost:
+            return None
+        what = f"rows of rank {self.rank} in {self.run_dir!r} that were never committed"
+        return f"{what} are dropped: {', '.join(lost)}; call commit(step=…) before the end"
+
+    def _shut(self) -> None:
+        # A commit of another thread ends first.
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                _alive.discard(self)
+                self._segment.abort()
+                self._lock.release()
+                self._drop()
+
+    def _forget_in_child(self) -> None:
+        self._mutex = threading.RLock()
+        self._busy = None
+        self._drop()
+
+
+_alive: weakref.WeakSet[RankOwner] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for one in list(_alive):
+        one._forget_in_child()
+
+
+@atexit.register
+def _close_all() -> None:
+    # HDF5 closes what is open after Python is gone, and would call into it: a crash.
+    told = []
+    for one in list(_alive):
+        with contextlib.suppress(ShardkeepError, OSError):
+            told.append(one._shut_telling())
+    if not hasattr(sys, "last_value"):  # a program that died of an error has said enough
+        for message in filter(None, told):
+            warn_user(message)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,93 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.collector.server.credits import CreditPool
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["open", "close", "send", "want", "back", "grant", "recall"]),
+        st.integers(0, 7),
+        st.integers(0, 1 << 20),
+    ),
+    max_size=80,
+)
+
+
+@given(_STEPS, st.integers(1 << 16, 1 << 22))
+def test_all_that_may_be_under_way_fits(steps, size):
+    pool = CreditPool(size)
+    sent: dict[int, int] = {}
+    for what, client, count in steps:
+        if what == "open":
+            pool.open(client)
+            sent[client] = 0
+        elif what == "grant":
+            pool.grant()
+        elif what == "recall":
+            for one in pool.recall():
+                pool.give_back(one, sent[one])
+        elif client not in sent:
+            continue
+        elif what == "close":
+            pool.close(client)
+            del sent[client]
+        elif what == "send":
+            count = min(count, pool.limit(client) - sent[client])
+            sent[client] += count
+            assert pool.take(client, count)
+        elif what == "want":
+            pool.want(client, count)
+        elif what == "back":
+            pool.give_back(client, sent[client])
+        under_way = sum(max(pool.limit(one) - sent[one], 0) for one in sent)
+        assert 0 <= under_way <= size
+        assert under_way == pool.reserved
+
+
+def test_everybody_gets_a_turn():
+    pool = CreditPool(1 << 17)
+    sent = dict.fromkeys(range(50), 0)
+    done = dict.fromkeys(sent, 0)
+
+    def send(one):
+        if pool.limit(one) - sent[one] < 10_000:
+            return False
+        sent[one] += 10_000
+        pool.take(one, 10_000)
+        done[one] += 1
+        return True
+
+    for one in sent:
+        pool.open(one)
+    for _ in range(200):
+        for one in sent:
+            if not send(one):
+                pool.want(one, 10_000)
+        pool.grant()
+        for one in pool.recall():
+            send(one)
+            pool.give_back(one, sent[one])
+        pool.grant()
+    assert min(done.values()) > 20
+    assert max(done.values()) <= 2 * min(done.values())
+
+
+def test_without_credit_it_is_told():
+    pool = CreditPool(1 << 24)
+    pool.open("a")
+    assert not pool.take("a", 9 << 20)
+    # Both sides go on from the same count, or the client would wait for ever.
+    pool.want("a", 1000)
+    assert pool.grant() == ["a"]
+    assert pool.limit("a") >= (9 << 20) + 1000
+
+
+def test_a_limit_is_news_once_half_of_the_credit_is_used():
+    pool = CreditPool(1 << 20)
+    told = pool.open("a")
+    assert not pool.is_news("a", told)
+    pool.take("a", told // 2 - 1)
+    assert not pool.is_news("a", told)
+    pool.take("a", 1)
+    assert pool.is_news("a", told)
+    assert not pool.is_news("a", pool.limit("a"))

@@ -1,0 +1,144 @@
+"""A file that was opened before: HDF5 need not read its mapping again, and what changed is seen."""
+
+from __future__ import annotations
+
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.errors import NotFoundError
+from shardkeep.hdf5 import open as hopen
+from shardkeep.hdf5.open import file
+from shardkeep.hdf5.open.known_virtuals import KnownVirtuals
+from shardkeep.hdf5.open.members import Dataset
+from shardkeep.hdf5.virtual.layout import find_virtual
+
+
+@pytest.fixture
+def path(tmp_path):
+    with h5py.File(tmp_path / "all.h5", "w", libver="latest") as file:
+        for name in ("a", "g/b"):
+            layout = h5py.VirtualLayout((2, 2), "i4")
+            for row in range(2):
+                with h5py.File(tmp_path / f"{name[-1]}{row}.h5", "w") as source:
+                    source["x"] = np.full((1, 2), row + 1, "i4")
+                    layout[row] = h5py.VirtualSource(source["x"])[0]
+            file.create_virtual_dataset(name, layout)
+            file[name].attrs["unit"] = "m"
+    return tmp_path / "all.h5"
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Return which files were looked through for virtual datasets."""
+    seen: list[str] = []
+
+    def find(file_id):
+        seen.append(os.path.basename(file_id.name.decode()))
+        return find_virtual(file_id)
+
+    monkeypatch.setattr(file, "find_virtual", find)
+    return seen
+
+
+def test_it_is_looked_through_once(path, looks):
+    for _ in range(3):
+        with hopen(path) as file:
+            assert file["a"][:].tolist() == [[1, 1], [2, 2]]
+            assert file["g"]["b"][1].tolist() == [2, 2]
+    assert looks.count("all.h5") == 1
+
+
+def test_and_all_of_a_dataset_is_there(path, looks):
+    hopen(path).close()
+    with hopen(path) as file:
+        a = file["a"]
+        assert isinstance(a, h5py.Dataset)
+        assert a[1, 0] == 2
+        assert (a.shape, a.dtype, len(a), a.is_virtual) == ((2, 2), np.dtype("i4"), 2, True)
+        assert dict(a.attrs) == {"unit": "m"}
+        assert a == file["/a"]
+        assert a.file is file
+        assert file["a"].name == "/a"
+        assert [source.dset_name for source in file["g/b"].virtual_sources()] == ["/x", "/x"]
+        for kept in (file["a"], a):
+            file.suspend()
+            assert kept[0].tolist() == [1, 1]
+            file.suspend()
+            assert kept.attrs["unit"] == "m"
+        kept = file["g/b"]
+    with pytest.raises(Exception, match="is closed"):
+        kept[0]
+    with pytest.raises(Exception, match="is closed"):
+        a[0]
+    assert looks.count("all.h5") == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_hdf5_need_not_open_it(path, monkeypatch, known):
+    if known:
+        hopen(path).close()
+    with hopen(path) as file:
+        with monkeypatch.context() as patch:
+            patch.setattr(Dataset, "_resolve", None)
+            a, b = file["a"], file["g/b"]
+            assert (a.shape, a.dtype, len(a)) == ((2, 2), np.dtype("i4"), 2)
+            assert b[1].tolist() == [2, 2]
+        file.suspend()
+        with h5py.File(path, "r+") as other:
+            del other["a"]
+            other["a"] = [7.5]
+        assert (a.shape, a.dtype, a[0]) == ((1,), np.dtype("f8"), 7.5)
+        assert (b.shape, b.dtype) == ((2, 2), np.dtype("i4"))
+
+
+def test_a_source_that_went_away_is_missed_every_time(path):
+    hopen(path).close()
+    os.rename(path.parent / "b1.h5", path.parent / "away.h5")
+    for _ in range(2):
+        with pytest.raises(NotFoundError, match=r"b1\.h5"):
+            hopen(path)
+    os.rename(path.parent / "away.h5", path.parent / "b1.h5")
+    with hopen(path) as file:
+        assert file["g/b"][:].tolist() == [[1, 1], [2, 2]]
+
+
+def test_a_file_that_was_changed_is_looked_through_again(path, looks):
+    hopen(path).close()
+    with h5py.File(path, "r+") as file:
+        del file["a"]
+        file["a"] = [7, 8]
+    with hopen(path) as file:
+        assert file["a"][:].tolist() == [7, 8]
+        assert file["g/b"][1, 1] == 2
+    assert looks.count("all.h5") == 2
+
+
+def test_a_forked_child_reads_on(path):
+    hopen(path).close()
+    with hopen(path) as file:
+        a = file["a"]
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                code = 0 if a[1, 1] == 2 and a.shape == (2, 2) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_only_the_newest_are_kept():
+    known = KnownVirtuals()
+    state = (0, 0, 0, 0)
+    first = known.add("0", state)
+    assert known.add("0", state) is first
+    assert known.get("0", (0, 0, 0, 1)) is None
+    for number in range(1, 8):
+        known.add(str(number), state)
+    assert known.get("0", state) is first
+    known.add("8", state)
+    assert known.get("0", state) is first
+    assert known.get("1", state) is None

@@ -1,0 +1,173 @@
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkeep.errors import SchemaError
+from shardkeep.hdf5 import merge, verify
+from shardkeep.hdf5.storage.layout import same_dtype
+from shardkeep.hdf5.storage.promotion import converted_by_hdf5, promoted
+
+UTF8, ASCII = h5py.string_dtype("utf-8", 4), h5py.string_dtype("ascii", 2)
+
+
+def _enum(base="i1", **members):
+    return h5py.enum_dtype(members, basetype=base)
+
+
+CASES = [
+    ("i4", "i8", "i8"),
+    ("u4", "i4", "i8"),
+    ("u8", "i8", None),
+    (">i4", "<i4", "<i4"),
+    (">f8", "<f8", "<f8"),
+    (">i2", "<i4", "<i4"),
+    ("f4", "f8", "f8"),
+    ("f2", "f4", "f4"),
+    ("i2", "f4", "f4"),
+    ("i2", "f2", "f4"),
+    ("i4", "f4", "f8"),
+    ("i8", "f8", None),
+    ("u4", "f8", "f8"),
+    ("c8", "c16", "c16"),
+    ("f8", "c8", "c16"),
+    ("?", "i1", None),
+    ("S2", "S5", "S5"),
+    (ASCII, UTF8, UTF8),
+    (h5py.string_dtype("ascii"), h5py.string_dtype("utf-8"), h5py.string_dtype("utf-8")),
+    ("S2", h5py.string_dtype(), None),
+    ("S2", "i4", None),
+    (_enum(A=0, B=1), _enum("i2", A=0, C=5), _enum("i2", A=0, B=1, C=5)),
+    (_enum(A=0, B=1), _enum(A=1), None),
+    (_enum(A=0), _enum(B=0), None),
+    (_enum(A=0), "i1", None),
+    ([("a", "i4"), ("b", "f4")], [("a", "i8"), ("b", "f4")], [("a", "i8"), ("b", "f4")]),
+    ([("a", "i4")], [("b", "i4")], None),
+    ([("a", "i4", (3,))], [("a", "i8", (3,))], [("a", "i8", (3,))]),
+    ([("a", "i4", (3,))], [("a", "i8", (2,))], None),
+    ("V4", "V8", None),
+]
+
+
+@pytest.mark.parametrize(("one", "two", "both"), CASES, ids=str)
+def test_two_types(one, two, both):
+    for pair in ([one, two], [two, one]):
+        found = promoted([np.dtype(value) for value in pair])
+        if both is None:
+            assert found is None
+        else:
+            assert found is not None and same_dtype(found, np.dtype(both)), found
+
+
+NUMBERS = st.sampled_from(
+    [f"{o}{k}" for o in "<>" for k in ("i1", "i2", "i4", "i8", "u1", "u4", "u8", "f2", "f4", "f8")]
+)
+
+
+@given(st.lists(NUMBERS, min_size=2, max_size=4))
+def test_no_value_changes(names):
+    dtypes = [np.dtype(name) for name in names]
+    wide = promoted(dtypes)
+    if wide is None:
+        return
+    for dtype in dtypes:
+        info = np.iinfo(dtype) if dtype.kind in "iu" else np.finfo(dtype)
+        values = np.array([info.min, info.max, 0, 1], dtype)
+        if dtype.kind in "iu":
+            values = np.append(values, np.array([info.max - 1], dtype))
+        assert values.astype(wide).astype(object).tolist() == values.astype(object).tolist()
+
+
+@pytest.mark.parametrize("mode", ["copy", "virtual"])
+@pytest.mark.parametrize(("one", "two", "both"), CASES, ids=str)
+def test_merged_by_promotion(tmp_path, one, two, both, mode):
+    dtypes = [np.dtype(one), np.dtype(two)]
+    if any(dtype.hasobject for dtype in dtypes):
+        pytest.skip("text is tried below")
+    files = []
+    for i, dtype in enumerate(dtypes):
+        value = np.arange(20 * dtype.itemsize, dtype="u1") % 2 if dtype.kind == "V" else np.arange(20) % 2
+        rows = (
+            value.view(dtype)
+            if dtype.kind == "V" and len(value) == 20 * dtype.itemsize
+            else value.astype(dtype)
+        )
+        files.append(tmp_path / f"{i}.h5")
+        with h5py.File(files[-1], "w") as file:
+            file.create_dataset("x", data=rows, dtype=dtype, chunks=(5,), compression="gzip")
+    with pytest.raises(SchemaError, match="convert one of them"):
+        merge(files, tmp_path / "all.h5", mode=mode)
+    kept = both is not None and (
+        mode == "copy" or all(converted_by_hdf5(one, np.dtype(both)) for one in dtypes)
+    )
+    if not kept:
+        with pytest.raises(SchemaError):
+            merge(files, tmp_path / "all.h5", mode=mode, on_mismatch="promote")
+        return
+    merge(files, tmp_path / "all.h5", mode=mode, on_mismatch="promote")
+    with h5py.File(tmp_path / "all.h5") as file:
+        result, dtype = file["x"][:], file["x"].dtype
+    assert same_dtype(dtype, np.dtype(both))
+    expected = []
+    for path in files:
+        with h5py.File(path) as file:
+            expected += file["x"][:].tolist()
+    assert str(result.tolist()) == str(np.array(expected, dtype).tolist())
+    assert verify(tmp_path / "all.h5").ok
+
+
+def test_enums_are_named_as_such(tmp_path):
+    files = [tmp_path / "0.h5", tmp_path / "1.h5"]
+    for path, members in zip(files, ({"A": 0}, {"A": 0, "B": 1}), strict=True):
+        with h5py.File(path, "w") as file:
+            file.create_dataset("x", (2,), _enum(**members))
+    with pytest.raises(SchemaError, match=r"\(to enum of int8 \{'A': 0, 'B': 1\}\)"):
+        merge(files, tmp_path / "all.h5")
+    with pytest.raises(SchemaError, match=r"has enum of int8 \{'A': 0\} in .* does not read as enum of int8"):
+        merge(files, tmp_path / "all.h5", mode="virtual", on_mismatch="promote")
+
+
+def test_the_error_has_a_table(tmp_path):
+    for i, dtype in enumerate(["i4", "i4", "i8", "f4"]):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as file:
+            file["x"] = np.zeros(2, dtype)
+            if i:
+                file["y"] = [1]
+            if i != 2:
+                file["x"].attrs["unit"] = "mm"
+    files = [tmp_path / f"{i}.h5" for i in range(4)]
+    with pytest.raises(SchemaError) as caught:
+        merge(files, tmp_path / "all.h5")
+    assert "\n" not in str(caught.value) and "more differences" in str(caught.value)
+    rows = {
+        (row["name"], row["has"]): (row["files"], [p[-4:] for p in row["first"]])
+        for row in caught.value.table
+    }
+    assert rows == {
+        ("y", "the dataset"): (3, ["1.h5", "2.h5", "3.h5"]),
+        ("y", "nothing"): (1, ["0.h5"]),
+        ("x", "int32 rows of shape ()"): (2, ["0.h5", "1.h5"]),
+        ("x", "int64 rows of shape ()"): (1, ["2.h5"]),
+        ("x", "float32 rows of shape ()"): (1, ["3.h5"]),
+        ("x@unit", "the attribute"): (3, ["0.h5", "1.h5", "3.h5"]),
+        ("x@unit", "nothing"): (1, ["2.h5"]),
+    }
+
+
+def test_an_attribute_that_some_files_lack(tmp_path):
+    for i in range(2):
+        with h5py.File(tmp_path / f"{i}.h5", "w") as file:
+            file["g/x"] = [1]
+            file.attrs["title"] = "run"
+            file["g"].attrs["kind"] = "g"
+            if i:
+                file.attrs["only"] = 1
+    files = [tmp_path / "0.h5", tmp_path / "1.h5"]
+    with pytest.raises(SchemaError, match=r"attribute 'only' of '/' is in .*1\.h5', but not in .*0\.h5'"):
+        merge(files, tmp_path / "all.h5")
+    report = merge(files, tmp_path / "all.h5", on_mismatch="promote")
+    assert report.dropped_attributes == {"/": ("only",)}
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert dict(file.attrs) == {"title": "run"}
+        assert dict(file["g"].attrs) == {"kind": "g"}

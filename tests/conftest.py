@@ -1,4 +1,4 @@
-"""What every test can use, and how the whole run behaves."""
+"""Fixtures of all tests, and the settings of a whole run."""
 
 from __future__ import annotations
 

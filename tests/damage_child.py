@@ -1,4 +1,4 @@
-"""The process that reads damaged HDF5 files: HDF5 may hang or crash in it.
+"""The child process that reads damaged HDF5 files, since HDF5 may hang or crash.
 
 It takes lines of JSON, ``[path, [[offset, value], ...], calls]``, writes the damaged bytes and answers with a
 line of JSON for each call: the outcome, ``"ok"``, ``"error"`` (of the tree) or the class of a raw error.

@@ -1,4 +1,4 @@
-"""What this process has open, for tests that count it or leave it little."""
+"""Open descriptors of this process, for tests that count or limit them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from collections.abc import Iterator
 def open_descriptors() -> set[str]:
     """Return the numbers of the open descriptors.
 
-    Garbage goes first: an object of an earlier test that still waits for the collector would be
-    counted before and be gone after.
+    Garbage is collected first: an object of an earlier test would be counted before and closed after.
     """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))

@@ -1,4 +1,4 @@
-"""A C library that makes ``flock`` fail or pretend: what file systems without locks do, on any machine."""
+"""A C library that makes ``flock`` fail or do nothing, as on file systems without locks."""
 
 from __future__ import annotations
 

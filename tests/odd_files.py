@@ -1,12 +1,11 @@
-"""Odd, damaged and hostile files, each with what is true of it.
+"""Odd, damaged and hostile files, each with the expected result.
 
-The checksum here is an implementation of its own, so that a mistake in ours cannot hide. Kinds come from
+The checksum is implemented here again, so that a mistake in Shardkeep's cannot hide. Kinds come from
 public bug reports, from formats that people mistake for TFRecord, and from what tools and file systems do to
 files.
 
 A file is read strictly: `whole` records come out, then `error` is raised, which names `record` and
-`offset_bytes` (None where it has no such place). `said` is in its message. Nothing of that depends on how the
-file is called.
+`offset_bytes` (None where there is no such place). `said` is in its message. The name of the file does not matter.
 """
 
 from __future__ import annotations

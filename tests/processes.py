@@ -1,4 +1,4 @@
-"""What the children of a test said, and their end when the test has left them behind."""
+"""Child processes of a test: their output in the report, their end when a test left them running."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# `multiprocessing` keeps these for the rest of the process, whoever started them.
+# `multiprocessing` keeps these until the process ends.
 _KEPT = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 _SHOWN = 6000
 
@@ -20,7 +20,7 @@ _SHOWN = 6000
 def children() -> dict[int, str]:
     """Return pid and command of every child of this process, ended and not waited for or still running."""
     found: dict[int, str] = {}
-    with contextlib.suppress(OSError):  # not every kernel tells
+    with contextlib.suppress(OSError):  # not every kernel has this file
         for thread in os.listdir("/proc/self/task"):
             with contextlib.suppress(OSError):
                 pids = Path(f"/proc/self/task/{thread}/children").read_text().split()
@@ -41,7 +41,7 @@ def _command(pid: str) -> str:
 def end(pids: Iterator[int] | list[int]) -> None:
     """Kill children and wait for them, through their `Popen` objects where there are any.
 
-    A `Popen` that nobody has waited for warns when it is collected, which would be an error of a later test.
+    A `Popen` without a `wait` warns when it is collected, which would be an error of a later test.
     """
     owners = {one.pid: one for one in gc.get_objects() if type(one) is subprocess.Popen}
     for pid in pids:
@@ -58,7 +58,7 @@ def end(pids: Iterator[int] | list[int]) -> None:
 
 
 def said(error: BaseException, traceback: TracebackType | None) -> list[tuple[str, str]]:
-    """Return titles and texts: what is known of each child that a frame of the traceback knows."""
+    """Return titles and output of each child that is a local variable in the traceback."""
     found: dict[int, Any] = {id(error): error}
     while traceback is not None:
         values = list(traceback.tb_frame.f_locals.values())
@@ -77,16 +77,16 @@ def _sections(value: Any) -> Iterator[tuple[str, str]]:
         value.wait()
         os.set_blocking(errors.fileno(), False)
         with contextlib.suppress(OSError, ValueError):
-            yield from _told(value.pid, value.returncode, "stderr", os.read(errors.fileno(), 1 << 20))
+            yield from _titled(value.pid, value.returncode, "stderr", os.read(errors.fileno(), 1 << 20))
     elif isinstance(value, (subprocess.CompletedProcess, subprocess.CalledProcessError)):
-        yield from _told("child", value.returncode, "stdout", value.stdout)
-        yield from _told("child", value.returncode, "stderr", value.stderr)
+        yield from _titled("child", value.returncode, "stdout", value.stdout)
+        yield from _titled("child", value.returncode, "stderr", value.stderr)
     elif isinstance(value, subprocess.TimeoutExpired):
-        yield from _told("child", None, "stdout", value.stdout)
-        yield from _told("child", None, "stderr", value.stderr)
+        yield from _titled("child", None, "stdout", value.stdout)
+        yield from _titled("child", None, "stderr", value.stderr)
 
 
-def _told(who: object, code: int | None, name: str, text: str | bytes | None) -> Iterator[tuple[str, str]]:
+def _titled(who: object, code: int | None, name: str, text: str | bytes | None) -> Iterator[tuple[str, str]]:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     if text:

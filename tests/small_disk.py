@@ -1,4 +1,4 @@
-"""A file system that is really small."""
+"""A small file system, for tests of full disks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextlib.contextmanager
 def mounted(folder: Path, size: str) -> Iterator[Path]:
-    """Give a tmpfs of a size such as ``4m``; the test is skipped where that is not allowed."""
+    """Mount a tmpfs of a size such as ``4m``; skip the test where that is not allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     try:

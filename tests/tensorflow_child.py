@@ -31,7 +31,7 @@ for line in sys.stdin:
 
 
 class TensorFlow:
-    """Runs scripts in one process that has imported TensorFlow once, each in a namespace of its own."""
+    """Scripts run in one process that has imported TensorFlow once, each in its own namespace."""
 
     def __init__(self, child: subprocess.Popen[str], log: Path) -> None:
         self._child = child

@@ -33,7 +33,7 @@ def scalar(tag: str, value: float, step: int) -> None:
     tf.summary.write(tag, tf.cast(value, tf.float32), step=step, metadata=metadata_of("scalars"))
 
 
-# TensorFlow 2: tensors; among them what is no scalar.
+# TensorFlow 2 writes tensors; one of these is not a scalar.
 folder = out / "v2" / "train"
 with tf.summary.create_file_writer(str(folder)).as_default():
     for step in range(3):

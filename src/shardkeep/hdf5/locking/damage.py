@@ -13,6 +13,7 @@ import h5py
 
 from shardkeep._core import hdf5_damage
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 
 __all__ = ["is_written_here", "refuse_damage"]
@@ -20,8 +21,6 @@ __all__ = ["is_written_here", "refuse_damage"]
 # Some 10 ms; what a command reads beyond is not checked first.
 _MOST_STRUCTURES = 16_384
 _MOST_KNOWN = 16_384
-
-_State = tuple[int, int, int, int]
 
 
 def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> None:
@@ -45,8 +44,8 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
         status = os.stat(path)
     except (OSError, ValueError):
         return
-    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    known = _known.get(state)
+    version = FileVersion.of(status)
+    known = _known.get(version)
     if known is not None and known >= rows:
         return
     # Without locks a writer elsewhere may be in the middle of a change; HDF5 would read the same bytes.
@@ -56,7 +55,7 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
         if is_read:
             if len(_known) >= _MOST_KNOWN:
                 _known.clear()
-            _known[state] = rows
+            _known[version] = rows
         return
     if is_written_here(status):
         return
@@ -80,4 +79,4 @@ def is_written_here(status: os.stat_result) -> bool:
 
 
 # Whether the rows were read too.
-_known: dict[_State, bool] = {}
+_known: dict[FileVersion, bool] = {}

@@ -34,14 +34,14 @@ class _OneSource:
 
     def __init__(self, plan: MergePlan, number: int, before: RawFile | None) -> None:
         self.path = plan.sources[number].path
-        self._stamp = plan.stamps[number]
+        self._version = plan.source_versions[number]
         self._before = before
         self._open = contextlib.ExitStack()
         self._source: Source | None = None
         self.raw: RawFile | None = None
 
     def __enter__(self) -> _OneSource:
-        self.raw = RawFile.open_source(self.path, self._stamp)
+        self.raw = RawFile.open_source(self.path, self._version)
         if self.raw is not None:
             self._open.enter_context(self.raw)
             self.raw.use(self._before)

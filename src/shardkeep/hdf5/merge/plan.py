@@ -16,6 +16,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5.journal.live_view import hold_views
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge.order import KeyOrder, by_step, check_key, read_key_order
 from shardkeep.hdf5.merge.result import versions_of
@@ -23,7 +24,7 @@ from shardkeep.hdf5.merge.schema.survey import OnMismatch, SchemaSurvey, Settled
 from shardkeep.hdf5.merge.strategy import Way, layout_of_result, way_of
 from shardkeep.hdf5.segments.segment import H5_VERSIONS
 from shardkeep.hdf5.segments.series_check import RunCheck
-from shardkeep.hdf5.sources.inspection import Looker, SourceLook, Stamp
+from shardkeep.hdf5.sources.inspection import Looker, SourceLook
 from shardkeep.hdf5.sources.links import LinkLook
 from shardkeep.hdf5.sources.receipts import receipts_in
 from shardkeep.hdf5.sources.source import open_source
@@ -164,7 +165,7 @@ class MergePlan:
     dropped_attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     links: dict[str, LinkLook] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    stamps: tuple[Stamp, ...] = field(default=(), repr=False)
+    source_versions: tuple[FileVersion, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
     versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
@@ -260,7 +261,7 @@ def plan_merge(
         dropped_attributes={**dropped, **agreed.dropped_attributes},
         links=agreed.links,
         left_out=agreed.left_out,
-        stamps=tuple(look.stamp for look in looks),
+        source_versions=tuple(look.version for look in looks),
         key=key,
         begun_ns=begun_ns,
     )

@@ -82,13 +82,13 @@ def virtual_checks(dataset: h5py.Dataset, one: DatasetPlan, plan: MergePlan) -> 
 
 
 def _state(part: Part, one: DatasetPlan, plan: MergePlan, digest: str) -> CheckedSource | None:
-    stamp = plan.stamps[part.source]
+    version = plan.source_versions[part.source]
     equal = same_file_type(part.layout.type_code, one.layout.type_code)
     if (
-        stamp.held
-        or not is_settled(stamp.mtime_ns, plan.begun_ns)
+        version.may_grow
+        or not is_settled(version.mtime_ns, plan.begun_ns)
         or not (equal or fits(part.dtype, one.dtype))
     ):
         return None
     offset = part.offset_bytes if equal and part.offset_bytes is not None else -1
-    return CheckedSource(stamp.size_bytes, stamp.mtime_ns, part.rows, offset, digest)
+    return CheckedSource(version.size_bytes, version.mtime_ns, part.rows, offset, digest)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.links import LinkLook, Names, type_link, walk_links
@@ -30,20 +31,10 @@ from shardkeep.hdf5.storage.own_objects import OWN_ATTRIBUTES, RESERVED
 from shardkeep.hdf5.storage.rows import content_crc, value_crc
 from shardkeep.hdf5.storage.value_types import obstacle_to_values
 
-__all__ = ["DatasetLook", "Looker", "SourceLook", "Stamp", "is_same", "stamp_of"]
+__all__ = ["DatasetLook", "Looker", "SourceLook"]
 
 _NO_ATTRIBUTES = Attributes()
 _READ_AT_ONCE_BYTES = 4 * 1024 * 1024
-
-
-class Stamp(NamedTuple):
-    """What changes if a file does; of one that is `held` nothing does, and more may come behind it."""
-
-    device: int
-    inode: int
-    size_bytes: int
-    mtime_ns: int
-    held: bool = False
 
 
 class Found(NamedTuple):
@@ -114,7 +105,7 @@ class SourceLook:
     """
 
     path: str
-    stamp: Stamp
+    version: FileVersion
     record: CommitRecord | None
     datasets: dict[str, DatasetLook]
     groups: dict[str, Found]
@@ -181,7 +172,7 @@ class Looker:
 
     def _look(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceLook:
         # Of what is open, not of what the path names meanwhile.
-        stamp = stamp_of(os.fstat(file.get_vfd_handle()))._replace(held=held)
+        version = FileVersion.of(os.fstat(file.get_vfd_handle()))._replace(may_grow=held)
         record = _read_record(file, path)
         found = walk_links(file) if record is None else _names_of(file, record)
         datasets: dict[str, DatasetLook] = {}
@@ -213,7 +204,7 @@ class Looker:
         has_receipts = has_receipts and file.links.exists(RECEIPTS.encode())
         user_block = 0 if record is not None else file.get_create_plist().get_userblock()
         return SourceLook(
-            path, stamp, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
+            path, version, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
         )
 
     def _dataset(
@@ -263,18 +254,6 @@ class Looker:
             chunks_crc32c=None if promised is None else promised.chunks_crc32c,
             offset_bytes=offset,
         )
-
-
-def is_same(status: os.stat_result, stamp: Stamp) -> bool:
-    """Whether a file is as it was when it was stamped."""
-    now = stamp_of(status)
-    # What is held keeps the bytes that it had, and a collector writes others behind them.
-    return now[:2] == stamp[:2] and now.size_bytes >= stamp.size_bytes if stamp.held else now == stamp
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    """Return what changes if a file does."""
-    return Stamp(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:

@@ -16,8 +16,8 @@ from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
-from shardkeep.hdf5.sources.inspection import Stamp, is_same
 from shardkeep.hdf5.storage.chunk_table import SIGNATURE, ChunkTable
 
 __all__ = ["RawFile"]
@@ -39,12 +39,12 @@ class RawFile:
         self._fd = fd
         self._path = path
         self._size_bytes = size_bytes
-        self._stamp: Stamp | None = None
+        self._version: FileVersion | None = None
         self._buffer = np.empty(0, np.uint8)
         self._hasher: ChunkCopier | None = None
 
     @classmethod
-    def open_source(cls, path: str, stamp: Stamp) -> RawFile | None:
+    def open_source(cls, path: str, version: FileVersion) -> RawFile | None:
         """Open a file that was looked at before; None if its offsets do not count from its first byte.
 
         Raises
@@ -64,8 +64,8 @@ class RawFile:
                 os.close(fd)
                 return None
             _lock(fd, path)
-            file = cls(fd, path, stamp.size_bytes)
-            file._stamp = stamp
+            file = cls(fd, path, version.size_bytes)
+            file._version = version
             file.check_unchanged()
         except BaseException:
             os.close(fd)
@@ -79,7 +79,7 @@ class RawFile:
 
     def check_unchanged(self) -> None:
         """Raise `CorruptDataError` if the file is not the one that was looked at."""
-        if self._stamp is not None and not is_same(os.fstat(self._fd), self._stamp):
+        if self._version is not None and not self._version.is_unchanged(os.fstat(self._fd)):
             message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
             raise CorruptDataError(message, path=self._path)
 
@@ -180,7 +180,7 @@ class RawFile:
             if error is None:
                 self.check_unchanged()
         finally:
-            if self._stamp is not None:
+            if self._version is not None:
                 os.close(self._fd)
 
     def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:

@@ -18,9 +18,10 @@ import h5py
 import numpy as np
 
 from shardkeep._core import hdf5_inspect
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, parse_record
-from shardkeep.hdf5.sources.inspection import DatasetLook, Found, Looker, SourceLook, Stamp
+from shardkeep.hdf5.sources.inspection import DatasetLook, Found, Looker, SourceLook
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
 
 __all__ = ["look_at_all"]
@@ -55,7 +56,7 @@ def look_at_all(looker: Looker, paths: Sequence[str], held: set[str]) -> Iterato
             yield look
 
 
-# Stamp, text of the commit, (name, form, dataset) of each object; as `hdf5_inspect` gives it.
+# Version of the file, text of the commit, (name, form, dataset) of each object; as `hdf5_inspect` gives it.
 _Native = tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, Any]]]
 
 
@@ -88,7 +89,7 @@ class _Forms:
 
     def look(self, path: str, native: _Native, *, held: bool) -> SourceLook | None:
         """Return what a file has; None if there is a form in it that is new, or anything wrong."""
-        stamp, commit, objects = native
+        version, commit, objects = native
         record = None if commit is None else parse_record(commit.rstrip(b"\0"), path)
         datasets: dict[str, DatasetLook] = {}
         groups: dict[str, Found] = {}
@@ -113,12 +114,12 @@ class _Forms:
                 return None
             if len(datasets) == len(record.datasets) and len(groups) == 1:
                 datasets = {name: datasets[name] for name in record.datasets}
-        return SourceLook(path, Stamp(*stamp, held), record, datasets, groups)
+        return SourceLook(path, FileVersion(*version, held), record, datasets, groups)
 
     def learn(self, native: _Native, look: SourceLook) -> None:
         """Keep what HDF5 has told about a file."""
-        stamp, _, objects = native
-        if stamp != look.stamp[:4]:
+        version, _, objects = native
+        if version != look.version[:4]:
             return
         for name, form, found in objects:
             text = name.decode("utf-8", "surrogateescape")

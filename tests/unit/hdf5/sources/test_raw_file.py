@@ -7,8 +7,8 @@ import h5py
 import pytest
 
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
-from shardkeep.hdf5.sources.inspection import stamp_of
 from shardkeep.hdf5.sources.raw_file import RawFile
 
 
@@ -26,14 +26,14 @@ def test_the_lock_is_taken_whenever_hdf5_of_this_process_takes_it(path, monkeypa
     with open(path, "rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(LockError, match="open in a process that writes it"):
-            RawFile.open_source(str(path), stamp_of(os.stat(path)))
+            RawFile.open_source(str(path), FileVersion.of(os.stat(path)))
 
 
 def test_a_file_that_changed_or_went(path):
-    stamp = stamp_of(os.stat(path))
+    version = FileVersion.of(os.stat(path))
     os.utime(path, ns=(0, 1))
     with pytest.raises(CorruptDataError, match="changed while it was merged"):
-        RawFile.open_source(str(path), stamp)
+        RawFile.open_source(str(path), version)
     path.unlink()
     with pytest.raises(NotFoundError):
-        RawFile.open_source(str(path), stamp)
+        RawFile.open_source(str(path), version)

@@ -62,7 +62,7 @@ def test_who_empties_it_leaves_no_log_of_the_old_one(killed):
 
 
 def test_a_reader_of_it_is_waited_for(killed, monkeypatch):
-    monkeypatch.setattr("shardkeep.hdf5.journal.live_view._TURN_S", 0.1)
+    monkeypatch.setattr("shardkeep.hdf5.journal.live_view._LEAST_WAIT_S", 0.1)
     with reader_lock(killed, shared=True, timeout_s=0), pytest.raises(LockTimeoutError):
         sk.hdf5.open(killed, "r+")
     with h5py.File(killed, "r") as file:

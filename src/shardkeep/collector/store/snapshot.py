@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import h5py
 
 from shardkeep.errors import NotFoundError
-from shardkeep.hdf5.journal.live_view import open_whole
+from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.reading import open_for_reading
 
@@ -66,7 +66,7 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
         return h5py.File(open_for_reading(os.path.abspath(path), path, timeout_s, _CACHE_BYTES, {})[0])
 
     try:
-        file, lock = open_whole(path, timeout_s, open_it, _id_of)
+        file, lock = open_consistent(path, timeout_s, open_it, _id_of)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path) from None
     try:

@@ -333,12 +333,12 @@ class Store:
 
     def _open(self, synced: bool) -> None:
         self._live = live = LiveFile(self.path, synced=synced)
-        mode, options = ("w", {"fs_strategy": "none"}) if live.fresh else ("r+", {})
+        mode, options = ("w", {"fs_strategy": "none"}) if live.is_new else ("r+", {})
         self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
         self.clients = ClientTable(live, file)
         self._limit_cache(file)
         self._values = StoredValues(file, self._groups, self._memory_bytes // 4)
-        if live.fresh:
+        if live.is_new:
             file.require_group(OWN_GROUP).attrs["format"] = 1
             self.commit()
             self.apply()

@@ -1,4 +1,4 @@
-"""In-place changes of a live HDF5 file that survive a kill: the redo log, its recovery, views for readers.
+"""Crash-safe changes of an HDF5 file in place: the redo log, recovery, and views for readers.
 
 Other rooms import `live_file`, `live_view`, `paths` and `recovery`.
 """

@@ -1,8 +1,11 @@
-"""A whole view of a file that a collector writes: the lock that its readers share.
+"""Consistent views of files that collectors write, under a lock that readers share.
 
-The collector brings new rows into the file about once a second, under the exclusive lock; what a reader sees
-stays as it is while it holds the shared one. A file whose collector was killed is brought to its last commit
-before it is read. Files that no collector wrote cost a ``stat`` and a look for one name.
+A collector applies its commits to the file about once a second, under the exclusive lock ``FILE.readers``. A
+reader holds that lock shared, so the file stays unchanged until it releases the lock. A file whose collector
+was killed is recovered before it is read. For a file that no collector wrote this costs a ``stat`` and the
+look-up of one name.
+
+Locks are taken in a fixed order: the readers' lock, then the lock of the file.
 """
 
 from __future__ import annotations
@@ -32,52 +35,53 @@ __all__ = [
     "OWN_GROUP",
     "hold_views",
     "is_collected",
-    "open_whole",
+    "open_consistent",
     "reader_lock",
-    "settle_before_writing",
+    "recover_before_writing",
 ]
 
 OWN_GROUP = "_collector"
-_TURN_S = 5.0
+# Collectors hold the lock for milliseconds, so that callers that wait for no writer wait for them.
+_LEAST_WAIT_S = 5.0
 _Opened = TypeVar("_Opened")
 
 
 def reader_lock(path: str, *, shared: bool, timeout_s: float | None) -> FileLock:
-    """Return the lock that readers share, and that the collector holds while it changes the file in place."""
+    """Return the lock that readers share, and that a collector holds while it changes the file in place."""
     return FileLock(readers_path(path), shared=shared, timeout_s=timeout_s, if_unsafe="trust")
 
 
-def open_whole(
+def open_consistent(
     path: str,
     timeout_s: float | None,
-    open_it: Callable[[], _Opened],
+    open_file: Callable[[], _Opened],
     id_of: Callable[[_Opened], h5py.h5f.FileID],
 ) -> tuple[_Opened, FileLock | None]:
-    """Open a file for reading; return it with the lock to release after it was closed.
+    """Open a file for reading; return it with the lock to release after the file was closed.
 
     Parameters
     ----------
     path : str
     timeout_s : float or None
-        How long to wait while a collector brings rows into the file, which takes milliseconds; at least 5.
-    open_it : callable
-        Opens it; may be called twice.
+        How long to wait while a collector applies rows to the file; at least 5.
+    open_file : callable
+        Opens the file; may be called twice.
     id_of : callable
-        Returns the identifier of what `open_it` returned.
+        Returns the identifier of the result of `open_file`.
 
     Returns
     -------
     tuple
-        None instead of the lock if no collector wrote the file, or if nobody may make a lock there and
-        no collector is at work.
+        None instead of the lock if no collector wrote the file, or if this user cannot create the lock and
+        no collector is running.
 
     Raises
     ------
     LockTimeoutError
-        The lock could not be had in time.
+        The lock was not released in time.
     DurabilityError, UntrustedFileError
-        A collector is at work, or was killed, and this user may not make the lock, or lock or log may be the
-        work of another user.
+        A collector is running, or was killed, and this user cannot create the lock, or the lock or the log
+        may be the work of another user.
     """
     collected = os.path.exists(log_path(path))
     while True:
@@ -88,9 +92,9 @@ def open_whole(
             except UntrustedFileError as error:
                 refusal = error
         try:
-            opened = open_it()
+            opened = open_file()
             file_id = id_of(opened)
-            # A collector may start on its old file at any time, so the file of one is never read without.
+            # A collector may start on its old file at any time, so that file is never read unlocked.
             if not is_collected(file_id):
                 if refusal is not None:
                     warn_user(f"{refusal}; no collector wrote {path!r}, so it is read as it is")
@@ -105,7 +109,7 @@ def open_whole(
                 lock.release()
             if refusal is not None or collected or not os.path.exists(log_path(path)):
                 raise
-            # A collector began meanwhile: it was in the middle of a change.
+            # A collector began meanwhile, and was in the middle of a change: read again under the lock.
         except BaseException as error:
             if lock is not None:
                 lock.release()
@@ -116,20 +120,20 @@ def open_whole(
 
 
 def hold_views(paths: Iterable[str], views: contextlib.ExitStack) -> set[str]:
-    """Keep those files as they are that a collector writes, until `views` is closed; return which.
+    """Keep the files that collectors write unchanged until `views` is closed; return their paths.
 
-    Of the others nothing is held: of a file that a collector may start on later, who reads it twice has to
-    look whether it changed.
+    A collector may start later on one of the other files: a caller that reads one of them twice has to check
+    whether it changed.
 
     Raises
     ------
     LockTimeoutError, DurabilityError
-        As `open_whole`.
+        As `open_consistent`.
     """
     held = set()
     for path in paths:
         if os.path.exists(log_path(path)):
-            lock = _share(path, _TURN_S)
+            lock = _share(path, _LEAST_WAIT_S)
             if lock is not None:
                 views.callback(lock.release)
                 if _watch_log(path, views):
@@ -138,13 +142,13 @@ def hold_views(paths: Iterable[str], views: contextlib.ExitStack) -> set[str]:
 
 
 def _watch_log(path: str, views: contextlib.ExitStack) -> bool:
-    """Have the end of `views` raise if a collector had waited too long and went on; False if it has ended.
+    """Make the end of `views` raise if a collector stopped waiting for the lock; False if it has ended.
 
-    It goes on at its end and at its start, and then the log is another one or none. The log that was there is
-    kept open, so its number is not used again.
+    A collector waits for a limited time at its start and at its end. If it continues without the lock, the
+    log is replaced or removed. The log of before stays open, so its inode number is not used again.
     """
     try:
-        # Not to read it, which needs a right, and waits where another user has put a pipe.
+        # Not opened for reading: that needs a permission, and waits if another user has put a pipe there.
         fd = os.open(log_path(path), getattr(os, "O_PATH", os.O_NONBLOCK) | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
@@ -157,38 +161,35 @@ def _watch_log(path: str, views: contextlib.ExitStack) -> bool:
         finally:
             os.close(fd)
         if error is None and not same:
-            message = (
-                f"the collector of {path!r} ended or began while the file was read, and waited no longer"
-            )
-            raise LockError(f"{message}: read it again", path=path)
+            message = f"the collector of {path!r} ended or began while the file was read"
+            raise LockError(f"{message}, and waited no longer: read it again", path=path)
 
     views.push(check)
     return True
 
 
-def settle_before_writing(path: str, timeout_s: float | None, *, emptied: bool) -> None:
-    """Bring a killed collector's commits into its file before somebody else writes it.
+def recover_before_writing(path: str, timeout_s: float | None, *, emptied: bool) -> None:
+    """Apply the commits of a killed collector to its file before another program writes the file.
 
     Parameters
     ----------
     path : str
-        Locked by the caller, by its `real_name`: no collector is at work.
+        Locked by the caller, by its `real_name`: no collector is running.
     timeout_s : float or None
         How long to wait for readers; at least 5.
     emptied : bool
-        Whether the caller throws the file away: then the commits go with it.
+        Whether the caller empties the file: then the commits are removed with it.
 
     Raises
     ------
     LockTimeoutError
-        Somebody reads the file, and does not end.
+        A reader did not release the file in time.
     NotFoundError, FormatError, DurabilityError
-        The commits are not of this file; it cannot be written. Nothing was changed.
+        The commits belong to another file; the file cannot be written. Nothing was changed.
     """
     if not os.path.exists(log_path(path)):
         return
-    wait_s = None if timeout_s is None else max(timeout_s, _TURN_S)
-    with reader_lock(path, shared=False, timeout_s=wait_s):
+    with reader_lock(path, shared=False, timeout_s=_at_least(timeout_s)):
         if emptied:
             with durably("remove", log_path(path)):
                 os.unlink(log_path(path))
@@ -197,22 +198,20 @@ def settle_before_writing(path: str, timeout_s: float | None, *, emptied: bool) 
 
 
 def is_collected(file_id: h5py.h5f.FileID) -> bool:
-    """Whether a collector writes an open file, or wrote it."""
+    """Return whether a collector writes an open file, or wrote it."""
     try:
         return bool(file_id.links.exists(OWN_GROUP.encode()))
     except Exception as error:
         if not is_of_hdf5(error):
             raise
-        return False  # damaged: the next call on it says how
+        return False  # damaged: the next call on it reports the damage
 
 
 def _share(path: str, timeout_s: float | None) -> FileLock | None:
     if os.path.exists(log_path(path)):
-        _recover_if_dead(path)
+        _recover_if_dead(real_name(path))
     try:
-        # Its turns take milliseconds, so who would not wait for a writer waits for them all the same.
-        wait_s = None if timeout_s is None else max(timeout_s, _TURN_S)
-        return reader_lock(path, shared=True, timeout_s=wait_s).acquire()
+        return reader_lock(path, shared=True, timeout_s=_at_least(timeout_s)).acquire()
     except LockTimeoutError:
         raise
     except (DurabilityError, LockError, UntrustedFileError):
@@ -222,13 +221,16 @@ def _share(path: str, timeout_s: float | None) -> FileLock | None:
 
 
 def _recover_if_dead(path: str) -> None:
-    path = real_name(path)
     with contextlib.suppress(LockTimeoutError):
         FileLock(path, timeout_s=0.0, if_unsafe="warn").acquire().release()
-        # Nobody writes it, and yet there is a log: its collector was killed. The readers' lock comes first:
-        # whoever finds the other one taken waits for it, and so sees no half of a recovery.
+        # The file is not locked and there is a log: its collector was killed. The readers' lock comes first:
+        # a reader that finds the file locked waits for that lock, and does not see half of a recovery.
         with (
             reader_lock(path, shared=False, timeout_s=0.0),
             FileLock(path, timeout_s=0.0, if_unsafe="warn"),
         ):
             recover(path)
+
+
+def _at_least(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else max(timeout_s, _LEAST_WAIT_S)

@@ -1,4 +1,4 @@
-r"""The redo log of a file that the collector writes: what a commit changes in place.
+r"""The redo log of a live file: the changes of each commit to bytes that were committed before.
 
 ::
 
@@ -6,9 +6,9 @@ r"""The redo log of a file that the collector writes: what a commit changes in p
     record    "SKRC" | u32 CRC-32C of the rest | u64 body bytes | u64 serial | body
     body      u64 file bytes | u32 extents | u32 0 | extents x (u64 offset, u32 length) | their bytes
 
-A record is a commit. It is whole or it does not exist: the CRC tells. All integers are
-little-endian. Records of one log have serials that follow each other, so a record left over from
-an earlier log of the same file is never taken for a later one.
+A record is a commit. It counts only if it is complete and its CRC matches; the records after the first one
+that does not are ignored. All integers are little-endian. Serials of one log are consecutive and never used
+again for a file, so a record left over from an earlier log is not taken for a later one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, FormatError, UntrustedFileError
-from shardkeep.files.durable import durably
+from shardkeep.files.durable import durably, write_all
 from shardkeep.files.sidecar import make_sidecar, open_sidecar, user_name
 
-__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log", "write_all"]
+__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log"]
 
 _MAGIC = b"SKREDO\r\n"
 _HEAD = struct.Struct("<8sII")
@@ -43,23 +42,23 @@ Extent = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class LogHeader:
-    """What a log says about itself.
+    """The header of a log.
 
     Attributes
     ----------
     fresh : bool
-        The file was made together with this log: without a record it holds nothing.
+        Whether the file was created together with this log: without a record it holds nothing.
     synced : bool
-        Records are synced after the bytes they speak of (``--durability fsync``).
+        Whether each record was written after the file was synced (``--durability fsync``).
     boot : str
-        Of the kernel that ran when the log was begun.
+        Identifier of the boot of the kernel under which the log was begun.
     file_bytes : int
         Length of the file before the first record.
     first_serial : int
-        Of the first record.
+        Serial of the first record.
     superblock : str
-        The first bytes of the file then, in hexadecimal: they tie the log to its file. Empty if the file is
-        fresh, or the log is one of an earlier Shardkeep (`shardkeep.hdf5.journal.recovery`).
+        First bytes of the file at that time, in hexadecimal: they tie the log to its file. Empty for a fresh
+        file, and in logs of an earlier Shardkeep (`shardkeep.hdf5.journal.recovery`).
     """
 
     fresh: bool
@@ -73,7 +72,7 @@ class LogHeader:
 
 @dataclass(frozen=True)
 class Record:
-    """One commit: the length of the file, and what changes in the part that was there before."""
+    """One commit: the length of the file, and the changes of bytes that were committed before."""
 
     serial: int
     file_bytes: int
@@ -81,41 +80,40 @@ class Record:
 
 
 class RedoLog:
-    """The log while a collector writes it.
+    """The log of a collector that is running.
 
     Parameters
     ----------
     path : str
-        Of the log itself. What is in it is lost.
+        Path of the log itself. Its former content is lost.
     header : LogHeader
     data : os.stat_result, optional
-        Of the file that it is of, if that exists.
+        Status of the file that the log belongs to, if that file exists.
 
     Raises
     ------
     UntrustedFileError
-        The file is of another user, so a log of this user would be refused. Or what has the name of the log
-        is not a log of this user.
+        The file belongs to another user, so a log of this user would be refused later; or the path is not
+        a log of this user.
     DurabilityError
-        It cannot be made.
+        The log cannot be written.
     """
 
     def __init__(self, path: str, header: LogHeader, data: os.stat_result | None = None) -> None:
         self.path = path
-        self.serial = header.first_serial
-        self._synced = header.synced
         self._header = header
+        self._serial = header.first_serial
         with durably("make the redo log", path):
             try:
                 self._fd = open_sidecar(path, _WHAT, os.O_RDWR)
             except FileNotFoundError:
-                # Read by those who can read the file, written by its owner only: `read_log` refuses others.
+                # Readable to readers of the file, writable to its owner only: `read_log` refuses others.
                 mode = 0o644 if data is None else data.st_mode & 0o644 | 0o600
                 self._fd = make_sidecar(path, mode=mode)
         self.bytes = 0
         if data is not None and os.fstat(self._fd).st_uid not in _owners(data):
             self.close(remove=True)
-            message = f"{path!r} would not be believed: its file belongs to {user_name(data.st_uid)}"
+            message = f"{path!r} would not be trusted: its file belongs to {user_name(data.st_uid)}"
             raise UntrustedFileError(f"{message}; collect as that user, or into a new file", path=path)
         try:
             self._begin()
@@ -129,33 +127,30 @@ class RedoLog:
         Raises
         ------
         DurabilityError
-            It could not be written; a part of it may be there and does not count.
+            The record may be there in part, and does not count.
         """
         table = [_EXTENT.pack(offset, len(data)) for offset, data in extents]
         body = [_BODY.pack(file_bytes, len(extents), 0), *table, *(data for _, data in extents)]
-        size = sum(map(len, body))
-        rest = struct.pack("<QQ", size, self.serial)
+        rest = struct.pack("<QQ", sum(map(len, body)), self._serial)
         crc = crc32c(rest)
         for part in body:
             crc = crc32c(part, crc)
-        record = b"".join([_RECORD_MAGIC, crc.to_bytes(4, "little"), rest, *body])
-        with durably("write the redo log", self.path):
-            write_all(self._fd, record, self.bytes)
-            if self._synced:
-                os.fdatasync(self._fd)
-        self.bytes += len(record)
-        self.serial += 1
+        self._write(b"".join([_RECORD_MAGIC, crc.to_bytes(4, "little"), rest, *body]))
+        self._serial += 1
 
     def restart(self, file_bytes: int, superblock: bytes = b"") -> None:
-        """Forget the records: what they say is in the file itself, and synced there."""
-        boot = self._header.boot
-        self._header = LogHeader(
-            False, self._synced, boot, file_bytes, self.serial, superblock=superblock.hex()
+        """Remove the records, which were applied to the file and synced there."""
+        self._header = replace(
+            self._header,
+            fresh=False,
+            file_bytes=file_bytes,
+            first_serial=self._serial,
+            superblock=superblock.hex(),
         )
         self._begin()
 
     def close(self, *, remove: bool) -> None:
-        """Let the log go, and remove it once nothing in it is needed."""
+        """Close the log, and remove it if nothing in it is needed."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -164,30 +159,35 @@ class RedoLog:
 
     def _begin(self) -> None:
         text = json.dumps(asdict(self._header)).encode()
-        head = _HEAD.pack(_MAGIC, crc32c(text), len(text)) + text
         with durably("write the redo log", self.path):
             os.ftruncate(self._fd, 0)
-            write_all(self._fd, head, 0)
-            if self._synced:
+        self.bytes = 0
+        self._write(_HEAD.pack(_MAGIC, crc32c(text), len(text)) + text)
+
+    def _write(self, data: bytes) -> None:
+        with durably("write the redo log", self.path):
+            write_all(self._fd, data, self.bytes)
+            if self._header.synced:
                 os.fdatasync(self._fd)
-        self.bytes = len(head)
+        self.bytes += len(data)
 
 
 def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, Iterator[Record]] | None:
-    """Return header and whole records of a log; None if there is none, or one without a whole header.
+    """Return the header and the valid records of a log; None without a log, or without a complete header.
 
     Parameters
     ----------
     path : str
     data : os.stat_result, optional
-        Of the file that it is of, if that exists: the log must be of the same owner, or of root.
+        Status of the file that the log belongs to, if that file exists: the log must have the same owner, or
+        belong to root.
 
     Raises
     ------
     FormatError
         A later Shardkeep wrote it.
     CorruptDataError
-        It contradicts itself.
+        A record with a correct checksum contradicts itself.
     UntrustedFileError
         It may be the work of another user.
     DurabilityError
@@ -202,9 +202,8 @@ def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, 
             with open(fd, "rb") as file:
                 whole = memoryview(file.read())
     except MemoryError:
-        raise CorruptDataError(
-            f"the redo log {path!r} does not fit into memory: move it away", path=path
-        ) from None
+        message = f"the redo log {path!r} does not fit into memory: move it away"
+        raise CorruptDataError(message, path=path) from None
     if len(whole) < _HEAD.size:
         return None
     magic, crc, size = _HEAD.unpack_from(whole)
@@ -223,10 +222,8 @@ def _parse_header(path: str, text: bytes) -> LogHeader:
     try:
         values = json.loads(text)
         if values.get("format") != _FORMAT:
-            message = (
-                f"{path!r} has format {values.get('format')}, this Shardkeep reads {_FORMAT}: upgrade it"
-            )
-            raise FormatError(message, path=path)
+            message = f"{path!r} has format {values.get('format')}, this Shardkeep reads {_FORMAT}"
+            raise FormatError(f"{message}: upgrade it", path=path)
         header = LogHeader(**values)
         bytes.fromhex(header.superblock)
         if not 0 <= header.file_bytes < _MOST_BYTES or not 0 <= header.first_serial < _MOST_BYTES:
@@ -251,32 +248,24 @@ def _records(path: str, data: memoryview, offset: int, serial: int) -> Iterator[
             return
         if crc32c(bytes(data[offset + 8 : start + size])) != crc:
             return
-        yield _parse(path, data[start : start + size], serial, offset)
+        try:
+            yield _parse(data[start : start + size], serial)
+        except (struct.error, ValueError) as error:
+            raise _contradiction(path, error, offset) from None
         offset = start + size
         serial += 1
 
 
-def _parse(path: str, body: memoryview, serial: int, offset: int) -> Record:
-    try:
-        file_bytes, count, _ = _BODY.unpack_from(body)
-        place = _BODY.size + count * _EXTENT.size
-        extents = []
-        for number in range(count):
-            where, length = _EXTENT.unpack_from(body, _BODY.size + number * _EXTENT.size)
-            if where + length >= _MOST_BYTES or file_bytes >= _MOST_BYTES:
-                raise ValueError("an offset that no file has")
-            extents.append((where, bytes(body[place : place + length])))
-            place += length
-        if place != len(body):
-            raise ValueError("lengths that do not add up")
-    except (struct.error, ValueError) as error:
-        raise _contradiction(path, error, offset) from None
+def _parse(body: memoryview, serial: int) -> Record:
+    file_bytes, count, _ = _BODY.unpack_from(body)
+    place = _BODY.size + count * _EXTENT.size
+    extents = []
+    for number in range(count):
+        offset, length = _EXTENT.unpack_from(body, _BODY.size + number * _EXTENT.size)
+        if offset + length >= _MOST_BYTES or file_bytes >= _MOST_BYTES:
+            raise ValueError("an offset out of range")
+        extents.append((offset, bytes(body[place : place + length])))
+        place += length
+    if place != len(body):
+        raise ValueError("lengths that do not add up")
     return Record(serial, file_bytes, extents)
-
-
-def write_all(fd: int, data: Any, offset: int) -> None:
-    """Write all of a buffer, however little each call takes."""
-    view = memoryview(data)
-    while len(view):
-        done = os.pwrite(fd, view, offset)
-        view, offset = view[done:], offset + done

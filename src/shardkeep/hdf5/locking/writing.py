@@ -26,7 +26,7 @@ from shardkeep.files.durable import durability_error
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted
 from shardkeep.files.user_warning import warn_user
-from shardkeep.hdf5.journal.live_view import settle_before_writing
+from shardkeep.hdf5.journal.live_view import recover_before_writing
 from shardkeep.hdf5.journal.paths import log_path, real_name
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.forked_handle import descriptor_of
@@ -126,7 +126,7 @@ def _check_file_system(path: str, if_unsafe: str) -> str | None:
 
 def _settle(path: str, mode: str, timeout_s: float | None, lock: FileLock | None) -> None:
     if lock is not None:
-        settle_before_writing(path, timeout_s, emptied=mode == "w")
+        recover_before_writing(path, timeout_s, emptied=mode == "w")
     elif os.path.exists(log_path(path)):
         message = f"{path!r} lacks commits that its collector left in {log_path(path)!r}"
         raise LockError(f"{message}: run shardkeep collect {path} --recover as somebody who may", path=path)

@@ -13,7 +13,7 @@ from h5py._objects import phil
 
 from shardkeep.errors import LockError, PlanError, ShardkeepError
 from shardkeep.files.durable import durability_error
-from shardkeep.hdf5.journal.live_view import open_whole
+from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.locking.forked_handle import close_identifier, let_go
 from shardkeep.hdf5.locking.open_files import open_files
 from shardkeep.hdf5.locking.reading import open_for_reading
@@ -206,7 +206,7 @@ class File(Group, h5py.File):  # type: ignore[misc]
             self._fid, self._fd, self._lock, self.locking = opened
         else:
             open_files.make_room()
-            (self._fid, self._fd, self.locking), self._lock = open_whole(
+            (self._fid, self._fd, self.locking), self._lock = open_consistent(
                 self._where, self._timeout_s, self._open_reader, lambda opened: opened[0]
             )
             if self._lock is not None:

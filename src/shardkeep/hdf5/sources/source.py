@@ -11,7 +11,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.hdf5.journal.live_view import OWN_GROUP, open_whole
+from shardkeep.hdf5.journal.live_view import OWN_GROUP, open_consistent
 from shardkeep.hdf5.locking.access import read_access
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.open_errors import open_error
@@ -141,7 +141,7 @@ def open_source(path: str) -> Source:
     PermissionError
         This user may not read it.
     """
-    file_id, view = open_whole(path, 0.0, lambda: open_id(path), lambda opened: opened)
+    file_id, view = open_consistent(path, 0.0, lambda: open_id(path), lambda opened: opened)
     file = h5py.File(file_id)
     try:
         with reading(path):

@@ -9,13 +9,13 @@ _WRITES = st.lists(st.tuples(st.integers(0, 60), st.binary(max_size=20)), max_si
 
 
 @given(_WRITES, st.integers(0, 60), st.integers(0, 40))
-def test_it_is_a_sparse_file(writes, offset, size):
+def test_overlay_reads_what_was_put_as_in_a_sparse_file(writes, offset, size):
     pieces, plain = ExtentMap(), [None] * 100
     for where, data in writes:
         pieces.put(where, data)
         plain[where : where + len(data)] = data
     view = bytearray(b"?" * size)
-    pieces.lay_over(offset, view)
+    pieces.overlay(offset, view)
     assert list(view) == [ord("?") if one is None else one for one in plain[offset : offset + size]]
     found = list(pieces)
     assert found == sorted(found)
@@ -24,13 +24,13 @@ def test_it_is_a_sparse_file(writes, offset, size):
 
 
 @given(_WRITES, _WRITES)
-def test_a_later_map_wins(first, second):
+def test_update_replaces_bytes_of_the_earlier_map(first, second):
     one, other, both = ExtentMap(), ExtentMap(), ExtentMap()
     for target, writes in ((one, first), (other, second), (both, [*first, *second])):
         for where, data in writes:
             target.put(where, data)
     one.update(other)
     mine, theirs = bytearray(100), bytearray(100)
-    one.lay_over(0, mine)
-    both.lay_over(0, theirs)
+    one.overlay(0, mine)
+    both.overlay(0, theirs)
     assert mine == theirs

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from shardkeep.errors import FormatError
-from shardkeep.hdf5.journal.live_view import log_path
+from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.journal.redo_log import LogHeader, RedoLog, read_log
 
 
@@ -19,7 +19,7 @@ def _log(tmp_path, records):
 RECORDS = [(200, [(0, b"abc"), (50, b"")]), (200, []), (300, [(10, bytes(1000))])]
 
 
-def test_records_come_back(tmp_path):
+def test_records_are_read_as_they_were_appended(tmp_path):
     header, found = read_log(_log(tmp_path, RECORDS))
     assert (header.file_bytes, header.first_serial, header.synced, header.fresh) == (100, 7, False, False)
     assert [(one.serial, one.file_bytes, one.extents) for one in found] == [
@@ -27,7 +27,7 @@ def test_records_come_back(tmp_path):
     ]
 
 
-def test_cut_off_anywhere_whole_records_are_left(tmp_path):
+def test_a_truncated_log_keeps_its_complete_records(tmp_path):
     path = _log(tmp_path, RECORDS)
     with open(path, "rb") as file:
         data = file.read()
@@ -43,7 +43,7 @@ def test_cut_off_anywhere_whole_records_are_left(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
-def test_a_flipped_byte_ends_it(tmp_path, place):
+def test_a_flipped_bit_ends_the_log(tmp_path, place):
     path = _log(tmp_path, RECORDS)
     with open(path, "r+b") as file:
         where = int(os.path.getsize(path) * place)
@@ -55,7 +55,7 @@ def test_a_flipped_byte_ends_it(tmp_path, place):
     assert found is None or len(list(found[1])) < len(RECORDS)
 
 
-def test_what_an_earlier_log_left_behind_does_not_count(tmp_path):
+def test_records_of_an_earlier_log_are_ignored(tmp_path):
     path = log_path(str(tmp_path / "a.h5"))
     log = RedoLog(path, LogHeader(False, False, "boot", 100))
     log.append(200, [(0, b"old")])
@@ -71,7 +71,7 @@ def test_what_an_earlier_log_left_behind_does_not_count(tmp_path):
     assert (header.first_serial, list(found)) == (2, [])
 
 
-def test_a_later_format_is_told(tmp_path):
+def test_a_later_format_is_refused(tmp_path):
     path = log_path(str(tmp_path / "a.h5"))
     RedoLog(path, LogHeader(False, False, "boot", 0, format=9)).close(remove=False)
     with pytest.raises(FormatError, match="upgrade"):

@@ -18,7 +18,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 from shardkeep.errors import DurabilityError, LockError, PlanError
 from shardkeep.files.durable import durably
@@ -129,11 +128,9 @@ class FileSet:
     def __enter__(self) -> FileSet:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
-            if kind is None and os.getpid() == self._pid:
+            if error is None and os.getpid() == self._pid:
                 self.publish()
         finally:
             self.undo()

@@ -6,7 +6,6 @@ import ctypes
 import functools
 import os
 import threading
-from types import TracebackType
 
 from shardkeep.files.durable import durability_error
 from shardkeep.files.temporary_file import TemporaryFile
@@ -69,12 +68,7 @@ class Writeback:
     def __enter__(self) -> Writeback:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _ask(self, what: str) -> None:

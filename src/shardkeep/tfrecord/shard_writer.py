@@ -8,7 +8,6 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError, UntrustedFileError
@@ -211,9 +210,7 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._end(error)
 
     # -- routing ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import copy
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from shardkeep import _core
@@ -295,9 +294,7 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._end(error)
 
     def __repr__(self) -> str:

@@ -34,7 +34,6 @@ import json
 import os
 import socket
 import time
-from types import TracebackType
 from typing import Any, Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
@@ -196,12 +195,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def __repr__(self) -> str:

@@ -46,10 +46,6 @@ class StepPlan(Protocol):
     def steps(self) -> int:
         """Number of steps that every rank makes; 0 if nothing is left."""
 
-    @property
-    def dropped(self) -> tuple[int, int]:
-        """Number of records delivered in the end, and number of all records."""
-
     def position_after(self, steps: int) -> int:
         """Return how many records are delivered once every rank has made `steps` steps."""
 

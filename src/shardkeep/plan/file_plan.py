@@ -116,11 +116,6 @@ class FilePlan:
         """Number of steps that every rank makes in this run; 0 if nothing is left."""
         return max(self._steps(self.remainder) - self._before, 0)
 
-    @property
-    def dropped(self) -> tuple[int, int]:
-        """Number of records delivered in the end, and number of records of the epoch."""
-        return self.position_after(self.steps), self.records
-
     def position_after(self, steps: int) -> int:
         """Return the number of records that are delivered once every rank has made `steps` steps.
 

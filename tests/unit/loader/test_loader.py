@@ -21,7 +21,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.loader import Loader
-from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen, Writer
+from shardkeep.tfrecord import FixedLen, Image, Ragged, VarLen, Writer, build_index
 from shardkeep.world import World
 from tests.descriptors import open_descriptors
 from tests.waiting import eventually
@@ -216,8 +216,9 @@ def test_schema_errors_show_both_sides(shards: Any) -> None:
         assert caught.value.record is not None
 
 
-def test_damage_is_an_error_and_the_loader_stays_before_it(shards: Any) -> None:
+def test_damage_is_reported_with_its_offset_and_the_loader_stays_before_it(shards: Any) -> None:
     paths = shards([10, 10])
+    start_bytes = int(build_index(paths[1]).starts[9])
     content = bytearray(Path(paths[1]).read_bytes())
     content[-6] ^= 1
     Path(paths[1]).write_bytes(content)
@@ -228,7 +229,8 @@ def test_damage_is_an_error_and_the_loader_stays_before_it(shards: Any) -> None:
             next(batches)
         with pytest.raises(CorruptRecordError, match="record 9") as caught:
             next(batches)
-        assert caught.value.path == paths[1]
+        assert (caught.value.path, caught.value.record) == (paths[1], 9)
+        assert caught.value.offset_bytes == start_bytes
         assert loader.position == 16
 
 

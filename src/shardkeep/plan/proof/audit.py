@@ -285,7 +285,7 @@ def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
         faults.append(
             f"the history of the run from {run.key} ends at position {run.plan.start}: the receipt was edited"
         )
-    if run.again or not (run.steps.any() or run.plan.dropped[0] < run.plan.records):
+    if run.again or not (run.steps.any() or run.plan.position_after(run.plan.steps) < run.plan.records):
         return faults
     if not run.present.all():
         others = [

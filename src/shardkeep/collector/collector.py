@@ -10,7 +10,6 @@ import select
 import subprocess
 import time
 import weakref
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from shardkeep import errors
@@ -180,12 +179,7 @@ class Collector:
     def __enter__(self) -> Collector:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
             return

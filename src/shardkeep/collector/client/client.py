@@ -7,7 +7,6 @@ import os
 import time
 import weakref
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -325,12 +324,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
             return

@@ -32,7 +32,7 @@ from shardkeep.collector.client.pen import Pen, Rows
 from shardkeep.collector.protocol.messages import Part, pack_parts, unpack_table
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.errors import CorruptDataError, LockTimeoutError, UntrustedFileError
-from shardkeep.files.durable import durably
+from shardkeep.files.durable import durably, write_all
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.sidecar import make_sidecar, open_sidecar
 from shardkeep.files.user_warning import warn_user
@@ -161,10 +161,7 @@ class SpillFile:
         record += crc32c(record).to_bytes(4, "little")
         begin = self._end
         with durably("write", self.path):
-            view, offset = memoryview(record), begin
-            while len(view):
-                done = os.pwrite(self._fd, view, offset)
-                view, offset = view[done:], offset + done
+            write_all(self._fd, record, begin)
         self._end = begin + len(record)
         return begin, len(record)
 

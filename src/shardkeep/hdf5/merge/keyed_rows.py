@@ -14,7 +14,6 @@ import os
 import pickle
 import tempfile
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.durable import durably
+from shardkeep.files.durable import durably, write_all
 from shardkeep.hdf5.merge.checks.table import Check
 from shardkeep.hdf5.merge.order import KeyOrder
 from shardkeep.hdf5.merge.sink import Sink
@@ -105,12 +104,7 @@ class KeyedRows:
     def __enter__(self) -> KeyedRows:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._memory = None
         if self._scratch is not None:
             with contextlib.suppress(OSError):
@@ -177,10 +171,7 @@ class KeyedRows:
             if self._scratch is None:
                 folder = os.path.dirname(os.path.abspath(self._output))
                 self._scratch = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            view = memoryview(data)
-            done = 0
-            while done < len(view):
-                done += os.pwrite(self._scratch.fileno(), view[done:], offset + done)
+            write_all(self._scratch.fileno(), data, offset)
 
     def _read(self, buffer: Any, offset: int) -> None:
         view = memoryview(buffer)

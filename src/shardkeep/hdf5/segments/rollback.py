@@ -7,7 +7,7 @@ import os
 
 from shardkeep.errors import PlanError
 from shardkeep.files import leftovers
-from shardkeep.files.durable import durably
+from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
 
@@ -84,13 +84,9 @@ def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
     """
     segments = list_segments(folder)
     with durably("roll back", folder):
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            while segments and segments[-1].step > step:
-                os.unlink(segments.pop().path)
-                if durable:
-                    # One by one: a power cut must not bring a later segment back without this one.
-                    os.fsync(fd)
-        finally:
-            os.close(fd)
+        while segments and segments[-1].step > step:
+            os.unlink(segments.pop().path)
+            if durable:
+                # One by one: a power cut must not bring a later segment back without this one.
+                sync_folder(folder)
     return segments[-1].step if segments else None

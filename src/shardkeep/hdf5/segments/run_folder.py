@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 
 from shardkeep.errors import CorruptDataError, NotFoundError
-from shardkeep.files.durable import durability_error
+from shardkeep.files.durable import durability_error, sync_folder
 
 __all__ = [
     "SegmentName",
@@ -66,11 +66,7 @@ def make_rank_folder(folder: str, *, durable: bool) -> None:
         os.makedirs(folder, exist_ok=True)
         if durable:
             for one in made:
-                fd = os.open(os.path.dirname(one), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                sync_folder(os.path.dirname(one))
     except OSError as error:
         raise durability_error("make the folder", folder, error) from error
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -170,12 +169,7 @@ class RawFile:
     def __enter__(self) -> RawFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self.check_unchanged()

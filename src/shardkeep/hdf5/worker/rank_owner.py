@@ -9,7 +9,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, TypeVar
 
 from shardkeep.errors import DurabilityError, LockError, ShardkeepError
@@ -74,12 +73,7 @@ class RankOwner:
         self._check_owner()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         else:

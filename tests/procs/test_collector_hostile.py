@@ -18,7 +18,7 @@ from shardkeep.collector.protocol.values import pack_attribute
 from shardkeep.collector.server.events import Events
 from shardkeep.collector.server.listening import open_router
 from shardkeep.collector.server.server import Server
-from shardkeep.hdf5.storage.rows import TEXT
+from shardkeep.hdf5.storage.dtypes import TEXT
 from tests.procs.collector_run import start
 
 HELLO = {"id": "00" * 16, "rank": 0, "world_size": 2, "pid": 1, "host": "nowhere"}

@@ -14,7 +14,7 @@ import zmq
 from shardkeep.collector.protocol.messages import Kind, Part, pack
 from shardkeep.collector.protocol.slots import SLOT_BYTES
 from shardkeep.hdf5 import connect
-from shardkeep.hdf5.storage.rows import TEXT
+from shardkeep.hdf5.storage.dtypes import TEXT
 from shardkeep.world import World
 from tests.procs.collector_run import collecting
 from tests.procs.lying_client import LyingClient

@@ -22,7 +22,8 @@ from shardkeep.hdf5.sources.sealed_table import check_table
 from shardkeep.hdf5.sources.source import Source, open_source
 from shardkeep.hdf5.sources.source_rows import blocks, check_content
 from shardkeep.hdf5.storage.byte_order import read_value
-from shardkeep.hdf5.storage.rows import content_crc, is_reserved, value_crc
+from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.storage.names import is_reserved
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import read_virtual_layout
 from shardkeep.hdf5.virtual.source_search import SourceSearch

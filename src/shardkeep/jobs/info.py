@@ -16,7 +16,7 @@ from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.segments.series_check import check_follows
 from shardkeep.hdf5.sources.source import Source, open_source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
-from shardkeep.hdf5.storage.rows import describe_dtype
+from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.jobs.cat import example_or_none, feature_type
 from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader

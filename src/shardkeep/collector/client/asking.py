@@ -10,7 +10,7 @@ from shardkeep.collector.client.tray import Request, Tray
 from shardkeep.collector.protocol.messages import Kind, pack
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.errors import SchemaError, ShardkeepError
-from shardkeep.hdf5.storage.rows import describe
+from shardkeep.hdf5.storage.dtypes import describe
 
 __all__ = ["Asking"]
 

@@ -8,7 +8,10 @@ import numpy as np
 
 from shardkeep.collector.protocol.schema import FilterSpec, Schema
 from shardkeep.errors import PlanError, SchemaError
-from shardkeep.hdf5.storage.rows import TEXT, as_first_rows, check_name, chunk_rows_of, is_text
+from shardkeep.hdf5.storage.dtypes import TEXT, is_text
+from shardkeep.hdf5.storage.layout import chunk_rows_of
+from shardkeep.hdf5.storage.names import check_name
+from shardkeep.hdf5.storage.rows import as_first_rows
 
 __all__ = ["make_schema"]
 

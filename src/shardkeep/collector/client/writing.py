@@ -22,7 +22,10 @@ from shardkeep.collector.protocol.payload import encode_rows
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.protocol.slots import SLOT_BYTES
 from shardkeep.errors import CollectorError, DurabilityError, SchemaError
-from shardkeep.hdf5.storage.rows import as_first_rows, as_more_rows, check_name, chunk_rows_of, describe
+from shardkeep.hdf5.storage.dtypes import describe
+from shardkeep.hdf5.storage.layout import chunk_rows_of
+from shardkeep.hdf5.storage.names import check_name
+from shardkeep.hdf5.storage.rows import as_first_rows, as_more_rows
 
 __all__ = ["OnFull", "Writing"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.storage.rows import as_bytes
+from shardkeep.hdf5.storage.content_hash import as_bytes
 
 __all__ = ["TEXT_BYTES", "decode_rows", "encode_rows", "texts_in"]
 
@@ -44,7 +44,7 @@ def decode_rows(
 
     Examples
     --------
-    >>> from shardkeep.hdf5.storage.rows import TEXT
+    >>> from shardkeep.hdf5.storage.dtypes import TEXT
     >>> words = np.array([b"no", b"yes"], TEXT)
     >>> decode_rows(memoryview(encode_rows(words)), 2, TEXT, ()).tolist()
     [b'no', b'yes']
@@ -72,7 +72,7 @@ def texts_in(dtype: np.dtype[Any]) -> int:
 
     Examples
     --------
-    >>> from shardkeep.hdf5.storage.rows import TEXT
+    >>> from shardkeep.hdf5.storage.dtypes import TEXT
     >>> texts_in(np.dtype([("words", TEXT, (3,)), ("x", "<f8")]))
     3
     """

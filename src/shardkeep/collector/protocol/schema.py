@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.storage.layout import same_dtype
-from shardkeep.hdf5.storage.rows import TEXT, chunk_rows_of, is_text
+from shardkeep.hdf5.storage.dtypes import TEXT, is_text, same_dtype
+from shardkeep.hdf5.storage.layout import chunk_rows_of
 
 __all__ = ["FilterSpec", "Schema", "dtype_from_json", "dtype_to_json"]
 

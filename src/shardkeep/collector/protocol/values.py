@@ -25,7 +25,9 @@ from shardkeep.collector.protocol.payload import TEXT_BYTES, decode_rows, encode
 from shardkeep.collector.protocol.schema import dtype_from_json, dtype_to_json
 from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.storage.attributes import as_attribute, as_read
-from shardkeep.hdf5.storage.rows import as_value, check_path, is_text, vlen_base
+from shardkeep.hdf5.storage.dtypes import is_text, vlen_base
+from shardkeep.hdf5.storage.names import check_path
+from shardkeep.hdf5.storage.rows import as_value
 
 __all__ = ["ROOT", "Value", "pack_attribute", "pack_put", "unpack_value"]
 

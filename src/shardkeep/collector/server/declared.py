@@ -13,7 +13,7 @@ from shardkeep.collector.protocol.messages import Message
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.store.store import Store
 from shardkeep.errors import CollectorError, MissingExtraError, SchemaError
-from shardkeep.hdf5.storage.rows import describe
+from shardkeep.hdf5.storage.dtypes import describe
 
 __all__ = ["Forms"]
 

@@ -38,9 +38,9 @@ from shardkeep.hdf5.journal.paths import log_path, real_name
 from shardkeep.hdf5.journal.recovery import Recovery, recover
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.segments.segment import H5_VERSIONS
-from shardkeep.hdf5.storage.attributes import PUT
+from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.hdf5.storage.layout import read_layout
-from shardkeep.hdf5.storage.rows import check_name, check_path, describe, is_reserved
+from shardkeep.hdf5.storage.names import PUT, check_name, check_path, is_reserved
 
 __all__ = ["Store"]
 

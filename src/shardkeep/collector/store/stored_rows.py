@@ -15,8 +15,8 @@ from shardkeep.collector.store.open_datasets import OPEN_BYTES, OpenDatasets
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.journal.live_file import LiveFile
 from shardkeep.hdf5.storage.compression import require_filters
+from shardkeep.hdf5.storage.content_hash import as_bytes
 from shardkeep.hdf5.storage.layout import write_rows
-from shardkeep.hdf5.storage.rows import as_bytes
 
 __all__ = ["DirectRows", "FilteredRows", "ObjectRows", "StoredRows", "chunk_address"]
 

@@ -19,8 +19,8 @@ from shardkeep.collector.store.all_or_nothing import groups_of
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.journal.live_view import OWN_GROUP
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.storage.attributes import PUT, Attributes, as_attribute, read_attributes, same_value
-from shardkeep.hdf5.storage.rows import check_name, check_path
+from shardkeep.hdf5.storage.attributes import Attributes, as_attribute, read_attributes, same_value
+from shardkeep.hdf5.storage.names import PUT, check_name, check_path
 
 __all__ = ["StoredValues"]
 

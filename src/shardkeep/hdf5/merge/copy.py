@@ -24,7 +24,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.source import Source, open_source
 from shardkeep.hdf5.sources.source_rows import blocks, not_as_committed
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["fill"]
 

@@ -25,7 +25,7 @@ from shardkeep.files.durable import durably, write_all
 from shardkeep.hdf5.merge.checks.table import Check
 from shardkeep.hdf5.merge.order import KeyOrder
 from shardkeep.hdf5.merge.sink import Sink
-from shardkeep.hdf5.storage.rows import as_bytes, content_crc
+from shardkeep.hdf5.storage.content_hash import as_bytes, content_crc
 
 __all__ = ["KeyedRows", "MemoryShare"]
 

@@ -156,7 +156,7 @@ def merge(
         between 0 and the greatest are a finding.
     on_mismatch : {"refuse", "promote"}
         What to do if dtypes differ. "promote" widens where no value changes
-        (`shardkeep.hdf5.storage.promotion`), and leaves attributes, links and named types out that some files
+        (`shardkeep.hdf5.storage.casts`), and leaves attributes, links and named types out that some files
         lack, that differ, or that lead to another file.
     exists : {"fail", "replace"}
         What to do if there is such an output.

@@ -14,7 +14,7 @@ from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.compression import require_filters
-from shardkeep.hdf5.storage.rows import describe
+from shardkeep.hdf5.storage.dtypes import describe
 
 __all__ = ["KeyOrder", "by_step", "read_key_order"]
 

@@ -30,10 +30,10 @@ from shardkeep.hdf5.sources.receipts import receipts_in
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.sources.templates import look_at_all
 from shardkeep.hdf5.storage.attributes import Attributes
+from shardkeep.hdf5.storage.casts import converted_by_hdf5
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
+from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.hdf5.storage.layout import Layout
-from shardkeep.hdf5.storage.promotion import converted_by_hdf5
-from shardkeep.hdf5.storage.rows import describe_dtype
 
 __all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "SourcePlan", "plan_merge"]
 

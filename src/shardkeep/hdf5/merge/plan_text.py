@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from shardkeep.hdf5.storage.rows import describe, describe_dtype
+from shardkeep.hdf5.storage.dtypes import describe, describe_dtype
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.merge.merge import MergeReport

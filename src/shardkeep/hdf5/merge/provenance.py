@@ -31,7 +31,7 @@ import numpy as np
 from shardkeep.hdf5.merge.checks.table import create_table, text_dtype
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan
 from shardkeep.hdf5.sources.sealed_table import seal_table
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["PROVENANCE", "write_provenance"]
 

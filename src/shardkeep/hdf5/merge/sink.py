@@ -12,8 +12,8 @@ import numpy.typing as npt
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.merge.plan import DatasetPlan
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
+from shardkeep.hdf5.storage.content_hash import as_bytes
 from shardkeep.hdf5.storage.layout import Layout, create_dataset, read_layout, write_rows
-from shardkeep.hdf5.storage.rows import as_bytes
 
 __all__ = ["Sink"]
 

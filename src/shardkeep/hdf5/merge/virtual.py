@@ -10,10 +10,10 @@ import numpy as np
 from shardkeep.errors import PlanError
 from shardkeep.hdf5.merge.checks.table import Check
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
-from shardkeep.hdf5.storage.layout import same_file_type
-from shardkeep.hdf5.storage.rows import is_unicode
+from shardkeep.hdf5.storage.casts import fits
+from shardkeep.hdf5.storage.dtypes import same_file_type
+from shardkeep.hdf5.storage.names import is_unicode
 from shardkeep.hdf5.virtual.checked_sources import CheckedSource, is_settled, layout_digest
-from shardkeep.hdf5.virtual.source import fits
 
 __all__ = ["point_to_sources", "relative_source", "virtual_checks"]
 

@@ -23,13 +23,13 @@ from shardkeep.hdf5.sources.links import LinkLook, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
 from shardkeep.hdf5.sources.source import open_id
 from shardkeep.hdf5.sources.source_rows import blocks, not_as_committed
-from shardkeep.hdf5.storage.attributes import PUT, Attributes, has_references, read_attributes
+from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
+from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_values
 from shardkeep.hdf5.storage.layout import Layout, layout_of
-from shardkeep.hdf5.storage.own_objects import OWN_ATTRIBUTES, RESERVED
-from shardkeep.hdf5.storage.rows import content_crc, value_crc
-from shardkeep.hdf5.storage.value_types import obstacle_to_values
+from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
 
 __all__ = ["DatasetLook", "Looker", "SourceLook"]
 

@@ -15,8 +15,8 @@ import h5py
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
-from shardkeep.hdf5.storage.own_objects import own_names
-from shardkeep.hdf5.storage.rows import describe, is_reserved
+from shardkeep.hdf5.storage.dtypes import describe
+from shardkeep.hdf5.storage.names import is_reserved, own_names
 
 __all__ = ["LinkLook", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
 

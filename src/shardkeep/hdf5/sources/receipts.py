@@ -13,8 +13,8 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sources.sealed_table import check_table, seal_table
 from shardkeep.hdf5.sources.source import Source, open_source
-from shardkeep.hdf5.storage.own_objects import own_names
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.names import own_names
 
 __all__ = ["RECEIPTS", "receipts", "receipts_in", "write_receipts"]
 

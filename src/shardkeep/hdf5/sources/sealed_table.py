@@ -11,7 +11,7 @@ import numpy as np
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.sources.source_rows import blocks
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["CRC", "check_table", "seal_table"]
 

@@ -17,8 +17,7 @@ from shardkeep.hdf5.locking.open_errors import open_error
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import NameCheck
-from shardkeep.hdf5.storage.own_objects import is_own_table, own_names
-from shardkeep.hdf5.storage.rows import is_reserved
+from shardkeep.hdf5.storage.names import is_own_table, is_reserved, own_names
 
 __all__ = ["Source", "open_id", "open_source"]
 

@@ -14,7 +14,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import Source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["blocks", "check_content", "not_as_committed"]
 

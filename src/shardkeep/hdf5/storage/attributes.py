@@ -1,4 +1,4 @@
-"""Attributes of datasets, groups and files: what may be one, reading, writing, comparing."""
+"""Attributes of datasets, groups and files: their values, how they are read, written and compared."""
 
 from __future__ import annotations
 
@@ -13,26 +13,20 @@ from shardkeep._core import crc32c
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.storage.byte_order import in_stored_order
-from shardkeep.hdf5.storage.layout import same_dtype
-from shardkeep.hdf5.storage.rows import as_value, is_text, is_unicode, value_crc, vlen_base
-from shardkeep.hdf5.storage.value_types import obstacle_to_values
+from shardkeep.hdf5.storage.content_hash import value_crc
+from shardkeep.hdf5.storage.dtypes import has_references, is_text, obstacle_to_values, same_dtype, vlen_base
+from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, is_unicode
+from shardkeep.hdf5.storage.rows import as_value
 
 __all__ = [
-    "PUT",
-    "RANKS",
     "Attributes",
     "as_attribute",
     "as_read",
     "attributes_crc",
     "check_attribute_name",
-    "has_references",
     "read_attributes",
     "same_value",
 ]
-
-PUT = "_put"
-RANKS = "_ranks"  # of a merged dataset with one row for each rank: whose they are
-"""Marks a dataset that was written once, by `WorkerFile.put`, and has no row axis."""
 
 # Dimension scales refer to other objects of their file; H5Ocopy breaks them too (hdf5#6200).
 _SCALES = {"CLASS", "DIMENSION_LIST", "NAME", "REFERENCE_LIST"}
@@ -41,12 +35,12 @@ _SIMPLE_BYTES = 16 << 10
 
 @dataclass(frozen=True)
 class Attributes:
-    """Names with (value, dtype)."""
+    """The attributes of one object: (value, dtype) by name."""
 
     values: dict[str, tuple[Any, np.dtype[Any]]] = field(default_factory=dict)
 
     def common(self, others: Attributes) -> tuple[Attributes, set[str]]:
-        """Return what is equal in both, and the names of what is not."""
+        """Return the attributes that are equal in both, and the names of all others."""
         equal = {
             name: mine
             for name, mine in self.values.items()
@@ -55,27 +49,27 @@ class Attributes:
         return Attributes(equal), (set(self.values) | set(others.values)) - set(equal)
 
     def write(self, target: h5py.Dataset | h5py.Group) -> None:
-        """Put them on an object."""
+        """Create them on an object."""
         for name, (value, dtype) in self.values.items():
             target.attrs.create(name, value, dtype=None if isinstance(value, h5py.Empty) else dtype)
 
 
 def check_attribute_name(name: object) -> str:
-    """Return the name of an attribute; `SchemaError` if it is none, or used by HDF5 itself."""
+    """Return the name of an attribute; raise a `SchemaError` if it is not valid, or reserved."""
     if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
-        raise SchemaError(f"{name!r} is no name of an attribute: use Unicode text that is not empty")
-    if name in (PUT, RANKS) or name in _SCALES - {"CLASS", "NAME"}:
-        raise SchemaError(f"the attribute {name!r} is not free: choose another name")
+        raise SchemaError(f"{name!r} cannot be the name of an attribute: use Unicode text that is not empty")
+    if name in OWN_ATTRIBUTES or name in _SCALES - {"CLASS", "NAME"}:
+        raise SchemaError(f"the attribute name {name!r} is reserved: choose another name")
     return name
 
 
 def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
-    """Return a value as HDF5 gives it back, and its dtype.
+    """Return a value as HDF5 returns it after writing, and its dtype.
 
     Raises
     ------
     SchemaError
-        The name or the type of the value is none that HDF5 keeps, or is used by HDF5 itself.
+        HDF5 does not keep the name or the type of the value, or the name is reserved.
     """
     name = check_attribute_name(name)
     plain = isinstance(value, h5py.Empty) or (
@@ -84,7 +78,7 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     data = value if plain else as_value(f"attribute {name!r}", value)
     if not plain and _is_simple(data):
         return as_read(data), data.dtype
-    # In memory, as it will be in the file: what HDF5 refuses is refused now and not by a commit.
+    # A trial in memory: a value that HDF5 refuses is refused now and not by a commit.
     with h5py.File("attribute", "w", driver="core", backing_store=False, libver="v110") as file:
         try:
             file.attrs.create(name, data, dtype=None if plain else data.dtype)
@@ -98,7 +92,7 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
 
 
 def _is_simple(data: np.ndarray[Any, Any]) -> bool:
-    """Whether HDF5 keeps and gives back such values for sure; to try takes a millisecond."""
+    """Return whether HDF5 certainly keeps such values, so that the trial (1 ms) is not needed."""
     dtype = data.dtype
     if is_text(dtype):
         return data.size > 0 and sum(map(len, data.ravel().tolist())) <= _SIMPLE_BYTES
@@ -107,7 +101,7 @@ def _is_simple(data: np.ndarray[Any, Any]) -> bool:
 
 
 def as_read(data: np.ndarray[Any, Any]) -> Any:
-    """Return values as h5py reads those of an attribute: text as str, where a dataset has bytes."""
+    """Return values as h5py reads them from an attribute: text as str, which in a dataset is bytes."""
     if is_text(data.dtype):
         words = np.empty(data.shape, object)
         words.reshape(-1)[:] = [one.decode() for one in data.ravel().tolist()]
@@ -116,7 +110,7 @@ def as_read(data: np.ndarray[Any, Any]) -> Any:
 
 
 def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
-    """Return the attributes of an object of h5py, and why each of the others cannot be kept."""
+    """Return the attributes of an h5py object that can be kept, and for each other one the reason."""
     values: dict[str, tuple[Any, np.dtype[Any]]] = {}
     unkept: dict[str, str] = {}
     is_scale = "CLASS" in item.attrs and item.attrs["CLASS"] == b"DIMENSION_SCALE"
@@ -149,7 +143,7 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
 
 
 def _is_writable_text(value: Any) -> bool:
-    """Return whether the text in a value, if there is any, is Unicode."""
+    """Return whether all text in a value is Unicode."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return all(is_unicode(one) for one in value.flat if isinstance(one, str))
     return not isinstance(value, str) or is_unicode(value)
@@ -158,8 +152,8 @@ def _is_writable_text(value: Any) -> bool:
 def attributes_crc(attributes: Attributes) -> int:
     """Return the CRC32C of names, types, shapes and values, whatever their order.
 
-    For each attribute in the order of names: name, type and shape as UTF-8, each with a NUL behind it, and
-    then `shardkeep.hdf5.storage.rows.value_crc` of the value.
+    For each attribute in the order of names: name, type and shape as UTF-8, each with a NUL after it, and
+    then `shardkeep.hdf5.storage.content_hash.value_crc` of the value.
 
     Examples
     --------
@@ -180,7 +174,7 @@ def attributes_crc(attributes: Attributes) -> int:
 
 
 def _type_text(dtype: np.dtype[Any]) -> str:
-    # Not NumPy's own text, which is another one in other versions.
+    # NumPy's own text differs between versions.
     text = h5py.check_string_dtype(dtype)
     if text is not None:
         return f"{text.encoding} {text.length}"
@@ -196,19 +190,8 @@ def _type_text(dtype: np.dtype[Any]) -> str:
     return dtype.str if base is None else f"many {_type_text(np.dtype(base))}"
 
 
-def has_references(dtype: np.dtype[Any]) -> bool:
-    """Whether values refer to objects or regions of their file, in whatever part of the type."""
-    dtype = dtype.base
-    if dtype.names is not None:
-        return any(has_references(dtype[field]) for field in dtype.names)
-    base = h5py.check_vlen_dtype(dtype)
-    if isinstance(base, np.dtype):
-        return has_references(base)
-    return h5py.check_ref_dtype(dtype) is not None
-
-
 def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -> bool:
-    """Whether value and dtype are equal; a NaN equals itself."""
+    """Return whether value and dtype are equal; a NaN equals itself."""
     (value, dtype), (other, other_dtype) = one, two
     if not same_dtype(dtype, other_dtype):
         return False
@@ -217,9 +200,9 @@ def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -
     dtype = dtype.base
     if dtype.hasobject:
         return _same_elements(np.asarray(value), np.asarray(other))
-    if dtype.char in "gG":  # long doubles have bytes that mean nothing
+    if dtype.char in "gG":  # long doubles have unused bytes
         return np.shape(value) == np.shape(other) and np.array_equal(value, other, equal_nan=True)
-    # Bytes and not values: a NaN equals itself here. Padding between fields is neither.
+    # By bytes, so that a NaN equals itself; without the padding between fields.
     mine, theirs = np.asarray(value, dtype), np.asarray(other, dtype)
     if dtype.names is not None:
         mine, theirs = repack_fields(mine, recurse=True), repack_fields(theirs, recurse=True)
@@ -227,7 +210,7 @@ def same_value(one: tuple[Any, np.dtype[Any]], two: tuple[Any, np.dtype[Any]]) -
 
 
 def _same_elements(one: np.ndarray[Any, Any], two: np.ndarray[Any, Any]) -> bool:
-    """Whether values are equal that have variable-length ones in them."""
+    """Return whether values with parts of variable length are equal."""
     if one.dtype.names is not None:
         return all(_same_elements(one[name], two[name]) for name in one.dtype.names)
     return one.shape == two.shape and all(map(np.array_equal, one.ravel(), two.ravel()))

@@ -1,4 +1,4 @@
-"""Numbers of variable length in the byte order that is not the machine's: h5py loses it when it reads."""
+"""Correction of the byte order of variable-length numbers, which h5py loses when it reads."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["in_stored_order", "read_value"]
 
 
 def in_stored_order(values: Any, dtype: np.dtype[Any]) -> Any:
-    """Return what h5py has read, put right where numbers of variable length are of the other byte order.
+    """Return values that h5py has read, with the stored byte order of variable-length numbers.
 
     Parameters
     ----------
     values : ndarray or scalar
-        An array may be changed in place; what is right already stays so.
+        An array may be changed in place.
     dtype : dtype
         Of the dataset or attribute.
     """
@@ -47,7 +47,7 @@ def _swapped(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def read_value(dataset: h5py.Dataset) -> Any:
-    """Read all of a dataset, as what has no rows is read."""
+    """Return the whole value of a dataset without a row axis."""
     if dataset.dtype.hasobject:
         refuse_damage(dataset.file.filename, rows=True)
     return in_stored_order(dataset[()], dataset.dtype)

@@ -1,4 +1,4 @@
-"""Addresses of the chunks of a dataset, and the checks that they pass before they are believed.
+"""Addresses of the chunks of a dataset, and the checks that they pass before they are used.
 
 HDF5 reports the address and the size of every chunk (H5Dchunk_iter) and of contiguous rows
 (H5Dget_offset). ``preadv`` from there costs a quarter of a read through HDF5. But HDF5 1.14.6 and 2.0.0
@@ -26,14 +26,14 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class ChunkTable:
-    """The chunks that a dataset has, sorted by their place; contiguous rows count as one chunk.
+    """The chunks of a dataset, sorted by position; contiguous rows count as one chunk.
 
     Attributes
     ----------
     offsets : ndarray of int64, shape (chunks, dimensions)
-        The first element of each.
+        The first element of each chunk.
     masks : ndarray of uint32, shape (chunks,)
-        Filters that were left out.
+        Filters that were not applied.
     addresses, sizes : ndarray of int64, shape (chunks,)
         In bytes, in the file.
     """
@@ -56,8 +56,8 @@ class ChunkTable:
     ) -> ChunkTable | None:
         """Return the table of chunks that were reported in any order; None if the report cannot be right.
 
-        Each chunk must begin at a multiple of the chunk shape and within the shape, no two at the same
-        place, and no two may share bytes of the file. Chunks may be missing: they were never written.
+        Each chunk must begin at a multiple of the chunk shape and within the shape; no two may begin at the
+        same element or share bytes of the file. A chunk that was never written is missing.
         """
         if not len(sizes):
             return cls(offsets, masks, addresses, sizes)
@@ -80,7 +80,7 @@ class ChunkTable:
         return len(self.sizes)
 
     def range_of(self, start: int, stop: int) -> tuple[int, int]:
-        """Return ``[first, last)`` of the chunks that begin in rows ``[start, stop)``."""
+        """Return the range ``[first, last)`` of the chunks that begin in rows ``[start, stop)``."""
         first, last = np.searchsorted(self.offsets[:, 0], [start, stop])
         return int(first), int(last)
 
@@ -98,7 +98,7 @@ class ChunkTable:
         return ChunkTable(self.offsets[where], self.masks[where], self.addresses[where], self.sizes[where])
 
     def parts(self, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Give ranges of chunks of about `most_bytes` together, at least one chunk each."""
+        """Yield ranges of chunks of about `most_bytes` together, at least one chunk each."""
         if int(self.sizes.sum()) <= most_bytes:
             if len(self):
                 yield 0, len(self)
@@ -112,7 +112,7 @@ class ChunkTable:
             first = last
 
     def rows_in_order(self, rows: int, chunk_rows: int) -> bool:
-        """Whether each chunk is rows of full width and all of them are there."""
+        """Return whether each chunk has rows of full width and no chunk is missing."""
         expected = np.arange(0, rows, chunk_rows)
         return len(self) == len(expected) and bool((self.offsets[:, 0] == expected).all())
 
@@ -152,10 +152,10 @@ def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> Chun
 
 
 def _is_misreported(item: Any, shape: tuple[int, ...]) -> bool:
-    """Whether the index may be an extensible array with swapped axes, whose places HDF5 reports wrongly.
+    """Return whether the index may be an extensible array with swapped axes, which HDF5 reports wrongly.
 
-    Where only some chunks were written, all wrong places may lie within the shape, and no check of the table
-    finds it.
+    Where only some chunks were written, all wrong offsets may lie within the shape, where no check finds
+    them.
     """
     if len(shape) < 2:
         return False
@@ -165,9 +165,9 @@ def _is_misreported(item: Any, shape: tuple[int, ...]) -> bool:
 
 
 def contiguous_offset(item: Any) -> int | None:
-    """Return where the rows of an open contiguous dataset begin in its file; None if none are there.
+    """Return the byte offset of the rows of an open contiguous dataset; None if none were written.
 
-    Of rows that were never written HDF5 reports a place all the same if the file has a user block.
+    HDF5 reports an offset of rows that were never written, too, if the file has a user block.
     """
     if item.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
         return None
@@ -177,7 +177,7 @@ def contiguous_offset(item: Any) -> int | None:
 
 def chunks_crc(dataset: h5py.Dataset) -> int | None:
     """Return the hash of all chunks of an open dataset, as they are stored; None if it has none."""
-    dataset.flush()  # only then has each chunk its place and size
+    dataset.flush()  # each chunk has its place and size only then
     table = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
     if dataset.chunks is None or table is None or not len(table):
         return None

@@ -1,7 +1,7 @@
-"""Filters of a dataset: which ones, with which parameters, and whether HDF5 has them here.
+"""Filters of a dataset: their parameters, and whether this HDF5 has them.
 
-HDF5 compresses itself, chunk by chunk. Compressing chunks with ``zlib`` and handing them over
-finished was measured and is no faster (`docs/design/hdf5-worker-files.md`).
+HDF5 compresses each chunk itself. Compressing chunks with ``zlib`` before they are written is not faster
+(`docs/design/hdf5-worker-files.md`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ FilterSpec = tuple[int, int, tuple[int, ...]]
 # (lowest, highest, default) level; lzf has none.
 _LEVELS = {"gzip": (0, 9, 4), "zstd": (1, 22, 3), "blosc2": (0, 9, 5)}
 _OF_PLUGIN = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2"}
-_FIRST_OF_PLUGINS = 256  # H5Z_FILTER_RESERVED; what is below is part of HDF5
-# A chunk that does not shrink is stored as it is, and its filter mask says so.
+_FIRST_OF_PLUGINS = 256  # H5Z_FILTER_RESERVED; lower ones are part of HDF5
+# A chunk that does not shrink is stored uncompressed, and its filter mask marks it.
 _OPTIONAL = h5py.h5z.FLAG_OPTIONAL
 
 
@@ -50,22 +50,22 @@ def compression_filters(
     ----------
     compression : {"gzip", "lzf", "zstd", "blosc2"} or None
     level : int or None
-        None is the usual one: 4 of gzip, 3 of zstd, 5 of blosc2 (whose codec is zstd).
+        By default 4 of gzip, 3 of zstd, 5 of blosc2 (whose codec is zstd).
     shuffle : bool or None
-        Whether the first bytes of all values come first, then all second bytes, and so on, which
-        helps with numbers; None is: for numbers of more than one byte.
+        Whether the first bytes of all values are stored first, then all second bytes, and so on. By default
+        for numbers of more than one byte, which compress better so.
     dtype : dtype
 
     Raises
     ------
     PlanError
-        There is no such compression or level, or a level or shuffle without compression.
+        The compression or level is not known, or a level or shuffle has no compression.
     MissingExtraError
         zstd and blosc2 need the package hdf5plugin, also to be read.
     """
     if compression is None:
         if level is not None or shuffle:
-            raise PlanError("a level or shuffle without compression does nothing: give compression= too")
+            raise PlanError("a level or shuffle without compression has no effect: pass compression= too")
         return ()
     level = _check_level(compression, level)
     if shuffle is None:
@@ -88,7 +88,7 @@ def compression_filters(
 
 
 def offer_filters(codes: Iterable[int]) -> None:
-    """Make filters available where that is possible; no error for those that cannot be had here."""
+    """Register filters with HDF5 where their plugin is installed; no error for others."""
     for code in codes:
         if code >= _FIRST_OF_PLUGINS:
             with contextlib.suppress(MissingExtraError):
@@ -101,7 +101,7 @@ def filter_codes(properties: h5py.h5p.PropDCID) -> list[int]:
 
 
 def require_filters(dataset: h5py.Dataset) -> None:
-    """Make the filters of a dataset available, before its rows are read or written.
+    """Register the filters of a dataset, before its rows are read or written.
 
     Raises
     ------
@@ -117,30 +117,30 @@ def require_filters(dataset: h5py.Dataset) -> None:
 
 
 def require_filter(dataset: str, code: int, label: str = "", *, path: str | None = None) -> None:
-    """Make one filter available, as `require_filters`; the rest is said in the error."""
+    """Register one filter, as `require_filters`; the other parameters are for the error."""
     if h5py.h5z.filter_avail(code):
         return
     label = _OF_PLUGIN.get(code) or label or f"number {code}"
     of = f"dataset {dataset!r}" + ("" if path is None else f" of {path!r}")
     _plugin(label, of, path)
     if not h5py.h5z.filter_avail(code):
-        message = f"{of} is compressed by the HDF5 filter {label!r} (number {code}), which is not here"
-        raise MissingExtraError(f"{message}: pip install the package that brings it", path=path)
+        message = f"{of} is compressed by the HDF5 filter {label!r} (number {code}), which is not installed"
+        raise MissingExtraError(f"{message}: pip install the package that has it", path=path)
 
 
 def _check_level(compression: str, level: int | None) -> int:
     if compression == "lzf":
         if level is not None:
-            raise PlanError(f"lzf has no levels, compression_level={level!r} does nothing: leave it out")
+            raise PlanError(f"lzf has no levels, not even compression_level={level!r}: leave it out")
         return 0
     if compression not in _LEVELS:
         names = ", ".join(map(repr, ("lzf", *_LEVELS)))
-        raise PlanError(f"compression={compression!r} means nothing here: use None, {names}")
+        raise PlanError(f"compression={compression!r} is not known: use None, {names}")
     lowest, highest, usual = _LEVELS[compression]
     if level is None:
         return usual
     if isinstance(level, bool) or not isinstance(level, int) or not lowest <= level <= highest:
-        message = f"compression_level={level!r} is no level of {compression}"
+        message = f"compression_level={level!r} is not a level of {compression}"
         raise PlanError(f"{message}: use a whole number from {lowest} to {highest}")
     return level
 

@@ -1,18 +1,32 @@
-"""How a dataset lies in its file, and when its chunks may be copied as they are."""
+"""Layout of a dataset in its file: type, chunks, filters and fill value."""
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
+from shardkeep.errors import SchemaError
 from shardkeep.hdf5.storage.compression import FilterSpec, offer_filters
-from shardkeep.hdf5.storage.rows import chunk_rows_of
+from shardkeep.hdf5.storage.dtypes import same_file_type
 
-__all__ = ["Layout", "create_dataset", "layout_of", "read_layout", "same_dtype", "same_file_type"]
+__all__ = [
+    "Layout",
+    "check_row_size",
+    "chunk_rows_of",
+    "create_dataset",
+    "layout_of",
+    "read_layout",
+    "write_rows",
+]
+
+_CHUNK_BYTES = 512 * 1024
+_TEXT_CHUNK_ROWS = 4096
+_LONGEST_CHUNK_BYTES = (1 << 32) - 1
+# Rows without values, as of shape (0,), take no bytes: HDF5 has no chunks of them.
+_UNBOUNDED_ROWS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -27,7 +41,9 @@ class Layout:
     filters : tuple
         (code, flags, parameters) of each filter, in order.
     fill : bytes or None
-        The fill value, which a chunk that was never written has; None if h5py cannot read it.
+        The value of chunks that were never written; None if h5py cannot read it.
+    fixed_size : bool
+        Whether no value has a variable length.
     """
 
     type_code: bytes
@@ -37,7 +53,7 @@ class Layout:
     fixed_size: bool
 
     def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
-        """Return why chunks of `source` cannot go into this layout as they are; None if they can."""
+        """Return why stored chunks of `source` cannot be copied into this layout; None if they can."""
         if not self.fixed_size:
             return "has values of variable length"
         if not same_file_type(source.type_code, self.type_code):
@@ -53,7 +69,7 @@ class Layout:
         return None
 
     def for_result(self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int) -> Layout:
-        """Return the layout of a merged dataset whose first source has this one."""
+        """Return the layout of a merged dataset whose first source has this layout."""
         if 0 in row_shape:
             return replace(self, chunks=None, filters=())
         if self.chunks is not None and self.filters:
@@ -62,13 +78,31 @@ class Layout:
         return replace(self, chunks=(chunk_rows, *row_shape))
 
 
+def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
+    """Return the number of rows in a chunk: 512 KiB of rows, at least one."""
+    values = int(np.prod(row_shape, dtype=np.int64))
+    if values == 0:
+        return _UNBOUNDED_ROWS
+    if dtype.hasobject:
+        return max(1, _TEXT_CHUNK_ROWS // values)
+    return max(1, _CHUNK_BYTES // max(1, dtype.itemsize * values))
+
+
+def check_row_size(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
+    """Raise a `SchemaError` for rows that are longer than a chunk of HDF5 can be."""
+    row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=object))
+    if row_bytes > _LONGEST_CHUNK_BYTES:
+        message = f"dataset {name!r}: a row of {row_bytes} bytes is longer than the 4 GiB of an HDF5 chunk"
+        raise SchemaError(f"{message}; divide it into several rows")
+
+
 def read_layout(dataset: h5py.Dataset) -> Layout:
-    """Describe an open dataset."""
+    """Return the layout of an open dataset."""
     return layout_of(dataset.id.get_create_plist(), dataset.dtype, dataset.id.get_type().encode())
 
 
 def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: bytes) -> Layout:
-    """Describe a dataset by the properties it was created with."""
+    """Return the layout of a dataset from the properties it was created with."""
     filters = tuple(
         (int(code), int(flags), tuple(int(value) for value in values))
         for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
@@ -101,8 +135,8 @@ def create_dataset(
         properties.set_chunk(layout.chunks)
         # A chunk may be wider than the rows, but not than the rows may become.
         limits = (h5py.h5s.UNLIMITED, *map(max, shape[1:], layout.chunks[1:]))
-        # Chunks that arrive compressed need no plugin here, so there is no error without one. But HDF5 sizes
-        # the header now and puts the filter's name into it later, if it knows one by then: the name of
+        # Compressed chunks are copied without their plugin, so a missing one raises no error here. But HDF5
+        # sizes the header now and writes the filter's name into it later, if it knows the name by then:
         # a filter that is registered in between damages the header.
         offer_filters(code for code, _, _ in layout.filters)
         for code, flags, values in layout.filters:
@@ -114,33 +148,10 @@ def create_dataset(
     return h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties, links))
 
 
-@functools.lru_cache(maxsize=64)
-def same_file_type(one: bytes, two: bytes) -> bool:
-    """Whether two encoded types are equal; later file formats encode the same type differently."""
-    return one == two or bool(h5py.h5t.decode(one).equal(h5py.h5t.decode(two)))
-
-
-def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, also in what NumPy keeps as metadata: enums and strings."""
-    if one != two or h5py.check_string_dtype(one) != h5py.check_string_dtype(two):
-        return False
-    if h5py.check_enum_dtype(one) != h5py.check_enum_dtype(two):
-        return False
-    bases = h5py.check_vlen_dtype(one), h5py.check_vlen_dtype(two)
-    if bases[0] != bases[1]:
-        return False
-    if one.names is not None:
-        return all(same_dtype(one[name], two[name]) for name in one.names)
-    if one.subdtype is not None and two.subdtype is not None:
-        return same_dtype(one.subdtype[0], two.subdtype[0])
-    return True
-
-
 def write_rows(dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any]) -> None:
-    """Write rows of the dataset's dtype at row `start`; they are within its shape.
+    """Write rows of the dataset's dtype from row `start` on, within its shape.
 
-    Not ``dataset[…] = rows``, which makes a matrix of rows of variable length that happen to be
-    equally long, and fails.
+    ``dataset[…] = rows`` fails for rows of variable length that happen to be equally long.
     """
     if rows.size:
         space = dataset.id.get_space()

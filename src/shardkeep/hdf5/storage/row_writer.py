@@ -1,7 +1,6 @@
-"""`RowWriter`: rows of one dataset on their way into an HDF5 file, as whole chunks.
+"""Buffer of the rows of one dataset, which writes them into an HDF5 file as whole chunks.
 
-It knows a dataset and nothing of ranks, commits or files: whoever owns the file says where the
-dataset is to be made, and when everything must be in it.
+The owner of the file decides in which group the dataset is created, and when all rows must be in it.
 """
 
 from __future__ import annotations
@@ -15,44 +14,44 @@ import numpy as np
 
 from shardkeep.hdf5.storage.chunk_table import chunks_crc
 from shardkeep.hdf5.storage.compression import FilterSpec, require_filters
-from shardkeep.hdf5.storage.layout import Layout, create_dataset, write_rows
-from shardkeep.hdf5.storage.rows import as_bytes, chunk_rows_of, content_crc
+from shardkeep.hdf5.storage.content_hash import as_bytes, content_crc
+from shardkeep.hdf5.storage.layout import Layout, chunk_rows_of, create_dataset, write_rows
 
 __all__ = ["RowWriter"]
 
-# Single rows that may lie apart before they are joined: each is a bytes object of its own.
+# Most single rows before they are joined: each is a separate bytes object.
 _MOST_PARTS = 1024
 _NUMBERS = {"f2": "e", "f4": "f", "f8": "d", "i1": "b", "i2": "h", "i4": "i", "i8": "q"}
 _NUMBERS |= {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
 
 
 class RowWriter:
-    """One dataset's rows: single ones as bytes in a list, then one chunk in memory, then the file.
+    """Writer of one dataset: rows go from a list of bytes to a chunk in memory and then into the file.
 
     Parameters
     ----------
     name : str
-        In the group that `add` is given; parts between "/" are groups.
+        Name in the group that `add` is called with; parts between "/" are groups.
     dtype : dtype
     row_shape : tuple of int
     chunk_rows : int, optional
-        512 KiB of rows without it.
+        By default 512 KiB of rows.
     filters : tuple of FilterSpec
         Only for values of fixed size.
 
     Attributes
     ----------
     parts : list of bytes
-        Single rows, newest last. Whoever has a row of exactly `accepted` and `one_row` may append
-        ``row.tobytes()`` without any lock, since that is one atomic step, and calls `settle` once
+        Single rows, newest last. A caller with a row of exactly `accepted` and `one_row` may append
+        ``row.tobytes()`` without a lock, since that is one atomic step, and calls `settle` once
         there are `most_parts`.
     accepted : dtype or None
-        The very object that was last found to fit: identity is the cheapest test there is.
+        The dtype object that was last found to fit; compared by identity, the cheapest test.
     one_row : tuple of int or None
-        The shape of one row with its leading axis; None if single rows have no bytes.
+        Shape of one row with its leading axis; None if single rows cannot be kept as bytes.
     python_type : type or None
-        float or int, if `pack` makes the bytes of a row out of one such number, without loss but
-        the rounding of a float; it raises ``struct.error`` or `OverflowError` otherwise.
+        float or int, if `pack` converts one such number to the bytes of a row; only a float may be
+        rounded. `pack` raises ``struct.error`` or `OverflowError` for a number that does not fit.
     crc : int
         `content_crc` of the rows in whole chunks; of all rows after `finish`.
     dataset : h5py.Dataset or None
@@ -60,8 +59,8 @@ class RowWriter:
 
     Notes
     -----
-    Not for several threads at once, but for `parts`. After an exception in any method the rows
-    since the last `finish` are in an unknown state: drop the file.
+    Not thread-safe, except for `parts`. After an exception in any method the rows since the last
+    `finish` are in an unknown state: drop the file.
 
     Examples
     --------
@@ -132,36 +131,36 @@ class RowWriter:
 
     @property
     def rows(self) -> int:
-        """Rows since the writer began or was last reset."""
+        """Number of rows since the creation or the last `reset`."""
         return self.written + self.fill + len(self.parts)
 
     def add(self, rows: np.ndarray[Any, Any], group: Callable[[], h5py.Group]) -> None:
-        """Add rows, shape (n, *row_shape), of exactly `dtype`; they are copied or written at once.
+        """Copy or write rows of shape (n, *row_shape) and exactly `dtype`.
 
         Parameters
         ----------
         rows : ndarray
         group : callable
-            Returns the group of the dataset; asked before each chunk is written.
+            Returns the group of the dataset; called before each chunk is written.
         """
         self.settle(group)
         self._add(rows, group)
 
     def settle(self, group: Callable[[], h5py.Group]) -> None:
-        """Take over the single rows of `parts`."""
+        """Move the single rows of `parts` into the chunk."""
         parts = self.parts
         count = len(parts)
         if count:
             data = b"".join(parts[:count])
-            # More may have come by now; they stay, behind these.
+            # Another thread may have appended more meanwhile; these stay.
             del parts[:count]
             self._add(np.frombuffer(data, self.dtype).reshape(count, *self.row_shape), group)
 
     def flush(self, group: Callable[[], h5py.Group], *, chunked: bool = True) -> int:
-        """Bring every row so far into the dataset; return how many there are.
+        """Write every row so far into the dataset; return their number.
 
-        Rows of a chunk that is not full also stay here, and the whole of it is written again
-        when it is. `chunked` is for a dataset that has to be made now.
+        Rows of a chunk that is not full also stay in memory, and the chunk is written again when it
+        is full. `chunked` applies to a dataset that is created now.
         """
         self.settle(group)
         rows = self.written + self.fill
@@ -169,7 +168,7 @@ class RowWriter:
             self._create(group(), rows, chunked=chunked)
         assert self.dataset is not None
         if self.dataset.shape[0] != rows:
-            # Before the last chunk is written: HDF5 would read it back to clear what lies behind a new end.
+            # Before the last chunk is written: HDF5 would read it back to clear the rows after the new end.
             self.dataset.resize(rows, 0)
         if self.fill and self._direct and self.dataset.chunks is not None:
             self.buffer[self.fill :] = np.zeros((), self.dtype)
@@ -179,10 +178,9 @@ class RowWriter:
         return rows
 
     def finish(self, group: Callable[[], h5py.Group]) -> int:
-        """Bring every row into the dataset for the last time; return how many there are.
+        """Write every row into the dataset for the last time; return their number.
 
-        Rows that fit into one chunk are stored without chunks, unless filters or `chunk_rows`
-        were asked for.
+        Rows that fit into one chunk are stored without chunks, unless there are filters or `chunk_rows`.
         """
         rows = self.flush(group, chunked=self.own_storage)
         self.crc = content_crc(self.buffer[: self.fill], self.crc)
@@ -190,21 +188,19 @@ class RowWriter:
         return rows
 
     def chunks_crc(self) -> int | None:
-        """After `finish`, return the hash of the compressed chunks; None if nothing compresses them."""
+        """After `finish`, return the hash of the compressed chunks; None without compression."""
         return chunks_crc(self.dataset) if self.filters and self.dataset is not None else None
 
     def reset(self) -> None:
-        """Begin again, with a new dataset; rows that are still in `parts` belong to it."""
+        """Start a new dataset, to which rows that are still in `parts` belong."""
         self.dataset = None
         self.fill = self.written = self.crc = 0
 
     def drop(self) -> None:
-        """Forget every row, and let no other one in by the short way."""
+        """Forget every row, and accept no more rows through `parts`."""
         self.accepted = self.python_type = None
         self.parts = []
         self.reset()
-
-    # -- inside --------------------------------------------------------------------------------------
 
     def _add(self, rows: np.ndarray[Any, Any], group: Callable[[], h5py.Group]) -> None:
         size = self.chunk_rows

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = [
     "CHECKS",

@@ -17,14 +17,14 @@ from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, Shard
 from shardkeep.hdf5.locking.forked_handle import close_identifier
 from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
+from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.chunk_table import contiguous_offset
-from shardkeep.hdf5.storage.promotion import is_exact
 from shardkeep.hdf5.virtual.layout import is_virtual
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.virtual.sources import VirtualSources
 
-__all__ = ["Owner", "Signature", "VirtualSource", "fits", "signature_of"]
+__all__ = ["Owner", "Signature", "VirtualSource", "signature_of"]
 
 # What tells that a file is the one that was looked at: device, inode, size, time of the last change in ns.
 Signature = tuple[int, int, int, int]
@@ -233,32 +233,6 @@ class VirtualSource:
                 raise
             message = f"{self._told()} cannot be read ({first_line(error)}): restore it from a copy"
             raise CorruptDataError(message, path=self.path) from error
-
-
-def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
-    """Whether every value of the one type is a value of the other."""
-    ours, theirs = h5py.check_enum_dtype(virtual), h5py.check_enum_dtype(source)
-    if ours is not None or theirs is not None:
-        return bool(ours == theirs)
-    text, other = h5py.check_string_dtype(virtual), h5py.check_string_dtype(source)
-    if text is not None or other is not None:
-        if text is None or other is None or text.encoding != other.encoding:
-            return False
-        return text.length == other.length or (
-            None not in (text.length, other.length) and text.length >= other.length
-        )
-    if virtual.names is not None or source.names is not None:
-        return virtual.names == source.names and all(
-            fits(source[name], virtual[name]) for name in virtual.names or ()
-        )
-    if virtual.subdtype is not None or source.subdtype is not None:
-        return virtual.shape == source.shape and fits(source.base, virtual.base)
-    if virtual.hasobject or source.hasobject:
-        # NumPy calls all of them objects, and equal.
-        bases = h5py.check_vlen_dtype(source), h5py.check_vlen_dtype(virtual)
-        references = h5py.check_ref_dtype(source), h5py.check_ref_dtype(virtual)
-        return bool(source == virtual and bases[0] == bases[1] and references[0] == references[1])
-    return is_exact(source, virtual)
 
 
 def _lengths(parts: tuple[Any, ...]) -> tuple[int, ...]:

@@ -19,22 +19,14 @@ from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, P
 from shardkeep.hdf5.segments.run_folder import list_segments
 from shardkeep.hdf5.segments.series_check import check_follows
 from shardkeep.hdf5.sources.source import Source, open_source
-from shardkeep.hdf5.storage.attributes import PUT, Attributes, as_attribute, read_attributes, same_value
+from shardkeep.hdf5.storage.attributes import Attributes, as_attribute, read_attributes, same_value
 from shardkeep.hdf5.storage.compression import Compression, FilterSpec, compression_filters, require_filters
-from shardkeep.hdf5.storage.layout import read_layout, same_dtype
+from shardkeep.hdf5.storage.content_hash import value_crc
+from shardkeep.hdf5.storage.dtypes import as_dtype, describe, same_dtype, vlen_base
+from shardkeep.hdf5.storage.layout import check_row_size, chunk_rows_of, read_layout
+from shardkeep.hdf5.storage.names import PUT, check_name, check_path
 from shardkeep.hdf5.storage.row_writer import RowWriter
-from shardkeep.hdf5.storage.rows import (
-    as_dtype,
-    as_first_rows,
-    as_value,
-    check_name,
-    check_path,
-    check_row_size,
-    chunk_rows_of,
-    describe,
-    value_crc,
-    vlen_base,
-)
+from shardkeep.hdf5.storage.rows import as_first_rows, as_value
 
 __all__ = ["Contents", "Storage"]
 

@@ -10,8 +10,7 @@ from hypothesis.extra import numpy as hnp
 from shardkeep.collector.protocol.payload import decode_rows, encode_rows
 from shardkeep.collector.protocol.schema import Schema, dtype_from_json, dtype_to_json
 from shardkeep.errors import CollectorError
-from shardkeep.hdf5.storage.layout import same_dtype
-from shardkeep.hdf5.storage.rows import TEXT
+from shardkeep.hdf5.storage.dtypes import TEXT, same_dtype
 
 TYPES = [
     np.dtype(one)

@@ -11,7 +11,7 @@ from shardkeep.collector.protocol.payload import encode_rows
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.store.client_table import ClientEntry
 from shardkeep.collector.store.store import Store
-from shardkeep.hdf5.storage.rows import TEXT
+from shardkeep.hdf5.storage.dtypes import TEXT
 from tests.unit.collector.store.disk import Disk
 
 IDENTITY = b"0123456789abcdef"

@@ -10,7 +10,7 @@ import pytest
 from shardkeep.errors import SchemaError, ShardkeepError
 from shardkeep.hdf5 import merge, verify
 from shardkeep.hdf5.storage.byte_order import in_stored_order
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 from tests.unit.hdf5.merge.random_layouts import Series
 
 FILES = 3

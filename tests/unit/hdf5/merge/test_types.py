@@ -6,7 +6,7 @@ import pytest
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, verify
-from shardkeep.hdf5.storage.layout import same_file_type
+from shardkeep.hdf5.storage.dtypes import same_file_type
 from shardkeep.world import World
 from tests.unit.hdf5.dtypes import DTYPES, check_rows, values_of
 

@@ -25,7 +25,7 @@ OTHERS = [
 @pytest.mark.parametrize(
     "value", [*OTHERS, *(values_of(d, shape) for d in DTYPES for shape in ((), (3,), (2, 0)))], ids=repr
 )
-def test_every_type_comes_back(tmp_path, value):
+def test_attributes_of_every_type_round_trip(tmp_path, value):
     kept = as_attribute("a", value)
     with h5py.File(tmp_path / "x.h5", "w", libver="v110") as file:
         Attributes({"a": kept}).write(file)
@@ -40,7 +40,7 @@ def test_every_type_comes_back(tmp_path, value):
         assert kept[0] == value
 
 
-def test_the_value_is_copied():
+def test_attribute_value_is_a_copy():
     value = np.arange(3)
     kept = as_attribute("a", value)
     value += 1
@@ -64,7 +64,7 @@ def test_the_value_is_copied():
         ("a", np.array([None], h5py.ref_dtype)),
     ],
 )
-def test_what_is_no_attribute(name, value):
+def test_invalid_attributes_are_refused(name, value):
     with pytest.raises(SchemaError) as caught:
         as_attribute(name, value)
     assert "\n" not in str(caught.value)

@@ -17,7 +17,7 @@ def table_of(offsets, addresses, sizes=(10, 10), *, shape=(8, 3), chunks=(4, 2))
     return ChunkTable.of_dataset(np.array(offsets), masks, *numbers, shape=shape, chunks=chunks)
 
 
-def test_chunks_are_put_in_the_order_of_their_places():
+def test_chunks_are_sorted_by_position():
     table = table_of([[4, 0], [0, 2], [0, 0]], [100, 200, 300], [10, 20, 30])
     assert table.offsets.tolist() == [[0, 0], [0, 2], [4, 0]]
     assert table.addresses.tolist() == [300, 200, 100]
@@ -38,14 +38,14 @@ def test_chunks_are_put_in_the_order_of_their_places():
     ],
     ids=["twice", "below", "beside", "within another", "before", "shared bytes", "no address"],
 )
-def test_a_report_that_cannot_be_right_is_no_table(offsets, addresses):
+def test_impossible_report_has_no_table(offsets, addresses):
     assert table_of(offsets, addresses) is None
 
 
 @pytest.mark.parametrize("version", ["earliest", "v110", "latest"])
 @pytest.mark.parametrize(("shape", "chunks"), SHAPES)
 @pytest.mark.parametrize("limits", list(itertools.product(LIMITS, LIMITS)), ids="-".join)
-def test_a_table_has_the_right_places_whatever_may_grow(tmp_path, version, shape, chunks, limits):
+def test_table_is_right_for_every_growing_axis(tmp_path, version, shape, chunks, limits):
     values = np.arange(np.prod(shape), dtype="<i4").reshape(shape)
     most = {"same": lambda size: size, "more": lambda size: size + 9, "none": lambda size: None}
     with h5py.File(tmp_path / "a.h5", "w", libver=version) as file:
@@ -63,7 +63,7 @@ def test_a_table_has_the_right_places_whatever_may_grow(tmp_path, version, shape
         assert np.array_equal(there, values[row : row + chunks[0], column : column + chunks[1]])
 
 
-def test_wrong_places_within_the_shape_are_no_table(tmp_path):
+def test_wrong_positions_within_the_shape_have_no_table(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
         dataset = file.create_dataset("x", (8, 8), "i4", chunks=(2, 2), maxshape=(8, None))
         dataset[:, :2] = 1
@@ -72,7 +72,7 @@ def test_wrong_places_within_the_shape_are_no_table(tmp_path):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize(("shape", "chunks"), SHAPES)
-def test_rows_that_may_grow_along_another_axis_are_merged(tmp_path, shape, chunks, compression):
+def test_datasets_growing_along_another_axis_are_merged(tmp_path, shape, chunks, compression):
     expected = []
     for number in range(2):
         expected.append(np.arange(np.prod(shape), dtype="<i4").reshape(shape) + 1000 * number)

@@ -67,7 +67,7 @@ def test_filters_of_the_plugin():
         (None, None, True, "without compression"),
     ],
 )
-def test_compressions_that_there_are_not(tmp_path, compression, level, shuffle, said):
+def test_unknown_compressions_are_refused(tmp_path, compression, level, shuffle, said):
     for action in (
         lambda: compression_filters(compression, level, shuffle, F4),
         lambda: WorkerFile(
@@ -81,7 +81,7 @@ def test_compressions_that_there_are_not(tmp_path, compression, level, shuffle, 
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf", "zstd", "blosc2"])
-def test_compressed_rows_through_both_merges(tmp_path, compression):
+def test_compressed_rows_survive_two_merges(tmp_path, compression):
     if compression in ("zstd", "blosc2"):
         pytest.importorskip("hdf5plugin")
     pieces = [3, 1024 - 3, 2048, 700, 1, 1, 1024]
@@ -105,7 +105,7 @@ def test_compressed_rows_through_both_merges(tmp_path, compression):
     assert tuple(_filters(tmp_path / "copy.h5")) in kinds
 
 
-def test_rows_that_do_not_shrink(tmp_path):
+def test_incompressible_rows_are_stored(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (5000, 256), "u1")
     with WorkerFile(tmp_path / "run", WORLD, durable=False, compression="gzip") as out:
         out.append("x", noise)
@@ -115,7 +115,7 @@ def test_rows_that_do_not_shrink(tmp_path):
         assert (file["x"][:] == noise).all()
 
 
-def test_each_dataset_has_its_own(tmp_path):
+def test_each_dataset_has_its_own_compression(tmp_path):
     def declare(out):
         out.create("default", "f4", (128,))
         out.create("none", "f4", (128,), compression=None)
@@ -137,7 +137,7 @@ def test_each_dataset_has_its_own(tmp_path):
             assert (file["level"].compression_opts, file["level"].chunks) == (9, (7, 128))
 
 
-def test_a_restart_goes_on_as_the_newest_segment(tmp_path):
+def test_restart_keeps_the_compression_of_the_newest_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
         out.create("x", "f4", (128,), compression="lzf", chunk_rows=50)
         out.append("y", _rows(0, 1))
@@ -151,7 +151,7 @@ def test_a_restart_goes_on_as_the_newest_segment(tmp_path):
         assert file["y"].compression == "gzip"
 
 
-def test_another_way_of_storing_begins_with_a_segment(tmp_path):
+def test_new_compression_starts_with_a_new_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
         out.append("x", _rows(0, 5))
         with pytest.raises(PlanError, match="not committed"):
@@ -189,7 +189,7 @@ for action in (
 """
 
 
-def test_without_the_plugin_it_says_what_to_install(tmp_path):
+def test_missing_plugin_error_has_the_install_command(tmp_path):
     pytest.importorskip("hdf5plugin")
     with WorkerFile(tmp_path / "old", WORLD, compression="zstd") as out:
         out.append("x", _rows(0, 3000))
@@ -203,7 +203,7 @@ def test_without_the_plugin_it_says_what_to_install(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_unknown_filter_is_named(monkeypatch, tmp_path):
+def test_unknown_filter_is_named(monkeypatch, tmp_path):
     from shardkeep.hdf5.storage import compression
 
     with h5py.File(tmp_path / "x.h5", "w") as file:
@@ -217,7 +217,7 @@ def test_an_unknown_filter_is_named(monkeypatch, tmp_path):
 @pytest.mark.parametrize("compression", ["gzip", "lzf"])
 @pytest.mark.parametrize("rows", [2000, 2500], ids=["whole chunks", "last chunk compressed anew"])
 @pytest.mark.parametrize("chunk", [0, 1, 2])
-def test_a_damaged_chunk_is_not_copied_into_the_result(tmp_path, compression, rows, chunk):
+def test_damaged_chunk_is_not_merged(tmp_path, compression, rows, chunk):
     # A chunk that is copied as it is was never decoded, so nothing else would tell.
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2), compression=compression) as out:

@@ -35,7 +35,7 @@ def folder(tmp_path, request):
     compression = getattr(request, "param", "zstd")
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2), compression=compression) as out:
-            # 2.5 chunks, so that some rows of each rank are compressed anew.
+            # 2.5 chunks, so that some rows of each rank are compressed again.
             out.create("x", "i8", chunk_rows=1000)
             out.append("x", np.arange(2500) * 2 + rank)
             out.commit(step=1)
@@ -52,8 +52,8 @@ merge("run", "all.h5", order_by=ORDER)
 
 
 @pytest.mark.parametrize(("folder", "order_by"), [("zstd", "rank"), ("blosc2", "x")], indirect=["folder"])
-def test_a_merge_finds_the_filter_by_itself(folder, order_by):
-    # The dataset is made before the first rows are compressed anew; a filter that HDF5 got to know in
+def test_merge_loads_the_filter(folder, order_by):
+    # The dataset is made before the first rows are compressed again; a filter that HDF5 got to know in
     # between once damaged the header of the result.
     _run(_MERGE.replace("ORDER", repr(order_by)), folder, plugin=True)
     with h5py.File(folder / "all.h5") as file:
@@ -61,7 +61,7 @@ def test_a_merge_finds_the_filter_by_itself(folder, order_by):
         assert (file["x"][:] == (expected if order_by == "rank" else np.arange(5000))).all()
 
 
-def test_a_filter_that_comes_while_a_file_is_written_does_no_harm(folder):
+def test_filter_registered_during_writing_does_no_damage(folder):
     body = """
 import h5py
 from shardkeep.hdf5.storage.layout import create_dataset, read_layout
@@ -96,11 +96,11 @@ for name in ("whole.h5", "virtual.h5"):
 """
 
 
-def test_reading_needs_no_import(folder):
+def test_reading_loads_the_filter(folder):
     assert _run(_READ, folder, plugin=True) == ["2 2 None", "[0, 2]"] * 2
 
 
-def test_reading_says_what_to_install(folder):
+def test_reading_without_the_plugin_has_the_install_command(folder):
     lines = _run(_READ, folder, plugin=False)
     assert len(lines) == 4
     for line, times, name in zip(lines, (3, 1, 3, 1), ("whole", "whole", "virtual", "virtual"), strict=True):
@@ -117,7 +117,7 @@ print(merge("whole.h5", "again.h5").rows)
     assert _run(body, folder, plugin=False) == ["{'x': 5000}"]
 
 
-def test_no_error_for_a_filter_that_nobody_has(tmp_path):
+def test_creation_with_an_unavailable_filter_succeeds(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         code = h5py.h5t.NATIVE_INT32.encode()
         layout = Layout(code, (5,), ((65000, h5py.h5z.FLAG_OPTIONAL, ()),), b"", True)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.layout import chunk_rows_of
 from shardkeep.hdf5.storage.row_writer import RowWriter
-from shardkeep.hdf5.storage.rows import chunk_rows_of, content_crc
 
 F4 = np.dtype("f4")
 
@@ -23,7 +24,7 @@ def _rows(start, stop):
     st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_order_of_calls_gives_the_rows_in_order(calls, chunk_rows, compressed):
+def test_rows_keep_their_order_for_any_calls(calls, chunk_rows, compressed):
     filters = ((h5py.h5z.FILTER_DEFLATE, h5py.h5z.FLAG_OPTIONAL, (1,)),) if compressed else ()
     with h5py.File(io.BytesIO(), "w") as file:
         writer = RowWriter("g/x", F4, (3,), chunk_rows=chunk_rows, filters=filters)
@@ -46,7 +47,7 @@ def test_any_order_of_calls_gives_the_rows_in_order(calls, chunk_rows, compresse
         assert writer.crc == content_crc(_rows(0, row))
 
 
-def test_little_is_stored_without_chunks():
+def test_few_rows_are_stored_without_chunks():
     with h5py.File(io.BytesIO(), "w") as file:
         writer = RowWriter("x", F4, (3,))
         writer.add(_rows(0, 5), lambda: file)
@@ -60,7 +61,7 @@ def test_little_is_stored_without_chunks():
         assert file["x"].chunks == (many - 1, 3)
 
 
-def test_parts_that_come_while_others_are_taken_stay():
+def test_parts_appended_during_settle_stay():
     with h5py.File(io.BytesIO(), "w") as file:
         writer = RowWriter("x", F4, (3,), chunk_rows=4)
         writer.parts += [_rows(i, i + 1).tobytes() for i in range(4)]
@@ -75,7 +76,7 @@ def test_parts_that_come_while_others_are_taken_stay():
         assert writer.rows == 1
 
 
-def test_a_part_that_comes_between_two_steps_of_taking_stays():
+def test_part_appended_between_two_steps_of_settle_stays():
     class Racing(list):
         def __getitem__(self, key):
             taken = super().__getitem__(key)
@@ -91,7 +92,7 @@ def test_a_part_that_comes_between_two_steps_of_taking_stays():
         assert writer.rows == 6
 
 
-def test_threads_that_add_parts_lose_none():
+def test_threads_that_append_parts_lose_no_rows():
     with h5py.File(io.BytesIO(), "w") as file:
         writer = RowWriter("x", np.dtype("i8"), ())
         done = threading.Event()
@@ -123,7 +124,7 @@ def test_threads_that_add_parts_lose_none():
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i1", "u1", "i8", ">i2", "u8"])
-def test_one_python_number_makes_the_bytes_of_numpy(dtype):
+def test_packed_python_number_equals_numpy(dtype):
     writer = RowWriter("x", np.dtype(dtype), ())
     assert writer.python_type is (float if "f" in dtype else int)
     for value in (0, 1, 7, 100):
@@ -131,7 +132,7 @@ def test_one_python_number_makes_the_bytes_of_numpy(dtype):
         assert writer.pack(value) == np.array(value).astype(dtype).tobytes()
 
 
-def test_what_python_numbers_do_not_make():
+def test_python_numbers_that_do_not_fit_are_refused():
     enum = h5py.enum_dtype({"A": 0})
     for dtype, shape in ((enum, ()), (np.dtype("f8"), (1,)), (np.dtype("?"), ()), (np.dtype("S4"), ())):
         assert RowWriter("x", dtype, shape).python_type is None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import shardkeep as sk
 from shardkeep.errors import CorruptDataError, LockTimeoutError, NotFoundError, SchemaError, ShardkeepError
 from shardkeep.hdf5 import open as hopen
-from shardkeep.hdf5.virtual.source import fits
+from shardkeep.hdf5.storage.casts import fits
 from tests.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S
 

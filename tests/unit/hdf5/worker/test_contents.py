@@ -80,7 +80,7 @@ def test_creating_it_otherwise_is_refused(run, dtype, row_shape):
         ({"dtype": object}, SchemaError, "cannot keep"),
         ({"dtype": "M8[s]"}, SchemaError, "view"),
         ({"dtype": "S0"}, SchemaError, "cannot keep"),
-        ({"dtype": "nonsense"}, SchemaError, "no dtype"),
+        ({"dtype": "nonsense"}, SchemaError, "not a dtype"),
         ({"dtype": ("f4", (3,))}, SchemaError, "row_shape"),
         ({"dtype": h5py.ref_dtype}, SchemaError, "cannot keep"),
         ({"dtype": h5py.vlen_dtype(h5py.vlen_dtype("i4"))}, SchemaError, "cannot keep"),

@@ -24,8 +24,8 @@ from shardkeep.hdf5.sources.source import open_id
 from shardkeep.hdf5.sources.source_rows import blocks
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
+from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.layout import Layout, read_layout
-from shardkeep.hdf5.storage.rows import content_crc
 
 __all__ = ["Extent", "compare_with_sources"]
 

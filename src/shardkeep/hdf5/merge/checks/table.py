@@ -35,8 +35,8 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.sources.sealed_table import check_table, seal_table
-from shardkeep.hdf5.storage.own_objects import is_own_table
-from shardkeep.hdf5.storage.rows import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.names import is_own_table
 from shardkeep.hdf5.virtual.checked_sources import CHECKS, CheckedSource
 
 __all__ = ["CHECKS", "Check", "read_checks", "write_checks"]

@@ -15,7 +15,7 @@ from shardkeep.hdf5.sources.source_rows import blocks
 from shardkeep.hdf5.storage.attributes import attributes_crc, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table, table_crc
-from shardkeep.hdf5.storage.rows import content_crc, value_crc
+from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
 
 __all__ = ["failed_checks"]
 

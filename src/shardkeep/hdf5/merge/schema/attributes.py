@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shardkeep.hdf5.sources.inspection import Found
-from shardkeep.hdf5.storage.attributes import RANKS, Attributes
+from shardkeep.hdf5.storage.attributes import Attributes
+from shardkeep.hdf5.storage.names import RANKS
 
 __all__ = ["AttributeSurvey", "Holder"]
 

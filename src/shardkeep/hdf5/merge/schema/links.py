@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from shardkeep.hdf5.sources.inspection import SourceLook
 from shardkeep.hdf5.sources.links import LinkLook, resolve
-from shardkeep.hdf5.storage.layout import same_file_type
-from shardkeep.hdf5.storage.own_objects import RESERVED
+from shardkeep.hdf5.storage.dtypes import same_file_type
+from shardkeep.hdf5.storage.names import RESERVED
 
 __all__ = ["LinkSurvey", "Problem"]
 

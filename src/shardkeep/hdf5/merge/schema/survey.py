@@ -16,9 +16,10 @@ from shardkeep.hdf5.merge.schema.links import LinkSurvey
 from shardkeep.hdf5.sources.inspection import DatasetLook, SourceLook
 from shardkeep.hdf5.sources.links import LinkLook
 from shardkeep.hdf5.storage.attributes import Attributes, same_value
-from shardkeep.hdf5.storage.layout import Layout, same_dtype
-from shardkeep.hdf5.storage.promotion import promoted
-from shardkeep.hdf5.storage.rows import describe, describe_dtype, is_unicode
+from shardkeep.hdf5.storage.casts import promoted
+from shardkeep.hdf5.storage.dtypes import describe, describe_dtype, same_dtype
+from shardkeep.hdf5.storage.layout import Layout
+from shardkeep.hdf5.storage.names import is_unicode
 
 __all__ = ["Agreed", "OnMismatch", "SchemaSurvey", "Settled"]
 

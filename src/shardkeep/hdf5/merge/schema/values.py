@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from shardkeep.hdf5.storage.attributes import PUT, RANKS
-from shardkeep.hdf5.storage.rows import value_crc, vlen_base
+from shardkeep.hdf5.storage.content_hash import value_crc
+from shardkeep.hdf5.storage.dtypes import vlen_base
+from shardkeep.hdf5.storage.names import PUT, RANKS
 
 if TYPE_CHECKING:
     from shardkeep.hdf5.merge.plan import DatasetPlan

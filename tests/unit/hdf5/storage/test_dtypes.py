@@ -6,7 +6,7 @@ import pytest
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import merge
-from shardkeep.hdf5.storage.value_types import obstacle_to_values
+from shardkeep.hdf5.storage.dtypes import obstacle_to_values
 
 POINT = np.dtype([("a", "<i4"), ("b", "<f8")])
 TEXT = h5py.string_dtype()
@@ -34,7 +34,7 @@ NOT_COPIED = {
 
 
 @pytest.mark.parametrize("kind", NOT_COPIED.values(), ids=NOT_COPIED)
-def test_types_that_h5py_cannot_copy(tmp_path, kind):
+def test_types_that_h5py_cannot_copy_are_named(tmp_path, kind):
     """Of a dataset that is an error, since rows would be lost; an attribute is left out."""
     assert obstacle_to_values(kind) is not None
     with h5py.File(tmp_path / "rows.h5", "w") as file:
@@ -70,7 +70,7 @@ def test_types_that_h5py_copies(dtype):
     assert obstacle_to_values(type_of([("f", dtype), ("n", "i4")])) is None
 
 
-def test_a_field_whose_name_is_not_utf8(tmp_path):
+def test_field_name_that_is_not_utf8_is_refused(tmp_path):
     kind = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
     kind.insert(b"\xff", 0, h5py.h5t.STD_I32LE)
     with h5py.File(tmp_path / "a.h5", "w") as file:

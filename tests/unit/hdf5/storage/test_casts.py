@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import merge, verify
-from shardkeep.hdf5.storage.layout import same_dtype
-from shardkeep.hdf5.storage.promotion import converted_by_hdf5, promoted
+from shardkeep.hdf5.storage.casts import (
+    converted_by_hdf5,
+    fits_as_python_numbers,
+    keeps_whole_numbers,
+    promoted,
+    rounded_whole_number,
+)
+from shardkeep.hdf5.storage.dtypes import same_dtype
 
 UTF8, ASCII = h5py.string_dtype("utf-8", 4), h5py.string_dtype("ascii", 2)
 
@@ -51,7 +57,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("one", "two", "both"), CASES, ids=str)
-def test_two_types(one, two, both):
+def test_common_dtype_of_two(one, two, both):
     for pair in ([one, two], [two, one]):
         found = promoted([np.dtype(value) for value in pair])
         if both is None:
@@ -66,7 +72,7 @@ NUMBERS = st.sampled_from(
 
 
 @given(st.lists(NUMBERS, min_size=2, max_size=4))
-def test_no_value_changes(names):
+def test_common_dtype_keeps_every_value(names):
     dtypes = [np.dtype(name) for name in names]
     wide = promoted(dtypes)
     if wide is None:
@@ -117,7 +123,7 @@ def test_merged_by_promotion(tmp_path, one, two, both, mode):
     assert verify(tmp_path / "all.h5").ok
 
 
-def test_enums_are_named_as_such(tmp_path):
+def test_enum_mismatch_shows_members(tmp_path):
     files = [tmp_path / "0.h5", tmp_path / "1.h5"]
     for path, members in zip(files, ({"A": 0}, {"A": 0, "B": 1}), strict=True):
         with h5py.File(path, "w") as file:
@@ -128,7 +134,7 @@ def test_enums_are_named_as_such(tmp_path):
         merge(files, tmp_path / "all.h5", mode="virtual", on_mismatch="promote")
 
 
-def test_the_error_has_a_table(tmp_path):
+def test_schema_error_has_a_table_of_differences(tmp_path):
     for i, dtype in enumerate(["i4", "i4", "i8", "f4"]):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             file["x"] = np.zeros(2, dtype)
@@ -155,7 +161,7 @@ def test_the_error_has_a_table(tmp_path):
     }
 
 
-def test_an_attribute_that_some_files_lack(tmp_path):
+def test_attribute_missing_in_some_files(tmp_path):
     for i in range(2):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             file["g/x"] = [1]
@@ -171,3 +177,60 @@ def test_an_attribute_that_some_files_lack(tmp_path):
     with h5py.File(tmp_path / "all.h5") as file:
         assert dict(file.attrs) == {"title": "run"}
         assert dict(file["g"].attrs) == {"kind": "g"}
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 64) - 1), min_size=1, max_size=5), st.sampled_from("fdeFDg"))
+def test_integers_as_floats(values, kind):
+    try:
+        array = np.array(values, "i8" if min(values) < 0 else "u8")
+    except OverflowError:  # no type holds these
+        return
+    dtype = np.dtype(kind)
+    with np.errstate(over="ignore"):
+        floats = array.astype(dtype).real
+    exact = all(np.isfinite(one) and int(one) == value for one, value in zip(floats, values, strict=True))
+    assert keeps_whole_numbers(array, dtype) == exact
+    assert fits_as_python_numbers(array, dtype) == exact
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "fits"),
+    [
+        ([0.1], "f4", True),
+        ([1e39], "f4", False),
+        ([float("inf"), float("nan")], "f2", True),
+        ([1e39j], "c8", False),
+        ([1, 255], "u1", True),
+        ([-1], "u1", False),
+        ([0.5], "i4", False),
+        ([True], "i4", False),
+    ],
+)
+def test_fit_of_python_numbers(values, dtype, fits):
+    assert fits_as_python_numbers(np.array(values), np.dtype(dtype)) == fits
+
+
+PYTHON_NUMBERS = st.one_of(
+    st.integers(-(1 << 63), (1 << 64) - 1),
+    st.sampled_from([(1 << 53) + 1, (1 << 24) + 1, 2049, True, 1 << 63]),
+    st.floats(),
+    st.integers(-(1 << 63), (1 << 63) - 1).map(np.int64),
+    st.integers(0, (1 << 64) - 1).map(np.uint64),
+    st.floats(width=32).map(np.float32),
+)
+
+
+@given(st.lists(PYTHON_NUMBERS, min_size=1, max_size=6), st.sampled_from("fdeFDg"), st.booleans())
+def test_integers_in_a_list_with_floats(values, kind, nested):
+    array = np.asarray(values)
+    dtype = np.dtype(kind)
+    with np.errstate(over="ignore"):
+        kept = array.astype(dtype).real.tolist() if array.dtype.kind == "f" else []
+    rounded = [
+        whole
+        for one, value in zip(values, kept, strict=False)
+        if isinstance(one, int | np.integer) and (whole := int(one)) != value
+    ]
+    if nested:
+        values, array = [[one] for one in values], array[:, None]
+    assert rounded_whole_number(values, array, dtype) == (rounded[0] if rounded else None)

@@ -6,8 +6,9 @@ import h5py
 import numpy as np
 import pytest
 
+from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import Collector, WorkerFile, merge, receipts, verify
-from shardkeep.hdf5.storage.own_objects import RESERVED
+from shardkeep.hdf5.storage.names import RESERVED, check_name
 from shardkeep.jobs import info
 from shardkeep.world import World
 from tests.unit.jobs.test_audit import receipt
@@ -35,9 +36,7 @@ ATTRIBUTES = ["/@_ranks", "g@_put", "x@_put", "x@_ranks"]
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 @pytest.mark.parametrize("on_mismatch", ["refuse", "promote"])
-def test_what_a_user_has_under_names_of_shardkeep_is_named(
-    mode: str, on_mismatch: str, tmp_path: Path
-) -> None:
+def test_user_objects_with_reserved_names_are_reported(mode: str, on_mismatch: str, tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.h5" for number in range(2)]
     for number, path in enumerate(paths):
         users_file(path, number=number)
@@ -51,7 +50,7 @@ def test_what_a_user_has_under_names_of_shardkeep_is_named(
     assert verify(tmp_path / "all.h5").ok
 
 
-def test_they_are_rows_like_any_other_for_who_reads_the_file(tmp_path: Path) -> None:
+def test_user_objects_with_reserved_names_are_verified_and_listed(tmp_path: Path) -> None:
     users_file(tmp_path / "x.h5")
     found = verify(tmp_path / "x.h5")
     assert (found.kind, found.ok) == ("hdf5", True)
@@ -59,7 +58,7 @@ def test_they_are_rows_like_any_other_for_who_reads_the_file(tmp_path: Path) -> 
     assert receipts(tmp_path / "x.h5") == []
 
 
-def test_links_and_types_under_such_names_are_named(tmp_path: Path) -> None:
+def test_links_and_types_with_reserved_names_are_reported(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["x"] = np.arange(3)
         file["_receipts"] = h5py.SoftLink("/x")
@@ -70,7 +69,7 @@ def test_links_and_types_under_such_names_are_named(tmp_path: Path) -> None:
     assert sorted(report.left_out) == ["_collector", "_collector/link", "_provenance", "_receipts"]
 
 
-def test_a_merged_file_is_merged_again_as_it_is(tmp_path: Path) -> None:
+def test_merged_file_can_be_merged_again(tmp_path: Path) -> None:
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
             out.append("x", [0.5])
@@ -88,7 +87,7 @@ def test_a_merged_file_is_merged_again_as_it_is(tmp_path: Path) -> None:
     assert (twice.left_out, twice.dropped_attributes) == ({}, {})
 
 
-def test_what_a_user_adds_to_the_group_of_a_collector_is_named(tmp_path: Path) -> None:
+def test_user_object_in_the_collector_group_is_reported(tmp_path: Path) -> None:
     with (
         Collector(tmp_path / "x.h5", durability="flush") as collector,
         collector.connect(World(0, 1)) as client,
@@ -100,3 +99,39 @@ def test_what_a_user_adds_to_the_group_of_a_collector_is_named(tmp_path: Path) -
     with pytest.warns(RuntimeWarning, match="_collector/mine"):
         report = merge(tmp_path / "x.h5", tmp_path / "two.h5")
     assert report.left_out == {"_collector/mine": RESERVED}
+
+
+@pytest.mark.parametrize("name", ["a", "a/b/c", "ä ö", "a.b", "...", "%b"])
+def test_valid_dataset_names(name):
+    assert check_name(name, {"other": 1}) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "/",
+        "/a",
+        "a/",
+        "a//b",
+        ".",
+        "a/..",
+        "a\0b",
+        3,
+        b"a",
+        "_commit",
+        "_provenance/x",
+        "_receipts",
+        None,
+    ],
+)
+def test_invalid_dataset_names_are_refused(name):
+    with pytest.raises(SchemaError):
+        check_name(name, {})
+
+
+def test_name_cannot_be_dataset_and_group():
+    with pytest.raises(SchemaError, match="at once"):
+        check_name("a", {"a/b": 1})
+    with pytest.raises(SchemaError, match="at once"):
+        check_name("a/b/c", {"a/b": 1})

@@ -12,7 +12,6 @@
 pub mod decoder;
 pub mod error;
 pub mod header;
-pub mod inflate;
 pub mod jpeg;
 pub mod pixels;
 pub mod png;

@@ -12,16 +12,12 @@ fn rgb_png(width: u32, height: u32, sample: u8) -> Vec<u8> {
     let row = [&[0][..], &vec![sample; 3 * width as usize]].concat();
     let raw = row.repeat(height as usize);
     let length = raw.len() as u16;
-    let (low, high) = raw.iter().fold((1, 0), |(low, high): (u32, u32), byte| {
-        let low = (low + u32::from(*byte)) % 65_521;
-        (low, (high + low) % 65_521)
-    });
     let data = [
         &[0x78, 1, 1][..],
         &length.to_le_bytes(),
         &(!length).to_le_bytes(),
         &raw,
-        &(high << 16 | low).to_be_bytes(),
+        &libdeflater::adler32(&raw).to_be_bytes(),
     ];
     let header = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[8, 2, 0, 0, 0]].concat();
     let mut out = shardkeep_image::png::SIGNATURE.to_vec();
@@ -29,7 +25,7 @@ fn rgb_png(width: u32, height: u32, sample: u8) -> Vec<u8> {
         let covered = [kind, &data[..]].concat();
         out.extend((data.len() as u32).to_be_bytes());
         out.extend(&covered);
-        out.extend(crc32fast::hash(&covered).to_be_bytes());
+        out.extend(libdeflater::crc32(&covered).to_be_bytes());
     }
     out
 }

@@ -6,14 +6,15 @@
 
 #![deny(clippy::indexing_slicing)]
 
+mod inflate;
 pub(crate) mod pixels;
 mod rows;
 mod strips;
 
 use crate::error::ImageError;
 use crate::header::{Format, Header};
-use crate::inflate::Inflater;
 use crate::pixels::{Pixels, scale};
+use inflate::Inflater;
 use pixels::{Color, Layout, Sample};
 use rows::unfilter;
 use strips::{ROWS, SLACK, Strip};
@@ -121,7 +122,7 @@ fn chunk<'a>(rest: &mut &'a [u8]) -> Result<Chunk<'a>, ImageError> {
 
 impl Chunk<'_> {
     fn verify(&self) -> Result<(), ImageError> {
-        let found = crc32fast::hash(self.covered);
+        let found = libdeflater::crc32(self.covered);
         if found == self.crc {
             return Ok(());
         }
@@ -248,11 +249,11 @@ impl PngDecoder {
         out: Pixels<'_>,
     ) -> Result<(), ImageError> {
         let (passes, total) = head.passes(data.len())?;
-        // Every byte of `raw` that counts below has been written by the inflater: `inflate` fills it or fails. What lies
-        // behind is room for reading more than is used.
+        // The inflater fills the first `total` bytes of `raw` or fails. The rest is room for reads beyond the last row, whose
+        // values are not used.
         self.raw.resize(total + (ROWS - 1) * (1 + head.row_bytes(head.width)) + SLACK, 0);
         self.inflater
-            .zlib(data, self.raw.get_mut(..total).unwrap_or_default())
+            .zlib(data, &mut self.raw, total)
             .map_err(|error| ImageError(format!("the PNG's image data: {error}")))?;
         let native = !head.interlaced && layout.is_native(channels);
         match out {

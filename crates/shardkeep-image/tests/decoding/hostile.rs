@@ -11,7 +11,7 @@ fn repair_checksums(bytes: &mut [u8]) {
     while let Some(head) = bytes.get(at..at + 4) {
         let length = u32::from_be_bytes(head.try_into().unwrap()) as usize;
         let Some(covered) = bytes.get(at + 4..at.saturating_add(8).saturating_add(length)) else { return };
-        let crc = crc32fast::hash(covered);
+        let crc = libdeflater::crc32(covered);
         let Some(slot) = bytes.get_mut(at + 8 + length..at + 12 + length) else { return };
         slot.copy_from_slice(&crc.to_be_bytes());
         at += 12 + length;

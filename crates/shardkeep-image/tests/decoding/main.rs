@@ -1,10 +1,9 @@
-//! Tests of the decoders: images with TensorFlow's pixels, the inflater, hostile bytes.
+//! Tests of the decoders: images with TensorFlow's pixels, hostile bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bounded;
 mod hostile;
 mod images;
-mod inflate;
 
 use std::path::PathBuf;
 

@@ -218,7 +218,7 @@ class Committer:
                 raise self.failure
             report = {"path": self._settings.path, "rows": self.store.rows, "commits": self.commits}
             if self._thread_failure is None and self._is_commit and self._committing:
-                self.store.end_commit()
+                self.store.live.end_commit()
             self.store.close()
             return report
         finally:
@@ -238,7 +238,7 @@ class Committer:
         self._touched = {}
         self._committing_bytes += self._uncommitted_bytes
         self._forget_what_is_due()
-        self._run(lambda: self.store.write_commit(commit), is_commit=True)
+        self._run(lambda: self.store.live.write_commit(commit), is_commit=True)
         return self._end() if self._thread is None else {}
 
     def _run(self, job: Callable[[], Any], *, is_commit: bool) -> None:
@@ -270,7 +270,7 @@ class Committer:
         if not self._is_commit:
             return {}
         self._is_commit = False
-        self.store.end_commit()
+        self.store.live.end_commit()
         self._committing_bytes = 0
         self.commits += 1
         self.last_commit = time.monotonic()
@@ -283,15 +283,18 @@ class Committer:
         return done
 
     def _apply_is_due(self, now: float) -> bool:
-        if self.store.log_bytes > _LONGEST_LOG_BYTES or self.store.unapplied_bytes > self._change_bytes:
+        if (
+            self.store.live.log_bytes > _LONGEST_LOG_BYTES
+            or self.store.live.unapplied_bytes > self._change_bytes
+        ):
             return now >= self._applied_at + 0.05
         return now >= self._applied_at + _APPLY_EVERY_S
 
     def _apply(self) -> None:
         if self.store.apply():
             self._to_apply = False
-        elif self.store.unapplied_bytes > self._change_bytes:
-            self.store.apply_rows()
+        elif self.store.live.unapplied_bytes > self._change_bytes:
+            self.store.live.apply_rows()
 
     def _retry(self) -> None:
         now = time.monotonic()

@@ -75,14 +75,14 @@ class Intake:
         for (part, _), data in zip(parts, data_of, strict=True):
             try:
                 if part.is_value:
-                    self._disk.store.take_value(data)
+                    self._disk.store.store_value(data)
                 else:
                     self._store(session, part.name, part.rows, data, keyed=part.keyed)
             except (CollectorError, SchemaError) as error:
                 # It counts as taken: sent again it would be refused again.
                 refusals.append(without_frames(error))
         entry.sequence = message.sequence
-        self._disk.store.clients.note(entry)
+        self._disk.store.clients.update(entry)
         self._disk.note(entry)
         return refusals
 

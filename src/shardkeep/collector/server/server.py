@@ -281,7 +281,7 @@ class Server:
         self._credits.open(route)
         if entry.closed:
             entry.closed = 0
-            store.clients.note(entry)
+            store.clients.update(entry)
             self._disk.note(entry)
         self.world_size = size
         self._finished.discard(rank)
@@ -330,7 +330,7 @@ class Server:
 
     def _bye(self, session: Session, message: Message) -> None:
         session.entry.closed = LEFT
-        self._disk.store.clients.note(session.entry)
+        self._disk.store.clients.update(session.entry)
         self._disk.note(session.entry)
         session.leaving = True
         self._finished.add(session.entry.rank)

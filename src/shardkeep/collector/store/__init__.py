@@ -1,4 +1,4 @@
-"""The HDF5 file of a collector, from declared datasets to commits.
+"""The HDF5 file of a collector: its datasets, values and clients, and their commits.
 
 Other rooms import `client_table`, `snapshot` and `store`.
 """

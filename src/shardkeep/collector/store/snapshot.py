@@ -1,4 +1,4 @@
-"""`snapshot`: a whole view of a file that a collector is writing, or was when it died."""
+"""`snapshot`: a consistent view of a file that a collector writes, or wrote until it was killed."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ _CACHE_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterator[h5py.File]:
-    """Open a collector's file for reading, also while it is written.
+    """Open the file of a collector for reading, also while it is being written.
 
     Parameters
     ----------
     path : str or os.PathLike
+        The HDF5 file.
     timeout_s : float
-        How long to wait while the collector brings new rows into the file, which takes milliseconds.
+        How long to wait while the collector applies new rows to the file, which takes milliseconds.
 
     Yields
     ------
     h5py.File
-        Every dataset with whole rows only: those that were durable at some moment of the last two seconds
-        or so. It stays as it is until the body ends; open it again for newer rows.
+        Every dataset with complete rows only: those that were durable at one moment of about the last two
+        seconds. It does not change until the body ends; open it again for newer rows.
 
     Raises
     ------
     NotFoundError
-        There is no such file.
+        The file does not exist.
     LockTimeoutError
-        It could not be had in time.
+        The collector, or the recovery of the file, took longer than `timeout_s`.
 
     Notes
     -----
-    While the body runs, the collector goes on taking rows and making them durable, but does not bring them
-    into the file: be brief, or other readers see nothing new. A file whose collector was killed is brought
-    to its last commit first.
+    While the body runs, the collector receives rows and makes them durable, but does not apply them to the
+    file: keep the body short, or other readers see no new rows. A file whose collector was killed is first
+    restored to its last commit.
 
     Examples
     --------
@@ -58,24 +59,21 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     False
     """
     path = os.fspath(path)
+    missing = NotFoundError(f"{path!r} does not exist: no collector has created it yet", path=path)
     if not os.path.exists(path) and not os.path.exists(log_path(path)):
-        raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path)
+        raise missing
 
-    def open_it() -> h5py.File:
-        # As `shardkeep.hdf5.open` does it: HDF5 opens a file twice in a process only in the same way.
+    def open_file() -> h5py.File:
+        # As in `shardkeep.hdf5.open`: HDF5 opens a file twice in a process only with the same options.
         return h5py.File(open_for_reading(os.path.abspath(path), path, timeout_s, _CACHE_BYTES, {})[0])
 
     try:
-        file, lock = open_consistent(path, timeout_s, open_it, _id_of)
+        file, lock = open_consistent(path, timeout_s, open_file, lambda file: file.id)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path!r}: no collector has made it yet", path=path) from None
+        raise missing from None
     try:
         with file:
             yield file
     finally:
         if lock is not None:
             lock.release()
-
-
-def _id_of(file: h5py.File) -> h5py.h5f.FileID:
-    return file.id

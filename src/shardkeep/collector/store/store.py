@@ -1,4 +1,10 @@
-"""`Store`: the HDF5 file of a collector, from declared datasets to commits. It knows no network."""
+"""`Store`: the HDF5 file of a collector, from declared datasets to commits, without a network.
+
+A row is written when it is appended, and durable with the next commit: `begin_commit` makes the rows of all
+datasets and the sequence numbers of all clients part of it, ``live.write_commit`` makes it durable (in any
+thread), ``live.end_commit`` records that. `apply` then shows it to readers, under the readers' lock. The
+order of all writes is described in `shardkeep.hdf5.journal.live_file`.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +21,22 @@ import numpy as np
 from shardkeep.collector.protocol.limits import check_name_length
 from shardkeep.collector.protocol.schema import Schema, dtype_to_json
 from shardkeep.collector.protocol.settings import DEFAULT_MEMORY_BYTES
-from shardkeep.collector.store.all_or_nothing import all_or_nothing, first_missing, groups_of
+from shardkeep.collector.store.appended_rows import TAILS, AppendedRows, CompressedRows, FixedRows, TextRows
 from shardkeep.collector.store.client_table import CLIENTS, ClientTable
-from shardkeep.collector.store.creating import chunk_shape, create, try_filters
+from shardkeep.collector.store.creation import (
+    chunk_shape,
+    create,
+    first_missing,
+    groups_of,
+    removed_on_error,
+    schema_errors,
+    try_filters,
+)
+from shardkeep.collector.store.datasets import OpenDatasets, StoredDataset
 from shardkeep.collector.store.inode_lock import InodeLock
 from shardkeep.collector.store.keyed_rows import WRITERS, KeyedRows, check_row_count
-from shardkeep.collector.store.open_datasets import OpenDatasets
-from shardkeep.collector.store.stored_rows import TAILS, DirectRows, FilteredRows, ObjectRows, StoredRows
 from shardkeep.collector.store.stored_values import StoredValues
-from shardkeep.errors import (
-    CollectorError,
-    DurabilityError,
-    ExistsError,
-    FormatError,
-    SchemaError,
-    ShardkeepError,
-)
+from shardkeep.errors import CollectorError, DurabilityError, ExistsError, FormatError, SchemaError
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.journal.live_file import Commit, LiveFile
 from shardkeep.hdf5.journal.live_view import OWN_GROUP, reader_lock
@@ -45,7 +51,7 @@ from shardkeep.hdf5.storage.names import PUT, check_name, check_path, is_reserve
 __all__ = ["Store"]
 
 _READER_WAIT_S = 2.0
-# Who looks whether a collector was killed holds the lock for a moment.
+# A process that checks whether a collector was killed holds the lock for a moment.
 _LOCK_WAIT_S = 0.5
 _DATASET_BYTES = 3000
 
@@ -56,33 +62,40 @@ class Store:
     Parameters
     ----------
     path : str
-        Made if missing; else it must be a collector's.
+        Created if it does not exist; else it must be a collector's.
     synced : bool
         Whether commits survive a power cut (fsync), or only the death of processes.
+    lock : FileLock, optional
+        The lock of the file, if the caller holds it already.
     memory_bytes : int
-        A quarter of it is for datasets that are open and the rows that they keep, an eighth for the names and
-        types of all.
+        A quarter of it is for open datasets and the rows that they hold, an eighth for the names and types
+        of all datasets.
     takes_old_log : bool
         As in `shardkeep.hdf5.journal.recovery.recover`.
 
     Raises
     ------
     LockTimeoutError
-        Another process writes this file, be it under another name or without a collector.
+        Another process writes this file, also under another name or without a collector.
     LockError
         The file has several names (hard links).
     ExistsError, FormatError
-        The file is there and no collector wrote it; it is no HDF5 file.
+        The file exists and no collector wrote it; it is not an HDF5 file.
 
     Attributes
     ----------
+    live : LiveFile
+        The file below HDF5, which writes and ends the commits; not after `close` and `abandon`.
+    clients : ClientTable
     recovery : Recovery or None
-        What had to be repaired; None if the file was closed in good order, or is new.
+        The repair at the start; None if the file was closed properly, or is new.
 
     Notes
     -----
-    For one thread, but `write_commit`, which may run in another one.
+    For one thread, except ``live.write_commit``.
     """
+
+    live: LiveFile
 
     def __init__(
         self,
@@ -94,63 +107,50 @@ class Store:
         takes_old_log: bool = False,
     ) -> None:
         self.path = path = real_name(path)
-        self._memory_bytes = memory_bytes
-        self._opened = OpenDatasets(memory_bytes // 4)
-        self._name_bytes = 0
         if os.path.isdir(path):
             example = os.path.join(path, "all.h5")
             raise FormatError(f"{path!r} is a folder: name a file in it, as {example!r}", path=path)
-        # A reader of before must not see half of a recovery; one that never ends must not keep us out.
-        readers = reader_lock(path, shared=False, timeout_s=_READER_WAIT_S)
-        if os.path.exists(log_path(path)):
-            with contextlib.suppress(OSError):
-                readers.acquire()
-        try:
-            self._take(lock, synced, takes_old_log)
-        finally:
-            with contextlib.suppress(OSError):  # from close(2); what was taken is kept
-                readers.release()
-
-    def _take(self, lock: FileLock | None, synced: bool, takes_old_log: bool) -> None:
-        path = self.path
-        self._lock = (
-            lock if lock is not None else FileLock(path, timeout_s=_LOCK_WAIT_S, if_unsafe="warn").acquire()
-        )
-        self._datasets: dict[str, StoredRows | KeyedRows] = {}
-        self._dirty: dict[str, StoredRows | KeyedRows] = {}
+        self._memory_bytes = memory_bytes
+        self._opened = OpenDatasets(memory_bytes // 4)
+        self._name_bytes = 0
+        self._datasets: dict[str, StoredDataset] = {}
+        self._changed: dict[str, StoredDataset] = {}
         self._groups: set[str] = set()
-        self._live: LiveFile | None = None
         self._file: h5py.File | None = None
-        self._inode = InodeLock(path)
-        try:
-            self._inode.hold()
-            self.recovery: Recovery | None = recover(path, takes_old_log=takes_old_log)
-            _check_ours(path)
-            self._open(synced)
-            self._inode.hold()  # the file may have been made just now
-        except BaseException:
-            self._drop()
-            if lock is None:
-                self._lock.release()
-            raise
+        self._inode_lock = InodeLock(path)
+        with contextlib.ExitStack() as locked:
+            if os.path.exists(log_path(path)):
+                # Readers must not see half of a recovery; one that never ends must not prevent it.
+                self._lock_out_readers(locked, _READER_WAIT_S)
+            self._lock = lock or FileLock(path, timeout_s=_LOCK_WAIT_S, if_unsafe="warn").acquire()
+            try:
+                self._inode_lock.acquire()
+                self.recovery: Recovery | None = recover(path, takes_old_log=takes_old_log)
+                _check_ours(path)
+                self._open(synced)
+                self._inode_lock.acquire()  # the file may have been created just now
+            except BaseException:
+                self._drop()
+                if lock is None:
+                    self._lock.release()
+                raise
 
     # -- datasets ------------------------------------------------------------------------------------------
 
     def declare(self, wanted: Schema) -> Schema:
-        """Return the schema of a dataset, which is made with the one that is wanted if it is new.
+        """Return the schema of a dataset, which is created as `wanted` if it does not exist.
 
         Raises
         ------
         SchemaError
-            The name is of no use, HDF5 has no such type, or the dataset is of the other kind (rows that
-            are appended, rows by number).
+            The name is not valid, HDF5 has no such type, or the dataset is of the other kind (appended rows,
+            rows by number).
         """
         known = self._datasets.get(wanted.name)
         if known is not None:
             _check_same_kind(known.schema, wanted)
             return known.schema
         self._check_free(wanted.name)
-        self._values.check_free(wanted.name)
         check_row_count(wanted)
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
@@ -162,21 +162,18 @@ class Store:
         missing = [first_missing(wanted.name, self._groups)]
         if wanted.rows is not None:
             missing.append(first_missing(f"{WRITERS}/{wanted.name}", self._file))
-        with all_or_nothing(self._file, *missing):
-            try:
-                try_filters(wanted)
-                dataset = create(self._file, wanted)
-                made = self._rows_in(dataset, replace(wanted, chunk_rows=chunk_shape(wanted)[0]))
-                self._values.settle_on(dataset)
-            except ShardkeepError:
-                raise
-            except Exception as error:  # whatever HDF5, h5py and NumPy may say to a type of a stranger
-                reason = first_line(error)
-                what = textwrap.shorten(describe(wanted.dtype, wanted.row_shape), 200, placeholder=" …")
-                raise SchemaError(f"dataset {wanted.name!r}: HDF5 cannot keep {what} ({reason})") from error
-        self._add(made)
-        made.keep_open(dataset)
-        return made.schema
+        what = textwrap.shorten(describe(wanted.dtype, wanted.row_shape), 200, placeholder=" …")
+        with (
+            removed_on_error(self._file, *missing),
+            schema_errors(f"dataset {wanted.name!r}: HDF5 cannot keep {what}"),
+        ):
+            try_filters(wanted)
+            dataset = create(self._file, wanted)
+            created = self._stored(dataset, replace(wanted, chunk_rows=chunk_shape(wanted)[0]))
+            self._values.move_pending_to(dataset)
+        self._add(created)
+        created.keep_open(dataset)
+        return created.schema
 
     def _check_memory(self, wanted: Schema) -> None:
         needed = self._name_bytes + self._values.held_bytes + _memory_of(wanted)
@@ -191,116 +188,84 @@ class Store:
         # By sets: thousands of datasets are declared, and each is compared with all before it.
         if name in self._groups or any(group in self._datasets for group in groups_of(name)):
             check_name(name, self._datasets)
+        self._values.check_free(name)
 
     def schema(self, name: str) -> Schema | None:
-        """Return the schema of a dataset; None if there is none."""
+        """Return the schema of a dataset; None if it does not exist."""
         known = self._datasets.get(name)
         return None if known is None else known.schema
 
     @property
     def rows(self) -> dict[str, int]:
-        """Rows of each dataset, in a commit or not."""
+        """Rows of each dataset, committed or not."""
         return {name: one.rows for name, one in self._datasets.items()}
 
     def append(self, name: str, data: memoryview, rows: int) -> None:
-        """Add rows behind the others; their bytes as `shardkeep.collector.protocol.payload` makes them."""
+        """Append rows, encoded as `shardkeep.collector.protocol.payload` does; see `AppendedRows.append`."""
         dataset = self._datasets.get(name)
-        if not isinstance(dataset, StoredRows):
+        if not isinstance(dataset, AppendedRows):
             raise CollectorError(f"there is no dataset {name!r} that rows are appended to: declare it first")
         dataset.append(data, rows)
-        self._dirty[name] = dataset
+        self._changed[name] = dataset
 
     def put(self, name: str, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
-        """Put rows at their places; see `KeyedRows.put`."""
+        """Write rows at their numbers; see `KeyedRows.put`."""
         dataset = self._datasets.get(name)
         if not isinstance(dataset, KeyedRows):
             raise CollectorError(f"there is no dataset {name!r} whose rows have keys: declare it first")
         dataset.put(data, keys, rank)
-        self._dirty[name] = dataset
+        self._changed[name] = dataset
 
-    def take_value(self, data: memoryview) -> None:
-        """Store what is put once, or an attribute; see `StoredValues.take`."""
-        self._values.take(data, self._datasets)
+    def store_value(self, data: memoryview) -> None:
+        """Store a value or an attribute; see `StoredValues.store`."""
+        self._values.store(data, self._datasets.keys())
 
     # -- commits -------------------------------------------------------------------------------------------
 
     @property
     def changed_bytes(self) -> int:
-        """Memory that rows and structures take which wait for a commit."""
-        assert self._live is not None
-        return self._live.changed_bytes + self._opened.unsaved_bytes
+        """Memory of rows and structures that the next commit will write."""
+        return self.live.changed_bytes + self._opened.unsaved_bytes
 
     @property
     def held_bytes(self) -> int:
-        """Memory that rows and structures take which are not in the file yet, in a commit or not."""
-        assert self._live is not None
-        return self._live.held_bytes + self._opened.unsaved_bytes
-
-    @property
-    def unapplied_bytes(self) -> int:
-        """Bytes that wait in memory to be brought into the file."""
-        assert self._live is not None
-        return self._live.unapplied_bytes
-
-    @property
-    def log_bytes(self) -> int:
-        """Length of the redo log."""
-        assert self._live is not None
-        return self._live.log_bytes
+        """Memory of rows and structures that are not in the file, committed or not."""
+        return self.live.held_bytes + self._opened.unsaved_bytes
 
     def begin_commit(self) -> Commit:
-        """Settle everything so far; what comes later belongs to the next commit."""
-        assert self._live is not None
+        """Return a commit of everything so far; later rows belong to the next one."""
         assert self._file is not None
-        for dataset in self._dirty.values():
-            dataset.settle()
-        self._dirty.clear()
-        self.clients.settle()
+        for dataset in self._changed.values():
+            dataset.prepare_commit()
+        self._changed.clear()
+        self.clients.prepare_commit()
         h5py.h5f.flush(self._file.id)
-        return self._live.begin_commit()
-
-    def write_commit(self, commit: Commit) -> None:
-        """Make it stand; may run in another thread."""
-        assert self._live is not None
-        self._live.write_commit(commit)
-
-    def end_commit(self) -> None:
-        """Note that it stands."""
-        assert self._live is not None
-        self._live.end_commit()
+        return self.live.begin_commit()
 
     def commit(self) -> None:
-        """Do the three steps at once."""
-        self.write_commit(self.begin_commit())
-        self.end_commit()
-
-    def apply_rows(self) -> None:
-        """Let go of the memory for rows of commits, although a reader that has the file open may see them."""
-        assert self._live is not None
-        self._live.apply_rows()
+        """Begin, write and end a commit."""
+        self.live.write_commit(self.begin_commit())
+        self.live.end_commit()
 
     def apply(self, *, wait_s: float = 0.0) -> bool:
-        """Show the commits so far in the file; False if a reader holds it and goes on holding it."""
-        assert self._live is not None
+        """Apply the commits to the file; return False if a reader holds it."""
         lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
         try:
             lock.acquire()
         except OSError:
             return False
         try:
-            self._live.apply()
+            self.live.apply()
         finally:
             lock.release()
         return True
 
     def close(self, *, wait_s: float = 10.0, run_ended: bool = True) -> None:
-        """Commit, bring everything into the file, close it as a plain one, let the lock go.
+        """Commit and apply everything, close the file as a plain HDF5 file, and release the lock.
 
-        Without `run_ended` the next collector goes on counting the clients of this run that have left.
+        Without `run_ended`, the next collector still counts the clients of this run that have left.
         """
-        assert self._live is not None
         assert self._file is not None
-        live, file = self._live, self._file
         try:
             for dataset in self._datasets.values():
                 dataset.finish()
@@ -308,18 +273,14 @@ class Store:
             if run_ended:
                 self.clients.end_run()
             self.commit()
-            if TAILS in file:
-                del file[TAILS]
-            lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
-            # A reader that never ends must not keep the last rows out of the file.
-            with contextlib.suppress(OSError):
-                lock.acquire()
-            try:
+            if TAILS in self._file:
+                del self._file[TAILS]
+            with contextlib.ExitStack() as locked:
+                # A reader that never ends must not keep the last rows out of the file.
+                self._lock_out_readers(locked, wait_s)
                 self._close_hdf5()
-                live.finish()
-                self._live = None
-            finally:
-                lock.release()
+                self.live.finish()
+                del self.live
         finally:
             self._drop()
             self._lock.release()
@@ -329,10 +290,10 @@ class Store:
         self._drop()
         return self._lock
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------
 
     def _open(self, synced: bool) -> None:
-        self._live = live = LiveFile(self.path, synced=synced)
+        self.live = live = LiveFile(self.path, synced=synced)
         mode, options = ("w", {"fs_strategy": "none"}) if live.is_new else ("r+", {})
         self._file = file = h5py.File(live, mode, libver=H5_VERSIONS, rdcc_nbytes=0, **options)
         self.clients = ClientTable(live, file)
@@ -345,68 +306,77 @@ class Store:
             return
         names: list[str] = []
 
-        def see(name: str, item: Any) -> None:
+        def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
                 names.append(name)
             else:
                 self._groups.add(name)
 
-        file.visititems(see)
+        file.visititems(visit)
         for name in names:
             if PUT in file[name].attrs:
                 self._values.add(name)
             elif not is_reserved(name):
-                self._add(self._rows_in(file[name], _read_schema(file, name)))
+                self._add(self._stored(file[name], _read_schema(file, name)))
 
     def _limit_cache(self, file: h5py.File) -> None:
-        """Have HDF5 keep no more structures in memory than there is room for; 32 MB are its own limit."""
+        """Limit the memory of HDF5 for its structures, which is 32 MB otherwise."""
         cache = file.id.get_mdc_config()
         most = max(min(self._memory_bytes // 16, cache.max_size), 1 << 20)
         cache.max_size, cache.min_size = most, min(cache.min_size, most)
         cache.set_initial_size, cache.initial_size = True, min(cache.initial_size, most)
         file.id.set_mdc_config(cache)
 
-    def _rows_in(self, dataset: h5py.Dataset, schema: Schema) -> StoredRows | KeyedRows:
-        assert self._live is not None
-        kind: type[StoredRows | KeyedRows]
+    def _stored(self, dataset: h5py.Dataset, schema: Schema) -> StoredDataset:
+        kind: type[StoredDataset] = FixedRows
         if schema.rows is not None:
             kind = KeyedRows
         elif schema.dtype.hasobject:
-            kind = ObjectRows
+            kind = TextRows
         elif schema.filters:
-            kind = FilteredRows
-        else:
-            kind = DirectRows
-        return kind(self._live, dataset, schema, self._opened)
+            kind = CompressedRows
+        return kind(self.live, dataset, schema, self._opened)
 
-    def _add(self, made: StoredRows | KeyedRows) -> None:
-        name = made.schema.name
-        self._datasets[name] = self._dirty[name] = made
-        self._name_bytes += _memory_of(made.schema)
+    def _add(self, dataset: StoredDataset) -> None:
+        name = dataset.schema.name
+        self._datasets[name] = self._changed[name] = dataset
+        self._name_bytes += _memory_of(dataset.schema)
         self._groups.update(groups_of(name))
+
+    def _lock_out_readers(self, locked: contextlib.ExitStack, wait_s: float) -> None:
+        """Hold the readers' lock until the end of `locked`; after `wait_s`, continue without it."""
+        lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
+
+        def release() -> None:
+            with contextlib.suppress(OSError):  # from close(2), which has closed it anyway
+                lock.release()
+
+        locked.callback(release)
+        with contextlib.suppress(OSError):
+            lock.acquire()
 
     def _close_hdf5(self) -> None:
         file, self._file = self._file, None
-        self._datasets, self._dirty = {}, {}
+        self._datasets, self._changed = {}, {}
         self._opened = OpenDatasets(self._memory_bytes // 4)
         if file is not None:
             file.close()
 
     def _drop(self) -> None:
-        live, self._live = self._live, None
+        live: LiveFile | None = self.__dict__.pop("live", None)
         if live is not None:
-            # HDF5 still writes what it has; it must not reach the file.
-            live.failure = live.failure or DurabilityError(f"{self.path!r} was given up", path=self.path)
+            # HDF5 still writes its buffers when it closes the file; they must not reach the disk.
+            live.failure = live.failure or DurabilityError(f"{self.path!r} was abandoned", path=self.path)
         with contextlib.suppress(Exception):
             self._close_hdf5()
         if live is not None:
             live.abandon()
-        with contextlib.suppress(OSError):  # from close(2), which has closed it all the same
-            self._inode.release()
+        with contextlib.suppress(OSError):  # from close(2), which has closed it anyway
+            self._inode_lock.release()
 
 
 def _memory_of(schema: Schema) -> int:
-    """Return about what the collector keeps of a dataset while it is closed."""
+    """Return an estimate of the collector's memory for a closed dataset."""
     groups = sum(len(one) for one in groups_of(schema.name))
     return _DATASET_BYTES + 4 * (len(schema.name) + groups) + 2 * len(json.dumps(dtype_to_json(schema.dtype)))
 
@@ -427,9 +397,7 @@ def _check_ours(path: str) -> None:
 
 def _check_same_kind(known: Schema, wanted: Schema) -> None:
     if (known.rows is None) != (wanted.rows is None):
-        placed = (
-            "by number (key=)" if known.rows is not None else "in the order of their coming, without key="
-        )
+        placed = "by number (key=)" if known.rows is not None else "in the order of arrival, without key="
         raise SchemaError(f"dataset {known.name!r} has rows that are placed {placed}: do the same")
     if wanted.rows not in (None, 0, known.rows):
         message = f"dataset {known.name!r} has {known.rows} rows, and is declared with {wanted.rows}"

@@ -1,126 +1,113 @@
-"""`StoredValues`: what was put once, and attributes, in the file of a collector.
+"""`StoredValues`: values that were put once, and attributes, in the file of a collector.
 
-An attribute of an object that is not there yet waits in ``_collector/attributes`` under the name of
-that object, so it is durable; it moves when a dataset or value of that name is made, or, if none is,
-to a group at the end.
+An attribute of an object that does not exist yet is stored in ``_collector/attributes`` under the name of
+that object, so it is durable. It moves to the object when a dataset or value of that name is created, or to a
+group of that name when the collector ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import h5py
 import numpy as np
 
 from shardkeep.collector.protocol.limits import check_name_length
 from shardkeep.collector.protocol.values import ROOT, Value, unpack_value
-from shardkeep.collector.store.all_or_nothing import groups_of
+from shardkeep.collector.store.creation import groups_of, schema_errors
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.journal.live_view import OWN_GROUP
-from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.attributes import Attributes, as_attribute, read_attributes, same_value
 from shardkeep.hdf5.storage.names import PUT, check_name, check_path
 
 __all__ = ["StoredValues"]
 
-_WAITING = f"{OWN_GROUP}/attributes"
-# A str in a set, beside its characters.
+_PENDING = f"{OWN_GROUP}/attributes"
+# A str in a set, without its characters.
 _NAME_BYTES = 200
 
 
 class StoredValues:
-    """Values and attributes of one file; what is changed belongs to the next commit.
+    """Values and attributes of one file. Changes are part of the next commit.
 
     Parameters
     ----------
     file : h5py.File
     groups : set of str
-        Those in the file; it is kept up.
+        The groups of the file; new ones are added.
     most_bytes : int
-        Memory that one value may take.
-
-    Attributes
-    ----------
-    names : set of str
-        Of what was put.
+        Limit of the memory of one value.
     """
 
     def __init__(self, file: h5py.File, groups: set[str], most_bytes: int) -> None:
         self._file = file
         self._most_bytes = most_bytes
         self._groups = groups
-        self.names: set[str] = set()
+        self._names: set[str] = set()
         self._name_bytes = 0
-        # Asking HDF5 for each new dataset takes longer than to make it.
-        self._are_waiting = _WAITING in file
+        # Asking HDF5 for each new dataset takes longer than creating it.
+        self._has_pending = _PENDING in file
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the names take."""
-        return self._name_bytes + _NAME_BYTES * len(self.names)
+        """Memory of the names."""
+        return self._name_bytes + _NAME_BYTES * len(self._names)
 
     def add(self, name: str) -> None:
-        """Note a value that is in the file."""
-        self.names.add(name)
+        """Register a value that is in the file."""
+        self._names.add(name)
         self._name_bytes += len(name)
 
-    def take(self, data: memoryview, datasets: Any) -> None:
-        """Store what a client sent; `datasets` are the names of those that have rows.
+    def store(self, data: memoryview, datasets: Collection[str]) -> None:
+        """Store the value or attribute that a client sent; `datasets` are the names of those with rows.
 
         Raises
         ------
         SchemaError
-            Another value was put under that name, the name is of no use, or HDF5 keeps no such value.
+            Another value has that name, the name is not valid, or HDF5 cannot keep the value.
         CollectorError
-            It makes no sense.
+            The bytes are not a value.
         """
         value = unpack_value(data, self._most_bytes)
         check_name_length(value.name)
         check_name_length(value.on or "")
-        try:
+        with schema_errors(f"HDF5 cannot keep the value {value.name!r}"):
             if value.on is None:
                 self._put(value, datasets)
             else:
-                self._set(value)
-        except (TypeError, ValueError, RuntimeError, OSError, KeyError) as error:
-            if isinstance(error, SchemaError):
-                raise
-            raise SchemaError(f"{value.name!r}: HDF5 cannot keep this value ({first_line(error)})") from error
+                self._set_attribute(value, value.on)
 
     def check_free(self, name: str) -> None:
         """Raise `SchemaError` if a dataset with rows cannot have that name."""
-        if name in self.names:
+        if name in self._names:
             raise SchemaError(f"{name!r} is a value that was put once: choose another name for rows")
-        self._check_name(name, self.names)
+        self._check_name(name, self._names)
 
-    def settle_on(self, item: h5py.Dataset) -> None:
-        """Give a new dataset the attributes that wait for it."""
-        if not self._are_waiting:
+    def move_pending_to(self, dataset: h5py.Dataset) -> None:
+        """Set the attributes of a new dataset that were sent before it was created."""
+        if not self._has_pending:
             return
-        place = f"{_WAITING}{item.name}"
-        if place in self._file:
-            self._move(self._file[place], item)
-            del self._file[place]
+        name = f"{_PENDING}{dataset.name}"
+        if name in self._file:
+            _copy_attributes(self._file[name], dataset)
+            del self._file[name]
 
     def finish(self) -> None:
-        """Make groups of what no dataset was made for."""
+        """Create groups for the attributes of objects that were never created."""
         file = self._file
-        if _WAITING not in file:
+        if _PENDING not in file:
             return
-        waiting = file[_WAITING]
+        pending = file[_PENDING]
         names: list[str] = []
-        waiting.visititems(lambda name, item: names.append(name) if len(item.attrs) else None)
+        pending.visititems(lambda name, item: names.append(name) if len(item.attrs) else None)
         for name in names:
-            if not self._is_in_the_way(name):
-                self._move(waiting[name], file.require_group(name))
-        del file[_WAITING]
+            if not self._is_in_dataset(name):
+                _copy_attributes(pending[name], file.require_group(name))
+        del file[_PENDING]
 
-    # -- inside --------------------------------------------------------------------------------------------
-
-    def _put(self, value: Value, datasets: Any) -> None:
+    def _put(self, value: Value, datasets: Collection[str]) -> None:
         name = value.name
-        if name in self.names:
+        if name in self._names:
             dataset = self._file[name]
             there = np.empty(dataset.shape, dataset.dtype)
             there[...] = dataset[()]
@@ -128,9 +115,9 @@ class StoredValues:
                 message = f"the value {name!r} was put before and was another one"
                 raise SchemaError(f"{message}: choose another name, or append rows if it changes")
             return
-        self._check_name(name, datasets, self.names)
+        self._check_name(name, datasets, self._names)
         if self.held_bytes + _NAME_BYTES > self._most_bytes // 4:
-            message = f"the collector has no memory for more than {len(self.names):,} values"
+            message = f"the collector has no memory for more than {len(self._names):,} values"
             raise SchemaError(f"value {name!r}: {message}: give it more (--memory)")
         if name in datasets:
             raise SchemaError(f"{name!r} is a dataset with rows: choose another name for the value")
@@ -140,7 +127,7 @@ class StoredValues:
         dataset.attrs[PUT] = True
         self.add(name)
         self._groups.update(groups_of(name))
-        self.settle_on(dataset)
+        self.move_pending_to(dataset)
 
     def _check_name(self, name: str, *others: Collection[str]) -> None:
         # By sets: each of many thousands is compared with all before it.
@@ -150,16 +137,14 @@ class StoredValues:
         else:
             check_name(name, ())
 
-    def _set(self, value: Value) -> None:
-        on = value.on
+    def _set_attribute(self, value: Value, on: str) -> None:
         if on == ROOT:
             target = self._file
         else:
             check_path(on, "group")
-            assert on is not None
-            if self._is_in_the_way(on.rpartition("/")[0]):
-                raise SchemaError(f"{on!r} is inside of what is no group: choose another name")
-            target = self._file[on] if on in self._file else self._wait(on)
+            if self._is_in_dataset(on.rpartition("/")[0]):
+                raise SchemaError(f"{on!r} is inside of a dataset: choose the name of a group for it")
+            target = self._file[on] if on in self._file else self._pending_group(on)
         size = getattr(value.value, "nbytes", 0)
         if size > self._most_bytes // 16:
             message = f"attribute {value.name!r} of {size:,} bytes is too long for this collector"
@@ -171,17 +156,18 @@ class StoredValues:
         if there is None or not same_value(there, kept):
             Attributes({value.name: kept}).write(target)
 
-    def _wait(self, on: str) -> h5py.Group:
-        self._are_waiting = True
-        return self._file.require_group(f"{_WAITING}/{on}")
+    def _pending_group(self, on: str) -> h5py.Group:
+        self._has_pending = True
+        return self._file.require_group(f"{_PENDING}/{on}")
 
-    def _is_in_the_way(self, name: str) -> bool:
-        """Whether a dataset has that name, or a part of it."""
+    def _is_in_dataset(self, name: str) -> bool:
+        """Return whether a dataset has that name, or the name of a group in it."""
         while name:
             if name in self._file:
                 return isinstance(self._file[name], h5py.Dataset)
             name = name.rpartition("/")[0]
         return False
 
-    def _move(self, source: h5py.Group, target: h5py.Group | h5py.Dataset) -> None:
-        read_attributes(source)[0].write(target)
+
+def _copy_attributes(source: h5py.Group, target: h5py.Group | h5py.Dataset) -> None:
+    read_attributes(source)[0].write(target)

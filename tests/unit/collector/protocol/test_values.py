@@ -110,7 +110,7 @@ def test_every_rank_puts_the_same_and_nobody_another(tmp_path):
             two.append("config/number", [1])
         with pytest.raises(SchemaError, match="group at once"):
             two.append("config/number/rows", [1])
-        with pytest.raises(SchemaError, match="no group"):
+        with pytest.raises(SchemaError, match="inside of a dataset"):
             two.set_attribute("x", 1, on="loss/x")
         with pytest.raises(SchemaError, match="too long for this collector"):
             two.put("much", np.zeros(20 << 20))

@@ -25,7 +25,7 @@ def disk(tmp_path, monkeypatch):
 def _take(disk, sequence, size=8):
     entry = ClientEntry(b"c" * 16, 0, 1)
     entry.sequence = sequence
-    disk.store.clients.note(entry)
+    disk.store.clients.update(entry)
     disk.note(entry)
     disk.count(1, size)
 

@@ -55,13 +55,13 @@ def test_what_cannot_be_made_leaves_nothing(store, name, changes):
 
 def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
     store.declare(Schema("a/kept", np.dtype("<f4"), (), 64))
-    store.take_value(memoryview(pack_attribute("unit", "m", "a/b/x")))
+    store.store_value(memoryview(pack_attribute("unit", "m", "a/b/x")))
     before = _names(store)
 
     def fail(*_args):
         raise ValueError("no room")
 
-    monkeypatch.setattr("shardkeep.collector.store.stored_rows.require_filters", fail)
+    monkeypatch.setattr("shardkeep.collector.store.appended_rows.require_filters", fail)
     with pytest.raises(SchemaError, match="no room"):
         store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64, ((1, 0, (4,)),)))
     assert _names(store) == before
@@ -74,8 +74,8 @@ def test_a_failure_leaves_groups_that_were_there(tmp_path):
     path = str(tmp_path / "all.h5")
     for _ in range(2):
         store = Store(path, synced=False)
-        store.take_value(memoryview(pack_put("values/one", 1)))
-        store.take_value(memoryview(pack_attribute("note", "of nothing", "alone/inside")))
+        store.store_value(memoryview(pack_put("values/one", 1)))
+        store.store_value(memoryview(pack_attribute("note", "of nothing", "alone/inside")))
         for name in ("values", "values/x", "alone/inside", "alone/x"):
             with pytest.raises(SchemaError):
                 store.declare(Schema(name, np.dtype("V0"), (), 64))

@@ -55,15 +55,15 @@ def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> Non
                 data = np.repeat(mine, 3).astype("i4") + 1
                 store.put(schema.name, memoryview(encode_rows(data)), mine, round)
             rows[schema.name] += count
-        store.clients.note(ClientEntry(IDENTITY, 0, 1, round + 1))
+        store.clients.update(ClientEntry(IDENTITY, 0, 1, round + 1))
         if chance.random() < 0.7:
             commit = store.begin_commit()
             begun = dict(rows), round + 1
-            store.write_commit(commit)
+            store.live.write_commit(commit)
             disk.say(begun)
-            store.end_commit()
+            store.live.end_commit()
         if chance.random() < 0.3:
-            store.apply_rows()  # a reader holds the file, and memory is short
+            store.live.apply_rows()  # a reader holds the file, and memory is short
         if chance.random() < 0.3:
             store.apply()
     if close:
@@ -147,8 +147,8 @@ def test_rows_that_come_while_a_commit_is_written(tmp_path, monkeypatch):
             for name in ("fstat", "ftruncate", "fdatasync"):
                 real = getattr(os, name)
                 patch.setattr(os, name, lambda *args, real=real: (more(), real(*args))[1])
-            store.write_commit(commit)
-        store.end_commit()
+            store.live.write_commit(commit)
+        store.live.end_commit()
     store.close()
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["x"][:, 3].tolist() == np.repeat(np.arange(1, rows[0] + 1), 11).tolist()

@@ -1,4 +1,4 @@
-"""The datasets of a live file that rows are appended to: how rows get into their chunks."""
+"""Datasets that rows are appended to, one class for each way of a row into its chunk."""
 
 from __future__ import annotations
 
@@ -11,87 +11,44 @@ import numpy as np
 from shardkeep.collector.protocol.payload import TEXT_BYTES, decode_rows, texts_in
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.protocol.slots import SLOT_BYTES
-from shardkeep.collector.store.open_datasets import OPEN_BYTES, OpenDatasets
+from shardkeep.collector.store.datasets import (
+    OPEN_BYTES,
+    OpenDatasets,
+    StoredDataset,
+    allocate_chunk,
+    chunk_address,
+)
 from shardkeep.errors import CollectorError
 from shardkeep.hdf5.journal.live_file import LiveFile
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import as_bytes
 from shardkeep.hdf5.storage.layout import write_rows
 
-__all__ = ["DirectRows", "FilteredRows", "ObjectRows", "StoredRows", "chunk_address"]
+__all__ = ["TAILS", "AppendedRows", "CompressedRows", "FixedRows", "TextRows"]
 
 TAILS = "_collector/tails"
 
 
-class StoredRows:
-    """One dataset: rows come as bytes, and are in the next commit after `settle`.
-
-    Parameters
-    ----------
-    live : LiveFile
-    dataset : h5py.Dataset
-    schema : Schema
-    opened : OpenDatasets
-        Closes it while other datasets need the memory.
-
-    Attributes
-    ----------
-    rows : int
-        All rows, in a commit or not.
-    """
+class AppendedRows(StoredDataset):
+    """A dataset that grows by the rows that are appended."""
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
-        self.live = live
-        self.schema = schema
-        self.rows: int = dataset.shape[0]
-        self._file = dataset.file
-        self._dataset: h5py.Dataset | None = None
-        self._opened = opened
+        super().__init__(live, dataset, schema, opened)
         # Asking HDF5 for these costs more than writing a batch.
         self._extent = self.rows
         self._row_shape = dataset.shape[1:]
 
-    @property
-    def dataset(self) -> h5py.Dataset:
-        """The dataset, opened if it is not."""
-        if self._dataset is None:
-            self.keep_open(self._file[self.schema.name])
-        return self._dataset
-
-    @property
-    def held_bytes(self) -> int:
-        """What it keeps in memory while it is open."""
-        return OPEN_BYTES
-
-    def keep_open(self, dataset: h5py.Dataset) -> None:
-        """Take a dataset that is open already."""
-        self._dataset = dataset
-        self._opened.use(self, self.held_bytes)
-
     def append(self, data: memoryview, rows: int) -> None:
-        """Take rows.
+        """Append rows.
 
         Raises
         ------
         CollectorError
-            The bytes are not that many rows; nothing was taken.
+            The bytes are not that many rows; nothing was appended.
         DurabilityError
-            They could not be written: the file has to be given up.
+            The rows could not be written, and the file has to be abandoned.
         """
         raise NotImplementedError
-
-    def settle(self) -> None:
-        """Make every row so far a part of the next commit."""
-        raise NotImplementedError
-
-    def finish(self) -> None:
-        """Do the same before the file is closed for good."""
-        self.settle()
-
-    def close(self) -> None:
-        """Keep nothing in memory that the file can hold."""
-        self.settle()
-        self._dataset = None
 
     def _extend(self, rows: int) -> None:
         # Only ever longer: HDF5 would fill what is cut off with zeros, through its own buffers.
@@ -100,23 +57,22 @@ class StoredRows:
             self._extent = rows
 
 
-class DirectRows(StoredRows):
-    """Rows of fixed size without filters: each byte is written once, at its place in the file."""
+class FixedRows(AppendedRows):
+    """Uncompressed rows of fixed size: each byte is written once, at its final offset in the file."""
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
         super().__init__(live, dataset, schema, opened)
-        self._row_bytes = schema.row_bytes
-        self._chunk_rows = schema.chunk_rows
+        # Attributes, since a batch of small rows takes as long as reading a few of them from the schema.
+        self._row_bytes, self._chunk_rows = schema.row_bytes, schema.chunk_rows
         self._corner = (0,) * len(schema.row_shape)
         self._address = -1
         if self.rows % self._chunk_rows and self._row_bytes:
             self._address = chunk_address(dataset, self.rows)
 
     def append(self, data: memoryview, rows: int) -> None:
-        """Write rows."""
+        """Write rows into the last chunk, and into new ones."""
+        self._check_size(data, rows)
         size = self._row_bytes
-        if len(data) != rows * size:
-            raise CollectorError(f"{len(data)} bytes are not {rows} rows of {size} bytes each")
         if not size:
             self.rows += rows
             return
@@ -124,63 +80,67 @@ class DirectRows(StoredRows):
         while done < rows:
             inside = self.rows % self._chunk_rows
             if inside == 0:
-                self._extend(self.rows + 1)
-                place = (self.rows, *self._corner)
-                self._address = allocate_chunk_at(self.live, self.dataset.id, place, self._chunk_rows * size)
+                self._address = self._new_chunk()
             count = min(rows - done, self._chunk_rows - inside)
             self.live.write_rows(self._address + inside * size, data[done * size : (done + count) * size])
             self.rows += count
             done += count
 
-    def settle(self) -> None:
-        """Extend the dataset over the rows."""
+    def prepare_commit(self) -> None:
+        """Extend the dataset to its rows."""
         self._extend(self.rows)
 
+    def _new_chunk(self) -> int:
+        # As `allocate_chunk`, without the shape: to ask HDF5 for it takes half of the time.
+        self._extend(self.rows + 1)
+        one, place = self.dataset.id, (self.rows, *self._corner)
+        size = self._chunk_rows * self._row_bytes
+        return self.live.allocate(lambda data: one.write_direct_chunk(place, data), size)
 
-class ObjectRows(StoredRows):
-    """Text, which HDF5 keeps apart from its chunks: given to it as arrays."""
+
+class TextRows(AppendedRows):
+    """Rows with text, which HDF5 stores outside of the chunks: collected, and written by HDF5."""
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
         super().__init__(live, dataset, schema, opened)
-        self._waiting: list[np.ndarray[Any, Any]] = []
+        self._buffer: list[np.ndarray[Any, Any]] = []
         self._bytes = 0
         self._text_bytes = TEXT_BYTES * texts_in(schema.dtype) * math.prod(schema.row_shape)
 
     @property
     def held_bytes(self) -> int:
-        """The rows that wait."""
+        """Memory of the buffered rows, and of the open dataset."""
         return OPEN_BYTES + self._bytes
 
     def append(self, data: memoryview, rows: int) -> None:
-        """Take rows; many at once go to HDF5."""
+        """Buffer rows; HDF5 writes them a megabyte at a time."""
         if rows > 1 and len(data) > SLOT_BYTES:
             raise CollectorError(f"{len(data)} bytes of text in one part: {SLOT_BYTES} are allowed")
-        array = decode_rows(data, rows, self.schema.dtype, self.schema.row_shape)
-        self._waiting.append(array)
+        self._buffer.append(decode_rows(data, rows, self.schema.dtype, self.schema.row_shape))
         size = len(data) + rows * self._text_bytes
         self._bytes += size
         self._opened.unsaved_bytes += size
         self.rows += rows
         if self._bytes > 1 << 20:
-            self.settle()
+            self.prepare_commit()
         self._opened.use(self, self.held_bytes)
 
-    def settle(self) -> None:
-        """Give HDF5 what is waiting."""
-        if self._waiting:
-            array = np.concatenate(self._waiting)
+    def prepare_commit(self) -> None:
+        """Write the buffered rows with HDF5."""
+        if self._buffer:
+            array = np.concatenate(self._buffer)
             self._opened.unsaved_bytes -= self._bytes
-            self._waiting, self._bytes = [], 0
+            self._buffer, self._bytes = [], 0
             self._extend(self.rows)
             write_rows(self.dataset, self.rows - len(array), array)
 
 
-class FilteredRows(StoredRows):
-    """Compressed rows: HDF5 gets whole chunks; the rows of an unfinished one are kept in its tail.
+class CompressedRows(AppendedRows):
+    """Compressed rows: HDF5 writes complete chunks; the rows of an unfinished chunk are kept in a tail.
 
-    The dataset shows whole chunks while the collector runs, and every row once it has ended. The tail is a
-    dataset of bytes: the number of all rows, and the rows of the unfinished chunk. It is made with the first
-    rows. While the dataset is closed the tail alone has them.
+    The dataset shows complete chunks while the collector runs, and every row after it has ended. The tail is
+    a dataset of bytes, created with the first rows: the number of all rows (u64), and the rows of the
+    unfinished chunk. Only the tail has these rows while the dataset is closed.
     """
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:
@@ -190,15 +150,15 @@ class FilteredRows(StoredRows):
         self._chunk: np.ndarray[Any, Any] | None = None
         self._saved = 0
         self._tail = -1
-        name = f"{TAILS}/{schema.name}"
-        if name in self._file:
-            self._tail = chunk_address(self._file[name], 0)
+        self._tail_name = f"{TAILS}/{schema.name}"
+        if self._tail_name in self._file:
+            self._tail = chunk_address(self._file[self._tail_name], 0)
             self.rows = int.from_bytes(live.read_at(self._tail, 8), "little")
             self._saved = self._fill
 
     @property
     def held_bytes(self) -> int:
-        """The unfinished chunk."""
+        """Memory of the unfinished chunk, and of the open dataset."""
         return OPEN_BYTES + (0 if self._chunk is None else self._chunk.nbytes)
 
     @property
@@ -206,12 +166,11 @@ class FilteredRows(StoredRows):
         return self.rows % self._chunk_rows
 
     def append(self, data: memoryview, rows: int) -> None:
-        """Take rows; a whole chunk goes to HDF5."""
-        size = self.schema.row_bytes
-        if len(data) != rows * size:
-            raise CollectorError(f"{len(data)} bytes are not {rows} rows of {size} bytes each")
+        """Copy rows into the unfinished chunk; HDF5 writes it when it is full."""
+        self._check_size(data, rows)
         if not rows:
             return
+        size = self.schema.row_bytes
         chunk = self._load()
         target = as_bytes(chunk)
         source = np.frombuffer(data, np.uint8)
@@ -230,8 +189,8 @@ class FilteredRows(StoredRows):
                 self.dataset[self.rows - self._chunk_rows : self.rows] = chunk
         self._opened.use(self, self.held_bytes)
 
-    def settle(self) -> None:
-        """Keep the rows of the unfinished chunk, and how many rows there are in all."""
+    def prepare_commit(self) -> None:
+        """Save the new rows of the unfinished chunk, and the number of all rows, in the tail."""
         if self._tail < 0:
             return
         size, fill = self.schema.row_bytes, self._fill
@@ -244,17 +203,17 @@ class FilteredRows(StoredRows):
         self.live.change(self._tail, self.rows.to_bytes(8, "little"))
 
     def finish(self) -> None:
-        """Give HDF5 the unfinished chunk as well."""
+        """Write the unfinished chunk with HDF5 as well."""
         fill = self._fill
         if fill and self._extent < self.rows:
             chunk = self._load()
             self._extend(self.rows)
             self.dataset[self.rows - fill : self.rows] = chunk[:fill]
-            self._opened.leave(self)
+            self._opened.remove(self)
             self.close()
 
     def close(self) -> None:
-        """Leave the unfinished chunk to the tail."""
+        """Release the memory; the unfinished chunk is in the tail."""
         super().close()
         self._chunk = None
 
@@ -266,31 +225,15 @@ class FilteredRows(StoredRows):
             if self._tail >= 0:
                 self.live.read_into(self._tail + 8, as_bytes(chunk)[: fill * size])
             else:
-                if fill:  # closed in good order before: the last chunk is in the dataset
+                if fill:  # the file was closed properly before: the last chunk is in the dataset
                     chunk[:fill] = self.dataset[self.rows - fill :]
                     self._opened.unsaved_bytes += fill * size
-                self._tail = self._make_tail(8 + chunk.nbytes)
+                self._tail = self._create_tail(8 + chunk.nbytes)
             self._opened.use(self, self.held_bytes)
         return self._chunk
 
-    def _make_tail(self, size: int) -> int:
-        name = f"{TAILS}/{self.schema.name}"
-        tail = self._file.create_dataset(name, shape=(size,), maxshape=(None,), chunks=(size,), dtype="u1")
+    def _create_tail(self, size: int) -> int:
+        tail = self._file.create_dataset(
+            self._tail_name, shape=(size,), maxshape=(None,), chunks=(size,), dtype="u1"
+        )
         return allocate_chunk(self.live, tail, 0, size)
-
-
-def allocate_chunk(live: LiveFile, dataset: h5py.Dataset, row: int, size: int) -> int:
-    """Have HDF5 make room for the chunk that begins with `row`; return where it is."""
-    return allocate_chunk_at(live, dataset.id, (row, *(0 for _ in dataset.shape[1:])), size)
-
-
-def allocate_chunk_at(live: LiveFile, one: h5py.h5d.DatasetID, place: tuple[int, ...], size: int) -> int:
-    """Do the same by identifier and coordinates, which are half of the time to ask for."""
-    return live.allocate(lambda data: one.write_direct_chunk(place, data), size)
-
-
-def chunk_address(dataset: h5py.Dataset, row: int) -> int:
-    """Return where the chunk that holds `row` is in the file; -1 if nowhere."""
-    start = row - row % dataset.chunks[0]
-    info = dataset.id.get_chunk_info_by_coord((start, *(0 for _ in dataset.shape[1:])))
-    return -1 if info.byte_offset is None else int(info.byte_offset)

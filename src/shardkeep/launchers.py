@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from shardkeep.errors import WorldError
 
-__all__ = ["TORCHRUN", "WAY_OUT", "Claim", "Half", "all_claims", "explicit_claim", "local_numbers"]
+__all__ = ["REMEDY", "TORCHRUN", "Claim", "Half", "all_claims", "explicit_claim", "local_numbers"]
 
-WAY_OUT = "pass World(rank=..., size=...), or set SHARDKEEP_RANK and SHARDKEEP_WORLD_SIZE"
+REMEDY = "pass World(rank=..., size=...), or set SHARDKEEP_RANK and SHARDKEEP_WORLD_SIZE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
         return None
     if not _is_number(text):
         raise WorldError(
-            f"{name}={text[:40]!r} must be an integer, 0 or more: correct or unset it, or {WAY_OUT}"
+            f"{name}={text[:40]!r} must be an integer, 0 or more: correct or unset it, or {REMEDY}"
         )
     return int(text)
 
@@ -178,7 +178,7 @@ def _refuse_launcher(env: Mapping[str, str]) -> None:
     if _is_number(processes) and int(processes) > 1 and not inside:
         raise WorldError(
             f"PET_NPROC_PER_NODE={processes} says that torchrun starts {processes} processes in this pod, "
-            f"but LOCAL_RANK is not set, so this is not one of them: start it with torchrun, or {WAY_OUT}"
+            f"but LOCAL_RANK is not set, so this is not one of them: start it with torchrun, or {REMEDY}"
         )
 
 
@@ -231,13 +231,13 @@ def _tf_config(env: Mapping[str, str]) -> Claim | None:
     try:
         config = json.loads(text)
     except ValueError:
-        raise WorldError(f"{wrong} is not JSON: correct or unset it, or {WAY_OUT}") from None
+        raise WorldError(f"{wrong} is not JSON: correct or unset it, or {REMEDY}") from None
     cluster = config.get("cluster") if isinstance(config, dict) else None
     if not cluster:
         return None
     task = config.get("task")
     if not isinstance(cluster, dict) or not isinstance(task, dict) or not {"type", "index"} <= task.keys():
-        raise WorldError(f"{wrong} has a cluster but no task with type and index: add it, or {WAY_OUT}")
+        raise WorldError(f"{wrong} has a cluster but no task with type and index: add it, or {REMEDY}")
     kind = str(task["type"])
     if kind in ("ps", "evaluator"):
         raise WorldError(
@@ -247,13 +247,13 @@ def _tf_config(env: Mapping[str, str]) -> Claim | None:
     lists = {role: cluster.get(role) or [] for role in ("chief", "master", "worker")}
     if not all(isinstance(addresses, list) for addresses in lists.values()):
         raise WorldError(
-            f"{wrong} has a cluster whose roles are not lists of addresses: correct it, or {WAY_OUT}"
+            f"{wrong} has a cluster whose roles are not lists of addresses: correct it, or {REMEDY}"
         )
     members = {role: len(addresses) for role, addresses in lists.items()}
     number = str(task["index"])
     if not _is_number(number) or int(number) >= members.get(kind, 0):
         raise WorldError(
-            f"TF_CONFIG has no task {kind} {number[:20]} in its cluster: correct it, or {WAY_OUT}"
+            f"TF_CONFIG has no task {kind} {number[:20]} in its cluster: correct it, or {REMEDY}"
         )
     rank = int(number)
     for role, number_of in members.items():
@@ -269,14 +269,14 @@ def _sagemaker(env: Mapping[str, str]) -> Claim | None:
         return None
     if not text or not current:
         there, missing = ("SM_HOSTS", "SM_CURRENT_HOST") if text else ("SM_CURRENT_HOST", "SM_HOSTS")
-        raise WorldError(f"{there} is set but {missing} is not: set both, or {WAY_OUT}")
+        raise WorldError(f"{there} is set but {missing} is not: set both, or {REMEDY}")
     try:
         hosts = json.loads(text)
     except ValueError:
         hosts = None
     if not isinstance(hosts, list) or current not in hosts:
         raise WorldError(
-            f"SM_CURRENT_HOST={current[:40]} is not in SM_HOSTS={text[:80]}: correct them, or {WAY_OUT}"
+            f"SM_CURRENT_HOST={current[:40]} is not in SM_HOSTS={text[:80]}: correct them, or {REMEDY}"
         )
     evidence = f"SM_CURRENT_HOST={current}, {len(hosts)} in SM_HOSTS"
     return Claim("sagemaker", hosts.index(current), len(hosts), evidence, manages=True)

@@ -23,7 +23,7 @@ from operator import index
 from typing import Any
 
 from shardkeep.errors import WorldError
-from shardkeep.launchers import TORCHRUN, WAY_OUT, Claim, all_claims, explicit_claim, local_numbers
+from shardkeep.launchers import REMEDY, TORCHRUN, Claim, all_claims, explicit_claim, local_numbers
 
 __all__ = ["World"]
 
@@ -116,18 +116,18 @@ class World:
             return _world(explicit)
         live = _live(env) if is_real else []
         if live:
-            return _world(_settled(live))
+            return _world(_innermost(live))
         claims, halves = all_claims(env)
         if not claims:
             for half in halves:
                 if not half.weak:
-                    raise WorldError(f"{half} is set but {half.missing} is not: set both, or {WAY_OUT}")
+                    raise WorldError(f"{half} is set but {half.missing} is not: set both, or {REMEDY}")
             return cls(source="default")
-        claim = _settled(claims)
+        claim = _innermost(claims)
         for half in halves:
             known = {c.rank if half.is_rank else c.size for c in claims}
             if half.is_compared and half.value not in known:
-                raise WorldError(f"{half} is set, but {claim}: unset it, or {WAY_OUT}")
+                raise WorldError(f"{half} is set, but {claim}: unset it, or {REMEDY}")
         return _world(claim)
 
 
@@ -140,7 +140,7 @@ def _world(claim: Claim) -> World:
         raise WorldError(f"{claim}, which is not valid: {error}") from None
 
 
-def _settled(claims: list[Claim]) -> Claim:
+def _innermost(claims: list[Claim]) -> Claim:
     """Return the innermost of claims that are consistent."""
     for claim in claims:
         if all(claim.agrees(other) or claim.inside(other) for other in claims):
@@ -155,17 +155,17 @@ def _settled(claims: list[Claim]) -> Claim:
     for first in claims:
         for other in claims:
             if not (first.agrees(other) or first.inside(other) or other.inside(first)):
-                raise WorldError(f"{first} but {other}: {WAY_OUT}")
-    raise WorldError("; ".join(str(claim) for claim in claims) + f": they are not consistent; {WAY_OUT}")
+                raise WorldError(f"{first} but {other}: {REMEDY}")
+    raise WorldError("; ".join(str(claim) for claim in claims) + f": they are not consistent; {REMEDY}")
 
 
-# -- what is running --------------------------------------------------------------------------------
+# -- live frameworks --------------------------------------------------------------------------------
 
 
 def _live(env: Mapping[str, str]) -> list[Claim]:
     claims = []
     torch: Any = sys.modules.get("torch.distributed")
-    if _asked(torch, "is_available") and _asked(torch, "is_initialized"):
+    if _is_true(torch, "is_available") and _is_true(torch, "is_initialized"):
         # The process group has no local rank; torchrun's variables have it.
         local_rank, local_size = local_numbers(env, TORCHRUN)
         claims.append(
@@ -178,7 +178,7 @@ def _live(env: Mapping[str, str]) -> list[Claim]:
         claims.append(_live_claim("jax.distributed", state.process_id, state.num_processes, None, None))
     for name in ("horovod.torch", "horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras"):
         horovod: Any = sys.modules.get(name)
-        if _asked(horovod, "is_initialized"):
+        if _is_true(horovod, "is_initialized"):
             claims.append(
                 _live_claim(
                     "horovod", horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size()
@@ -188,7 +188,7 @@ def _live(env: Mapping[str, str]) -> list[Claim]:
     return claims
 
 
-def _asked(module: Any, question: str) -> bool:
+def _is_true(module: Any, question: str) -> bool:
     function = getattr(module, question, None)
     return bool(function()) if callable(function) else False
 

@@ -44,6 +44,11 @@ def budget() -> Budget:
     are equal, or with the environment variable ``SHARDKEEP_DESCRIPTORS=soft``, the pool takes three quarters
     of the soft limit.
 
+    Returns
+    -------
+    Budget
+        Limit, reserve and use of the descriptors at this moment.
+
     Notes
     -----
     The budget is per process: a forked child continues with copies of its parent's descriptors and counts

@@ -10,7 +10,7 @@ import secrets
 import time
 
 from shardkeep.files.owner import Owner, boot_time_s, this_process
-from shardkeep.files.sidecar import ANYBODY, open_sidecar
+from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
 __all__ = [
     "is_temporary",
@@ -71,7 +71,7 @@ def open_temporary(name: str, flags: int, *, folder_fd: int | None = None) -> in
     OSError
         The system call fails.
     """
-    return open_sidecar(name, "temporary file", flags, folder_fd=folder_fd, owners=ANYBODY)
+    return open_sidecar(name, "temporary file", flags, folder_fd=folder_fd, owners=ANY_USER)
 
 
 def sweep(folder: str) -> list[str]:
@@ -143,7 +143,7 @@ def _is_dead(folder: str, name: str) -> bool:
 
 def _lock_is_free(path: str) -> bool:
     try:
-        fd = open_sidecar(path, "temporary file", os.O_RDWR, owners=ANYBODY)
+        fd = open_sidecar(path, "temporary file", os.O_RDWR, owners=ANY_USER)
     except OSError:
         return False
     try:

@@ -1,10 +1,9 @@
-"""Which process made this, and is it surely gone?
+"""Identity of a process: which one made a file, and whether it has ended.
 
-A process id alone does not name a process: ids are used again, and two containers that share a
-folder both have a process 1. An `Owner` adds what makes it unique: the host name, the boot of the
-kernel, the process-id namespace and the start time of the process (``/proc/PID/stat``, field 22,
-in clock ticks since boot). Where ``/proc`` does not exist (macOS) those fields are "0" and the
-process id decides alone.
+A process id alone is not unique: ids are reused, and two containers that share a folder both have a process
+1. An `Owner` adds the host name, the boot of the kernel, the process-id namespace and the start time of the
+process (``/proc/PID/stat``, field 22, in clock ticks since boot). Without ``/proc`` (macOS) these fields are
+"0", and the process id alone decides.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ __all__ = ["OwnProcess", "Owner", "boot_time_s", "command_line", "command_of", "
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, named so that another one is never taken for it.
+    """Unique identity of a process.
 
     Parameters
     ----------
     host : str
         First 8 hex digits of the SHA-256 of the host name.
     boot : str
-        The same of the kernel's boot id; "0" where there is none.
+        First 8 hex digits of the SHA-256 of the kernel's boot id; "0" without one.
     namespace : str
-        Inode of the process-id namespace; "0" where there is none.
+        Inode of the process-id namespace; "0" without one.
     pid : int
     start_ticks : int
-        Start time of the process in clock ticks since boot; 0 where unknown.
+        Start time of the process in clock ticks since boot; 0 if unknown.
     """
 
     host: str
@@ -48,18 +47,18 @@ class Owner:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Owner:
-        """Return what ``dataclasses.asdict`` made a dict of; raises KeyError, TypeError or ValueError."""
+        """Return the owner of a dict from ``dataclasses.asdict``; raise KeyError, TypeError or ValueError."""
         host, boot, namespace = (str(values[name])[:64] for name in ("host", "boot", "namespace"))
         return cls(host, boot, namespace, int(values["pid"]), int(values["start_ticks"]))
 
     def same_kernel_view(self, other: Owner) -> bool:
-        """Whether the process ids of both mean the same processes."""
+        """Return True if a process id names the same process for both."""
         return (self.host, self.boot, self.namespace) == (other.host, other.boot, other.namespace)
 
     def is_gone(self) -> bool:
-        """Whether this process surely does not run any more, seen from the calling process.
+        """Return True if the process has certainly ended.
 
-        False wherever it cannot be known: another host, another boot, another container.
+        False if this is unknown: on another host, after another boot, in another container.
         """
         if not self.same_kernel_view(this_process()):
             return False
@@ -105,23 +104,23 @@ class OwnProcess:
 
 
 def this_process() -> Owner:
-    """The calling process (cached; a forked child gets its own)."""
+    """Return the calling process; cached, and different in a forked child."""
     return _this_process(os.getpid())
 
 
 def boot_time_s() -> float:
-    """When this kernel booted, in seconds since the epoch; 0.0 where unknown."""
+    """Return when this kernel booted, in seconds since the epoch; 0.0 if unknown."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return 0.0 if clock is None else time.time() - time.clock_gettime(clock)
 
 
 def command_line() -> str:
-    """The command of the calling process, for messages to people (at most 200 characters)."""
+    """Return the command of the calling process, for messages; at most 200 characters."""
     return command_of("self") or " ".join(sys.argv or [sys.executable])[:200]
 
 
 def command_of(pid: int | str) -> str:
-    """The command of a process of this host (at most 200 characters); empty where it may not be read."""
+    """Return the command of a process of this host, at most 200 characters; empty if it is not readable."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = [os.fsdecode(word) for word in file.read(4096).split(b"\0") if word]
@@ -131,7 +130,7 @@ def command_of(pid: int | str) -> str:
 
 
 def started_s(pid: int) -> float:
-    """When a process of this host started, in seconds since the epoch; 0.0 where that cannot be read."""
+    """Return when a process of this host started, in seconds since the epoch; 0.0 if unknown."""
     start_ticks = _start_ticks(pid)
     return round(boot_time_s() + start_ticks / os.sysconf("SC_CLK_TCK"), 1) if start_ticks else 0.0
 
@@ -152,15 +151,15 @@ def _short_hash(text: str) -> str:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Start time of a running process; 0 if it runs but hides it; None if it does not run."""
+    """Return the start time of a running process; 0 if it is hidden, None if the process does not run."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command in parentheses may itself hold blanks and parentheses.
+            # The command in parentheses may itself have blanks and parentheses.
             fields = file.read().rpartition(b")")[2].split()
         return None if fields[0] in (b"Z", b"X") else int(fields[19])
     except (OSError, IndexError, ValueError):
         pass
-    # No /proc, or one mounted with hidepid: only the kernel's own answer counts.
+    # Without /proc, or with one mounted with hidepid, only the result of kill(2) counts.
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -34,7 +34,7 @@ def expand(paths: PathsLike) -> list[str]:
     Raises
     ------
     NotFoundError
-        A pattern has no match, or there is no path. A plain path need not exist.
+        A pattern has no match, or the list of paths is empty. A plain path need not exist.
     PlanError
         A file is named twice.
 

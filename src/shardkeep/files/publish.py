@@ -151,6 +151,11 @@ def publish_path(
 ) -> Iterator[str]:
     """Publish as `publish` does, for writers that open a path.
 
+    Parameters
+    ----------
+    path, exists, durable
+        As in `publish`.
+
     Yields
     ------
     str

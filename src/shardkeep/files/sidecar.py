@@ -1,17 +1,16 @@
-"""Files beside the data: opened only where no other user can have prepared them.
+"""Files next to the data (sidecars), opened only if no other user can have prepared them.
 
-Lock files, the note and the redo log of a collector, spill files and indexes have names that anybody can
-guess. In a folder that others may write, another user can make such a name first: a symbolic or a hard link
-to a file of this user, a named pipe that is waited for, or a file with content of his choice. So each of them
-is opened here, and the checks are made on the descriptor, which no rename can change, and not on the path:
+Lock files, the address file and the redo log of a collector, spill files and indexes have names that are easy
+to guess. In a folder that other users can write, one of them can create such a name first: a symbolic or hard
+link to a file of this user, a named pipe on which the open would block, or a file with content of their
+choice. Each sidecar is therefore opened here, and is checked on its descriptor, which no rename can change:
 
-- a regular file that has one name (CVE-2016-1247 and its kind write through a planted link);
-- of an owner who is trusted with it: this user or root, or the owner of the data that it belongs to;
-- that others can write only if they can write the data as well.
+- It is a regular file with one name (CVE-2016-1247 and similar attacks write through a planted link).
+- Its owner is trusted: this user, root, or the owner of the data that it belongs to.
+- Other users can write it only if they can write the data as well.
 
-Nothing is created, cut or written by the call that opens: `open_sidecar` opens what is there, and
-`make_sidecar` makes what is not. To ask for both at once (``O_CREAT`` alone) fails on the file of another
-user in ``/tmp`` (``fs.protected_regular``), even for root.
+`open_sidecar` never creates or truncates a file, and `make_sidecar` only creates one. ``O_CREAT`` without
+``O_EXCL`` would fail on the file of another user in ``/tmp`` (``fs.protected_regular``), even for root.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from collections.abc import Container
 
 from shardkeep.errors import UntrustedFileError
 
-__all__ = ["ANYBODY", "make_sidecar", "open_sidecar", "ours", "user_name"]
+__all__ = ["ANY_USER", "make_sidecar", "open_sidecar", "trusted_users", "user_name"]
 
-ANYBODY: Container[int] = range(1 << 32)
-"""Every user: for a file whose content is not believed."""
+ANY_USER: Container[int] = range(1 << 32)
+"""Every user, for a file whose content is not trusted anyway."""
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -40,8 +39,8 @@ _KINDS = {
 }
 
 
-def ours() -> frozenset[int]:
-    """Return whose files are this user's own: this user, and root."""
+def trusted_users() -> frozenset[int]:
+    """Return the users whose files are trusted: this user and root."""
     return frozenset({os.geteuid(), 0})
 
 
@@ -54,41 +53,42 @@ def open_sidecar(
     data: os.stat_result | None = None,
     folder_fd: int | None = None,
 ) -> int:
-    """Open a sidecar that exists, and check what was opened.
+    """Open an existing sidecar, and check the opened file.
 
     Parameters
     ----------
     path : str
     what : str
-        What it is, for the error: "lock file".
+        Kind of the sidecar for error messages, such as "lock file".
     flags : int
-        ``os.O_RDONLY``, ``os.O_RDWR``, ``os.O_APPEND``; nothing that creates or cuts.
+        ``os.O_RDONLY``, ``os.O_RDWR`` and ``os.O_APPEND``, without flags that create or truncate.
     owners : container of int, optional
-        Users whose file it may be; `ours` by default.
+        Users that may own the file; `trusted_users` by default.
     data : os.stat_result, optional
-        Of the data file: who can write that one may be able to write this one.
+        Status of the data file. Users that can write the data may be able to write the sidecar too.
     folder_fd : int, optional
-        Of the folder that `path` is relative to.
+        Descriptor of the folder that `path` is relative to.
 
     Returns
     -------
     int
-        A descriptor.
+        The descriptor.
 
     Raises
     ------
     UntrustedFileError
-        It does not pass the checks.
+        The file does not pass the checks.
     OSError
-        The kernel refuses; FileNotFoundError also if the file has lost its name meanwhile.
+        The open fails; FileNotFoundError also if the file has lost its name in the meantime.
     """
-    owners = ours() if owners is None else owners
+    owners = trusted_users() if owners is None else owners
     try:
         fd = os.open(path, flags | _SAFE, dir_fd=folder_fd)
     except FileNotFoundError:
         raise
     except OSError as error:
-        # ELOOP of a link, ENXIO of a pipe or a socket, EISDIR, EACCES: the status by name only explains it.
+        # ELOOP of a link, ENXIO of a pipe or a socket, EISDIR, EACCES: the status of the name is only for
+        # the message.
         try:
             found = os.lstat(path, dir_fd=folder_fd)
         except OSError:
@@ -107,14 +107,14 @@ def open_sidecar(
 
 
 def make_sidecar(path: str, flags: int = os.O_RDWR, *, mode: int = 0o600) -> int:
-    """Create a sidecar, and return a descriptor.
+    """Create a sidecar and return its descriptor.
 
     Raises
     ------
     FileExistsError
-        There is something of that name, be it a link that leads nowhere.
+        The name exists, even as a broken link.
     OSError
-        The kernel refuses.
+        The file cannot be created.
     """
     return os.open(path, flags | os.O_CREAT | os.O_EXCL | _SAFE, mode)
 
@@ -127,8 +127,8 @@ def _check(
     owners: Container[int],
     data: os.stat_result | None = None,
 ) -> None:
-    """Raise `UntrustedFileError` unless a file of this status is one that `open_sidecar` would return."""
-    fault, advice = _fault(found, owners), "find out who made it, and move it away"
+    """Raise `UntrustedFileError` unless a file with this status passes the checks."""
+    fault, advice = _fault(found, owners), "find out which user made it, and move it away"
     if fault is None and _is_loose(found, owners, data):
         fault = f"can be written by others than its owner (mode {stat.S_IMODE(found.st_mode):o})"
         advice = "if they did not, run chmod go-w on it"
@@ -158,8 +158,8 @@ def _fault(found: os.stat_result, owners: Container[int]) -> str | None:
 
 
 def _is_loose(found: os.stat_result, owners: Container[int], data: os.stat_result | None) -> bool:
-    """Whether users write it who are not its owner, and cannot write the data either."""
-    if owners is ANYBODY:
+    """Return True if users can write the file who neither own it nor can write the data."""
+    if owners is ANY_USER:
         return False
     allowed = 0
     if data is not None:

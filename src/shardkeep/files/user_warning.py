@@ -23,7 +23,7 @@ def warn_user(message: str) -> None:
     while caller.f_back is not None and caller.f_code.co_filename.startswith(_NOT_THE_USERS):
         caller = caller.f_back
     if caller.f_code.co_filename.startswith(_NOT_THE_USERS):
-        caller = frame  # at interpreter exit there is no caller
+        caller = frame  # the interpreter is exiting
     warnings.warn_explicit(
         one_line(message),  # names in it come from files
         RuntimeWarning,

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardkeep.plan.file_assignment import HistoryEntry, merge_history
+from shardkeep.plan.proof.contents import Segment
 from shardkeep.plan.proof.damage import Damage
-from shardkeep.plan.proof.receipt import Segment
 
 __all__ = ["Cursor", "Progress"]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError, CorruptRecordError
 from shardkeep.plan import ShardTable
-from shardkeep.plan.proof.receipt import Dataset
+from shardkeep.plan.proof.contents import Dataset
 from shardkeep.tfrecord.index.damaged import index_around_damage
 from shardkeep.tfrecord.index.index import load_indexes
 

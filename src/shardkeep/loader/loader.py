@@ -332,6 +332,11 @@ class Loader:
 
         The iterator of this loader ends, and a new receipt begins.
 
+        Parameters
+        ----------
+        state : mapping
+            The result of `state_dict` of any rank, also after a round trip through JSON.
+
         Raises
         ------
         PlanError

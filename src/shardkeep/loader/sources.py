@@ -15,7 +15,7 @@ from shardkeep.plan import ShardTable, epoch_order
 from shardkeep.plan.file_assignment import FileSet
 from shardkeep.plan.mixture import MixedOrder, Mixture
 from shardkeep.plan.order import EpochOrder
-from shardkeep.plan.proof.receipt import Dataset
+from shardkeep.plan.proof.contents import Dataset
 
 __all__ = ["MixedSource", "ShardSource", "Source"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from shardkeep.errors import PlanError
 from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.plan.order import ORDER_VERSION
-from shardkeep.plan.proof.receipt import history_from_lists, history_to_lists
+from shardkeep.plan.proof.contents import history_from_lists, history_to_lists
 
 __all__ = ["STATE_VERSION", "make_state", "read_state"]
 

@@ -21,8 +21,9 @@ from shardkeep.plan.order import (
 )
 from shardkeep.plan.permutation import Permutation
 from shardkeep.plan.proof.audit import audit
+from shardkeep.plan.proof.contents import Dataset, Segment
 from shardkeep.plan.proof.damage import Damage
-from shardkeep.plan.proof.receipt import RECEIPT_VERSION, Dataset, Receipt, Segment
+from shardkeep.plan.proof.receipt import RECEIPT_VERSION, Receipt
 from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.shards import ShardTable
 

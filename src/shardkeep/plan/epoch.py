@@ -149,6 +149,15 @@ class EpochPlan:
     def position_after(self, steps: int) -> int:
         """Return the position, as in a state, once every rank has made `steps` steps.
 
+        Parameters
+        ----------
+        steps : int
+            Number of steps of every rank.
+
+        Returns
+        -------
+        int
+
         Raises
         ------
         PlanError
@@ -158,13 +167,32 @@ class EpochPlan:
         return min(self.start + steps * self.global_batch, self.records)
 
     def positions_after(self, first_step: int, last_step: int) -> list[int]:
-        """Return `position_after` for the ends of steps ``[first_step, last_step)``."""
+        """Return `position_after` for the ends of steps ``[first_step, last_step)``.
+
+        Parameters
+        ----------
+        first_step, last_step : int
+            Half-open range of steps.
+
+        Returns
+        -------
+        list of int
+            A position for each step.
+        """
         ends = self.start + np.arange(first_step + 1, last_step + 1, dtype=np.int64) * self.global_batch
         positions: list[int] = np.minimum(ends, self.records).tolist()
         return positions
 
     def span(self, step: int) -> tuple[int, int]:
         """Return the half-open range of positions that one step takes over all ranks.
+
+        Parameters
+        ----------
+        step : int
+
+        Returns
+        -------
+        start, stop : int
 
         Raises
         ------
@@ -178,6 +206,14 @@ class EpochPlan:
         """Return the half-open range of positions that one rank takes in one step.
 
         The range is empty for some ranks if the last step has fewer positions than there are ranks.
+
+        Parameters
+        ----------
+        step, rank : int
+
+        Returns
+        -------
+        start, stop : int
 
         Raises
         ------
@@ -193,6 +229,10 @@ class EpochPlan:
 
     def step_spans(self, step: int) -> tuple[I64, I64]:
         """Return `rank_span` of one step for all ranks.
+
+        Parameters
+        ----------
+        step : int
 
         Returns
         -------
@@ -212,6 +252,12 @@ class EpochPlan:
 
     def rank_spans(self, first_step: int, last_step: int, rank: int) -> tuple[I64, I64]:
         """Return `rank_span` of the steps ``[first_step, last_step)``.
+
+        Parameters
+        ----------
+        first_step, last_step : int
+            Half-open range of steps.
+        rank : int
 
         Returns
         -------
@@ -289,6 +335,16 @@ def steps_per_epoch(
     records: int, *, world_size: int, batch_size: int, remainder: Remainder = "mask", start: int = 0
 ) -> int:
     """Return the number of steps that every rank makes from position `start` to the end of the epoch.
+
+    Parameters
+    ----------
+    records, world_size, batch_size, remainder, start
+        As for `EpochPlan`.
+
+    Returns
+    -------
+    int
+        The number of steps.
 
     Raises
     ------

@@ -55,13 +55,40 @@ class EpochOrder(Protocol):
         """Number of records of the epoch."""
 
     def records_at(self, positions: ArrayLike) -> NDArray[np.int64]:
-        """Return the global record number at each position, as int64 in the shape of `positions`.
+        """Return the global record number at each position.
 
-        Raises `PlanError` if a position is not an integer or is outside ``[0, records)``.
+        Parameters
+        ----------
+        positions : int or array of int
+
+        Returns
+        -------
+        ndarray of int64
+            Record numbers in the shape of `positions`.
+
+        Raises
+        ------
+        PlanError
+            A position is not an integer, or is outside ``[0, records)``.
         """
 
     def positions_of(self, records: ArrayLike) -> NDArray[np.int64]:
-        """Return the position of each global record number, the inverse of `records_at`."""
+        """Return the position of each global record number, the inverse of `records_at`.
+
+        Parameters
+        ----------
+        records : int or array of int
+
+        Returns
+        -------
+        ndarray of int64
+            Positions in the shape of `records`.
+
+        Raises
+        ------
+        PlanError
+            A number is not an integer, or is outside ``[0, records)``.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +226,11 @@ class BlockOrder:
 
     def window_runs(self, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the ranges of records that one window delivers.
+
+        Parameters
+        ----------
+        window : int
+            Number of the window, from 0.
 
         Returns
         -------

@@ -112,7 +112,23 @@ class Permutation:
         return self._walked(values, tweak, inverse=False)
 
     def inverse(self, values: ArrayLike, *, tweak: ArrayLike | None = None) -> NDArray[np.int64]:
-        """Return the inverse of `forward` with the same `tweak`."""
+        """Return the inverse of `forward` with the same `tweak`.
+
+        Parameters
+        ----------
+        values, tweak
+            As in `forward`.
+
+        Returns
+        -------
+        ndarray of int64
+            The values that `forward` maps to `values`.
+
+        Raises
+        ------
+        PlanError
+            A value is not an integer, or is outside the range.
+        """
         return self._walked(values, tweak, inverse=True)
 
     def _walked(self, values: ArrayLike, tweak: ArrayLike | None, *, inverse: bool) -> NDArray[np.int64]:

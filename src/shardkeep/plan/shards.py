@@ -79,6 +79,11 @@ class ShardTable:
     def locate(self, records: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the shard of each global record number, and the record number in that shard.
 
+        Parameters
+        ----------
+        records : int or array of int
+            Global record numbers.
+
         Returns
         -------
         shard, index : ndarray of int64
@@ -96,6 +101,16 @@ class ShardTable:
 
     def global_of(self, shard: ArrayLike, index: ArrayLike) -> NDArray[np.int64]:
         """Return the global record numbers of pairs (shard, record number in it).
+
+        Parameters
+        ----------
+        shard, index : int or array of int
+            Shards, and record numbers in them.
+
+        Returns
+        -------
+        ndarray of int64
+            Global record numbers in the common shape.
 
         Raises
         ------

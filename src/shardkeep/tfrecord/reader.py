@@ -46,7 +46,7 @@ class Reader:
     Raises
     ------
     NotFoundError
-        There is no such file.
+        The file does not exist.
     FormatError
         The file is of another kind, which the message names. Also for random access to a compressed file.
     CorruptRecordError
@@ -154,6 +154,11 @@ class Reader:
         indices : iterable of int
             Record numbers in any order, repetitions allowed; negative numbers count from the end.
 
+        Returns
+        -------
+        list of bytes
+            One record for each number.
+
         Raises
         ------
         IndexError
@@ -255,5 +260,5 @@ def _absolute(wanted: npt.NDArray[Any], count: int, path: str) -> npt.NDArray[np
         raise IndexError(f"{path}: record numbers are integers, not {wanted.dtype}")
     bad = (wanted < -count) | (wanted >= count)
     if bad.any():
-        raise IndexError(f"{path}: there is no record {int(wanted[bad][0])}: the file has {count}")
+        raise IndexError(f"{path}: record {int(wanted[bad][0])} does not exist: the file has {count}")
     return np.where(wanted < 0, wanted + count, wanted).astype(np.uint64)

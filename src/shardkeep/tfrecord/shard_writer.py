@@ -154,6 +154,15 @@ class ShardWriter:
             Number of the shard; in turn by default.
         key : str or bytes, optional
             Instead: all records of one key go to the same shard, which is `shard_of_key`.
+
+        Raises
+        ------
+        PlanError
+            The writer is closed, or the shard does not exist.
+        DurabilityError, UntrustedFileError
+            A write fails, or failed at an earlier call; no shard will be published.
+        LockError
+            In a forked child.
         """
         self._process.check()
         record = record if isinstance(record, bytes) else bytes(memoryview(record))
@@ -172,13 +181,34 @@ class ShardWriter:
     def write_example(
         self, features: Mapping[str, Any], *, shard: int | None = None, key: str | bytes | None = None
     ) -> None:
-        """Write one `tf.train.Example`; see `encode_example` for the values."""
+        """Write one `tf.train.Example`; see `encode_example` for the values.
+
+        Parameters
+        ----------
+        features : mapping of str to value
+            Values as `encode_example` takes them.
+        shard, key
+            As in `write`.
+
+        Raises
+        ------
+        SchemaError
+            An Example cannot hold a value. Nothing is written then.
+        PlanError, DurabilityError, UntrustedFileError, LockError
+            As `write`.
+        """
         self.write(encode_example(features), shard=shard, key=key)
 
     def add_file(self, path: str | os.PathLike[str], content: bytes) -> None:
         """Publish another small file together with the shards, before the first of them.
 
         For data that a reader needs in addition to the records, such as the names of labels.
+
+        Parameters
+        ----------
+        path : str or os.PathLike
+            Final path of the file.
+        content : bytes
 
         Raises
         ------
@@ -200,7 +230,15 @@ class ShardWriter:
         self._before.append(number)
 
     def close(self) -> None:
-        """Finish and publish all shards."""
+        """Finish and publish all shards.
+
+        Raises
+        ------
+        ExistsError, NotFoundError, DurabilityError, UntrustedFileError
+            The shards cannot be finished or published; none of them remains.
+        LockError
+            In a forked child.
+        """
         self._end(None)
 
     def abort(self) -> None:

@@ -241,11 +241,33 @@ class Writer:
         ----------
         record : bytes-like
             Any bytes; may be empty.
+
+        Raises
+        ------
+        PlanError
+            The writer is closed.
+        DurabilityError
+            A write fails, or failed at an earlier call.
+        LockError
+            In a forked child.
         """
         self._sink.write(record)
 
     def write_example(self, features: Mapping[str, Any]) -> None:
-        """Write one `tf.train.Example`; see `encode_example` for the values."""
+        """Write one `tf.train.Example`; see `encode_example` for the values.
+
+        Parameters
+        ----------
+        features : mapping of str to value
+            Values as `encode_example` takes them.
+
+        Raises
+        ------
+        SchemaError
+            An Example cannot hold a value. Nothing is written then.
+        PlanError, DurabilityError, LockError
+            As `write`.
+        """
         self.write(encode_example(features))
 
     def write_examples(self, columns: Mapping[str, Any]) -> None:
@@ -277,14 +299,29 @@ class Writer:
     def flush(self) -> None:
         """Write the records so far to the operating system, so that `follow` yields them.
 
-        Useful with "append" and without compression: otherwise there is no file to follow before `close`.
+        Useful with "append" and without compression: otherwise the file does not exist before `close`.
         Nothing is synced; flushed records survive a kill of this process, not a power cut.
+
+        Raises
+        ------
+        PlanError, DurabilityError, LockError
+            As `write`.
         """
         if not self._ending.locked():
             self._sink.flush()
 
     def close(self) -> None:
-        """Finish the file; with "fail" and "replace", publish it."""
+        """Finish the file; with "fail" and "replace", publish it.
+
+        Raises
+        ------
+        ExistsError
+            With "fail", another process has created the file in the meantime.
+        DurabilityError
+            A write or sync fails. With "fail" and "replace" nothing is published.
+        LockError
+            In a forked child.
+        """
         self._end(None)
 
     def abort(self) -> None:

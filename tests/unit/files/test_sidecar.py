@@ -12,7 +12,7 @@ import pytest
 from shardkeep.errors import LockTimeoutError, ShardkeepError, UntrustedFileError
 from shardkeep.files import FileLock
 from shardkeep.files.publish import publish, publish_sidecar
-from shardkeep.files.sidecar import ANYBODY, make_sidecar, open_sidecar
+from shardkeep.files.sidecar import ANY_USER, make_sidecar, open_sidecar
 from shardkeep.tfrecord import Writer
 from tests.descriptors import open_descriptors
 from tests.second_user import OTHER, THIRD, needs_root, run_as, shared_folder
@@ -61,7 +61,7 @@ def test_only_a_regular_file_with_one_name_is_opened(precious, shared, kind):
     plant(kind, place, precious)
     before = open_descriptors()
     for flags in (os.O_RDONLY, os.O_RDWR, os.O_RDWR | os.O_APPEND, os.O_WRONLY):
-        for owners in (None, ANYBODY):
+        for owners in (None, ANY_USER):
             with pytest.raises(UntrustedFileError, match=f"'{place}' (is a|of .* has 2 names)") as caught:
                 open_sidecar(place, "log", flags, owners=owners)
             assert caught.value.path == place
@@ -87,7 +87,7 @@ def test_one_that_others_can_write_is_refused_unless_they_can_write_the_data(tmp
                 open_sidecar(path, "log", data=status)
         else:
             os.close(open_sidecar(path, "log", data=status))
-    os.close(open_sidecar(path, "log", owners=ANYBODY))
+    os.close(open_sidecar(path, "log", owners=ANY_USER))
 
 
 def test_one_that_lost_its_name_meanwhile_is_not_there(tmp_path, monkeypatch):

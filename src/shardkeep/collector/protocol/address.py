@@ -12,7 +12,7 @@ import stat
 import tempfile
 
 from shardkeep.errors import CollectorError, PlanError, UntrustedFileError
-from shardkeep.files.sidecar import ours, user_name
+from shardkeep.files.sidecar import trusted_users, user_name
 
 __all__ = [
     "Place",
@@ -187,7 +187,7 @@ def _check_socket(path: str, found: os.stat_result) -> None:
     """Raise `UntrustedFileError` unless a file of this status is a socket of this user or of root."""
     if not stat.S_ISSOCK(found.st_mode):
         fault = "is not a socket"
-    elif found.st_uid not in ours():
+    elif found.st_uid not in trusted_users():
         fault = f"was made by {user_name(found.st_uid)}"
     else:
         return

@@ -24,7 +24,7 @@ from shardkeep.errors import CollectorError, ShardkeepError, UntrustedFileError
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import Owner, command_line, this_process
 from shardkeep.files.publish import publish_sidecar
-from shardkeep.files.sidecar import open_sidecar, ours
+from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.hdf5.journal.paths import real_name
 
 __all__ = ["Note", "find_note", "remove_note", "write_note"]
@@ -111,7 +111,7 @@ def _files_with_notes(folder: str) -> list[str]:
             elif entry.is_symlink() and os.path.exists(note_path(entry.path)):
                 # A link that another user made would lead to a file of this user that is not of this run.
                 with contextlib.suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_uid in ours():
+                    if entry.stat(follow_symlinks=False).st_uid in trusted_users():
                         paths.add(real_name(entry.path))
     return sorted(paths)
 

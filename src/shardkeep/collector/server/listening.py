@@ -10,7 +10,7 @@ from shardkeep.collector.protocol.address import check_address, remove_dead_sock
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.protocol.zeromq import zmq_module
 from shardkeep.errors import CollectorError, PlanError
-from shardkeep.files.sidecar import ours
+from shardkeep.files.sidecar import trusted_users
 
 if TYPE_CHECKING:
     import zmq
@@ -77,7 +77,7 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
         # Beyond the permissions of the socket, which a default ACL of the folder would widen: ZeroMQ asks the
         # kernel for the user of each connection (SO_PEERCRED) and closes that of another one.
         if hasattr(socket, "SO_PEERCRED"):
-            for user in sorted(ours()):
+            for user in sorted(trusted_users()):
                 router.setsockopt(zmq.IPC_FILTER_UID, user)
     before = os.umask(0o177)
     try:

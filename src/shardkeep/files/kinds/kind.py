@@ -212,7 +212,7 @@ def _not_regular(mode: int) -> FileKind:
 
 def _missing(name: str) -> NotFoundError:
     if not os.path.islink(name):
-        return NotFoundError(f"{name or 'an empty name'}: there is no such file or folder", path=name)
+        return NotFoundError(f"{name or 'an empty name'}: no such file or folder", path=name)
     target = os.readlink(name)
     annex = "; run `git annex get`" if "annex/objects/" in target else ""
     return NotFoundError(f"{name}: the link leads to {target}, which does not exist{annex}", path=name)

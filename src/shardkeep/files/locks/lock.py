@@ -40,7 +40,7 @@ from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanErr
 from shardkeep.files.durable import durability_error
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.owner import command_line, this_process
-from shardkeep.files.sidecar import ANYBODY, make_sidecar, open_sidecar, user_name
+from shardkeep.files.sidecar import ANY_USER, make_sidecar, open_sidecar, user_name
 from shardkeep.files.user_warning import warn_user
 
 __all__ = ["FileLock", "IfUnsafe", "lock", "read_holder"]
@@ -134,7 +134,18 @@ class FileLock:
         return self._fd is not None
 
     def acquire(self) -> FileLock:
-        """Acquire the lock and return this object."""
+        """Acquire the lock and return this object.
+
+        Returns
+        -------
+        FileLock
+            This object.
+
+        Raises
+        ------
+        LockTimeoutError, LockError, NotFoundError, DurabilityError, UntrustedFileError
+            As for the class.
+        """
         if self._fd is not None:
             raise LockError(f"{self.lock_path!r} is held by this object already", path=self.path)
         trusted = self.if_unsafe == "trust" or locks_are_trusted()
@@ -249,14 +260,14 @@ class FileLock:
         self._made = False
         try:
             try:
-                return open_sidecar(self._where, _WHAT, os.O_RDWR | os.O_APPEND, owners=ANYBODY)
+                return open_sidecar(self._where, _WHAT, os.O_RDWR | os.O_APPEND, owners=ANY_USER)
             except UntrustedFileError:
                 raise
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EROFS):
                     raise
                 # The file of another user may be only readable, which is sufficient for a lock.
-                return open_sidecar(self._where, _WHAT, owners=ANYBODY)
+                return open_sidecar(self._where, _WHAT, owners=ANY_USER)
         except FileNotFoundError:
             fd = make_sidecar(self._where, os.O_RDWR | os.O_APPEND, mode=0o666)
         self._made = True
@@ -324,6 +335,21 @@ def lock(
 ) -> FileLock:
     """Lock `path` for the body of a ``with`` statement; see `FileLock` for the guarantees.
 
+    Parameters
+    ----------
+    path, shared, timeout_s, if_unsafe
+        As for `FileLock`.
+
+    Returns
+    -------
+    FileLock
+        The lock, acquired by the ``with`` statement.
+
+    Raises
+    ------
+    LockTimeoutError, LockError, NotFoundError, DurabilityError, UntrustedFileError
+        As for `FileLock`; raised by the ``with`` statement.
+
     Examples
     --------
     >>> import os, tempfile
@@ -344,7 +370,7 @@ def _has_name(fd: int, path: str) -> bool:
 def read_holder(lock_path: str) -> dict[str, Any] | None:
     """Return the newest entry whose process is not known to have ended."""
     try:
-        fd = open_sidecar(lock_path, _WHAT, owners=ANYBODY)
+        fd = open_sidecar(lock_path, _WHAT, owners=ANY_USER)
     except OSError:
         return None
     try:

@@ -1,13 +1,13 @@
-r"""Which file system a folder is on: ``/proc/self/mountinfo``, read as proc(5) describes it.
+r"""Mounted file systems of this process, from ``/proc/self/mountinfo`` (proc(5)).
 
-A line of it, with the fields that matter here marked::
+The fields of a line that are used here::
 
     36 35 98:0 /sub /mnt/data rw,noatime master:1 - nfs4 server:/data rw,vers=4.2
     id              point     options               kind source       options
 
-Spaces, tabs, newlines and backslashes in names are written as ``\040`` and the like. A mount can hide
-another one on the same point, or be seen from another root, so a folder is matched by the mount id that
-the kernel gives for it (``/proc/self/fdinfo``); by the longest mount point only where that fails.
+Spaces, tabs, newlines and backslashes in names are written as ``\040`` and the like. A mount can hide another
+one on the same point, or be visible only from another root. A folder is therefore matched by the mount id
+that the kernel reports for it (``/proc/self/fdinfo``), and by the longest mount point only without one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Mount:
     Parameters
     ----------
     number : int
-        The kernel's id of the mount.
+        Id of the mount in the kernel.
     point : str
-        Where it is mounted, seen from the root of this process.
+        Mount point, as seen from the root of this process.
     kind : str
-        The type, as in "ext4", "nfs4", "fuse.sshfs".
+        Type of the file system, such as "ext4", "nfs4", "fuse.sshfs".
     source : str
-        What is mounted: a device, ``server:/path``, or whatever the file system says.
+        Mounted device, ``server:/path``, or any text that the file system sets.
     options : tuple of str
-        Those of the mount, then those of the file system: "rw", "local_lock=none", …
+        Options of the mount, then of the file system, such as "rw" and "local_lock=none".
     """
 
     number: int
@@ -49,7 +49,7 @@ class Mount:
     options: tuple[str, ...]
 
     def option(self, name: str) -> str | None:
-        """Return the value of ``name=value``, "" for a bare ``name``, None if it is not there.
+        """Return the value of ``name=value``, "" for a bare ``name``, None if the option is not set.
 
         Examples
         --------
@@ -65,7 +65,7 @@ class Mount:
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    r"""Return the mounts that `text` lists, in its order; lines of another shape are passed over.
+    r"""Return the mounts that `text` lists, in its order; lines of another form are ignored.
 
     Examples
     --------
@@ -96,9 +96,9 @@ def mount_at(path: str, mounts: Sequence[Mount]) -> Mount | None:
     Parameters
     ----------
     path : str
-        Absolute, without symbolic links.
+        An absolute path without symbolic links.
     mounts : sequence of Mount
-        In the order of the kernel.
+        Mounts in the order of the kernel.
 
     Examples
     --------
@@ -117,7 +117,7 @@ def mount_at(path: str, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def mount_of(folder: str) -> Mount | None:
-    """Return the mount that `folder` is on; None where the system does not tell (macOS).
+    """Return the mount of `folder`; None if the system has no list of mounts (macOS).
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def mount_of(folder: str) -> Mount | None:
 
 def _mount_number(folder: str) -> int | None:
     try:
-        # The dot makes an automounter mount; opening the mount point alone would show autofs.
+        # The dot triggers an automounter; the mount point alone would be of autofs.
         inside = os.path.join(folder, ".")
         fd = os.open(inside, getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
         try:

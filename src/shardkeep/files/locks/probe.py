@@ -1,4 +1,4 @@
-"""Decision if ``flock`` on a file system excludes all processes that can see it.
+"""Decision whether ``flock`` on a file system excludes all processes that can see it.
 
 A test on one host cannot decide this. The decision therefore uses the type of the file system and its mount
 options; unknown types are refused. A local test is done too: of two open files in one process, the second
@@ -16,7 +16,7 @@ import time
 
 from shardkeep.errors import PlanError
 from shardkeep.files.locks.mounts import Mount, mount_of
-from shardkeep.files.sidecar import ANYBODY, open_sidecar
+from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
 __all__ = [
     "HELD",
@@ -49,12 +49,12 @@ _CLUSTER: dict[str, tuple[str, ...]] = {
     "fuse.glusterfs": (),
     "fuse.juicefs": (),
 }
-_STAYS = "each mount of it keeps its locks to itself"
+_SEPARATE_LOCKS = "each mount of it keeps its locks to itself"
 _OBJECT_STORE = "an object store has no locks"
-_AT_HOME = {
-    "fuse.sshfs": _STAYS,
-    "fuse.rclone": _STAYS,
-    "fuse.seaweedfs": _STAYS,
+_LOCAL_LOCKS = {
+    "fuse.sshfs": _SEPARATE_LOCKS,
+    "fuse.rclone": _SEPARATE_LOCKS,
+    "fuse.seaweedfs": _SEPARATE_LOCKS,
     "fuse.s3fs": _OBJECT_STORE,
     "fuse.gcsfuse": _OBJECT_STORE,
     "fuse.goofys": _OBJECT_STORE,
@@ -104,8 +104,8 @@ def lock_fault(mount: Mount) -> str | None:
             if mount.option(name) == value:
                 return f"the mount option {option} keeps locks on this machine"
         return None
-    if kind in _AT_HOME:
-        return _AT_HOME[kind]
+    if kind in _LOCAL_LOCKS:
+        return _LOCAL_LOCKS[kind]
     if kind.startswith("fuse"):
         return "whether this FUSE file system passes locks on is not known, and cannot be tested from here"
     return "whether this file system has locks between machines is not known, and cannot be tested from here"
@@ -164,7 +164,7 @@ def second_lock_is_refused(fd: int, lock_path: str) -> bool:
     if time.monotonic() < _excluding.get(device, 0.0):
         return True
     try:
-        second = open_sidecar(lock_path, "lock file", os.O_RDWR, owners=ANYBODY)
+        second = open_sidecar(lock_path, "lock file", os.O_RDWR, owners=ANY_USER)
     except OSError:
         return True  # unknown
     try:

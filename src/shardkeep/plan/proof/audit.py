@@ -19,8 +19,9 @@ from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
 from shardkeep.plan.order import ORDER_VERSION
+from shardkeep.plan.proof.contents import Segment
 from shardkeep.plan.proof.damage import Damage
-from shardkeep.plan.proof.receipt import Receipt, Segment
+from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.proof.runs import Run, RunKey, named_ranks, runs_of
 from shardkeep.plan.shards import ShardTable
@@ -70,7 +71,7 @@ def audit(
     --------
     Two ranks, 10 records, batches of 2; the second run takes over at position 4 with one rank.
 
-    >>> from shardkeep.plan.proof.receipt import Dataset, Segment
+    >>> from shardkeep.plan.proof.contents import Dataset, Segment
     >>> def receipt(id, rank, size, *segments):
     ...     return Receipt(
     ...         id=id * 32, rank=rank, world_size=size, batch_size=2, remainder="mask", shuffle=False, seed=0,

@@ -10,78 +10,34 @@ Receipts of versions 1 and 2 have no checksum and are read without it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from shardkeep.errors import CorruptDataError, PlanError
-from shardkeep.plan.checks import (
-    MAX_BATCH_SIZE,
-    MAX_ENTRIES,
-    MAX_EPOCH,
-    MAX_RECORDS,
-    MAX_SEED,
-    MAX_WORLD_SIZE,
-    checked_int,
-)
+from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_SEED, MAX_WORLD_SIZE
 from shardkeep.plan.epoch import EpochPlan, Remainder
-from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet, HistoryEntry, merge_history
+from shardkeep.plan.file_assignment import MAX_CYCLE_LENGTH, FileSet
 from shardkeep.plan.file_plan import FilePlan
-from shardkeep.plan.mixture import MAX_PERIOD, MixedOrder, Mixture, Part, Stop
+from shardkeep.plan.mixture import MixedOrder, Mixture
 from shardkeep.plan.order import BLOCK_RECORDS, ORDER_VERSION, WINDOW_BLOCKS, EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.proof.contents import (
+    Dataset,
+    Segment,
+    mixture_to_dict,
+    parse_dataset,
+    parse_mixture,
+    segments_from_dicts,
+    segments_to_dicts,
+)
 from shardkeep.plan.proof.damage import Damage, damage_from_lists, damage_to_lists
-from shardkeep.plan.proof.fields import Fields, kind_of
+from shardkeep.plan.proof.fields import Fields
 from shardkeep.plan.proof.sealed_json import CRC_KEY, check_seal, seal
 from shardkeep.plan.shards import ShardTable
 
-__all__ = [
-    "RECEIPT_VERSION",
-    "Dataset",
-    "Receipt",
-    "Segment",
-    "check_receipt_seal",
-    "history_from_lists",
-    "history_to_lists",
-]
+__all__ = ["RECEIPT_VERSION", "Receipt", "check_receipt_seal"]
 
 RECEIPT_VERSION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Identity of a data set.
-
-    Parameters
-    ----------
-    fingerprint : str
-        Digest that is equal for two Loaders if and only if they read the same shards in the same order.
-    records : int
-        Number of records of all shards together.
-    shards : tuple of str, counts : tuple of int
-        Name and number of records of each shard, in order. Both may be empty; an audit then reports global
-        record numbers instead of names.
-    sizes : tuple of int
-        Size of each shard in bytes, by which whole shards were assigned to ranks; empty otherwise.
-    """
-
-    fingerprint: str
-    records: int
-    shards: tuple[str, ...] = ()
-    counts: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """`steps` batches that were delivered in `epoch` by a run that began at global position `start`.
-
-    If ranks read whole files, `history` has the earlier steps of the epoch.
-    """
-
-    epoch: int
-    start: int
-    steps: int
-    history: tuple[HistoryEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +99,16 @@ class Receipt:
         return self.dataset.records if self.mixture is None else self.mixture.records
 
     def order(self, epoch: int) -> EpochOrder | MixedOrder:
-        """Return the order of an epoch."""
+        """Return the order of an epoch.
+
+        Parameters
+        ----------
+        epoch : int
+
+        Returns
+        -------
+        EpochOrder or MixedOrder
+        """
         if self.mixture is not None:
             return self.mixture.order(epoch)
         return epoch_order(
@@ -156,14 +121,31 @@ class Receipt:
         )
 
     def files(self) -> FileSet | None:
-        """Return the files and their order, or None unless ranks read whole files."""
+        """Return the files and their order, or None unless ranks read whole files.
+
+        Returns
+        -------
+        FileSet or None
+        """
         if self.cycle_length is None:
             return None
         table = ShardTable(self.dataset.counts)
         return FileSet(table, self.dataset.sizes, shuffled=self.shuffle is not False, seed=self.seed)
 
     def plan(self, segment: Segment, remainder: Remainder, files: FileSet | None) -> EpochPlan | FilePlan:
-        """Return the plan of the run of a segment; `files` is the result of `files()`."""
+        """Return the plan of the run of a segment.
+
+        Parameters
+        ----------
+        segment : Segment
+        remainder : {"mask", "drop", "short"}
+        files : FileSet or None
+            The result of `files`.
+
+        Returns
+        -------
+        EpochPlan or FilePlan
+        """
         if files is None or self.cycle_length is None:
             return EpochPlan(self.positions, segment.start, self.world_size, self.batch_size, remainder)
         return FilePlan(
@@ -177,7 +159,12 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the receipt with a checksum, as types that JSON supports; `from_dict` parses it."""
+        """Return the receipt with a checksum, as types that JSON supports; `from_dict` parses it.
+
+        Returns
+        -------
+        dict
+        """
         damage = {
             "skipped": damage_to_lists(self.damage, repaired=False),
             "repaired": damage_to_lists(self.damage, repaired=True),
@@ -202,8 +189,8 @@ class Receipt:
             "window_blocks": self.window_blocks,
             "order_version": self.order_version,
             **({} if self.cycle_length is None else {"cycle_length": self.cycle_length}),
-            **({} if self.mixture is None else {"mixture": _mixture_to_dict(self.mixture)}),
-            "segments": _segments_to_dicts(self.segments),
+            **({} if self.mixture is None else {"mixture": mixture_to_dict(self.mixture)}),
+            "segments": segments_to_dicts(self.segments),
             **{key: lists for key, lists in damage.items() if lists},
         }
         return seal(values)
@@ -213,6 +200,15 @@ class Receipt:
         """Parse the result of `to_dict`.
 
         The input may be of unknown origin: presence, type and range of every key are checked.
+
+        Parameters
+        ----------
+        data : mapping
+            A parsed JSON object.
+
+        Returns
+        -------
+        Receipt
 
         Raises
         ------
@@ -231,8 +227,8 @@ class Receipt:
                 f"receipt has receipt_version={version}, expected at most {RECEIPT_VERSION}: update shardkeep"
             )
         world_size = fields.integer("world_size", 1, MAX_WORLD_SIZE)
-        dataset = _dataset(fields.mapping("dataset"))
-        mixture = _mixture(fields.mapping("mixture"), dataset) if "mixture" in fields else None
+        dataset = parse_dataset(fields.mapping("dataset"))
+        mixture = parse_mixture(fields.mapping("mixture"), dataset) if "mixture" in fields else None
         cycle_length = None
         if "cycle_length" in fields:
             cycle_length = fields.integer("cycle_length", 1, MAX_CYCLE_LENGTH)
@@ -243,7 +239,7 @@ class Receipt:
             if mixture is not None:
                 raise PlanError("receipt has both a cycle_length and a mixture: was the file edited?")
         most = dataset.records if mixture is None else mixture.records
-        segments = _segments(fields.sequence("segments"), most)
+        segments = segments_from_dicts(fields.sequence("segments"), most)
         damage = [
             damage_from_lists(key, fields.sequence(key), records=dataset.records)
             for key in ("skipped", "repaired")
@@ -283,127 +279,3 @@ def check_receipt_seal(data: object, path: str | None = None) -> None:
         where = "" if path is None else f" in {path!r}"
         message = f"the receipt{where} is damaged or was edited ({error}): take it from a copy"
         raise CorruptDataError(message, path=path) from error
-
-
-def _segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:
-    """Return segments in their JSON form, with equal segments of consecutive epochs as one entry."""
-    entries: list[dict[str, Any]] = []
-    before: Segment | None = None
-    for one in segments:
-        equal = before is not None and replace(before, epoch=one.epoch) == one and not one.history
-        if before is not None and equal and one.epoch == before.epoch + 1:
-            entries[-1]["epochs"] = entries[-1].get("epochs", 1) + 1
-        else:
-            entries.append({"epoch": one.epoch, "start": one.start, "steps": one.steps})
-            if one.history:
-                entries[-1]["history"] = history_to_lists(one.history)
-        before = one
-    return entries
-
-
-def _segments(entries: Sequence[object], positions: int) -> list[Segment]:
-    segments: list[Segment] = []
-    for i, entry in enumerate(entries):
-        one = Fields(entry, f"segments[{i}].")
-        epochs = one.integer("epochs", 1, MAX_ENTRIES - len(segments)) if "epochs" in one else 1
-        first = Segment(
-            epoch=one.integer("epoch", 0, MAX_EPOCH - epochs + 1),
-            start=one.integer("start", 0, positions),
-            steps=one.integer("steps", 0, MAX_RECORDS),
-            history=_history(one) if "history" in one else (),
-        )
-        one.nothing_else()
-        segments += [replace(first, epoch=first.epoch + number) for number in range(epochs)]
-    return segments
-
-
-def _dataset(fields: Fields) -> Dataset:
-    records = fields.integer("records", 0, MAX_RECORDS)
-    fingerprint = fields.text("fingerprint", ".{1,1024}", "a text of 1 to 1024 characters")
-    shards, counts = fields.sequence("shards"), fields.sequence("counts")
-    for i, name in enumerate(shards):
-        if not isinstance(name, str):
-            raise PlanError(
-                f"receipt has dataset.shards[{i}] of {kind_of(name)}, expected a string: was the file edited?"
-            )
-    numbers = _whole_numbers(counts, "dataset.counts")
-    if len(shards) != len(counts):
-        raise PlanError(
-            f"receipt has {len(shards)} dataset.shards and {len(counts)} dataset.counts: was the file edited?"
-        )
-    if counts and sum(numbers) != records:
-        raise PlanError(
-            f"receipt has dataset.counts that add up to {sum(numbers)}, not to dataset.records={records}: "
-            "was the file edited?"
-        )
-    sizes = _whole_numbers(fields.sequence("sizes"), "dataset.sizes") if "sizes" in fields else []
-    fields.nothing_else()
-    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(sizes))
-
-
-def history_to_lists(history: Sequence[HistoryEntry]) -> list[list[int]]:
-    """Return a history in its JSON form."""
-    return [[entry.world_size, entry.batch_size, entry.cycle_length, entry.steps] for entry in history]
-
-
-def history_from_lists(data: object, where: str) -> tuple[HistoryEntry, ...]:
-    """Parse the result of `history_to_lists`; `FilePlan` refuses a history that does not fit the data set."""
-    if not isinstance(data, list | tuple):
-        raise PlanError(f"{where} is {kind_of(data)}, expected a list: was it edited?")
-    entries = []
-    for i, one in enumerate(data):
-        if not isinstance(one, list | tuple) or len(one) != 4:
-            raise PlanError(f"{where}[{i}]={one!r:.60}, expected four numbers: was it edited?")
-        names = ("world_size", "batch_size", "cycle_length", "steps")
-        most = (MAX_WORLD_SIZE, MAX_BATCH_SIZE, MAX_CYCLE_LENGTH, MAX_RECORDS)
-        entries.append(
-            HistoryEntry(
-                *(checked_int(f"{where}[{i}] {n}", v, 1, m) for n, v, m in zip(names, one, most, strict=True))
-            )
-        )
-    return merge_history(entries)
-
-
-def _history(fields: Fields) -> tuple[HistoryEntry, ...]:
-    return history_from_lists(fields.sequence("history"), "history")
-
-
-def _whole_numbers(values: Sequence[object], where: str) -> list[int]:
-    numbers = []
-    for i, value in enumerate(values):
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RECORDS:
-            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, expected an int of at least 0")
-        numbers.append(value)
-    return numbers
-
-
-def _mixture_to_dict(mixture: Mixture) -> dict[str, Any]:
-    return {
-        "stop": mixture.stop,
-        "parts": [
-            {"records": part.records, "weight": part.weight, "shuffle": part.shuffle, "seed": part.seed}
-            for part in mixture.parts
-        ],
-    }
-
-
-def _mixture(fields: Fields, dataset: Dataset) -> Mixture:
-    parts = []
-    for i, entry in enumerate(fields.sequence("parts")):
-        one = Fields(entry, f"mixture.parts[{i}].")
-        parts.append(
-            Part(
-                records=one.integer("records", 0, MAX_RECORDS),
-                weight=one.integer("weight", 1, MAX_PERIOD),
-                shuffle=cast(Shuffle, one.choice("shuffle", get_args(Shuffle))),
-                seed=one.integer("seed", 0, MAX_SEED),
-            )
-        )
-        one.nothing_else()
-    stop = cast(Stop, fields.choice("stop", get_args(Stop)))
-    fields.nothing_else()
-    if sum(part.records for part in parts) != dataset.records:
-        raise PlanError(
-            "receipt has mixture.parts with other numbers of records than dataset: was the file edited?"
-        )
-    return Mixture(tuple(parts), stop)

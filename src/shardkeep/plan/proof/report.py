@@ -123,7 +123,13 @@ class AuditReport:
         return bool(self.epochs) and not self.problems and all(epoch.ok for epoch in self.epochs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as types that JSON supports."""
+        """Return the report as types that JSON supports.
+
+        Returns
+        -------
+        dict
+            ``ok``, the faults and the epochs of the report.
+        """
         return {
             "ok": self.ok,
             "receipts": self.receipts,

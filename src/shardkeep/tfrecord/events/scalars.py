@@ -184,7 +184,7 @@ def _event_files(root: str) -> list[tuple[str, str]]:
     """Return run and path of each event file, in the order of the runs and names."""
     if not os.path.isdir(root):
         if not os.path.exists(root):
-            raise NotFoundError(f"{root}: there is no such file or folder", path=root)
+            raise NotFoundError(f"{root}: no such file or folder", path=root)
         return [(".", root)]
     found = []
     seen = set()

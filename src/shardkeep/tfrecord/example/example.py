@@ -54,6 +54,11 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 def decode_example(record: bytes) -> dict[str, Any]:
     """Parse a serialised `tf.train.Example`.
 
+    Parameters
+    ----------
+    record : bytes
+        The serialised message.
+
     Returns
     -------
     dict of str to ndarray or list of bytes

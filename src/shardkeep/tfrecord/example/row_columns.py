@@ -25,8 +25,8 @@ def as_columns(columns: Mapping[str, Any]) -> tuple[list[str], list[Any], int]:
     Raises
     ------
     SchemaError
-        There is no column, a value has no row axis, columns have different lengths, or an Example cannot hold
-        the values.
+        The mapping is empty, a value has no row axis, columns have different lengths, or an Example cannot
+        hold the values.
 
     Examples
     --------

@@ -120,6 +120,11 @@ class Schema(dict[str, Feature]):
     def source(self) -> str:
         """Return the schema as Python source, to be pasted where ``features=`` is needed.
 
+        Returns
+        -------
+        str
+            An assignment to ``features``, with the observations as comments.
+
         Examples
         --------
         >>> facts = {"label": FeatureFacts("int64", 2, (1, 1)), "words": FeatureFacts("bytes", 1, (3, 3))}
@@ -140,7 +145,13 @@ class Schema(dict[str, Feature]):
         return "\n".join([*lines, "}"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the schema as values that the json module can write."""
+        """Return the schema as values that the json module can write.
+
+        Returns
+        -------
+        dict
+            ``records``, ``files``, and for each name in ``features`` its feature and observations.
+        """
         features = {}
         for name, feature in self.items():
             facts = self.facts[name]
@@ -227,7 +238,9 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
                 facts.setdefault(name, FeatureFacts()).note(values, f"{path} record {number}", name)
             records += 1
     if not records:
-        raise SchemaError(f"{names[0]}: there is no record to infer features from", path=names[0])
+        raise SchemaError(
+            f"{names[0]}: the files hold no record, so no features can be inferred", path=names[0]
+        )
     return Schema(facts, records=records, files=len(names))
 
 

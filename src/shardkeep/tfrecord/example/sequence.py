@@ -55,6 +55,11 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
 def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Parse a serialised `tf.train.SequenceExample`.
 
+    Parameters
+    ----------
+    record : bytes
+        The serialised message.
+
     Returns
     -------
     context : dict of str to ndarray or list of bytes

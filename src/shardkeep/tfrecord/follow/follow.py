@@ -195,7 +195,7 @@ class _Follower:
         self._on_change = on_change
         self._watch = watch
         self._fd: int | None = None
-        self._frames: LiveFrames | None = None  # None: there is no file
+        self._frames: LiveFrames | None = None  # None: the file does not exist
         self._ever = False
         self._begin: tuple[Identity, int, int] | None = None
         self._status: tuple[int, int] | None = None
@@ -332,7 +332,7 @@ class _Follower:
         if fd is None:
             if idle and not self._ever:
                 raise NotFoundError(
-                    f"{self.path}: there is no such file, and none appeared in {self._idle_timeout_s} s",
+                    f"{self.path}: no such file, and none appeared in {self._idle_timeout_s} s",
                     path=self.path,
                 )
             return idle

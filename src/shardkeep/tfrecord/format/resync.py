@@ -40,7 +40,7 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
     Returns
     -------
     int or None
-        An offset in bytes; None if there is no whole record in the rest of the file.
+        An offset in bytes; None if the rest of the file has no whole record.
 
     Notes
     -----
@@ -51,12 +51,12 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
     header = os.pread(fd, HEADER_BYTES, offset_bytes)
     length = checked_length(header) if len(header) == HEADER_BYTES else None
     if length is not None:
-        behind = offset_bytes + OVERHEAD_BYTES + length
-        if behind == size:
+        end = offset_bytes + OVERHEAD_BYTES + length
+        if end == size:
             return None
         # The length may be any 64-bit number, larger than any file offset.
-        if behind < size and _is_whole(fd, behind, size):
-            return behind
+        if end < size and _is_whole(fd, end, size):
+            return end
     at = offset_bytes + 1
     while size - at >= OVERHEAD_BYTES:
         block = read_at(fd, _BLOCK_BYTES + HEADER_BYTES - 1, at)

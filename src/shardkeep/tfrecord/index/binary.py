@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from shardkeep._core import crc32c
 from shardkeep.errors import UntrustedFileError
-from shardkeep.files.sidecar import open_sidecar, ours
+from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint
@@ -97,7 +97,7 @@ def read_index_file(
         The offsets, and the fingerprint of the shard at the time of the scan, for the caller to compare.
     """
     try:
-        owners = ours() if shard is None else ours() | {shard.st_uid}
+        owners = trusted_users() if shard is None else trusted_users() | {shard.st_uid}
         fd = open_sidecar(path, "index", owners=owners, data=shard)
         try:
             status = os.fstat(fd)

@@ -64,7 +64,7 @@ def index_around_damage(path: str) -> IndexWithHoles:
     FormatError
         A file of another kind, or a compressed one.
     NotFoundError
-        There is no such file.
+        The file does not exist.
     """
     try:
         return IndexWithHoles(load_index(path).starts)
@@ -95,7 +95,7 @@ def _scan(path: str, fd: int) -> IndexWithHoles:
 
 
 def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
-    """Return the offsets from the frame at `at` to the first damage, and True if there is no damage."""
+    """Return the offsets from the frame at `at` to the first damage, and True without damage."""
     until = _TO_THE_END
     for _ in range(2):
         try:
@@ -123,8 +123,8 @@ def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:
         following = os.pread(fd, HEADER_BYTES, end) if end < size_bytes else b""
         if len(following) == HEADER_BYTES and checked_length(following) is not None:
             return end, False
-    behind = next_frame(fd, at)
-    end = size_bytes if behind is None else behind
+    next_start = next_frame(fd, at)
+    end = size_bytes if next_start is None else next_start
     # An intact header with another length: the checksum of the rest does not belong to its record.
     of_another = len(header) == HEADER_BYTES and checked_length(header) is not None
     return end, of_another or not _is_frame(fd, at, end)

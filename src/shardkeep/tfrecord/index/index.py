@@ -223,7 +223,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
 def _one_path(path: Path) -> str:
     name = os.fspath(path)
     if glob.has_magic(name) and not os.path.lexists(name):
-        raise NotFoundError(f"{name}: there is no such file; pass a pattern in a list, [{name!r}]", path=name)
+        raise NotFoundError(f"{name}: no such file; pass a pattern in a list, [{name!r}]", path=name)
     return name
 
 

@@ -166,4 +166,4 @@ def _open(name: str) -> BinaryIO:
     try:
         return open(name, "rb")
     except FileNotFoundError:
-        raise NotFoundError(f"{name}: there is no such file", path=name) from None
+        raise NotFoundError(f"{name}: no such file", path=name) from None

@@ -179,7 +179,7 @@ def test_pickles(tmp_path: Path) -> None:
 
 
 def test_no_records(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match="there is no record"):
+    with pytest.raises(SchemaError, match="hold no record"):
         infer_schema(write(tmp_path / "a", []))
 
 

@@ -222,7 +222,7 @@ def test_so_is_its_folder(tmp_path: Path, clock: Clock) -> None:
 
 
 def test_a_file_that_never_comes(path: Path, clock: Clock) -> None:
-    with pytest.raises(NotFoundError, match=r"live\.tfrecord: there is no such file") as caught:
+    with pytest.raises(NotFoundError, match=r"live\.tfrecord: no such file") as caught:
         list(follow(path, idle_timeout_s=0.1))
     assert caught.value.path == str(path)
 

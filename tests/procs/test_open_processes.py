@@ -281,12 +281,12 @@ def test_no_descriptor_at_all(path):
 def test_the_garbage_collector_closes_the_last_file_before_it_is_looked_for(path):
     body = """
         import gc
-        from shardkeep.hdf5.locking.open_files import OpenFiles
+        from shardkeep.hdf5.locking.open_file_budget import OpenFileBudget
         gc.disable()
         sk.hdf5.open("a.h5")
         take_all_descriptors()
-        close_all = OpenFiles.close_all
-        OpenFiles.close_all = lambda files: (gc.collect(), close_all(files))[1]
+        close_all = OpenFileBudget.close_all
+        OpenFileBudget.close_all = lambda files: (gc.collect(), close_all(files))[1]
         print(len(sk.hdf5.open("a.h5")["g/x"]))
     """
     done = run(path.parent, body, limit=64)
@@ -319,7 +319,7 @@ def test_flock_that_fails(path, number, tmp_path_factory):
             sys.exit(0)
         except RuntimeWarning as warning:
             assert "is read without a lock" in str(warning), warning
-            assert "see that nobody writes it" in str(warning)
+            assert "make sure that no process writes it" in str(warning)
         else:
             sys.exit(4)
         with sk.hdf5.open("a.h5") as f:
@@ -379,7 +379,7 @@ def test_the_variable_is_honoured_and_told(path, value, effect):
     assert lines[3] == "True"
     if effect == "off":
         assert lines[1:3] == [
-            "none (HDF5_USE_FILE_LOCKING switches it off)",
+            "none (HDF5_USE_FILE_LOCKING switches locks off)",
             "sidecar only (HDF5_USE_FILE_LOCKING switches flock off)",
         ]
         assert lines[4] == "['o; unset the variable']"
@@ -414,10 +414,10 @@ def test_a_variable_that_came_too_late(path):
         print(sk.hdf5.locking_mode())
     """
     done = run(path.parent, body)
-    assert "HDF5_USE_FILE_LOCKING=FALSE was set after h5py was imported and does nothing" in done.stderr
+    assert "HDF5_USE_FILE_LOCKING=FALSE was set after h5py was imported and has no effect" in done.stderr
     line = HEAD.count("\n") + 4
     assert done.stderr.startswith(f"<string>:{line}: "), "the line of the program, not one of ours"
-    assert "came after HDF5 was loaded and does nothing" in done.stdout
+    assert "was set after HDF5 was loaded and has no effect" in done.stdout
 
 
 def test_a_full_disk_at_close(tmp_path):

@@ -1,6 +1,6 @@
 """HDF5 written by many processes: one file per worker, one merged result, or one writer for all.
 
-Other rooms import `read_errors` and `verify`.
+Other rooms import `h5py_private`, `read_errors` and `verify`.
 """
 
 from typing import TYPE_CHECKING

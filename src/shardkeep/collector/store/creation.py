@@ -11,7 +11,6 @@ import numpy as np
 
 from shardkeep.collector.protocol.schema import FilterSpec, Schema
 from shardkeep.errors import InternalError, SchemaError, ShardkeepError
-from shardkeep.hdf5.locking.guard_exemption import exempt
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import require_filter
 from shardkeep.hdf5.storage.layout import Layout, create_dataset
@@ -151,7 +150,7 @@ def try_filters(wanted: Schema) -> None:
 @functools.lru_cache(maxsize=64)
 def _try(filters: tuple[FilterSpec, ...], type_code: bytes, chunk: tuple[int, ...]) -> None:
     dtype = h5py.h5t.decode(type_code).dtype
-    with exempt(), h5py.File("trial", "w", driver="core", backing_store=False, rdcc_nbytes=0) as file:
+    with h5py.File("trial", "w", driver="core", backing_store=False, rdcc_nbytes=0) as file:
         dataset = create_dataset(file, "x", Layout(type_code, chunk, filters, b"", True), chunk, dtype)
         dataset[...] = np.zeros(chunk, dtype)
         file.flush()

@@ -1,4 +1,4 @@
-"""`hdf5.guard`: h5py calls of any program, stopped before they destroy a file.
+"""Guard over all uses of h5py in a program, which stops those that would destroy a file.
 
 Other rooms import `findings` and `watch`.
 """

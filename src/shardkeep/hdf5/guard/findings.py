@@ -1,4 +1,4 @@
-"""What the guard finds wrong, and how it says so."""
+"""Findings of the guard, and the errors and warnings that report them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FindingKind = Literal[
 ]
 OnFinding = Literal["raise", "warn"]
 
-# Those after which data are gone, or were shown to go.
+# Findings after which data is lost.
 _DESTROY = {"second writer", "truncated while open", "forked writer"}
 _FIX = {
-    "second writer": "give every process a file of its own (shardkeep.hdf5.WorkerFile) and merge them",
-    "truncated while open": "write another file, or replace it as a whole (shardkeep.files.publish_path)",
+    "second writer": "write a file per process (shardkeep.hdf5.WorkerFile) and merge them",
+    "truncated while open": "write another file, or replace the whole file (shardkeep.files.publish_path)",
     "two writers here": "open it once and pass the handle on",
     "forked writer": "open a file in the child, or end it with os._exit; start workers before opening",
     "locking off": "leave locking= and HDF5_USE_FILE_LOCKING alone, or use a file per process",
@@ -32,21 +32,22 @@ _FIX = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One bad pattern, met at the moment it was about to happen.
+    """A harmful use of h5py, which `guard` has found before it happened.
 
     Attributes
     ----------
     kind : str
-        "second writer", "truncated while open", "two writers here", "forked writer", "locking off".
+        "second writer", "truncated while open", "two writers here", "forked writer" or "locking off".
     path : str
+        The file.
     what : str
-        One clause: who did what to which file.
+        One clause with the process, its action and the file.
     fix : str
-        What to do instead.
+        Advice on a safe way.
     destroys : bool
         Whether data would have been lost.
     holder : Holder or None
-        The other process.
+        The other process, if there is one.
     """
 
     kind: FindingKind
@@ -61,23 +62,28 @@ class Finding:
 
     @classmethod
     def of(cls, kind: FindingKind, path: str, what: str, holder: Holder | None = None) -> Finding:
-        """Make one with the fix of its kind."""
+        """Return a finding with the fix of its kind."""
         return cls(kind, path, what, _FIX[kind], kind in _DESTROY, holder)
 
     def error(self) -> LockError:
-        """Return it as an error of the tree."""
+        """Return the finding as an error.
+
+        Returns
+        -------
+        LockError
+        """
         return LockError(str(self), path=self.path)
 
 
 def report(finding: Finding, on_finding: OnFinding | None) -> None:
-    """Raise or warn; without a choice, raise what destroys data and warn about the rest."""
+    """Raise or warn as chosen; by default raise for findings that destroy data and warn about others."""
     if on_finding == "raise" or (on_finding is None and finding.destroys):
         raise finding.error()
     warn_user(str(finding))
 
 
 def is_held(error: BaseException) -> bool:
-    """Whether h5py could not open a file because another process has locked it."""
+    """Return whether h5py could not open a file because another process has locked it."""
     return isinstance(error, OSError) and flock_errno(error) in HELD
 
 

@@ -1,11 +1,12 @@
-"""`guard`: other people's h5py code, stopped at the moment it would destroy a file.
+"""`guard`: a watch over all uses of h5py in a program, which stops those that would destroy a file.
 
-The guard wraps ``h5py.File.__init__`` and ``close`` while it is on. Every file that is opened for writing by
-its path is looked at first: who has it open (this process, ``/proc``, the sidecar lock), and is it locked.
-While it is open the guard holds the file's sidecar, so that guarded processes see each other on any host.
+The guard wraps ``h5py.File.__init__`` and ``close`` while it is active. Before a file is opened for writing
+by its path, it searches for other handles (in this process, in ``/proc``, by the sidecar lock) and checks
+whether HDF5 locks the file. While the file is open the guard holds its sidecar lock, so that guarded
+processes detect each other on any host.
 
-After a fork the child's copy of each writer is turned away from the file (`forked_handle`), so nothing that
-the child does or leaves undone reaches it, and in the child every use of the handle is a finding.
+After a fork the child's copy of each writer is redirected to memory (`shardkeep.hdf5.locking.handles`), so
+that the child cannot change the file, and in the child every use of the handle is a finding.
 """
 
 from __future__ import annotations
@@ -19,13 +20,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
-from h5py._hl.base import HLObject
 
 from shardkeep.errors import LockError, LockTimeoutError, PlanError, ShardkeepError
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.guard.findings import Finding, FindingKind, OnFinding, held, is_held, report
-from shardkeep.hdf5.locking.forked_handle import descriptor_of, divert
-from shardkeep.hdf5.locking.guard_exemption import is_exempt
+from shardkeep.hdf5.h5py_private import check_h5py, class_with_id
+from shardkeep.hdf5.locking.handles import descriptor_of, is_exempt, redirect_to_memory
 from shardkeep.hdf5.locking.holders import Holder, openers_of
 from shardkeep.hdf5.locking.mode import VARIABLE, locking_mode
 
@@ -48,24 +48,30 @@ class _Writer:
         self.inode = status.st_dev, status.st_ino
 
     def is_open(self) -> bool:
-        """Whether the handle was not closed behind our back."""
+        """Return whether the handle is still open; it may be closed without `h5py.File.close`."""
         return bool(self.file_id.valid)
 
     def release(self) -> None:
-        """Let the sidecar go."""
+        """Release the sidecar lock."""
         lock, self.lock = self.lock, None
         if lock is not None:
             lock.release()
 
 
 class Guard:
-    """What `guard` gives.
+    """An active guard, yielded by `guard`.
+
+    Parameters
+    ----------
+    on_finding : {"raise", "warn"} or None
+        As in `guard`.
 
     Attributes
     ----------
     on_finding : {"raise", "warn"} or None
+        As in `guard`.
     findings : list of Finding
-        In the order in which they were met, in this process.
+        All findings of this process so far, oldest first.
     """
 
     def __init__(self, on_finding: OnFinding | None) -> None:
@@ -75,21 +81,20 @@ class Guard:
         self._inherited: list[_Writer] = []
         self._undo: list[tuple[Any, str, Any]] = []
 
-    def found(self, finding: Finding) -> None:
-        """Note a finding and report it."""
+    def _found(self, finding: Finding) -> None:
+        """Record a finding and report it."""
         self.findings.append(finding)
         report(finding, self.on_finding)
 
-    # -- on and off ------------------------------------------------------------------------------------
-
-    def start(self) -> None:
+    def _start(self) -> None:
         """Wrap h5py."""
+        check_h5py()
         self._wrap(h5py.File, "__init__", self._opening)
         self._wrap(h5py.File, "close", self._closing)
         self._wrap(multiprocessing.spawn, "get_preparation_data", self._spawning)
 
-    def stop(self) -> None:
-        """Leave h5py as it was."""
+    def _stop(self) -> None:
+        """Remove all wrappers, and release the locks."""
         while self._undo:
             place, name, original = self._undo.pop()
             setattr(place, name, original)
@@ -102,8 +107,6 @@ class Guard:
         self._undo.append((place, name, original))
         setattr(place, name, wrapper(original))
 
-    # -- what is watched -------------------------------------------------------------------------------
-
     def _opening(self, original: Any) -> Any:
         def __init__(
             file: Any, name: Any, mode: str = "r", driver: Any = None, *args: Any, **options: Any
@@ -114,7 +117,7 @@ class Guard:
                 self._refuse_inherited(path)
                 if mode in _WRITING:
                     try:
-                        lock = self._look(path, mode, options)
+                        lock = self._inspect(path, mode, options)
                     except LockError as error:
                         # Our own frames would hide the program's line.
                         raise error.with_traceback(None) from None
@@ -142,7 +145,7 @@ class Guard:
 
     def _spawning(self, original: Any) -> Any:
         def get_preparation_data(name: str) -> dict[str, Any]:
-            # What every child that is not forked by us reads first, that of a fork server too.
+            # The first data that a child of spawn or of a fork server reads.
             return {**original(name), "shardkeep guard": _InChild(self.on_finding)}
 
         return get_preparation_data
@@ -152,61 +155,58 @@ class Guard:
         if writer is not None:
             writer.release()
 
-    def _look(self, path: str, mode: str, options: dict[str, Any]) -> FileLock | None:
-        """Look at a file before it is opened for writing; return its sidecar lock."""
-        whole = mode == "w" and os.path.exists(path)
+    def _inspect(self, path: str, mode: str, options: dict[str, Any]) -> FileLock | None:
+        """Report findings about a file before it is opened for writing; return its sidecar lock."""
+        truncates = mode == "w" and os.path.exists(path)
         for writer in list(self._writers.values()):
             if writer.is_open() and writer.inode == _inode(path):
-                kind: FindingKind = "truncated while open" if whole else "two writers here"
-                self.found(Finding.of(kind, path, f"{path!r} is open for writing in this process already"))
+                kind: FindingKind = "truncated while open" if truncates else "two writers here"
+                self._found(Finding.of(kind, path, f"{path!r} is open for writing in this process already"))
                 return None
         for other in openers_of(path):
-            if other.pid == os.getpid():
-                if whole:
-                    self.found(_truncated(path, other))
-            elif whole:
-                self.found(_truncated(path, other))
-            elif other.writes:
-                self._second(path, other)
-        lock = self._take(path)
+            if truncates:
+                self._found(_truncated(path, other))
+            elif other.writes and other.pid != os.getpid():
+                self._found_second_writer(path, other)
+        lock = self._lock_sidecar(path)
         try:
-            self._look_at_locking(path, options)
+            self._check_locking(path, options)
         except BaseException:
             if lock is not None:
                 lock.release()
             raise
         return lock
 
-    def _take(self, path: str) -> FileLock | None:
+    def _lock_sidecar(self, path: str) -> FileLock | None:
         try:
             return FileLock(path, timeout_s=0, if_unsafe="trust").acquire()
         except LockTimeoutError as error:
             holder = error.holder
-            self._second(path, Holder(**holder, lock="exclusive", writes=True) if holder else None)
+            self._found_second_writer(
+                path, Holder(**holder, lock="exclusive", writes=True) if holder else None
+            )
         except (ShardkeepError, OSError):
-            pass  # the folder cannot be written, or has no locks: the other looks must do
+            pass  # the folder is not writable, or has no locks: only the other checks apply
         return None
 
-    def _second(self, path: str, other: Holder | None) -> None:
+    def _found_second_writer(self, path: str, other: Holder | None) -> None:
         who = "another process" if other is None else str(other)
-        self.found(Finding.of("second writer", path, f"{path!r} is being written by {who}", other))
+        self._found(Finding.of("second writer", path, f"{path!r} is being written by {who}", other))
 
-    def _look_at_locking(self, path: str, options: dict[str, Any]) -> None:
+    def _check_locking(self, path: str, options: dict[str, Any]) -> None:
         mode = locking_mode()
         if mode.effect == "off":
-            self.found(
+            self._found(
                 Finding.of("locking off", path, f"{path!r} is written with {VARIABLE} switching locks off")
             )
         elif mode.effect == "asked" and str(options.get("locking")).lower() == "false":
-            self.found(Finding.of("locking off", path, f"{path!r} is written with locking=False"))
+            self._found(Finding.of("locking off", path, f"{path!r} is written with locking=False"))
         elif mode.stale:
-            what = f"{path!r} is written while {VARIABLE}={mode.variable} came too late to do anything"
-            self.found(Finding.of("locking off", path, what))
+            what = f"{path!r} is written while {VARIABLE}={mode.variable} was set too late to have an effect"
+            self._found(Finding.of("locking off", path, what))
 
-    # -- in a forked child -----------------------------------------------------------------------------
-
-    def after_fork(self) -> None:
-        """Turn the parent's writers away from their files, in the child."""
+    def _after_fork(self) -> None:
+        """Redirect the parent's writers to memory, in the child."""
         writers = [one for one in self._writers.values() if one.is_open()]
         self._writers = {}
         self.findings = []
@@ -214,10 +214,10 @@ class Guard:
             one.lock = None
             if one.fd is not None:
                 with contextlib.suppress(OSError):
-                    divert(one.fd)
+                    redirect_to_memory(one.fd)
         self._inherited += writers
         if writers:
-            self._wrap(HLObject, "id", self._using)
+            self._wrap(class_with_id(), "id", self._using)
             atexit.register(self._at_exit)
 
     def _using(self, original: Any) -> Any:
@@ -225,7 +225,7 @@ class Guard:
             oid = original.fget(item)
             writer = None if is_exempt() else self._inherited_of(oid)
             if writer is not None:
-                self.found(_forked(writer, "is used"))
+                self._found(_forked(writer, "is used"))
             return oid
 
         return property(id_)
@@ -242,7 +242,7 @@ class Guard:
     def _refuse_inherited(self, path: str) -> None:
         for writer in self._inherited:
             if writer.inode == _inode(path):
-                self.found(_forked(writer, "is opened again"))
+                self._found(_forked(writer, "is opened again"))
 
     def _at_exit(self) -> None:
         for writer in self._inherited:
@@ -255,38 +255,42 @@ class Guard:
 
 @contextlib.contextmanager
 def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
-    """Watch every use of h5py in the body, and stop what would destroy a file before it happens.
+    """Watch every use of h5py in the body, and stop each use that would destroy a file.
 
     Parameters
     ----------
     on_finding : {"raise", "warn"}, optional
-        What to do with each finding. By default those that destroy data raise `LockError`, the others warn
+        Reaction to each finding. By default those that destroy data raise `LockError`, the others warn
         (`RuntimeWarning`).
 
     Yields
     ------
     Guard
-        Its `findings` are all that was met.
+        The active guard; its `findings` are complete after the body.
 
     Raises
     ------
     LockError
-        At the call that would do it, before a byte is touched: a second writer, here or in another
-        process (named where it can be found); ``"w"`` over a file that is open anywhere; a writer that was
-        opened before ``fork`` used, closed or left open in the child. Each says what to do instead.
+        Raised by the harmful call, before a byte is touched: a second writer, in this or in another
+        process (which is named where it can be found); ``"w"`` over a file that is open anywhere; a writer
+        opened before ``fork`` that the child uses, closes or leaves open.
     LockHeldError
         HDF5 could not get its lock: a `LockTimeoutError` that names the holder, and the `BlockingIOError`
-        that h5py raises, so that a program which waits for it still does.
+        that h5py raises, so that programs which catch that and wait still work.
+    PlanError
+        `on_finding` is not one of its values.
+    MissingExtraError
+        This version of h5py cannot be guarded.
 
     Notes
     -----
-    Seen are files that h5py opens by their path; other libraries with an HDF5 of their own (netCDF4,
-    PyTables) are seen only from ``/proc``, by this user's processes on this host. Guarded processes see
-    each other by the sidecar ``path.lock`` too. Processes that are forked, and those that multiprocessing
-    starts (spawn, fork server), are guarded as well; afterwards nothing in h5py is patched any more.
-    ``python -m shardkeep.guard script.py`` guards a whole program.
+    The guard watches files that h5py opens by their path. Libraries with another HDF5 (netCDF4, PyTables) are
+    detected only from ``/proc``, in this user's processes on this host. Guarded processes detect each other
+    by the sidecar ``path.lock`` too. Forked processes, and those that multiprocessing starts (spawn, fork
+    server), are guarded as well. After the body h5py is as it was. ``python -m shardkeep.guard script.py``
+    guards a whole program.
 
-    Opening for writing takes some milliseconds more, since all processes of this user are looked at.
+    Opening for writing takes a few milliseconds more, since all processes of this user are searched.
 
     Examples
     --------
@@ -302,19 +306,19 @@ def guard(*, on_finding: OnFinding | None = None) -> Iterator[Guard]:
     True
     """
     if on_finding not in (None, "raise", "warn"):
-        raise PlanError(f'on_finding={on_finding!r} means nothing here: use "raise" or "warn"')
+        raise PlanError(f'on_finding must be "raise" or "warn", not {on_finding!r}')
     one = Guard(on_finding)
-    one.start()
+    one._start()
     _active.append(one)
     try:
         yield one
     finally:
         _active.remove(one)
-        one.stop()
+        one._stop()
 
 
 class _InChild:
-    """Guards the process in which it is unpickled."""
+    """An object that starts the guard in the process in which it is unpickled."""
 
     def __init__(self, on_finding: OnFinding | None) -> None:
         self._on_finding = on_finding
@@ -324,12 +328,12 @@ class _InChild:
 
 
 def guard_child(on_finding: OnFinding | None) -> None:
-    """Guard this process to its end; the first thing that a child of multiprocessing does.
+    """Guard this process to its end; called first in a child of multiprocessing.
 
-    Threads that outlive the main one are guarded too: they end before what is registered here runs.
+    Threads that outlive the main thread are guarded too: they end before the functions of `atexit` run.
     """
-    _for_ever.enter_context(guard(on_finding=on_finding))
-    atexit.register(_for_ever.close)
+    _process_guard.enter_context(guard(on_finding=on_finding))
+    atexit.register(_process_guard.close)
 
 
 def _path_of(name: Any) -> str | None:
@@ -357,12 +361,12 @@ def _forked(writer: _Writer, how: str) -> Finding:
 
 
 _active: list[Guard] = []
-_for_ever = contextlib.ExitStack()
+_process_guard = contextlib.ExitStack()
 
 
 def _after_fork() -> None:
     for one in _active:
-        one.after_fork()
+        one._after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

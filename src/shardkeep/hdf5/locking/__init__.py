@@ -1,5 +1,4 @@
-"""Opening HDF5 files under locks: lock modes, lock holders, damage checks, the budget of open files.
+"""Opening of HDF5 files under locks: locking mode, lock holders, damage checks, budget of open files.
 
-Other rooms import `access`, `damage`, `file_version`, `forked_handle`, `guard_exemption`,
-`holders`, `mode`, `open_errors`, `open_files`, `reading` and `writing`.
+Other rooms import any module.
 """

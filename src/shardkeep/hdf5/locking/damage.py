@@ -1,8 +1,9 @@
-"""Damage that HDF5 does not survive, found before HDF5 is asked.
+"""Search for damage with which HDF5 would hang or crash, before HDF5 reads a file.
 
-HDF5 walks for ever over some structures that one damaged byte makes a circle of, and holds the interpreter's
-lock meanwhile. The Rust half (`shardkeep._core.hdf5_damage`) reads what HDF5 would follow: the objects of a
-file, the trees and heaps that lead to them, and the global heaps that attributes and rows point to.
+One damaged byte can turn a structure into a circle, which HDF5 follows for ever while it holds the
+interpreter's lock. The Rust half (`shardkeep._core.hdf5_damage`) reads the structures that HDF5 would follow:
+the objects of a file, the trees and heaps that lead to them, and the global heaps to which attributes and
+rows point.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from shardkeep.hdf5.locking.mode import locking_mode
 
 __all__ = ["is_written_here", "refuse_damage"]
 
-# Some 10 ms; what a command reads beyond is not checked first.
+# About 10 ms; further structures are not checked.
 _MOST_STRUCTURES = 16_384
 _MOST_KNOWN = 16_384
 
 
 def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> None:
-    """Refuse a file that HDF5 must not be asked about; it is read once in each state.
+    """Raise if HDF5 must not read a file; each version of a file is checked once.
 
     Parameters
     ----------
     path : str
-        A file that is not there, locked by a writer, or not HDF5 passes: HDF5 reports that.
+        A file that is missing, locked by a writer, or not HDF5 passes: HDF5 reports that.
     name : str, optional
         Path of the file as the caller wrote it, for the error.
     rows : bool
@@ -48,7 +49,7 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
     known = _known.get(version)
     if known is not None and known >= rows:
         return
-    # Without locks a writer elsewhere may be in the middle of a change; HDF5 would read the same bytes.
+    # Without locks another process may be changing the file; HDF5 would read the same bytes.
     is_locked = locking_mode().effect != "off"
     is_read, found = hdf5_damage(path, lock=is_locked, most_structures=_MOST_STRUCTURES, rows=rows)
     if found is None:
@@ -68,7 +69,7 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
 
 
 def is_written_here(status: os.stat_result) -> bool:
-    """Return whether HDF5 of this process may have changes of a file that are not on the disk yet."""
+    """Return whether HDF5 of this process may hold changes of a file that are not on the disk yet."""
     for file in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
         try:
             if file.get_intent() & h5py.h5f.ACC_RDWR and os.path.samestat(os.stat(file.name), status):
@@ -78,5 +79,5 @@ def is_written_here(status: os.stat_result) -> bool:
     return False
 
 
-# Whether the rows were read too.
+# Undamaged files, and whether their rows were checked too.
 _known: dict[FileVersion, bool] = {}

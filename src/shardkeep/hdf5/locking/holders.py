@@ -1,9 +1,9 @@
-"""Which process has a file open or locked, as far as it can be seen from here.
+"""Processes that have a file open or locked, as far as this process can see them.
 
-Three places tell. Our own sidecar (``path.lock``) knows host, process, command and time, also from other
-hosts. ``/proc/PID/fd`` and ``fdinfo`` show every process of this user which has the file open, how, and
-which lock it holds. ``/proc/locks`` names the holder of a lock also where it is another user's. A process
-of another host or container that wrote no sidecar cannot be seen.
+There are three sources. Shardkeep's sidecar (``path.lock``) has host, process, command and time, also of
+other hosts. ``/proc/PID/fd`` and ``fdinfo`` have every process of this user that has the file open, its mode,
+and its lock. ``/proc/locks`` has the holder of a lock also where it is another user's. A process of another
+host or container that wrote no sidecar cannot be seen.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ class Holder:
     Attributes
     ----------
     host : str
+        Name of its host.
     pid : int
+        Its process id there.
     command : str
-        At most 200 characters; "?" where it may not be read.
+        Command line of at most 200 characters; "?" where it may not be read.
     since : float
-        Seconds since the epoch: when the lock was taken if the sidecar tells, else when the process started.
+        Seconds since the epoch: when the lock was taken if the sidecar has that, else when the process
+        started.
     lock : {"exclusive", "shared", "none", "unknown"}
-        What it holds on the file.
+        Its lock on the file.
     writes : bool
         Whether it opened the file for writing.
     """
@@ -60,7 +63,7 @@ class Holder:
 
 
 def openers_of(path: str | os.PathLike[str]) -> list[Holder]:
-    """Return the processes of this host that have `path` open and may be looked at; this one too.
+    """Return the visible processes of this host that have `path` open, including this one.
 
     Notes
     -----
@@ -76,7 +79,7 @@ def openers_of(path: str | os.PathLike[str]) -> list[Holder]:
         for fd in _descriptors(name):
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.stat(f"/proc/{name}/fd/{fd}"), wanted):
-                    one = _describe(int(name), *_how(name, fd))
+                    one = _describe(int(name), *_lock_and_mode(name, fd))
                     if best is None or (one.writes, one.lock != "none") > (best.writes, best.lock != "none"):
                         best = one
         if best is not None:
@@ -85,36 +88,36 @@ def openers_of(path: str | os.PathLike[str]) -> list[Holder]:
 
 
 def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
-    """Return who holds a lock on `path`: this process last, exclusive ones first."""
+    """Return the processes that hold a lock on `path`: exclusive ones first, this process last."""
     found = {one.pid: one for one in openers_of(path) if one.lock != "none"}
     for pid, lock in _kernel_locks(path):
         found.setdefault(pid, _describe(pid, lock, lock == "exclusive"))
-    signed = read_holder(real_name(os.fspath(path)) + ".lock")
-    if signed is not None:
-        known = found.get(signed["pid"])
-        if signed["host"] != socket.gethostname() or known is None:
-            # Its key is no pid of this host.
-            found[-1] = Holder(**signed, lock="unknown", writes=True)
+    noted = read_holder(real_name(os.fspath(path)) + ".lock")
+    if noted is not None:
+        known = found.get(noted["pid"])
+        if noted["host"] != socket.gethostname() or known is None:
+            # -1, since its pid belongs to another host.
+            found[-1] = Holder(**noted, lock="unknown", writes=True)
         else:
-            found[known.pid] = Holder(**signed, lock=known.lock, writes=known.writes)
+            found[known.pid] = Holder(**noted, lock=known.lock, writes=known.writes)
     me = os.getpid()
     return sorted(found.values(), key=lambda one: (one.pid == me, one.lock != "exclusive", one.pid))
 
 
 def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> LockTimeoutError:
-    """Return the error for a lock that somebody else holds.
+    """Return the error for a lock that another process holds.
 
     Parameters
     ----------
     path : str
     writing : bool
-        What was wanted: to write, or to read.
+        Whether this process wanted to write, or else to read.
     waited_s : float, optional
         How long a call that has a `timeout_s` waited.
     """
     found = holders_of(path)
     if found:
-        if found[0].pid != os.getpid():  # our own sidecar is no reason
+        if found[0].pid != os.getpid():  # its own sidecar is not the cause
             found = [one for one in found if one.pid != os.getpid()]
         who = f"by {found[0]}"
         if len(found) > 1:
@@ -126,11 +129,11 @@ def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> Lock
     wait = "wait for it and try again"
     if waited_s is not None:
         message, wait = f"{message}; waited {waited_s:.1f} s", "wait for it (timeout_s=)"
-    advice = f"{wait}, end it, or give every process a file of its own (hdf5.WorkerFile)"
+    advice = f"{wait}, end it, or write a file per process (hdf5.WorkerFile)"
     error = LockTimeoutError(f"{message}: {advice}", path=path)
     if found:
-        told = asdict(found[0])
-        error.holder = {name: told[name] for name in ("host", "pid", "command", "since")}
+        fields = asdict(found[0])
+        error.holder = {name: fields[name] for name in ("host", "pid", "command", "since")}
     return error
 
 
@@ -148,7 +151,7 @@ def _descriptors(name: str) -> list[str]:
         return []
 
 
-def _how(name: str, fd: str) -> tuple[Lock, bool]:
+def _lock_and_mode(name: str, fd: str) -> tuple[Lock, bool]:
     try:
         with open(f"/proc/{name}/fdinfo/{fd}", "rb") as file:
             text = file.read()
@@ -161,7 +164,7 @@ def _how(name: str, fd: str) -> tuple[Lock, bool]:
 
 
 def _kernel_locks(path: str | os.PathLike[str]) -> list[tuple[int, Lock]]:
-    """Holders by ``/proc/locks``: the process that took the lock, which may have handed it on and ended."""
+    """Return the processes in ``/proc/locks``; one may have passed its lock to a child and ended."""
     try:
         status = os.stat(path)
         with open("/proc/locks", "rb") as file:
@@ -172,7 +175,7 @@ def _kernel_locks(path: str | os.PathLike[str]) -> list[tuple[int, Lock]]:
     found: list[tuple[int, Lock]] = []
     for line in lines:
         fields = line.split()
-        # A second field "->" is a waiter, not a holder; pid 0 is one outside of this container.
+        # A second field "->" marks a waiter, not a holder; pid 0 is a process outside this container.
         if len(fields) >= 6 and fields[1] != b"->" and fields[5] == device and int(fields[4]) > 0:
             found.append((int(fields[4]), "exclusive" if fields[3] == b"WRITE" else "shared"))
     return [one for one in found if os.path.exists(f"/proc/{one[0]}")]

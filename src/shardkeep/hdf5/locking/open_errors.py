@@ -1,4 +1,4 @@
-"""What it means that HDF5 cannot open a file, as an error of the tree; `read_errors` has what comes later."""
+"""Errors for files that HDF5 cannot open; `read_errors` has those of files that are open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardkeep.hdf5.read_errors import first_line
 __all__ = ["flock_errno", "open_error"]
 
 _LOCK_ERRNO = re.compile(r"unable to lock file, errno = (\d+)")
-_KERNEL_ENOTSUPP = 524  # not in errno: a code of the kernel that some file systems let out
+_KERNEL_ENOTSUPP = 524  # a code of the kernel, not in errno, that some file systems return
 
 
 def open_error(
@@ -36,9 +36,9 @@ def open_error(
     ----------
     path : str
     error : OSError or RuntimeError
-        What h5py raised.
+        The error that h5py raised.
     writing : bool
-        Whether it was to be written.
+        Whether the file was opened for writing.
     waited_s : float, optional
         How long a call that has a `timeout_s` waited for a lock.
     """
@@ -47,7 +47,7 @@ def open_error(
     if not os.path.exists(path):
         return NotFoundError(f"there is no file {path!r}: it was moved, removed or never written", path=path)
     if os.path.isdir(path):
-        return FormatError(f"{path!r} is a folder, not an HDF5 file: give the files in it", path=path)
+        return FormatError(f"{path!r} is a folder, not an HDF5 file: pass the files in it", path=path)
     if number in (errno.EMFILE, errno.ENFILE):
         return BudgetError(f"no descriptor is left to open {path!r}: raise ulimit -n", path=path)
     lock_number = flock_errno(error)
@@ -56,7 +56,7 @@ def open_error(
     if lock_number is not None or number in (errno.EAGAIN, errno.EWOULDBLOCK):
         return conflict(path, writing=writing, waited_s=waited_s)
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        # The built-in error: the file may be in perfect order.
+        # The built-in error: the file itself may be undamaged.
         wish = "write" if writing else "read"
         return PermissionError(
             number, f"cannot be {'written' if writing else wish}: get the right to {wish} it", path
@@ -64,8 +64,8 @@ def open_error(
     if "truncated file" in text:
         return TruncatedFileError(f"{path!r} is cut off ({text}): copy it again", path=path)
     if "already open for" in text and "h5clear" in text:
-        message = f"{path!r} says that a writer has it open: it was killed, or still writes elsewhere"
-        return CorruptDataError(f"{message}; if it is dead, repair a copy of the file", path=path)
+        message = f"{path!r} is marked as open by a writer, which was killed or still writes elsewhere"
+        return CorruptDataError(f"{message}; if it was killed, repair a copy of the file", path=path)
     if "file is already open" in text or "already open" in text or "flag values don't match" in text:
         message = f"{path!r} is open in this process in another way ({text}): close that handle first"
         return LockError(message, path=path)
@@ -75,7 +75,7 @@ def open_error(
 
 
 def flock_errno(error: BaseException) -> int | None:
-    """Return the error number of a ``flock`` that HDF5 made, None if it was not about a lock."""
+    """Return the error number of HDF5's failed ``flock``; None for another failure."""
     found = _LOCK_ERRNO.search(str(error))
     return None if found is None else int(found[1])
 
@@ -83,9 +83,9 @@ def flock_errno(error: BaseException) -> int | None:
 def _no_locks(path: str, number: int, writing: bool) -> LockError:
     code = "ENOTSUPP" if number == _KERNEL_ENOTSUPP else errno.errorcode.get(number, f"errno {number}")
     if writing:
-        advice = "write files of your own (hdf5.WorkerFile), or send rows to one writer (a collector)"
+        advice = "write a file per process (hdf5.WorkerFile), or send rows to one writer (a collector)"
     else:
-        advice = "if nobody writes the file, start the program with HDF5_USE_FILE_LOCKING=FALSE"
+        advice = "if no process writes the file, start the program with HDF5_USE_FILE_LOCKING=FALSE"
     failure = LockError(f"the file system of {path!r} refuses locks ({code}): {advice}", path=path)
     failure.errno = number
     return failure

@@ -1,9 +1,10 @@
-"""Opening an HDF5 file for reading: the lock, the descriptor, and what to do when there is none left."""
+"""Opening of an HDF5 file for reading, with a lock, or without where the file system has none."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
 import os
 import time
@@ -14,16 +15,14 @@ import h5py
 from shardkeep.errors import BudgetError, ShardkeepError
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
-from shardkeep.hdf5.locking.access import read_access
 from shardkeep.hdf5.locking.damage import refuse_damage
-from shardkeep.hdf5.locking.forked_handle import descriptor_of
-from shardkeep.hdf5.locking.guard_exemption import exempt
+from shardkeep.hdf5.locking.handles import descriptor_of, exempt
 from shardkeep.hdf5.locking.mode import VARIABLE, warn_if_stale
 from shardkeep.hdf5.locking.open_errors import flock_errno, open_error
-from shardkeep.hdf5.locking.open_files import open_files
+from shardkeep.hdf5.locking.open_file_budget import open_file_budget
 from shardkeep.hdf5.read_errors import is_of_hdf5
 
-__all__ = ["open_for_reading", "pauses"]
+__all__ = ["open_for_reading", "pauses", "read_access"]
 
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.1
@@ -33,20 +32,25 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 def open_for_reading(
     path: str, name: str, timeout_s: float | None, rdcc_nbytes: int, options: dict[str, Any]
 ) -> tuple[h5py.h5f.FileID, int | None, str]:
-    """Return the identifier, its descriptor, and how the file is locked.
+    """Return the identifier, its descriptor, and the text of `File.locking`.
 
     Parameters
     ----------
     path : str
-        Absolute.
+        Absolute path.
     name : str
-        As the caller wrote it, for errors.
+        The path as the caller wrote it, for errors.
     timeout_s : float or None
         How long to wait for a writer.
     rdcc_nbytes : int
-        Of the chunk cache of each dataset.
+        Size of the chunk cache of each dataset.
     options : dict
-        For `h5py.File`.
+        Options of `h5py.File`.
+
+    Raises
+    ------
+    ShardkeepError, PermissionError
+        As `shardkeep.hdf5.open` for mode "r".
     """
     mode = warn_if_stale()
     locked = mode.effect != "off"
@@ -62,11 +66,11 @@ def open_for_reading(
                 raise
             number = flock_errno(error)
             if getattr(error, "errno", None) in _NO_DESCRIPTOR:
-                if open_files.close_all():
+                if open_file_budget.close_all():
                     continue
                 if collected:
                     raise _no_descriptor(name) from None
-                # A file that nobody holds any more may have been closed by the garbage collector just now.
+                # The garbage collector may close a file that is not referenced any more.
                 gc.collect()
                 collected = True
                 continue
@@ -78,15 +82,40 @@ def open_for_reading(
             elif mode.effect == "on" or not locked:
                 raise _why(name, path, error) from error
             else:
-                # Reading changes nothing: without locks it is a risk only while somebody writes.
+                # Reading without a lock is a risk only while another process writes.
                 _warn_once(path, number)
                 locked = False
             continue
-        return file_id, descriptor_of(file_id, ours=True), _told(locked, mode.effect)
+        return file_id, descriptor_of(file_id, ours=True), _locking_text(locked, mode.effect)
+
+
+@functools.lru_cache(maxsize=8)
+def read_access(rdcc_nbytes: int | None = None, *, locked: bool = True) -> h5py.h5p.PropFAID:
+    """Return the properties with which a file is opened for reading.
+
+    h5py.File would create them for every file, which is half of the cost of opening it.
+
+    Parameters
+    ----------
+    rdcc_nbytes : int, optional
+        Size of the chunk cache of each dataset; HDF5's default without it.
+    locked : bool
+        Whether HDF5 takes its lock.
+    """
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    # h5py's own: two handles of one file in one process must have the same, or the second one fails.
+    with h5py.File("empty", "w", driver="core", backing_store=False) as file:
+        access.set_fclose_degree(file.id.get_access_plist().get_fclose_degree())
+    if rdcc_nbytes is not None:
+        elements, slots, _, preemption = access.get_cache()
+        access.set_cache(elements, slots, rdcc_nbytes, preemption)
+    if not locked:
+        access.set_file_locking(False, True)
+    return access
 
 
 def pauses(timeout_s: float | None) -> Any:
-    """Sleep between tries, ever longer; ends when the time is over (None: never)."""
+    """Return an iterator that sleeps before each next value, ever longer, and ends after `timeout_s`."""
     start = time.monotonic()
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -105,9 +134,9 @@ def _open(path: str, rdcc_nbytes: int, options: dict[str, Any], *, locked: bool)
         return h5py.File(path, "r", **options, **({} if locked else {"locking": False})).id
 
 
-def _told(locked: bool, effect: str) -> str:
+def _locking_text(locked: bool, effect: str) -> str:
     if effect == "off":
-        return f"none ({VARIABLE} switches it off)"
+        return f"none ({VARIABLE} switches locks off)"
     return "flock, shared" if locked else "none (the file system refuses locks)"
 
 
@@ -130,7 +159,7 @@ def _warn_once(path: str, number: int) -> None:
         _warned.add(device)
     code = errno.errorcode.get(number, f"errno {number}")
     message = f"{path!r} is read without a lock: its file system refuses locks ({code})"
-    warn_user(f"{message}; see that nobody writes it meanwhile")
+    warn_user(f"{message}; make sure that no process writes it meanwhile")
 
 
 _warned: set[int] = set()

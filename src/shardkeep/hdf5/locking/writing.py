@@ -1,12 +1,12 @@
-"""Opening an HDF5 file for writing: two locks first, then the first byte.
+"""Opening of an HDF5 file for writing, under two locks that are taken before the first byte is written.
 
 - The sidecar lock (``path.lock``) excludes every other writer that uses Shardkeep, whatever
-  ``HDF5_USE_FILE_LOCKING`` says, and tells who we are, also on another host.
-- HDF5's own ``flock`` on the file excludes everybody else who lets HDF5 lock: plain h5py too.
+  ``HDF5_USE_FILE_LOCKING`` says, and identifies its holder, also on another host.
+- HDF5's own ``flock`` on the file excludes every other program in which HDF5 locks, such as plain h5py.
 
-``h5py.File(path, "w")`` truncates before it asks for the lock (h5py#1864). Here the lock comes first; under
-it the file is cut and filled with an empty HDF5 file, made in memory; then HDF5 opens that as "r+" and locks
-it itself. Between our unlocking and its locking somebody else may come first, and has a whole empty file.
+``h5py.File(path, "w")`` truncates before it asks for the lock (h5py#1864). Here the lock is taken first;
+under it the file is truncated and filled with an empty HDF5 file, created in memory; then HDF5 opens that as
+"r+" and locks it. Another process may take the lock between the two, and finds a complete empty file.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.journal.live_view import recover_before_writing
 from shardkeep.hdf5.journal.paths import log_path, real_name
 from shardkeep.hdf5.locking.damage import refuse_damage
-from shardkeep.hdf5.locking.forked_handle import descriptor_of
-from shardkeep.hdf5.locking.guard_exemption import exempt
+from shardkeep.hdf5.locking.handles import descriptor_of, exempt
 from shardkeep.hdf5.locking.holders import conflict, openers_of
 from shardkeep.hdf5.locking.mode import VARIABLE, LockingMode, warn_if_stale
 from shardkeep.hdf5.locking.open_errors import flock_errno, open_error
@@ -48,7 +47,7 @@ _AT_CREATION = {"userblock_size", "track_order", "track_times"} | {
 
 
 class Opened(NamedTuple):
-    """What `open_for_writing` gives."""
+    """A file opened for writing, its descriptor and sidecar lock, and the text of `File.locking`."""
 
     file_id: h5py.h5f.FileID
     fd: int | None
@@ -64,23 +63,23 @@ def open_for_writing(
     Raises
     ------
     LockTimeoutError
-        Somebody has it open; not a byte was touched.
+        Another process has it open; not a byte was touched.
     LockError
-        The file system does not exclude others.
+        Locks of the file system do not exclude all other processes.
     ExistsError, NotFoundError, FormatError
-        "x": it is there; "r+": it is not; it is a folder.
+        "x" and it exists; "r+" and it does not; it is a folder.
     DurabilityError
-        It cannot be made.
+        It cannot be created.
     """
     locking = warn_if_stale()
     fault = _check_file_system(path, if_unsafe)
     if os.path.isdir(path):
-        raise FormatError(f"{path!r} is a folder: give the name of a file in it", path=path)
+        raise FormatError(f"{path!r} is a folder: pass the name of a file in it", path=path)
     there = os.path.exists(path)
     if there and mode == "x":
         raise ExistsError(f"{path!r} exists: choose another name, or open it with mode 'a'", path=path)
     if not there and mode == "r+":
-        raise NotFoundError(f"there is no file {path!r}: open it with mode 'a' to make it", path=path)
+        raise NotFoundError(f"file {path!r} does not exist: open it with mode 'a' to create it", path=path)
     if there and mode != "x" and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, "cannot be written: get the right to write it", path)
     lock = _sidecar(path, timeout_s, if_unsafe)
@@ -101,10 +100,10 @@ def open_for_writing(
     if locking.effect == "off":
         message = f"{path!r} is written while {VARIABLE} switches HDF5's locks off: programs that do not use"
         warn_user(f"{message} Shardkeep may write it too; unset the variable")
-        told = f"sidecar only ({VARIABLE} switches flock off)"
+        text = f"sidecar only ({VARIABLE} switches flock off)"
     else:
-        told = "flock, exclusive" if fault is None else f"flock, exclusive, but {fault}"
-    return Opened(file_id, fd, lock, told)
+        text = "flock, exclusive" if fault is None else f"flock, exclusive, but {fault}"
+    return Opened(file_id, fd, lock, text)
 
 
 def _check_file_system(path: str, if_unsafe: str) -> str | None:
@@ -112,13 +111,13 @@ def _check_file_system(path: str, if_unsafe: str) -> str | None:
     try:
         fault = lock_fault_of(folder)
     except OSError:
-        message = f"cannot write {path!r}: there is no folder {folder!r}; make it first"
+        message = f"cannot write {path!r}: folder {folder!r} does not exist; create it first"
         raise NotFoundError(message, path=path) from None
     if fault is not None and if_unsafe == "refuse" and not locks_are_trusted():
         message = (
-            f"writing {path!r} in place is refused, since others could not be kept out: {fault}; write"
-            " a file per process (hdf5.WorkerFile) and merge, send rows to one writer (a collector), or, if"
-            " all use this one mount, set SHARDKEEP_LOCKS=trust"
+            f"writing {path!r} in place is refused, since locks would not exclude other processes: {fault};"
+            " write a file per process (hdf5.WorkerFile) and merge, send rows to one writer (a collector),"
+            " or, if all use this one mount, set SHARDKEEP_LOCKS=trust"
         )
         raise LockError(message, path=path)
     return fault
@@ -129,21 +128,23 @@ def _settle(path: str, mode: str, timeout_s: float | None, lock: FileLock | None
         recover_before_writing(path, timeout_s, emptied=mode == "w")
     elif os.path.exists(log_path(path)):
         message = f"{path!r} lacks commits that its collector left in {log_path(path)!r}"
-        raise LockError(f"{message}: run shardkeep collect {path} --recover as somebody who may", path=path)
+        raise LockError(
+            f"{message}: run shardkeep collect {path} --recover as a user who may write there", path=path
+        )
 
 
 def _sidecar(path: str, timeout_s: float | None, if_unsafe: str) -> FileLock | None:
     path = real_name(path)
     folder = os.path.dirname(path) or "."
     if not os.access(folder, os.W_OK):
-        return None  # the file may be written, its folder not: HDF5's lock alone must do
+        return None  # only the file is writable, not its folder: there is only HDF5's lock
     return FileLock(path, timeout_s=timeout_s, if_unsafe=cast(IfUnsafe, if_unsafe)).acquire()
 
 
 def _make_empty(
     path: str, mode: str, timeout_s: float | None, options: dict[str, Any], locking: LockingMode
 ) -> bool:
-    """Make `path` an empty HDF5 file, under its lock; whether it was not there before."""
+    """Make `path` an empty HDF5 file, under its lock; return whether it was created."""
     image = _empty_image(options)
     made = True
     flags = os.O_RDWR | os.O_CLOEXEC
@@ -154,17 +155,17 @@ def _make_empty(
             message = f"{path!r} exists: choose another name, or open it with mode 'a'"
             raise ExistsError(message, path=path) from None
         if mode == "a":
-            return False  # somebody made it just now
+            return False  # another process created it just now
         made = False
         try:
             fd = os.open(path, flags)
         except OSError as error:
             raise open_error(path, error, writing=True) from error
     except OSError as error:
-        raise durability_error("make", path, error) from error
+        raise durability_error("create", path, error) from error
     try:
         if locking.effect == "off":
-            # Without locks, what can be seen of other processes must do.
+            # Without locks, only processes that can be seen are excluded.
             if any(True for one in openers_of(path) if one.pid != os.getpid()) or _open_here(path, fd):
                 raise conflict(path, writing=True)
         else:
@@ -200,7 +201,7 @@ def _flock(fd: int, path: str, timeout_s: float | None) -> None:
 
 
 def _open_here(path: str, fd: int) -> bool:
-    """Whether this process has another descriptor of the file."""
+    """Return whether this process has another descriptor of the file."""
     mine = os.fstat(fd)
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []:
         with contextlib.suppress(OSError):
@@ -213,8 +214,8 @@ def _empty_image(options: dict[str, Any]) -> bytes:
     options = {name: value for name, value in options.items() if name in _AT_CREATION | {"libver"}}
     with exempt():
         if options:
-            # Not by the driver for memory: it has no user block, and HDF5 1.14 spoils the checksum of
-            # a later superblock when it hands out such an image.
+            # Not with the core driver: it has no user block, and HDF5 1.14 damages the checksum of a later
+            # superblock when it returns such an image.
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "empty.h5")
                 h5py.File(path, "w", **options).close()

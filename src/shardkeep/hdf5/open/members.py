@@ -1,52 +1,53 @@
-"""`Group`, `Dataset`, `Attributes`: h5py's own classes, but their HDF5 identifiers may come and go.
+"""`Group`, `Dataset`, `Attributes`: h5py's own classes, whose HDF5 identifiers are renewed when needed.
 
-Everything in h5py asks an object for its ``_id`` first. Here that is a property: it gives the identifier
-while the file is open as it was, and otherwise opens the file again and looks the object up by its path.
-So a file may be closed behind its objects' back (a budget, a fork, a pickle), and all of h5py, and what is
-built on it, still works: ``isinstance(f, h5py.File)`` is true.
+All of h5py reads the attribute ``_id`` of an object first. Here that is a property: it returns the identifier
+while the file is open, and otherwise opens the file again and the object by its path. So the file may be
+closed while its objects exist (by a budget, a fork, a pickle), and all of h5py and of what builds on it still
+works: ``isinstance(f, h5py.File)`` is true.
 
-An identifier is used under h5py's lock, and a file is closed under it, so no call loses its file half way.
-Where a call gives control back to the caller (``visititems``), the file is pinned.
+An identifier is used under h5py's lock, and a file is closed under it, so no call loses its file while it
+runs. Where a call runs code of the caller (``visititems``), the file is pinned.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
-from h5py._objects import phil
 
 from shardkeep.errors import CorruptDataError, PlanError
+from shardkeep.hdf5.h5py_private import phil
 from shardkeep.hdf5.locking.damage import refuse_damage
-from shardkeep.hdf5.locking.open_files import open_files
+from shardkeep.hdf5.locking.open_file_budget import open_file_budget
+from shardkeep.hdf5.open.handle import FileHandle
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import filter_codes, offer_filters, require_filters
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import is_virtual
 
-if TYPE_CHECKING:
-    from shardkeep.hdf5.open.file import File
-
 __all__ = ["Attributes", "Dataset", "Group", "Member"]
 
 _getpid = os.getpid
 _DROPPED = object()
-# What a dataset has besides what h5py keeps of the state of its file.
+# Attributes of a dataset that stay when its file is closed; h5py adds others.
 _KEPT = {"_owner", "_path", "_token", "_oid", "_readonly", "_cache_props", "_dxpl", "_virtual"}
-# What an open dataset without chunks keeps: HDF5's sieve buffer.
+# HDF5's sieve buffer, of an open dataset without chunks.
 _SIEVE_BYTES = 64 * 1024
 
 
-class Member(h5py._hl.base.HLObject):  # type: ignore[misc]
-    """An object of a file, known by its path."""
+class Member:
+    """Base of the objects of a `File`, which are identified by their path."""
 
-    _owner: File
+    _owner: FileHandle
     _path: str
     _token: object
     _oid: Any
+    _e: Any  # of h5py: encodes names
+    _lapl: Any  # of h5py: properties of link access
 
     @property
     def _id(self) -> Any:
@@ -70,15 +71,15 @@ class Member(h5py._hl.base.HLObject):  # type: ignore[misc]
             return self._oid
 
     def _renew(self) -> None:
-        """See to what depends on the identifier."""
+        """Renew what depends on the identifier."""
 
     def _drop(self) -> None:
-        """Let the identifier go; the file is being closed."""
+        """Drop the identifier: the file is being closed."""
         self._oid, self._token = None, _DROPPED
 
     @property
-    def file(self) -> File:
-        """The `File` that it belongs to."""
+    def file(self) -> Any:
+        """The `File` of the object."""
         return self._owner
 
     @property
@@ -88,7 +89,7 @@ class Member(h5py._hl.base.HLObject):  # type: ignore[misc]
 
     @property
     def attrs(self) -> Attributes:
-        """Its attributes."""
+        """The attributes of the object."""
         return Attributes(self)
 
     def __bool__(self) -> bool:
@@ -107,8 +108,44 @@ class Member(h5py._hl.base.HLObject):  # type: ignore[misc]
         return _member, (self._owner, self._path)
 
 
+def _pinning(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of h5py that keeps the file open while it runs code of the caller."""
+
+    @functools.wraps(method)
+    def call(self: Member, *args: Any, **options: Any) -> Any:
+        with self._owner.pinned():
+            return method(self, *args, **options)
+
+    return call
+
+
+def _wrapping(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of h5py that creates an object, which becomes one of a `File`."""
+
+    @functools.wraps(method)
+    def call(self: Group, *args: Any, **options: Any) -> Any:
+        return self._created(method(self, *args, **options))
+
+    return call
+
+
 class Group(Member, h5py.Group):  # type: ignore[misc]
-    """A group of a `File`."""
+    """A group of a `File`: an `h5py.Group` that may cross ``fork``, ``spawn`` and ``pickle``.
+
+    All methods are those of `h5py.Group` and return objects of the same `File`.
+
+    See Also
+    --------
+    shardkeep.hdf5.open : Opens a file.
+    """
+
+    create_group = _wrapping(h5py.Group.create_group)
+    create_dataset = _wrapping(h5py.Group.create_dataset)
+    create_virtual_dataset = _wrapping(h5py.Group.create_virtual_dataset)
+    visit = _pinning(h5py.Group.visit)
+    visititems = _pinning(h5py.Group.visititems)
+    visit_links = _pinning(h5py.Group.visit_links)
+    visititems_links = _pinning(h5py.Group.visititems_links)
 
     def __getitem__(self, name: Any) -> Any:
         with phil:
@@ -124,46 +161,28 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
             return self._wrap(super().__getitem__(name), name)
 
     def get(self, name: Any, default: Any = None, getclass: bool = False, getlink: bool = False) -> Any:
-        """Do as h5py's, with objects of this file."""
+        """Return an object, its class or its link, as `h5py.Group.get`.
+
+        Parameters
+        ----------
+        name : str or h5py.Reference
+            Name of the object.
+        default : object, optional
+            Returned if there is no such object.
+        getclass, getlink : bool
+            Return the class, or the link, in place of the object.
+
+        Returns
+        -------
+        object
+        """
         if getclass or getlink:
             return super().get(name, default, getclass=getclass, getlink=getlink)
-        # Not by `in`: a link whose file is missing is an error of h5py's `get` too.
+        # Not by `in`: a link whose file is missing raises in h5py's `get` too.
         try:
             return self[name]
         except KeyError:
             return default
-
-    def create_group(self, *args: Any, **options: Any) -> Any:
-        """Do as h5py's."""
-        return self._made(super().create_group(*args, **options))
-
-    def create_dataset(self, *args: Any, **options: Any) -> Any:
-        """Do as h5py's."""
-        return self._made(super().create_dataset(*args, **options))
-
-    def create_virtual_dataset(self, *args: Any, **options: Any) -> Any:
-        """Do as h5py's."""
-        return self._made(super().create_virtual_dataset(*args, **options))
-
-    def visit(self, func: Callable[[str], Any]) -> Any:
-        """Do as h5py's."""
-        with self._owner.pinned():
-            return super().visit(func)
-
-    def visititems(self, func: Callable[[str, Any], Any]) -> Any:
-        """Do as h5py's."""
-        with self._owner.pinned():
-            return super().visititems(func)
-
-    def visit_links(self, func: Callable[[str], Any]) -> Any:
-        """Do as h5py's."""
-        with self._owner.pinned():
-            return super().visit_links(func)
-
-    def visititems_links(self, func: Callable[[str, Any], Any]) -> Any:
-        """Do as h5py's."""
-        with self._owner.pinned():
-            return super().visititems_links(func)
 
     def __iter__(self) -> Iterator[str]:
         with phil:
@@ -180,8 +199,8 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
             names = list(super().__reversed__())
         return iter(names)
 
-    def _made(self, item: Any) -> Any:
-        """Wrap what was created; what has no name is h5py's own."""
+    def _created(self, item: Any) -> Any:
+        """Return a created object as one of this file; an object without a name stays h5py's."""
         with phil:
             name = h5py.h5i.get_name(item.id)
             return item if name is None else self._wrap(item, self._d(name))
@@ -190,7 +209,7 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         if isinstance(item, Member):
             return item
         if not isinstance(item, (h5py.Group, h5py.Dataset)):
-            self._owner.pins += 1  # a named type: its identifier is out of our hands
+            self._owner.pins += 1  # a named type, whose identifier cannot be renewed
             return item
         if isinstance(name, bytes):
             name = self._d(name)
@@ -204,7 +223,7 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         return kind._of(self._owner, _joined(self._path, name), item.id)
 
     @classmethod
-    def _of(cls, owner: File, path: str, oid: Any) -> Any:
+    def _of(cls, owner: FileHandle, path: str, oid: Any) -> Any:
         made = cls.__new__(cls)
         made._owner, made._path, made._token = owner, path, owner._token
         h5py.Group.__init__(made, oid)
@@ -213,14 +232,22 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
 
 
 class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
-    """A dataset of a `File`."""
+    """A dataset of a `File`: an `h5py.Dataset` that may cross ``fork``, ``spawn`` and ``pickle``.
+
+    All methods are those of `h5py.Dataset`. Rows of a virtual dataset are read from its sources, and an error
+    is raised for a source that cannot be read, where HDF5 returns fill values.
+
+    See Also
+    --------
+    shardkeep.hdf5.open : Opens a file.
+    """
 
     _virtual: VirtualDataset | None
-    # While the file has this token, its virtual rows are read without an identifier.
+    # While the file has this token, virtual rows are read without an identifier.
     _known_by: object = _DROPPED
 
     @classmethod
-    def _of(cls, owner: File, path: str, oid: Any) -> Dataset:
+    def _of(cls, owner: FileHandle, path: str, oid: Any) -> Dataset:
         made = cls.__new__(cls)
         made._owner, made._path, made._token = owner, path, owner._token
         h5py.Dataset.__init__(made, oid, readonly=not owner.writes)
@@ -229,19 +256,19 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
         return made
 
     @classmethod
-    def _unopened(cls, owner: File, path: str, virtual: VirtualDataset) -> Dataset:
-        """Return a virtual dataset that HDF5 has not opened: to read its rows does not need that."""
+    def _unopened(cls, owner: FileHandle, path: str, virtual: VirtualDataset) -> Dataset:
+        """Return a virtual dataset that HDF5 has not opened, which reading its rows does not need."""
         made = cls.__new__(cls)
-        made._owner, made._path = owner, path
-        h5py.Dataset.__init__(made, h5py.h5d.DatasetID(0), readonly=True)
-        made._token, made._virtual, made._known_by = _DROPPED, virtual, owner._token
+        made._owner, made._path, made._token = owner, path, _DROPPED
+        h5py.Dataset.__init__(made, h5py.h5d.DatasetID(0), readonly=True)  # opens it with h5py 3.12
+        made._virtual, made._known_by = virtual, owner._token
         made._cache_props["shape"] = virtual.shape
         owner.remember(made)
         return made
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As h5py's."""
+        """The dtype, as `h5py.Dataset.dtype`."""
         with phil:
             owner = self._owner
             if self._virtual is not None and self._known_by is owner._token and owner._pid == _getpid():
@@ -266,7 +293,7 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
 
     def _read(self, args: Any, new_dtype: Any) -> Any:
         if not self._fast_read_ok and not self._owner.writes and self.dtype.hasobject:
-            refuse_damage(self._owner._where, name=self._owner.filename, rows=True)
+            refuse_damage(self._owner._absolute_path, name=self._owner.filename, rows=True)
         try:
             return super().__getitem__(args, new_dtype=new_dtype)
         except (OSError, RuntimeError):
@@ -274,7 +301,7 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             raise
 
     def _in_stored_order(self, rows: Any, args: Any, new_dtype: Any) -> Any:
-        """Put right what h5py reads wrongly, fields by their names included."""
+        """Correct the byte order of rows that h5py has read, also of selected fields."""
         dtype = self.dtype if self._virtual is None else self._virtual.dtype
         if new_dtype is not None:
             dtype = np.dtype(new_dtype)
@@ -291,9 +318,22 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             super().__setitem__(args, value)
 
     def read_direct(self, dest: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
-        """Do as h5py's."""
+        """Read rows into an array, as `h5py.Dataset.read_direct`.
+
+        Parameters
+        ----------
+        dest : ndarray
+            C-contiguous array.
+        source_sel, dest_sel : optional
+            Selections (`numpy.s_`); by default everything.
+
+        Raises
+        ------
+        ShardkeepError
+            A source of a virtual dataset cannot be read.
+        """
         with phil:
-            # Where h5py may read wrongly, through what puts it right.
+            # Values of variable length are read with the correction of their byte order.
             if self._id and self._virtual is None and not self.dtype.hasobject:
                 try:
                     super().read_direct(dest, source_sel, dest_sel)
@@ -308,19 +348,38 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             dest[dest_sel] = rows
 
     def write_direct(self, source: Any, source_sel: Any = None, dest_sel: Any = None) -> None:
-        """Do as h5py's."""
+        """Write an array into rows, as `h5py.Dataset.write_direct`.
+
+        Parameters
+        ----------
+        source : ndarray
+            C-contiguous array.
+        source_sel, dest_sel : optional
+            Selections (`numpy.s_`); by default everything.
+
+        Raises
+        ------
+        PlanError
+            The dataset is virtual.
+        """
         with phil:
             self._refuse_virtual()
             super().write_direct(source, source_sel, dest_sel)
 
     @property
     def dims(self) -> Any:
-        """Do as h5py's; the file stays open, since what it gives holds identifiers of its own."""
+        """The dimension scales, as `h5py.Dataset.dims`; the file stays open from now on."""
         self._owner.pins += 1
         return super().dims
 
     def check_sources(self) -> None:
-        """Look at the sources of a virtual dataset again; nothing for another one."""
+        """Check the sources of a virtual dataset again; has no effect on other datasets.
+
+        Raises
+        ------
+        ShardkeepError, PermissionError
+            A source is missing, cannot be read, is too short or has another type.
+        """
         with phil:
             if self._id and self._virtual is not None:
                 self._virtual.check()
@@ -331,10 +390,12 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             raise PlanError(message, path=self._owner.filename)
 
     def _renew(self) -> None:
+        if not hasattr(h5py.Dataset, "_dcpl"):  # h5py 3.12 reads filters and chunks when an object is created
+            h5py.Dataset.__init__(self, self._oid, readonly=not self._owner.writes)
         self._opened()
 
     def _drop(self) -> None:
-        # What h5py keeps for reading has the number of the identifier, which HDF5 gives again.
+        # h5py keeps readers by the number of the identifier, which HDF5 uses again for another one.
         self._cache_props.clear()
         for name in vars(self).keys() - _KEPT:
             del self.__dict__[name]
@@ -355,11 +416,16 @@ class Dataset(Member, h5py.Dataset):  # type: ignore[misc]
             if layout.get_layout() == h5py.h5d.CHUNKED:
                 values = int(np.prod(self._oid.shape, dtype=np.int64))
                 size_bytes = min(owner.rdcc_nbytes, values * self._oid.get_type().get_size())
-            open_files.add_cache(owner, size_bytes)
+            open_file_budget.add_cache(owner, size_bytes)
 
 
 class Attributes(h5py.AttributeManager):  # type: ignore[misc]
-    """The attributes of an object of a `File`."""
+    """The attributes of an object of a `File`: an `h5py.AttributeManager`, used as a mapping.
+
+    Parameters
+    ----------
+    parent : File, Group or Dataset
+    """
 
     def __init__(self, parent: Member) -> None:
         self._parent = parent
@@ -382,10 +448,10 @@ class Attributes(h5py.AttributeManager):  # type: ignore[misc]
 
 
 def _joined(path: str, name: str) -> str:
-    """Return the path of a name in a group as HDF5 reads it: ".." is a name like any other."""
+    """Return the absolute path of a name in a group as HDF5 reads it, for which ".." is an ordinary name."""
     parts = (name if name.startswith("/") else f"{path}/{name}").split("/")
     return "/" + "/".join(part for part in parts if part not in ("", "."))
 
 
-def _member(owner: File, path: str) -> Any:
+def _member(owner: Any, path: str) -> Any:
     return owner[path]

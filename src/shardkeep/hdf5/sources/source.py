@@ -11,9 +11,9 @@ import numpy as np
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.journal.live_view import OWN_GROUP, open_consistent
-from shardkeep.hdf5.locking.access import read_access
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.open_errors import open_error
+from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import NameCheck

@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import BudgetError
-from shardkeep.hdf5.locking.open_files import file_budget
+from shardkeep.hdf5.locking.open_file_budget import max_open_files
 from shardkeep.hdf5.virtual.boxes import Boxes, axis_picks, finish, gather, intersecting, is_run
 from shardkeep.hdf5.virtual.layout import VirtualLayout
 from shardkeep.hdf5.virtual.plain_rows import PlainRows
@@ -170,10 +170,10 @@ class VirtualDataset:
 
     def _read_by_hdf5(self, dataset: Any, args: Any, new_dtype: Any) -> Any:
         sources = self._sources
-        if len(sources) > file_budget() - 2:
+        if len(sources) > max_open_files() - 2:
             message = f"{self.name!r} of {self.file_path!r} maps {len(sources)} sources in another way than"
             raise BudgetError(
-                f"{message} by boxes, and {file_budget()} may be open: raise ulimit -n, or merge by copying",
+                f"{message} by boxes; {max_open_files()} may be open: raise ulimit -n, or merge by copying",
                 path=self.file_path,
             )
         self.check()

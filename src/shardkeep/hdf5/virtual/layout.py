@@ -19,7 +19,7 @@ import numpy.typing as npt
 from shardkeep._core import hdf5_virtual_dataset, hdf5_virtual_datasets
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.journal.live_view import is_collected
-from shardkeep.hdf5.locking.forked_handle import descriptor_of
+from shardkeep.hdf5.locking.handles import descriptor_of
 from shardkeep.hdf5.read_errors import is_of_hdf5
 
 __all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]

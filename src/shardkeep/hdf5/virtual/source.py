@@ -14,7 +14,8 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
-from shardkeep.hdf5.locking.forked_handle import close_identifier
+from shardkeep.hdf5.h5py_private import close_file
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.storage.casts import fits
@@ -24,16 +25,9 @@ from shardkeep.hdf5.virtual.layout import is_virtual
 if TYPE_CHECKING:
     from shardkeep.hdf5.virtual.sources import VirtualSources
 
-__all__ = ["Owner", "Signature", "VirtualSource", "signature_of"]
+__all__ = ["Owner", "VirtualSource"]
 
-# What tells that a file is the one that was looked at: device, inode, size, time of the last change in ns.
-Signature = tuple[int, int, int, int]
 _CACHE_BYTES = 1024 * 1024
-
-
-def signature_of(status: os.stat_result) -> Signature:
-    """Return what makes a file that file in that state."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -88,9 +82,10 @@ class VirtualSource:
         return os.fsdecode(self._sources.files.get(self._number)[0])
 
     @property
-    def signature(self) -> Signature | None:
+    def signature(self) -> FileVersion | None:
         """Of the file when it was last checked."""
-        return self._sources.files.get(self._number)[1]
+        state = self._sources.files.get(self._number)[1]
+        return None if state is None else FileVersion(*state)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,16 +148,16 @@ class VirtualSource:
         """Raise because the file was changed while it was read."""
         raise CorruptDataError(f"{self._told()} was changed while it was read: read it again", path=self.path)
 
-    def _status(self) -> Signature:
+    def _status(self) -> FileVersion:
         try:
-            return signature_of(os.stat(self.path))
+            return FileVersion.of(os.stat(self.path))
         except FileNotFoundError:
             message = f"{self._told()} is not there: it was moved or removed; bring it back, or merge again"
             raise NotFoundError(message, path=self.path) from None
         except OSError as error:
             raise self._denied(error) from None
 
-    def _examine(self, status: Signature) -> None:
+    def _examine(self, status: FileVersion) -> None:
         if not len(self._sources.take_merged(np.array([self._number], np.int64))):
             return
         path = self.path
@@ -171,12 +166,12 @@ class VirtualSource:
             try:
                 nested = self._examine_dataset(file_id)
             except BaseException:
-                close_identifier(file_id)
+                close_file(file_id)
                 raise
             file_id.close()
         if nested:
             self.check_nested()
-        self._sources.files.set(self._number, os.fsencode(path), status)
+        self._sources.files.set(self._number, os.fsencode(path), status[:4])
 
     def check_nested(self) -> None:
         """Look at the sources of a dataset that is virtual itself."""

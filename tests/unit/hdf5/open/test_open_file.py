@@ -22,7 +22,7 @@ from shardkeep.errors import (
 )
 from shardkeep.hdf5 import open as hopen
 from shardkeep.hdf5.locking.holders import holders_of, openers_of
-from shardkeep.hdf5.locking.open_files import file_budget, open_files
+from shardkeep.hdf5.locking.open_file_budget import max_open_files, open_file_budget
 from tests.descriptors import open_descriptors
 
 
@@ -115,7 +115,7 @@ def test_the_modes(path, tmp_path):
         hopen(tmp_path / "none.h5")
     with pytest.raises(NotFoundError, match="mode 'a'"):
         hopen(tmp_path / "none.h5", "r+")
-    with pytest.raises(NotFoundError, match="there is no folder"):
+    with pytest.raises(NotFoundError, match="does not exist; create it first"):
         hopen(tmp_path / "none/a.h5", "w")
     for mode in ("x", "w-"):
         with pytest.raises(ExistsError, match="choose another name"):
@@ -163,7 +163,7 @@ def test_a_file_whose_writer_was_killed(tmp_path):
         file.flush()
         whole = (tmp_path / "a.h5").read_bytes()
     (tmp_path / "a.h5").write_bytes(whole)
-    with pytest.raises(CorruptDataError, match="says that a writer has it open"):
+    with pytest.raises(CorruptDataError, match="is marked as open by a writer"):
         hopen(tmp_path / "a.h5")
 
 
@@ -180,14 +180,14 @@ def test_used_after_close(path):
 
 def test_nothing_stays_open(path):
     before = open_descriptors()
-    count = len(open_files)
+    count = len(open_file_budget)
     file = hopen(path)
     kept = file["g/x"], file["g"], file.attrs
     file.close()
     assert not open_descriptors() - before
     hopen(path)["g/x"][0]
     assert not open_descriptors() - before
-    assert len(open_files) == count
+    assert len(open_file_budget) == count
     del kept
 
 
@@ -213,21 +213,21 @@ def test_the_budgets(tmp_path, monkeypatch):
     for i in range(12):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             file.create_dataset("x", data=np.full(300_000, i), chunks=(10_000,))
-    monkeypatch.setattr("shardkeep.hdf5.locking.open_files._MOST", 5)
-    start = len(open_files)
+    monkeypatch.setattr("shardkeep.hdf5.locking.open_file_budget._MOST", 5)
+    start = len(open_file_budget)
     files = [hopen(tmp_path / f"{i}.h5") for i in range(12)]
     sets = [file["x"] for file in files]
-    assert len(open_files) == file_budget() == 5
+    assert len(open_file_budget) == max_open_files() == 5
     for turn in range(2):
         assert [int(one[turn]) for one in sets] == list(range(12))
-    assert open_files.cache_bytes <= 5 * 1024 * 1024
+    assert open_file_budget.cache_bytes <= 5 * 1024 * 1024
     monkeypatch.setenv("SHARDKEEP_HDF5_CACHE_BYTES", str(2 * 1024 * 1024))
     assert [int(one[5]) for one in sets] == list(range(12))
-    assert len(open_files) <= 2
-    assert open_files.cache_bytes <= 2 * 1024 * 1024
+    assert len(open_file_budget) <= 2
+    assert open_file_budget.cache_bytes <= 2 * 1024 * 1024
     for file in files:
         file.close()
-    assert len(open_files) <= start
+    assert len(open_file_budget) <= start
     monkeypatch.setenv("SHARDKEEP_HDF5_CACHE_BYTES", "many")
     with pytest.raises(PlanError, match="whole number of bytes"):
         hopen(tmp_path / "0.h5")["x"]
@@ -238,7 +238,7 @@ def test_a_visit_that_opens_more_files_than_fit(tmp_path, monkeypatch):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             for name in "abcdefgh":
                 file[name] = [i]
-    monkeypatch.setattr("shardkeep.hdf5.locking.open_files._MOST", 4)
+    monkeypatch.setattr("shardkeep.hdf5.locking.open_file_budget._MOST", 4)
     others = [hopen(tmp_path / f"{i}.h5") for i in range(1, 8)]
     with hopen(tmp_path / "0.h5") as file:
         seen = []
@@ -254,7 +254,7 @@ def test_threads_over_more_files_than_fit(tmp_path, monkeypatch):
     for i in range(8):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             file["x"] = np.full(100, i)
-    monkeypatch.setattr("shardkeep.hdf5.locking.open_files._MOST", 4)
+    monkeypatch.setattr("shardkeep.hdf5.locking.open_file_budget._MOST", 4)
     sets = [hopen(tmp_path / f"{i}.h5")["x"] for i in range(8)]
     wrong = []
 

@@ -17,10 +17,10 @@ PLACES = ["absolute", "a", "home/b", "home", "cwd", "real"]
 BODY = """if True:
     import h5py, os, sys
     import shardkeep as sk
-    from shardkeep.hdf5.open.known_virtuals import known_virtuals
+    from shardkeep.hdf5.open.handle import known_files
     path, folder, *places = sys.argv[1:]
     while True:
-        known_virtuals._files.clear()
+        known_files._files.clear()
         with h5py.File(path) as file:
             theirs = int(file["x"][0])
         try:

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, MissingExtraError
-from shardkeep.hdf5.locking.access import read_access
+from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_id

@@ -10,8 +10,9 @@ import pytest
 
 from shardkeep.errors import NotFoundError
 from shardkeep.hdf5 import open as hopen
-from shardkeep.hdf5.open import file
-from shardkeep.hdf5.open.known_virtuals import KnownVirtuals
+from shardkeep.hdf5.locking.file_version import FileVersion
+from shardkeep.hdf5.open import handle
+from shardkeep.hdf5.open.handle import KnownFiles
 from shardkeep.hdf5.open.members import Dataset
 from shardkeep.hdf5.virtual.layout import find_virtual
 
@@ -39,7 +40,7 @@ def looks(monkeypatch):
         seen.append(os.path.basename(file_id.name.decode()))
         return find_virtual(file_id)
 
-    monkeypatch.setattr(file, "find_virtual", find)
+    monkeypatch.setattr(handle, "find_virtual", find)
     return seen
 
 
@@ -78,6 +79,8 @@ def test_and_all_of_a_dataset_is_there(path, looks):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_hdf5_need_not_open_it(path, monkeypatch, known):
+    if not hasattr(Dataset, "_dcpl"):
+        pytest.skip("h5py 3.12 opens every dataset")
     if known:
         hopen(path).close()
     with hopen(path) as file:
@@ -131,14 +134,14 @@ def test_a_forked_child_reads_on(path):
 
 
 def test_only_the_newest_are_kept():
-    known = KnownVirtuals()
-    state = (0, 0, 0, 0)
-    first = known.add("0", state)
-    assert known.add("0", state) is first
-    assert known.get("0", (0, 0, 0, 1)) is None
+    known = KnownFiles()
+    version = FileVersion(0, 0, 0, 0)
+    first = known.add("0", version)
+    assert known.add("0", version) is first
+    assert known.get("0", FileVersion(0, 0, 0, 1)) is None
     for number in range(1, 8):
-        known.add(str(number), state)
-    assert known.get("0", state) is first
-    known.add("8", state)
-    assert known.get("0", state) is first
-    assert known.get("1", state) is None
+        known.add(str(number), version)
+    assert known.get("0", version) is first
+    known.add("8", version)
+    assert known.get("0", version) is first
+    assert known.get("1", version) is None

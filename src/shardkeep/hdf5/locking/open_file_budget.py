@@ -1,15 +1,14 @@
-"""The HDF5 files that this process has open for reading: which to close when there are too many.
+"""Budget of the HDF5 files that this process has open for reading.
 
-Two things run out: descriptors, and the memory of HDF5's chunk caches, one per open dataset. Both have a
-budget for the whole process. A file over budget is closed, the one least recently used first, and opened
-again when it is used next; nobody notices but for the time.
+Two resources are limited for the whole process. A file over budget is closed, the least recently used one
+first, and opened again when it is used next.
 
 - **Descriptors**: one eighth of the soft ``RLIMIT_NOFILE``, 4 to 512. The readers of records take up to
   three quarters (`shardkeep.files.budget`), so an eighth is left for everything else.
 - **Chunk caches**: 256 MiB, or `SHARDKEEP_HDF5_CACHE_BYTES`. An open dataset counts with the smaller of its
   size and its file's ``rdcc_nbytes``.
 
-Everything here happens under h5py's own lock, as all of HDF5 does: no second lock, no order of locks.
+All calls are made under h5py's own lock, as all of HDF5, so there is no second lock and no lock order.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ import resource
 import weakref
 from typing import Protocol
 
-from h5py._objects import phil
-
 from shardkeep.errors import PlanError
+from shardkeep.hdf5.h5py_private import phil
 
-__all__ = ["CACHE_VARIABLE", "OpenFiles", "cache_budget_bytes", "file_budget", "open_files"]
+__all__ = ["CACHE_VARIABLE", "OpenFileBudget", "max_cache_bytes", "max_open_files", "open_file_budget"]
 
 CACHE_VARIABLE = "SHARDKEEP_HDF5_CACHE_BYTES"
 _CACHE_BYTES = 256 * 1024 * 1024
 _FEWEST, _MOST = 4, 512
 
 
-def file_budget() -> int:
-    """How many HDF5 files may be open for reading at once in this process.
+def max_open_files() -> int:
+    """Return how many HDF5 files this process may have open for reading.
 
     Examples
     --------
-    >>> 4 <= file_budget() <= 512
+    >>> 4 <= max_open_files() <= 512
     True
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -44,32 +42,32 @@ def file_budget() -> int:
     return max(_FEWEST, min(_MOST, soft // 8))
 
 
-def cache_budget_bytes() -> int:
-    """How many bytes the chunk caches of all open datasets may take together.
+def max_cache_bytes() -> int:
+    """Return how many bytes the chunk caches of all open datasets may take together.
 
     Raises
     ------
     PlanError
         The variable is not a number of bytes.
     """
-    told = os.environ.get(CACHE_VARIABLE)
-    if told is None:
+    text = os.environ.get(CACHE_VARIABLE)
+    if text is None:
         return _CACHE_BYTES
     try:
-        return max(0, int(told))
+        return max(0, int(text))
     except ValueError:
-        raise PlanError(f"{CACHE_VARIABLE}={told!r} is not a whole number of bytes: set one") from None
+        raise PlanError(f"{CACHE_VARIABLE}={text!r} is not a whole number of bytes: set one") from None
 
 
 class OpenFile(Protocol):
-    """An open file, as the budget uses it.
+    """An open file in the budget.
 
     Attributes
     ----------
     pins : int
-        Calls that need the file open; above 0 it is not closed.
+        Number of calls that need the file open; it is not closed while there is one.
     used : bool
-        Whether it was used since the budget last passed over it.
+        Whether it was used since the budget last considered it.
     cache_bytes : int
         Bytes that the chunk caches of its datasets may take.
     """
@@ -82,13 +80,13 @@ class OpenFile(Protocol):
         """Close the file until it is used again."""
 
 
-class OpenFiles:
-    """The open files of a process, in the order in which they were last used (roughly).
+class OpenFileBudget:
+    """Open files of a process, roughly in the order of their last use.
 
     Attributes
     ----------
     cache_bytes : int
-        What the datasets of all of them count.
+        Sum over all files.
     """
 
     def __init__(self) -> None:
@@ -100,11 +98,11 @@ class OpenFiles:
 
     def make_room(self) -> None:
         """Close files until one more fits."""
-        while len(self._files) >= file_budget() and self._close_one():
+        while len(self._files) >= max_open_files() and self._close_one():
             pass
 
     def close_all(self) -> bool:
-        """Close every file that may be closed; whether there was one."""
+        """Close every file that may be closed; return whether there was one."""
         before = len(self._files)
         while self._close_one():
             pass
@@ -120,24 +118,24 @@ class OpenFiles:
             self.cache_bytes -= file.cache_bytes
 
     def add_cache(self, file: OpenFile, size_bytes: int) -> None:
-        """Count the cache of a dataset that was opened; other files are closed if it is too much."""
+        """Count the cache of a dataset that was opened, and close other files if the sum is too large."""
         file.cache_bytes += size_bytes
         self.cache_bytes += size_bytes
-        if self.cache_bytes > cache_budget_bytes():
+        if self.cache_bytes > max_cache_bytes():
             file.pins += 1
             try:
-                while self.cache_bytes > cache_budget_bytes() and self._close_one():
+                while self.cache_bytes > max_cache_bytes() and self._close_one():
                     pass
             finally:
                 file.pins -= 1
 
     def forget_all(self) -> None:
-        """Start anew, in a forked child."""
+        """Forget the files of the parent, in a forked child."""
         self._files.clear()
         self.cache_bytes = 0
 
     def _close_one(self) -> bool:
-        """Close the first file that was not used since it was last looked at (second chance)."""
+        """Close the first file that was not used since it was last considered (second chance)."""
         with phil:
             for _ in range(2 * len(self._files)):
                 key = next(iter(self._files))
@@ -155,4 +153,4 @@ class OpenFiles:
             return False
 
 
-open_files = OpenFiles()
+open_file_budget = OpenFileBudget()

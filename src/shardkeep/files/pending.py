@@ -91,8 +91,7 @@ class Pending:
 
     def seal(self) -> None:
         """Check that every byte was written, and sync the file."""
-        if self.file.failure is not None:
-            raise self.file.failure
+        self.file.raise_failure()
         if self._by_name:
             self._reopen()
         if self._durable:

@@ -110,6 +110,20 @@ class TemporaryFile(PositionedFile):
         finally:
             self._placeholder = 0
 
+    def raise_failure(self) -> None:
+        """Raise the error of a write that failed."""
+        if self.failure is not None:
+            raise self.failure
+
+    @contextlib.contextmanager
+    def failure_first(self) -> Iterator[None]:
+        """Raise the error of a failed write instead of that which a library raises as a consequence."""
+        try:
+            yield
+        except (OSError, RuntimeError):
+            self.raise_failure()
+            raise
+
     def fail(self, error: OSError) -> None:
         """Record an error of a write by other code."""
         self._fail(durability_error("write", self._final, error), error)

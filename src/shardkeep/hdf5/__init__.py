@@ -9,7 +9,8 @@ from shardkeep.hdf5.guard.findings import Finding
 from shardkeep.hdf5.guard.watch import Guard, guard
 from shardkeep.hdf5.locking.mode import LockingMode, locking_mode
 from shardkeep.hdf5.merge.merge import MergeReport, merge
-from shardkeep.hdf5.merge.plan import MergePlan, plan_merge
+from shardkeep.hdf5.merge.plan import MergePlan
+from shardkeep.hdf5.merge.planner import plan_merge
 from shardkeep.hdf5.open.file import File
 from shardkeep.hdf5.open.members import Attributes, Dataset, Group
 from shardkeep.hdf5.open.open_file import open

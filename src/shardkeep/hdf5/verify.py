@@ -10,17 +10,15 @@ from typing import Any, Literal
 import h5py
 
 from shardkeep.errors import CorruptDataError, ShardkeepError
-from shardkeep.hdf5.merge.checks.table import Check, read_checks
-from shardkeep.hdf5.merge.checks.verification import failed_checks
+from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
 from shardkeep.hdf5.merge.provenance import PROVENANCE
 from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.receipts import RECEIPTS
-from shardkeep.hdf5.sources.sealed_table import check_table
-from shardkeep.hdf5.sources.source import Source, open_source
-from shardkeep.hdf5.sources.source_rows import blocks, check_content
+from shardkeep.hdf5.sources.source import Source, blocks, check_content, open_source
+from shardkeep.hdf5.sources.tables import check_table
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
 from shardkeep.hdf5.storage.names import is_reserved
@@ -184,7 +182,7 @@ class _Work:
                 self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
                 if wrong is not None:
                     yield f"{check.described}: the file {wrong}"
-                elif check.way == "chunks":
+                elif check.kind == "chunks":
                     yield from self._decodes(check)
         for table in (PROVENANCE, RECEIPTS):
             try:
@@ -193,7 +191,7 @@ class _Work:
                 yield first_line(error)
         yield from self._sources([check for check in checks if check.file])
         yield from self._more_rows(checks)
-        covered = {check.dataset for check in checks if check.counts_rows or check.way == "value"}
+        covered = {check.dataset for check in checks if check.counts_rows or check.kind == "value"}
         yield from self.everything(but=covered)
 
     def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]

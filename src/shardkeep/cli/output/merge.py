@@ -10,7 +10,7 @@ from rich.table import Table
 
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.text import counted, printable
-from shardkeep.hdf5.merge.plan_text import left_out_lines
+from shardkeep.hdf5.merge.plan import left_out_lines
 
 if TYPE_CHECKING:
     from shardkeep.hdf5 import MergeReport
@@ -39,7 +39,7 @@ def print_merge(report: MergeReport) -> None:
         ),
         table,
     ]
-    parts += map(printable, left_out_lines(report))
+    parts += map(printable, left_out_lines(report.dropped_attributes, report.left_out))
     print_parts(*parts)
 
 

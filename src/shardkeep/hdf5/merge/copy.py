@@ -1,4 +1,11 @@
-"""Rows and chunks on their way from the sources into the result."""
+"""Copy of rows and chunks from the sources into the result.
+
+`fill` creates every dataset of the plan and then reads the sources, one after the other, each from its first
+dataset to its last. Whole compressed chunks are copied by `shardkeep.hdf5.merge.chunk_copy`. Other rows are
+read by offset where they are stored as in memory, otherwise through HDF5, hashed, and written by
+`DatasetWriter`; rows in the order of a key first pass through `KeyedRows`. What is written is always a first
+part of each dataset, so no row of the result is left to a fill value.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +20,28 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.writeback import Writeback
-from shardkeep.hdf5.merge.checks.table import Check
-from shardkeep.hdf5.merge.chunk_moves import ChunkMove, ChunkMoves
+from shardkeep.hdf5.merge.checks import Check
+from shardkeep.hdf5.merge.chunk_copy import ChunkCopies, PartCopy
+from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
 from shardkeep.hdf5.merge.keyed_rows import KeyedRows, MemoryShare
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
-from shardkeep.hdf5.merge.schema.values import crc_of_values, write_values
-from shardkeep.hdf5.merge.sink import Sink
-from shardkeep.hdf5.merge.virtual import point_to_sources, virtual_checks
+from shardkeep.hdf5.merge.result import (
+    create_virtual,
+    values_crc,
+    virtual_checks,
+    write_group,
+    write_values,
+)
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.raw_file import RawFile
-from shardkeep.hdf5.sources.source import Source, open_source
-from shardkeep.hdf5.sources.source_rows import blocks, not_as_committed
+from shardkeep.hdf5.sources.source import Source, blocks, not_as_committed, open_source
 from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["fill"]
 
 
-class _OneSource:
-    """A source that is being read: by offsets, and through HDF5 where that is needed."""
+class _OpenSource:
+    """A source that is being read, by offset and through HDF5."""
 
     def __init__(self, plan: MergePlan, number: int, before: RawFile | None) -> None:
         self.path = plan.sources[number].path
@@ -40,7 +51,7 @@ class _OneSource:
         self._source: Source | None = None
         self.raw: RawFile | None = None
 
-    def __enter__(self) -> _OneSource:
+    def __enter__(self) -> _OpenSource:
         self.raw = RawFile.open_source(self.path, self._version)
         if self.raw is not None:
             self._open.enter_context(self.raw)
@@ -78,106 +89,112 @@ def fill(
     writeback: Writeback,
     progress: Callable[[int, int], None] | None,
 ) -> list[Check]:
-    """Write every dataset of the plan; return the hashes of what was read from the sources."""
-    checks: list[Check | ChunkMove] = []
-    sinks: list[Sink | KeyedRows] = []
-    by_source: dict[int, list[tuple[Sink | KeyedRows, Part]]] = {}
+    """Write every dataset of the plan; return the hashes of the rows that were read from the sources."""
+    checks: list[Check | PartCopy] = []
+    writers: list[DatasetWriter | KeyedRows] = []
+    by_source: dict[int, list[tuple[DatasetWriter | KeyedRows, Part]]] = {}
     with contextlib.ExitStack() as stack:
         share = MemoryShare()
         for one in plan.datasets:
             dataset: h5py.Dataset
-            if one.way in ("constant", "ranks"):
+            if not one.has_rows:
                 dataset = write_values(file, one)
-                checks.append(Check(one.name, 0, 0, "value", crc_of_values(one)))
-            elif one.way == "virtual":
-                dataset = point_to_sources(file, one, plan)
+                checks.append(Check(one.name, 0, 0, "value", values_crc(one)))
+            elif one.strategy == "virtual":
+                dataset = create_virtual(file, one, plan)
                 checks += virtual_checks(dataset, one, plan)
             else:
-                sink = Sink(file, one, temporary)
-                dataset = sink.dataset
-                way: Sink | KeyedRows = sink
+                in_order = DatasetWriter(file, one, temporary)
+                dataset = in_order.dataset
+                writer: DatasetWriter | KeyedRows = in_order
                 if one.keyed and plan.key is not None:
-                    way = stack.enter_context(KeyedRows(sink, plan.key, plan.output, share))
-                sinks.append(way)
+                    writer = stack.enter_context(KeyedRows(in_order, plan.key, plan.output, share))
+                writers.append(writer)
                 if not one.parts:
                     checks.append(Check(one.name, 0, 0, "rows", 0))
                 for part in one.parts:
-                    by_source.setdefault(part.source, []).append((way, part))
+                    by_source.setdefault(part.source, []).append((writer, part))
             one.attributes.write(dataset)
-        for name, attributes in plan.groups.items():
-            if name not in plan.links:
-                attributes.write(file.require_group(name) if name else file)
-        moves = stack.enter_context(ChunkMoves(temporary))
+        for name in plan.groups:
+            write_group(file, plan, name)
+        copies = stack.enter_context(ChunkCopies(temporary))
         before: RawFile | None = None
         for number in range(len(plan.sources)):
             if number in by_source:
-                source = _OneSource(plan, number, before)
-                moves.enter(source)
-                for way, part in by_source[number]:
-                    with reading(source.path, way.plan.name):
-                        checks += _copy(source, way, part, plan, moves)
-                    if temporary.failure is not None:
-                        raise temporary.failure
+                source = _OpenSource(plan, number, before)
+                copies.enter(source)
+                for writer, part in by_source[number]:
+                    with reading(source.path, writer.plan.name):
+                        checks += _copy(source, writer, part, copies)
+                    temporary.raise_failure()
                 before = source.raw or before
-                moves.leave(writeback.wrote)
+                copies.limit_sources(writeback.wrote)
                 writeback.wrote()
             if progress is not None:
                 progress(number + 1, len(plan.sources))
-        moves.finish()
-        for way in sinks:
-            checks += way.finish() or ()
-            if temporary.failure is not None:
-                raise temporary.failure
+        copies.finish()
+        for writer in writers:
+            checks += writer.finish() or ()
+            temporary.raise_failure()
     return [one if isinstance(one, Check) else one.check() for one in checks]
 
 
 def _copy(
-    source: _OneSource, way: Sink | KeyedRows, part: Part, plan: MergePlan, moves: ChunkMoves
-) -> Iterator[Check | ChunkMove]:
-    one = way.plan
+    source: _OpenSource, writer: DatasetWriter | KeyedRows, part: Part, copies: ChunkCopies
+) -> Iterator[Check | PartCopy]:
+    """Copy the rows of a part: first whole chunks as they are, then the rest."""
+    one = writer.plan
     done = 0
-    if isinstance(way, Sink) and part.chunks is not None and way.aligned and way.takes_chunks_of(part.layout):
-        last = part.first_row + part.rows == one.rows
-        done = part.rows if last else part.rows // way.chunk_rows * way.chunk_rows
+    if (
+        isinstance(writer, DatasetWriter)
+        and part.chunks is not None
+        and writer.aligned
+        and writer.takes_chunks_of(part.layout)
+    ):
+        is_last = part.first_row + part.rows == one.rows
+        done = part.rows if is_last else part.rows // writer.chunk_rows * writer.chunk_rows
         if done:
-            move = _move_chunks(source, way, part, done, moves)
-            move.first_row, move.rows = part.first_row, done
-            yield move
+            yield _copy_chunks(source, writer, part, done, copies)
         if done == part.rows:
             return
     converted = part.dtype != one.dtype or part.layout.type_code != one.layout.type_code
-    crc = crc_there = 0
+    crc = converted_crc = 0
     for rows in source.rows(one, part, done):
         crc = content_crc(rows, crc)
         if converted:
             rows = rows.astype(one.dtype.base)
-            crc_there = content_crc(rows, crc_there)
-        way.add_rows(rows)
+            converted_crc = content_crc(rows, converted_crc)
+        writer.add_rows(rows)
     if part.crc32c is not None and done == 0 and f"{crc:08x}" != part.crc32c:
         raise not_as_committed(source.path, one.name)
-    if isinstance(way, Sink):
+    if isinstance(writer, DatasetWriter):
         first_row = part.first_row + done
-        yield Check(one.name, first_row, part.rows - done, "rows", crc_there if converted else crc)
+        yield Check(one.name, first_row, part.rows - done, "rows", converted_crc if converted else crc)
 
 
-def _move_chunks(source: _OneSource, sink: Sink, part: Part, rows: int, moves: ChunkMoves) -> ChunkMove:
+def _copy_chunks(
+    source: _OpenSource, writer: DatasetWriter, part: Part, rows: int, copies: ChunkCopies
+) -> PartCopy:
+    """Copy the chunks of the first `rows` rows of a part."""
     assert part.chunks is not None
     table = part.chunks.between(0, rows)
-    # Chunks are not decoded, so the hash of the rows says nothing about them. Theirs is of all chunks
-    # of the commit, also of a last one that is compressed anew.
+    # Chunks are not decoded, so they are compared with the hash of the chunks of the commit. That covers all
+    # chunks, also a last one that is compressed again.
     known = part.chunks_crc32c
     read = table if known is None else part.chunks.between(0, part.rows)
-    move = ChunkMove(source.path, sink.plan.name, read, len(table), known)
-    places = None if source.raw is None else sink.place_chunks(table)
+    copy = PartCopy(
+        source.path, writer.plan.name, read, len(table), known, first_row=part.first_row, rows=rows
+    )
+    places = None if source.raw is None else writer.allocate_chunks(table)
     if source.raw is not None and places is not None:
-        moves.start(move, source.raw, places)
+        copies.start(copy, source.raw, places)
     else:
         masks = read.masks.tolist()
         for i, offset in enumerate(read.offsets.tolist()):
-            data = source.chunk(sink.plan, part, offset)
+            data = source.chunk(writer.plan, part, offset)
             if i < len(table):
-                sink.add_chunk(offset, masks[i], data)
-            move.add([crc32c(data)])
-        move.done()
-    sink.skip(rows)
-    return move
+                writer.add_chunk(offset, masks[i], data)
+            copy.add([crc32c(data)])
+        copy.done()
+    writer.skip(rows)
+    return copy

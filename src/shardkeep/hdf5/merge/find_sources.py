@@ -1,4 +1,4 @@
-"""Which files a merge is about, told from what the caller named."""
+"""Files of a merge, found from the folder, paths and patterns of the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Sources = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """One file that is merged; the last three are None unless it is a sealed segment."""
+    """One file that is merged; `rank`, `sequence` and `step` are None unless it is a sealed segment."""
 
     path: str
     rank: int | None = None
@@ -26,7 +26,7 @@ class SourcePlan:
 
     @property
     def described(self) -> str:
-        """Rank and step, or the path of a file that is not a worker's."""
+        """Rank and step, or the path of a plain file."""
         return repr(self.path) if self.rank is None else f"rank {self.rank} (step {self.step})"
 
 
@@ -41,7 +41,7 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
     Raises
     ------
     NotFoundError
-        There is no such folder, nothing in it, or no match.
+        The folder does not exist or is empty, or a pattern has no match.
     PlanError
         A file is named twice.
     """
@@ -62,7 +62,7 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
         try:
             status = os.stat(path)
         except OSError:
-            continue  # whoever opens it says why it cannot be read
+            continue  # its inspection reports why it cannot be read
         # Not by its name: a hard link is the same file.
         identity = (status.st_dev, status.st_ino or os.path.realpath(path))  # not every mount has numbers
         before = seen.get(identity)
@@ -77,7 +77,7 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
 def _segments_of(root: str) -> list[SourcePlan]:
     if not os.path.exists(root):
         message = f"there is no file or folder {root!r}"
-        raise NotFoundError(f"{message}: give the folder of a run, HDF5 files, or a pattern", path=root)
+        raise NotFoundError(f"{message}: pass the folder of a run, HDF5 files, or a pattern", path=root)
     ranks = list_ranks(root)
     plans = [
         SourcePlan(segment.path, rank, segment.sequence, segment.step)
@@ -95,8 +95,8 @@ def _nothing_in(root: str, ranks: Mapping[int, str]) -> str:
     whole = os.path.abspath(root)
     if is_rank_folder(whole):
         run = os.path.dirname(root) or os.pardir
-        return f"{root!r} is the folder of one rank: give that of the run, {run!r}, or the files in it"
+        return f"{root!r} is the folder of one rank: pass that of the run, {run!r}, or the files in it"
     if any(name.endswith(".h5") for name in os.listdir(root)):
         pattern = os.path.join(root, "*.h5")
-        return f"{root!r} has no folders of ranks: for other HDF5 files give a pattern, {pattern!r}"
+        return f"{root!r} has no folders of ranks: for other HDF5 files pass a pattern, {pattern!r}"
     return f"{root!r} has no worker files: there is nothing to merge"

@@ -1,10 +1,10 @@
-"""Rows that are put in the order of a key, in bounded memory.
+"""Rows in the order of a key, sorted in bounded memory.
 
-The result is divided into windows of consecutive rows. As rows arrive, source by source, each goes
-to the end of its window in a scratch file; then window by window is read, put in order in memory,
-and handed on. So every row is written and read once more, in pieces and not one by one, whatever
-its place. What fits into a share of memory never goes to the scratch file. Values of variable
-length have no fixed place: they are written one behind the other, and fetched by their offset.
+The result is divided into windows of consecutive rows. Each row that is read from a source is written to the
+end of its window in a scratch file. Then one window after the other is read, sorted in memory, and written
+into the result. So every row is written and read once more, in large blocks and not one by one. Rows that
+fit into a share of memory do not go to the scratch file. Values of variable length have no fixed place: they
+are written one after the other and read by their offset.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import durably, write_all
-from shardkeep.hdf5.merge.checks.table import Check
+from shardkeep.hdf5.merge.checks import Check
+from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
 from shardkeep.hdf5.merge.order import KeyOrder
-from shardkeep.hdf5.merge.sink import Sink
 from shardkeep.hdf5.storage.content_hash import as_bytes, content_crc
 
 __all__ = ["KeyedRows", "MemoryShare"]
@@ -35,13 +35,13 @@ _WINDOW_OBJECTS = 1 << 16
 
 
 class MemoryShare:
-    """What datasets may keep in memory together."""
+    """Memory that all datasets of a merge share."""
 
     def __init__(self, size_bytes: int = _SHARED_BYTES) -> None:
         self._left = size_bytes
 
     def take(self, size_bytes: int) -> bool:
-        """Whether that much was left; it is taken."""
+        """Take memory and return whether that much was left."""
         if size_bytes > self._left:
             return False
         self._left -= size_bytes
@@ -49,34 +49,36 @@ class MemoryShare:
 
 
 class KeyedRows:
-    """Takes rows in the order of the sources, and gives them to a sink in the order of the key."""
+    """Rows of one dataset, added in the order of the sources and written in the order of the key."""
 
-    def __init__(self, sink: Sink, key: KeyOrder, output: str, share: MemoryShare) -> None:
-        self.plan = sink.plan
-        self._sink = sink
+    def __init__(self, writer: DatasetWriter, key: KeyOrder, output: str, share: MemoryShare) -> None:
+        self.plan = writer.plan
+        self._writer = writer
         self._key = key
         self._output = output
         self._places = key.places()
         self._arrived = 0
         # The sum over all rows of a hash of each: the order does not change it.
         self._sum = 0
-        dtype, shape = sink.plan.dtype, sink.plan.row_shape
+        dtype, shape = writer.plan.dtype, writer.plan.row_shape
         self._row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
         self._scratch: Any = None
         self._memory: np.ndarray[Any, Any] | None = None
         self._objects = dtype.hasobject
         if self._objects:
             self._window_rows = _WINDOW_OBJECTS
-            self._ends = np.zeros(sink.plan.rows + 1, np.int64)
+            self._ends = np.zeros(writer.plan.rows + 1, np.int64)
             self._spool = bytearray()
             return
         self._window_rows = max(1, WINDOW_BYTES // max(1, self._row_bytes))
-        if self._row_bytes * sink.plan.rows <= WINDOW_BYTES or share.take(self._row_bytes * sink.plan.rows):
-            self._memory = np.empty((sink.plan.rows, *shape), dtype)
-        self._cursors = np.zeros(-(-sink.plan.rows // self._window_rows) or 1, np.int64)
+        if self._row_bytes * writer.plan.rows <= WINDOW_BYTES or share.take(
+            self._row_bytes * writer.plan.rows
+        ):
+            self._memory = np.empty((writer.plan.rows, *shape), dtype)
+        self._cursors = np.zeros(-(-writer.plan.rows // self._window_rows) or 1, np.int64)
 
     def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Take the next rows of the sources."""
+        """Add the next rows of the sources."""
         places = self._places[self._arrived : self._arrived + len(rows)]
         self._sum = (self._sum + _row_sum(rows)) & _MASK
         if self._objects:
@@ -88,23 +90,23 @@ class KeyedRows:
         self._arrived += len(rows)
 
     def finish(self) -> Iterator[Check]:
-        """Hand all rows on, window by window; give the hash of each window."""
+        """Write all rows, window by window; yield the hash of each window."""
         total = 0
         for start in range(0, self.plan.rows, self._window_rows):
             stop = min(self.plan.rows, start + self._window_rows)
             rows = self._window(start, stop)
             total = (total + _row_sum(rows)) & _MASK
-            self._sink.add_rows(rows)
+            self._writer.add_rows(rows)
             yield Check(self.plan.name, start, stop - start, "rows", content_crc(rows))
         if total != self._sum or self._arrived != self.plan.rows:
             message = f"rows of {self.plan.name!r} changed while they were put in order"
             raise CorruptDataError(f"{message}: check disk and memory, merge again", path=self._output)
-        self._sink.finish()
+        self._writer.finish()
 
     def __enter__(self) -> KeyedRows:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._memory = None
         if self._scratch is not None:
             with contextlib.suppress(OSError):
@@ -126,7 +128,7 @@ class KeyedRows:
     def _window(self, start: int, stop: int) -> np.ndarray[Any, Any]:
         if self._memory is not None:
             return self._memory[start:stop]
-        # Rows of a window lie in the order in which they arrived.
+        # Rows of a window are in the order in which they were added.
         arrived = self._key.order[start:stop]
         if self._objects:
             return self._objects_of(arrived)
@@ -161,7 +163,7 @@ class KeyedRows:
             start, end = self._ends[arrived[place] : arrived[place] + 2]
             data = bytearray(int(end - start))
             self._read(data, int(start))
-            rows[place] = pickle.loads(data)  # written above, into a file that has no name
+            rows[place] = pickle.loads(data)  # written by _add_objects, into a file without a name
         return rows
 
     # -- the scratch file ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The orders of a merge: by rank, by step, or by a key that every row has."""
+"""Orders of the rows of a merge: by rank, by step, or by a key that every row has."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class KeyOrder:
     name : str
         The dataset of the keys.
     order : ndarray of int64, shape (rows,)
-        Which row stands at each place of the result; rows are counted through the sources.
+        Number of the row at each place of the result; rows are numbered across all sources.
     starts : ndarray of int64, shape (sources + 1,)
-        The first row of each source, counted that way.
+        The number of the first row of each source.
     """
 
     name: str
@@ -41,18 +41,18 @@ class KeyOrder:
     starts: _Rows
 
     def places(self) -> _Rows:
-        """Return where each row goes, counted through the sources."""
+        """Return the place of each row in the result, by the number of the row."""
         places = np.empty_like(self.order)
         places[self.order] = np.arange(len(self.order))
         return places
 
     def runs(self, most: int = 1 << 16) -> Iterator[tuple[_Rows, _Rows, _Rows, _Rows]]:
-        """Give runs of rows that stay together: first row in the result, rows, source, its row.
+        """Yield runs of adjacent rows: first row in the result, rows, source, first row in the source.
 
-        In pieces of at most `most` runs.
+        Each array has at most `most` runs.
         """
         breaks = np.flatnonzero(np.diff(self.order) != 1) + 1
-        # Two sources may follow one another without a break in the count.
+        # Two sources may follow one another without a break in the numbers.
         inner = self.starts[1:-1]
         crossings = np.flatnonzero(np.isin(self.order, inner)) if len(inner) else inner
         firsts = np.unique(np.concatenate([[0] if len(self.order) else [], breaks, crossings])).astype(
@@ -66,7 +66,7 @@ class KeyOrder:
             yield first, ends[at : at + most] - first, source, rows - self.starts[source]
 
     def count_runs(self) -> int:
-        """Return how many runs there are."""
+        """Return the number of runs."""
         return sum(len(first) for first, *_ in self.runs())
 
 
@@ -76,7 +76,7 @@ def by_step(sources: Sequence[SourcePlan]) -> list[int]:
     Raises
     ------
     PlanError
-        One is no segment of a worker, so that it has no step.
+        A source is not a segment of a worker, so it has no step.
     """
     for one in sources:
         if one.step is None:
@@ -93,12 +93,12 @@ def read_key_order(
     Parameters
     ----------
     name : str
-        Dataset of integers, one for each row.
+        The dataset of the keys, one integer for each row.
     sources : sequence of SourcePlan
     rows : sequence of int
-        How many keys each source has.
+        Number of keys of each source.
     dtype : dtype
-        One that holds all keys.
+        A type that holds all keys.
 
     Returns
     -------
@@ -109,7 +109,7 @@ def read_key_order(
     Raises
     ------
     CorruptDataError
-        A key is there twice; names the ranks.
+        A key occurs twice; the error names the ranks.
     """
     starts = np.concatenate([[0], np.cumsum(np.asarray(rows, np.int64))]).astype(np.int64)
     keys = np.empty(int(starts[-1]), dtype)
@@ -145,9 +145,9 @@ def _gaps(name: str, keys: np.ndarray[Any, Any]) -> tuple[str, ...]:
     spans = [(int(keys[i]) + 1, int(keys[i + 1]) - 1) for i in where]
     if int(keys[0]) > lowest:
         spans.insert(0, (lowest, int(keys[0]) - 1))
-    told = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans[:_NAMED])
+    text = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans[:_NAMED])
     more = ", …" if sum(b - a + 1 for a, b in spans[:_NAMED]) < missing else ""
-    return (f"{missing:,} of {highest - lowest + 1:,} values of {name!r} are missing: {told}{more}",)
+    return (f"{missing:,} of {highest - lowest + 1:,} values of {name!r} are missing: {text}{more}",)
 
 
 def check_key(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...] | None) -> None:

@@ -1,72 +1,59 @@
-"""What a merge will do, decided before a byte is written: sources, order, the way of each dataset.
+"""Plan of a merge: sources, datasets and their parts, printed as a table or as JSON.
 
-Every source is opened once here, one at a time, and everything that can be wrong with it is found
-here: it is missing, unreadable, short, or its datasets do not fit those of the others.
+`shardkeep.hdf5.merge.planner` makes a plan, `shardkeep.hdf5.merge.merge` carries it out.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
-from dataclasses import dataclass, field, replace
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, PlanError, SchemaError
-from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.locking.file_version import FileVersion
-from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
-from shardkeep.hdf5.merge.order import KeyOrder, by_step, check_key, read_key_order
-from shardkeep.hdf5.merge.result import versions_of
-from shardkeep.hdf5.merge.schema.survey import OnMismatch, SchemaSurvey, Settled
-from shardkeep.hdf5.merge.strategy import Way, layout_of_result, way_of
+from shardkeep.hdf5.merge.find_sources import SourcePlan
+from shardkeep.hdf5.merge.order import KeyOrder
 from shardkeep.hdf5.segments.segment import H5_VERSIONS
-from shardkeep.hdf5.segments.series_check import RunCheck
-from shardkeep.hdf5.sources.inspection import Looker, SourceLook
-from shardkeep.hdf5.sources.links import LinkLook
-from shardkeep.hdf5.sources.receipts import receipts_in
-from shardkeep.hdf5.sources.source import open_source
-from shardkeep.hdf5.sources.templates import look_at_all
+from shardkeep.hdf5.sources.links import LinkInfo
 from shardkeep.hdf5.storage.attributes import Attributes
-from shardkeep.hdf5.storage.casts import converted_by_hdf5
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
-from shardkeep.hdf5.storage.dtypes import describe_dtype
+from shardkeep.hdf5.storage.dtypes import describe, describe_dtype
 from shardkeep.hdf5.storage.layout import Layout
 
-__all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "SourcePlan", "plan_merge"]
+__all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "Strategy", "left_out_lines"]
 
 Mode = Literal["auto", "copy", "virtual"]
+Strategy = Literal["chunks", "rows", "chunks and rows", "virtual", "constant", "ranks"]
 
-# HDF5 looks through all pieces of a virtual dataset for every read.
-_MOST_VIRTUAL_RUNS = 20_000
+_WIDTH = 80
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 @dataclass(frozen=True)
 class Part:
-    """All the rows of one source in one dataset.
+    """All rows of one source in one dataset.
 
     Attributes
     ----------
     source : int
+        Number of the source.
     first_row : int
-        Where they begin in the result; in the order of a key, in the count through the sources.
+        First row in the result; in the order of a key, in the concatenation of all sources.
     rows : int
     layout : Layout
     dtype : dtype
         In the source.
     chunks : ChunkTable or None
-        Where they lie, if they can be read from there.
+        Addresses of the chunks, if they can be read from there.
     plain : bool
         Whether the bytes in the file are those of a NumPy array.
-    crc32c : str or None
-        Hash of the rows, where it is known.
-    chunks_crc32c : str or None
-        Hash of the compressed chunks, where it is known.
+    crc32c, chunks_crc32c : str or None
+        Hash of the rows and of the compressed chunks, where it is known.
     stored_bytes : int
     offset_bytes : int or None
-        Where they begin in the source, if they lie there one after another.
+        Offset of the first row in the source, if the rows are contiguous there.
     """
 
     source: int
@@ -77,8 +64,8 @@ class Part:
     chunks: ChunkTable | None = None
     plain: bool = False
     crc32c: str | None = None
-    stored_bytes: int = 0
     chunks_crc32c: str | None = None
+    stored_bytes: int = 0
     offset_bytes: int | None = None
 
 
@@ -88,27 +75,29 @@ class DatasetPlan:
 
     Attributes
     ----------
-    way : str
+    strategy : str
         "chunks": compressed chunks are copied as they are; "rows": rows are read and written
-        again; "virtual": the result points to the sources; "constant": what has no rows and is
-        equal everywhere; "ranks": what each rank wrote once, one row for each rank.
+        again; "virtual": the result points to the sources; "constant": a value without rows that
+        is equal in every source; "ranks": values that each rank wrote once, one row per rank.
     reason : str
-        Why that way.
+        Why this strategy was chosen.
     layout : Layout
         Type, chunks, filters and fill value of the result.
     parts : tuple of Part
-        In the order of the sources; those without rows are left out.
+        In the order of the sources; sources without rows are left out.
     keyed : bool
         Whether rows are put in the order of the key.
+    put : bool
+        Whether the values were written once by each rank.
     values : tuple of (int, object)
-        Rank and value, of what has no rows.
+        Rank and value, of datasets without rows.
     """
 
     name: str
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...]
     rows: int
-    way: Way
+    strategy: Strategy
     reason: str
     layout: Layout
     parts: tuple[Part, ...]
@@ -120,8 +109,18 @@ class DatasetPlan:
 
     @property
     def stored_bytes(self) -> int:
-        """What the rows take in the sources."""
+        """Size of the rows in the sources, in bytes."""
         return sum(part.stored_bytes for part in self.parts)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is a dataset of rows, and not of values that were written once."""
+        return self.strategy not in ("constant", "ranks")
+
+    @property
+    def type_text(self) -> str:
+        """Type and row shape, for messages."""
+        return describe(self.dtype, self.row_shape) if self.has_rows else describe_dtype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -131,24 +130,27 @@ class MergePlan:
     Attributes
     ----------
     output, mode, order_by : str
+        As in the call.
     root : str
         The folder that the sources have in common.
     sources : tuple of SourcePlan
         In the order in which they are read.
     datasets : tuple of DatasetPlan
+        The datasets of the result.
     receipts : tuple of dict
+        The newest receipt of every Loader.
     findings : tuple of str
-        What of the run seems to be missing, or to be there twice.
+        What seems to be missing from the run, or to be in it twice.
     groups : dict
         Attributes of each group that are kept; ``""`` is the root.
     dropped_attributes : dict
-        Names of attributes that are left out, of datasets and groups.
+        Names of attributes of datasets and groups that are left out.
     links : dict
-        Names beside those of datasets and groups: hard and soft links, named types.
+        Hard links, soft links and named types.
     left_out : dict
-        Why each ``object@attribute``, link or named type cannot be in the result.
+        For each ``object@attribute``, link or named type that is left out, the reason.
     begun_ns : int
-        When the first source was looked at, since the epoch.
+        Time at which the planning began, in nanoseconds since the epoch.
     versions : tuple of str
         The format versions (`libver`) of the result.
     """
@@ -163,7 +165,7 @@ class MergePlan:
     findings: tuple[str, ...] = ()
     groups: dict[str, Attributes] = field(default_factory=dict)
     dropped_attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    links: dict[str, LinkLook] = field(default_factory=dict)
+    links: dict[str, LinkInfo] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     source_versions: tuple[FileVersion, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
@@ -171,230 +173,100 @@ class MergePlan:
     versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
-        from shardkeep.hdf5.merge.plan_text import plan_dict
+        """Return the plan in types that JSON has.
 
-        return plan_dict(self)
+        Returns
+        -------
+        dict
+        """
+        return {
+            "output": self.output,
+            "mode": self.mode,
+            "order_by": self.order_by,
+            "sources": [
+                {"path": one.path, "rank": one.rank, "sequence": one.sequence, "step": one.step}
+                for one in self.sources
+            ],
+            "datasets": [
+                {
+                    "name": one.name,
+                    "type": one.type_text,
+                    "rows": one.rows,
+                    "bytes": one.stored_bytes,
+                    "way": one.strategy,
+                    "reason": one.reason,
+                    "order": self._order(one),
+                    "dropped_attributes": list(one.dropped_attributes),
+                }
+                for one in self.datasets
+            ],
+            "findings": list(self.findings),
+            "dropped_attributes": {name: list(names) for name, names in self.dropped_attributes.items()},
+            "links": {name: one.described for name, one in self.links.items()},
+            "left_out": dict(self.left_out),
+        }
 
     def __str__(self) -> str:
-        from shardkeep.hdf5.merge.plan_text import plan_text
+        return "\n".join(_escaped(line) for line in self._lines())
 
-        return plan_text(self)
+    def _lines(self) -> Iterator[str]:
+        stored = _size(sum(one.stored_bytes for one in self.datasets))
+        kind = "virtual" if self.mode == "virtual" else "copy"
+        files = f"{len(self.sources):,} file{'' if len(self.sources) == 1 else 's'}"
+        yield from _wrapped(f"{files} into {self.output!r}: {kind}, {stored}, by {self.order_by}", "")
+        width = min(30, max((len(one.name) for one in self.datasets), default=0))
+        for one in self.datasets:
+            yield ""
+            if one.has_rows:
+                size = _size(one.stored_bytes)
+                yield f"{one.name:{width}}  {one.rows:>14,} rows  {size:>10}  by {self._order(one)}"
+                yield from _wrapped(one.type_text)
+            else:
+                yield f"{one.name:{width}}  {one.type_text}"
+            yield from _wrapped(f"{one.strategy}: {one.reason}")
+        if self.links:
+            yield ""
+        for name, link in self.links.items():
+            yield from _wrapped(f"{name}: {link.described}", "")
+        for line in left_out_lines(self.dropped_attributes, self.left_out):
+            yield from ("", *_wrapped(line, ""))
+        for finding in self.findings:
+            yield from ("", *_wrapped(f"finding: {finding}", ""))
 
-
-def plan_merge(
-    sources: Sources,
-    output: str | os.PathLike[str],
-    *,
-    mode: Mode = "auto",
-    order_by: str = "rank",
-    on_mismatch: OnMismatch = "refuse",
-    check_rows: bool = False,
-    views: contextlib.ExitStack | None = None,
-) -> MergePlan:
-    """Look at every source and decide how it is merged; nothing is written.
-
-    Parameters and errors are those of `shardkeep.hdf5.merge`. `check_rows` also reads all rows:
-    they must be readable, and those of segments have the hash of their commit. Files that a
-    collector writes stay as they were looked at until `views` is closed, or this returns.
-    """
-    if views is None:
-        with contextlib.ExitStack() as views:
-            return plan_merge(
-                sources,
-                output,
-                mode=mode,
-                order_by=order_by,
-                on_mismatch=on_mismatch,
-                check_rows=check_rows,
-                views=views,
-            )
-    if mode not in ("auto", "copy", "virtual"):
-        raise PlanError(f'mode={mode!r} means nothing here: use "auto", "copy" or "virtual"')
-    if on_mismatch not in ("refuse", "promote"):
-        raise PlanError(f'on_mismatch={on_mismatch!r} means nothing here: use "refuse" or "promote"')
-    begun_ns = time.time_ns()
-    target = os.fspath(output)
-    root, expected = find_sources(sources)
-    _refuse_output_as_source(target, expected)
-    held = hold_views((one.path for one in expected if one.rank is None), views)
-    looker = Looker(addresses=mode != "virtual", rows=check_rows)
-    survey, run = SchemaSurvey(), RunCheck()
-    looks: list[SourceLook] = []
-    plans: list[SourcePlan] = []
-    receipts: dict[str, dict[str, Any]] = {}
-    for one, look in zip(expected, look_at_all(looker, [one.path for one in expected], held), strict=True):
-        plans.append(_checked(one, look))
-        looks.append(look)
-        if look.record is not None:
-            run.add(one.path, look.record, listed=one.rank is None)
-            receipt = look.record.receipt
-            if receipt is not None:
-                receipts[str(receipt.get("id", look.record.incarnation))] = receipt
-        elif look.has_receipts:
-            with open_source(one.path) as source:
-                receipts.update(receipts_in(source))
-        survey.add(look, plans[-1])
-    agreed = survey.settle(on_mismatch)
-    settled = agreed.datasets
-    if order_by == "step":
-        order = by_step(plans)
-        plans, looks = [plans[i] for i in order], [looks[i] for i in order]
-    key, findings = _key(order_by, settled, plans, looks)
-    datasets = tuple(_plan_dataset(one, looks, key, looker, virtual=mode == "virtual") for one in settled)
-    if key is not None and mode == "virtual":
-        runs = key.count_runs()
-        if runs > _MOST_VIRTUAL_RUNS:
-            message = f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"
-            raise PlanError(f'{message} for a virtual file (at most {_MOST_VIRTUAL_RUNS:,}): use mode="copy"')
-    dropped = {one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}
-    plan = MergePlan(
-        output=target,
-        mode=mode,
-        order_by=order_by,
-        root=root,
-        sources=tuple(plans),
-        datasets=datasets,
-        receipts=tuple(receipts.values()),
-        findings=run.findings() + findings,
-        groups=agreed.groups,
-        dropped_attributes={**dropped, **agreed.dropped_attributes},
-        links=agreed.links,
-        left_out=agreed.left_out,
-        source_versions=tuple(look.version for look in looks),
-        key=key,
-        begun_ns=begun_ns,
-    )
-    return replace(plan, versions=versions_of(plan))
+    def _order(self, one: DatasetPlan) -> str:
+        return "rank" if self.key is not None and not one.keyed else self.order_by
 
 
-def _refuse_output_as_source(target: str, expected: list[SourcePlan]) -> None:
-    try:
-        there = os.stat(target)
-    except OSError:
-        return
-    for one in expected:
-        try:
-            same = os.path.samestat(os.stat(one.path), there)
-        except OSError:
-            continue
-        if same:
-            message = f"{target!r} is the output and a source at once: choose another output"
-            raise PlanError(message, path=target)
+def left_out_lines(
+    dropped_attributes: Mapping[str, tuple[str, ...]], left_out: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield one clause for each object of which a merge leaves something out."""
+    for name, attributes in dropped_attributes.items():
+        differ = [one for one in attributes if f"{name}@{one}" not in left_out]
+        if differ:
+            yield f"{name}: attributes that differ between the files are left out: {', '.join(differ)}"
+    for name, reason in left_out.items():
+        yield f"{name} is left out: {reason}"
 
 
-def _checked(expected: SourcePlan, look: SourceLook) -> SourcePlan:
-    if look.record is None:
-        plan = SourcePlan(expected.path)
-    else:
-        plan = SourcePlan(expected.path, look.record.rank, look.record.sequence, look.record.step)
-    if expected.rank is not None and plan != expected:
-        message = f"{expected.path!r} is not the segment that its name says: restore it from a copy"
-        raise CorruptDataError(message, path=expected.path)
-    return plan
-
-
-def _key(
-    order_by: str, settled: list[Settled], plans: list[SourcePlan], looks: list[SourceLook]
-) -> tuple[KeyOrder | None, tuple[str, ...]]:
-    if order_by in ("rank", "step"):
-        return None, ()
-    for one in settled:
-        if one.name == order_by:
-            check_key(one.name, one.dtype, one.row_shape)
-            rows = [look.datasets[order_by].rows if order_by in look.datasets else 0 for look in looks]
-            return read_key_order(order_by, plans, rows, one.dtype)
-    names = ", ".join(repr(one.name) for one in settled[:5])
-    message = f'order_by={order_by!r} is neither "rank", "step" nor a dataset of the sources ({names}, …)'
-    raise PlanError(message)
-
-
-def _plan_dataset(
-    one: Settled, looks: list[SourceLook], key: KeyOrder | None, looker: Looker, *, virtual: bool
-) -> DatasetPlan:
-    parts: list[Part] = []
-    first_row = 0
-    for number, look in enumerate(looks):
-        found = look.datasets.get(one.name)
-        if found is not None and found.rows and one.row_shape is not None:
-            plain = looker.is_plain(found)
-            parts.append(
-                Part(
-                    number,
-                    first_row,
-                    found.rows,
-                    found.layout,
-                    found.dtype,
-                    found.chunks,
-                    plain,
-                    found.crc32c,
-                    found.stored_bytes,
-                    found.chunks_crc32c,
-                    found.offset_bytes,
-                )
-            )
-            first_row += found.rows
-    keyed = key is not None and _is_keyed(one, looks, key)
-    if virtual and one.converted:
-        _require_conversion(one, parts, looks)
-    if virtual and keyed and one.dtype.hasobject and one.dtype.kind != "O":
-        # HDF5 2.0.0 looks for the values in the heap of another source.
-        message = (
-            f"{one.name!r} has variable-length values inside {describe_dtype(one.dtype)} values, which HDF5"
-        )
-        raise SchemaError(
-            f'{message} cannot read through a virtual dataset in the order of a key: use mode="copy"'
-        )
-    layout = layout_of_result(one, parts, first_row, virtual=virtual)
-    way, reason = way_of(one, parts, layout, first_row, virtual=virtual, keyed=keyed)
-    if key is not None and not keyed and one.row_shape is not None:
-        reason = f"{reason}; by rank, since it has no row for each key"
-    return DatasetPlan(
-        name=one.name,
-        dtype=one.dtype,
-        row_shape=one.row_shape or (),
-        rows=first_row,
-        way=way,
-        reason=reason,
-        layout=layout,
-        parts=tuple(parts),
-        attributes=one.attributes,
-        dropped_attributes=one.dropped_attributes,
-        keyed=keyed,
-        put=one.put,
-        values=one.values,
+def _wrapped(text: str, indent: str = "    ") -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent or "  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
-def _require_conversion(one: Settled, parts: list[Part], looks: list[SourceLook]) -> None:
-    for part in parts:
-        if not converted_by_hdf5(part.dtype, one.dtype):
-            path = looks[part.source].path
-            message = (
-                f"{one.name!r} has {describe_dtype(part.dtype)} in {path!r}, which HDF5 does not read as"
-            )
-            message = f"{message} {describe_dtype(one.dtype)}"
-            raise SchemaError(f'{message}: use mode="copy"', path=path)
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return f"{count / 1024**power:.1f} {_UNITS[power]}"
 
 
-def _is_keyed(one: Settled, looks: list[SourceLook], key: KeyOrder) -> bool:
-    """Whether a dataset has a row for each key; refuses one that has that in most sources only.
-
-    One row a step may by chance be as many as the keys of a last batch.
-    """
-    if one.row_shape is None:
-        return False
-    rows = np.array([look.datasets[one.name].rows if one.name in look.datasets else 0 for look in looks])
-    keys = np.diff(key.starts)
-    differ = np.flatnonzero(rows != keys)
-    if len(differ) == 0:
-        return True
-    equal = np.flatnonzero((rows == keys) & (keys > 0))
-    if 2 * len(equal) <= np.count_nonzero(keys):
-        return False
-    where = looks[int(differ[0])].path
-    message = (
-        f"{one.name!r} has {rows[differ[0]]} rows in {where!r} for {keys[differ[0]]} values of {key.name!r}, "
-        f"although both are equally many in {looks[int(equal[0])].path!r}"
-    )
-    raise SchemaError(f"{message}: rows and keys must be appended together", path=where)
+def _escaped(text: str) -> str:
+    """Escape control characters: a name in a file must not control a terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

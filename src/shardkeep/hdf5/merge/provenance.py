@@ -1,22 +1,22 @@
-"""The table ``_provenance`` of a merged file: where each row came from.
+"""The table ``_provenance`` of a merged file: rank, file and offset from which each row came.
 
-One row of the table for each run of rows that came from one source and lie together there, dataset
-by dataset, in the order of the result:
+One row of the table for each run of rows that are adjacent in one source, dataset by dataset, in the
+order of the result:
 
 =============  =======  ==========================================================
-rank           int32    of the worker; -1 for a file that is not a worker's
+rank           int32    of the worker; -1 for a plain file
 step           int64    of the commit; -1 as above
 dataset        text     name in the result
 file           text     of the source, relative to the attribute ``root``
 first_row      int64    in the dataset of the result
-rows           int64    how many
+rows           int64    number of rows
 source_row     int64    first row in the dataset of the source
 =============  =======  ==========================================================
 
 The runs of a dataset cover its rows without a gap. Attributes of the table: ``root``, the folder
-that the sources have in common, and ``order_by``, as `shardkeep.hdf5.merge` was told. In the order
+that the sources have in common, and ``order_by``, the argument of `shardkeep.hdf5.merge`. In the order
 of a key neighbours often come from different ranks, and the table has up to one row for each row.
-The table carries its own hash (`shardkeep.hdf5.sources.sealed_table`).
+The table has a hash of its rows (`shardkeep.hdf5.sources.tables`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.hdf5.merge.checks.table import create_table, text_dtype
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan
-from shardkeep.hdf5.sources.sealed_table import seal_table
+from shardkeep.hdf5.sources.tables import create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = ["PROVENANCE", "write_provenance"]
@@ -39,7 +38,7 @@ PROVENANCE = "_provenance"
 
 
 def write_provenance(file: h5py.File, plan: MergePlan) -> None:
-    """Put the table into a merged file."""
+    """Write the table into a merged file."""
     root = os.path.abspath(plan.root)
     files = [os.path.relpath(source.path, root).encode("utf-8", "surrogateescape") for source in plan.sources]
     names = [one.name.encode("utf-8", "surrogateescape") for one in plan.datasets]
@@ -70,14 +69,14 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
         crc = content_crc(block, crc)
     if dataset is None:
         dataset = create_table(file, PROVENANCE, np.zeros(0, dtype))
-    # Bytes: a folder may have a name that is no Unicode.
+    # Bytes: the name of a folder need not be valid UTF-8.
     dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
     seal_table(dataset, crc)
 
 
 def _blocks(plan: MergePlan, names: list[bytes], of_source: np.ndarray[Any, Any]) -> Iterator[Any]:
-    """Give the table in pieces: first all datasets that have one row for each part, together."""
+    """Yield the table in blocks of about 65,536 rows."""
     waiting = []
     for one, name in zip(plan.datasets, names, strict=True):
         for first, rows, source, source_row in _runs(one, plan):

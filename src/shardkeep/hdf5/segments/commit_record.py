@@ -12,7 +12,7 @@
      "previous": "3e4f5a6b" or null, "crc32c": "1c2d3e4f"}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
-`shardkeep.hdf5.storage.rows.content_crc` of the segment's rows, ``chunks_crc32c``
+`shardkeep.hdf5.storage.content_hash.content_crc` of the segment's rows, ``chunks_crc32c``
 `shardkeep.hdf5.storage.chunk_table.table_crc` of their compressed chunks, so that a merge can copy these
 as they are and still know that they are whole. ``puts`` has the values without rows that
 stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.

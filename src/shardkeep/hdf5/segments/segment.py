@@ -110,5 +110,5 @@ class Segment:
         pending.close()
 
     def _raise_failure(self) -> None:
-        if self._pending is not None and self._pending.file.failure is not None:
-            raise self._pending.file.failure
+        if self._pending is not None:
+            self._pending.file.raise_failure()

@@ -1,5 +1,4 @@
 """HDF5 files that are only read: objects, rows, addresses, and Shardkeep's own tables in them.
 
-Other rooms import `inspection`, `links`, `raw_file`, `receipts`, `sealed_table`, `source`,
-`source_rows` and `templates`.
+Other rooms import `inspection`, `links`, `raw_file`, `receipts`, `source`, `tables` and `templates`.
 """

@@ -1,7 +1,7 @@
-"""What one source has, read once and in few calls of HDF5: types, layouts, attributes, addresses.
+"""Inspection of a source through HDF5: types, layouts, attributes and addresses of all its objects.
 
-A run may have ten thousand files, so what h5py does for comfort is left out here: it costs more
-than to open a file. Types and layouts that were seen before are not described again.
+A run may have ten thousand files, so each is inspected with few calls of the low-level interface: the
+high-level objects of h5py cost more than to open a file. Equal types and layouts are described once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
-from shardkeep.hdf5.sources.links import LinkLook, Names, type_link, walk_links
+from shardkeep.hdf5.sources.links import LinkInfo, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
-from shardkeep.hdf5.sources.source import open_id
-from shardkeep.hdf5.sources.source_rows import blocks, not_as_committed
+from shardkeep.hdf5.sources.source import blocks, not_as_committed, open_id
 from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
@@ -31,24 +30,24 @@ from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_values
 from shardkeep.hdf5.storage.layout import Layout, layout_of
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
 
-__all__ = ["DatasetLook", "Looker", "SourceLook"]
+__all__ = ["DatasetInfo", "FoundAttributes", "Inspector", "SourceInfo"]
 
 _NO_ATTRIBUTES = Attributes()
 _READ_AT_ONCE_BYTES = 4 * 1024 * 1024
 
 
-class Found(NamedTuple):
-    """The attributes of one object, and why each of the others cannot be kept."""
+class FoundAttributes(NamedTuple):
+    """Attributes of one object, and the reason for each one that cannot be kept."""
 
     kept: Attributes
     unkept: dict[str, str]
 
 
-_NOTHING = Found(_NO_ATTRIBUTES, {})
+_NOTHING = FoundAttributes(_NO_ATTRIBUTES, {})
 
 
 @dataclass(frozen=True)
-class DatasetLook:
+class DatasetInfo:
     """One dataset of one source.
 
     Attributes
@@ -56,26 +55,26 @@ class DatasetLook:
     shape : tuple of int or None
         None for a dataset of the null dataspace.
     value : object
-        Of a scalar and of what was written once (`put`); None for rows.
+        The value of a scalar or of a dataset that was written once; None for rows.
     put : bool
         Whether it was written once by a rank, so that it has no rows.
     stored_bytes : int
-        What it takes in its file.
+        Size in the file.
     chunks : ChunkTable or None
-        Where its bytes lie, if they can be copied from there.
+        Addresses of its bytes, if they can be copied from there.
     crc32c : str or None
-        Hash of the rows: as their commit has it, or as they were read.
+        Hash of the rows: of their commit, or as they were read.
     chunks_crc32c : str or None
-        Hash of the compressed chunks, as their commit has it.
+        Hash of the compressed chunks, of their commit.
     offset_bytes : int or None
-        Where the rows begin in the file, if they lie there one after another.
+        Offset of the first row in the file, if the rows are contiguous there.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: tuple[int, ...] | None
     layout: Layout
-    attributes: Found
+    attributes: FoundAttributes
     value: Any = None
     put: bool = False
     stored_bytes: int = 0
@@ -86,45 +85,57 @@ class DatasetLook:
 
     @property
     def row_shape(self) -> tuple[int, ...] | None:
-        """Shape of one row; None for what has no rows."""
+        """Shape of one row; None for a value without rows."""
         return self.shape[1:] if self.shape and not self.put else None
 
     @property
     def rows(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return 0 if self.row_shape is None else (self.shape or (0,))[0]
 
 
 @dataclass(frozen=True)
-class SourceLook:
-    """One source: a sealed segment of a rank if it has a `record`, otherwise any HDF5 file.
+class SourceInfo:
+    """One source: a sealed segment if it has a `record`, otherwise any HDF5 file.
 
-    `groups` holds the attributes of every group and named type, by its name; that of the root is ``""``.
-    `links` are names beside those of datasets and groups; a segment has none. `reserved` are names of objects
-    of the user that only Shardkeep may use.
+    Attributes
+    ----------
+    groups : dict
+        Attributes of every group and named type by name; that of the root is ``""``.
+    links : dict
+        Hard links, soft links and named types; a segment has none.
+    has_receipts : bool
+        Whether it is a merged file with receipts.
+    reserved : tuple of str
+        Objects of the user with a name that is reserved for Shardkeep.
     """
 
     path: str
     version: FileVersion
     record: CommitRecord | None
-    datasets: dict[str, DatasetLook]
-    groups: dict[str, Found]
-    links: dict[str, LinkLook] = field(default_factory=dict)
+    datasets: dict[str, DatasetInfo]
+    groups: dict[str, FoundAttributes]
+    links: dict[str, LinkInfo] = field(default_factory=dict)
     has_receipts: bool = False
     user_block_bytes: int = 0
     reserved: tuple[str, ...] = ()
 
+    def rows_of(self, name: str) -> int:
+        """Return the number of rows of a dataset; 0 if there is none."""
+        one = self.datasets.get(name)
+        return 0 if one is None else one.rows
+
 
 @dataclass
-class Looker:
-    """Looks at sources one after the other.
+class Inspector:
+    """Inspection of many sources, one after the other.
 
     Attributes
     ----------
     addresses : bool
-        Whether to find out where the bytes of datasets lie.
+        Whether to read the addresses of chunks.
     rows : bool
-        Whether to read all rows: their hash, compared with the commit's where there is one.
+        Whether to read and hash all rows; those of a segment must have the hash of their commit.
     """
 
     addresses: bool = False
@@ -132,8 +143,8 @@ class Looker:
     _dtypes: dict[bytes, tuple[np.dtype[Any], bool]] = field(default_factory=dict)
     _layouts: dict[Layout, Layout] = field(default_factory=dict)
 
-    def look(self, path: str, *, held: bool = False) -> SourceLook:
-        """Open one source, and close it again; `held`: no collector changes what is in it meanwhile.
+    def inspect(self, path: str, *, held: bool = False) -> SourceInfo:
+        """Inspect one source, which is opened and closed; `held` if a view keeps a collector's file as it is.
 
         Raises
         ------
@@ -145,16 +156,17 @@ class Looker:
         file = open_id(path)
         try:
             with reading(path):
-                found = self._look(file, path, held)
+                info = self._inspect(file, path, held)
         except BaseException:
             h5py.File(file).close()  # the error may still hold objects, which would keep the file open
             raise
         if h5py.h5f.get_obj_count(file, h5py.h5f.OBJ_ALL | h5py.h5f.OBJ_LOCAL) > 1:
-            h5py.File(file).close()  # looks at every object of the process; mostly the last name does it
-        return found
+            # Not always: it visits every open object of the process, and dropping the last name suffices.
+            h5py.File(file).close()
+        return info
 
-    def is_plain(self, one: DatasetLook) -> bool:
-        """Whether the bytes of rows in the file are those of a NumPy array, one row after the other."""
+    def is_plain(self, one: DatasetInfo) -> bool:
+        """Return whether the bytes of the rows in the file are those of a NumPy array."""
         if one.chunks is None or one.layout.filters or one.row_shape is None:
             return False
         if not self.is_as_in_memory(one.layout, one.dtype):
@@ -165,17 +177,17 @@ class Looker:
         return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
 
     def is_as_in_memory(self, layout: Layout, dtype: np.dtype[Any]) -> bool:
-        """Whether values of what was looked at have the same bytes in file and memory, all of which count."""
+        """Return whether values have the same bytes in file and memory, without padding."""
         if not self._dtypes[layout.type_code][1] or dtype.itemsize == 0:
             return False
         return dtype.names is None or repack_fields(dtype, recurse=True).itemsize == dtype.itemsize
 
-    def _look(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceLook:
-        # Of what is open, not of what the path names meanwhile.
+    def _inspect(self, file: h5py.h5f.FileID, path: str, held: bool) -> SourceInfo:
+        # Of the open file: the path may name another one by now.
         version = FileVersion.of(os.fstat(file.get_vfd_handle()))._replace(may_grow=held)
         record = _read_record(file, path)
         found = walk_links(file) if record is None else _names_of(file, record)
-        datasets: dict[str, DatasetLook] = {}
+        datasets: dict[str, DatasetInfo] = {}
         is_own = record is not None or found.has_own
         groups = {"": _attributes_of(file, h5py.File, path)}
         for name in found.objects:
@@ -203,13 +215,13 @@ class Looker:
         has_receipts = record is None and found.has_own and RECEIPTS not in found.reserved
         has_receipts = has_receipts and file.links.exists(RECEIPTS.encode())
         user_block = 0 if record is not None else file.get_create_plist().get_userblock()
-        return SourceLook(
+        return SourceInfo(
             path, version, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
         )
 
     def _dataset(
         self, item: Any, name: str, path: str, promised: DatasetRecord | None, *, is_own: bool
-    ) -> DatasetLook:
+    ) -> DatasetInfo:
         kind = item.get_type()
         code = kind.encode()
         known = self._dtypes.get(code)
@@ -240,7 +252,7 @@ class Looker:
         if rows and self.addresses and layout.fixed_size:
             table = read_chunk_table(item, shape or (), dtype.itemsize)
         offset = contiguous_offset(item) if rows and properties.get_layout() == h5py.h5d.CONTIGUOUS else None
-        return DatasetLook(
+        return DatasetInfo(
             name=name,
             dtype=dtype,
             shape=shape,
@@ -257,7 +269,7 @@ class Looker:
 
 
 def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:
-    # Asked first: a failed opening costs as much as that of a file.
+    # First, since a failed opening of a dataset costs as much as that of a file.
     if not file.links.exists(COMMIT.encode()):
         return None
     item = h5py.h5d.open(file, COMMIT.encode())
@@ -273,12 +285,14 @@ def _read_record(file: h5py.h5f.FileID, path: str) -> CommitRecord | None:
 def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
     names = list(record.datasets)
     if any("/" in name for name in names) or file.get_num_objs() != len(names) + 1:
-        return walk_links(file)  # groups, or what was written once
+        return walk_links(file)  # groups, or values that were written once
     return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
 
 
-def _attributes_of(item: Any, wrapper: Callable[[Any], Any], path: str, *, is_own: bool = False) -> Found:
-    """Return the attributes of an object; `is_own` if one of Shardkeep's own may be among them."""
+def _attributes_of(
+    item: Any, wrapper: Callable[[Any], Any], path: str, *, is_own: bool = False
+) -> FoundAttributes:
+    """Return the attributes of an object; `is_own` if Shardkeep may have written some of them."""
     if h5py.h5a.get_num_attrs(item) == 0:
         return _NOTHING
     try:
@@ -289,14 +303,14 @@ def _attributes_of(item: Any, wrapper: Callable[[Any], Any], path: str, *, is_ow
     for name in () if is_own else OWN_ATTRIBUTES:
         if kept.values.pop(name, None) is not None:
             unkept[name] = RESERVED
-    return Found(kept, unkept)
+    return FoundAttributes(kept, unkept)
 
 
-def _split_put(found: Found) -> tuple[Found, bool]:
+def _split_put(found: FoundAttributes) -> tuple[FoundAttributes, bool]:
     if PUT not in found.kept.values:
         return found, False
     values = {name: value for name, value in found.kept.values.items() if name != PUT}
-    return Found(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
+    return FoundAttributes(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
 
 
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:

@@ -1,7 +1,7 @@
-"""What an HDF5 file has beside datasets and groups: further names, links, named types.
+"""Links and named types of an HDF5 file.
 
-Names are found by one walk over the links of a file. HDF5 goes into a group that has several names
-only once, by the first of them in the order of names; the others are hard links to it.
+All names are found in one walk over the links of a file. HDF5 enters a group that has several names only
+once, by the first of them in the order of names; the others are hard links to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.hdf5.storage.names import is_reserved, own_names
 
-__all__ = ["LinkLook", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
+__all__ = ["LinkInfo", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
 
 LinkKind = Literal["hard", "soft", "type", "external", "foreign"]
 
@@ -26,8 +26,8 @@ _MOST_HOPS = 16  # HDF5's own default of H5Pset_nlinks
 
 
 @dataclass(frozen=True)
-class LinkLook:
-    """One name that is neither that of a dataset nor of a group.
+class LinkInfo:
+    """A link or named type.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class LinkLook:
     target : str
         The other name, the path as the link has it, or file and path; of a type its description.
     code : bytes
-        Of a type: as H5Tencode writes it.
+        The encoding of a type (H5Tencode).
     """
 
     kind: LinkKind
@@ -51,40 +51,40 @@ class LinkLook:
 
     @property
     def path(self) -> str:
-        """Where it leads in its file: from the root, or of a soft link perhaps from its group."""
+        """Path of the target in the same file; that of a soft link may be relative to its group."""
         return f"/{self.target.lstrip('/')}" if self.kind == "hard" else self.target
 
     @property
     def described(self) -> str:
-        """What it is, as people say it."""
-        told = {
+        """Text for messages."""
+        texts = {
             "hard": f"another name of {self.target!r}",
             "soft": f"a soft link to {self.target!r}",
             "type": f"the named type {self.target}",
             "external": f"a link to another file, {self.target}",
             "foreign": "a link of a class that HDF5 does not know",
         }
-        return told[self.kind]
+        return texts[self.kind]
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names in one file that are the user's.
+    """Names of the user in one file.
 
     Attributes
     ----------
     objects : list of bytes
-        Each object once, in the file's order: datasets, groups and named types.
+        Datasets, groups and named types, each once, in the order of the file.
     links : dict
         All other names.
     reserved : tuple of str
-        Names that only Shardkeep may use and that are the user's. They are not among the others.
+        Objects of the user with a name that is reserved for Shardkeep; not in `objects` and `links`.
     has_own : bool
         Whether there are objects of Shardkeep itself, so that a merge or a collector wrote the file.
     """
 
     objects: list[bytes]
-    links: dict[str, LinkLook]
+    links: dict[str, LinkInfo]
     reserved: tuple[str, ...] = ()
     has_own: bool = False
 
@@ -92,7 +92,7 @@ class Names:
 def walk_links(file: h5py.h5f.FileID) -> Names:
     """Return all names in an open file."""
     objects: list[bytes] = []
-    links: dict[str, LinkLook] = {}
+    links: dict[str, LinkInfo] = {}
     first: dict[int, str] = {}
     reserved: list[str] = []
     check = NameCheck(file)
@@ -110,14 +110,14 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
             if known == text:
                 objects.append(name)
             else:
-                links[text] = LinkLook("hard", known)
+                links[text] = LinkInfo("hard", known)
         elif info.type == h5py.h5l.TYPE_SOFT:
-            links[text] = LinkLook("soft", _decoded(file.links.get_val(name)))
+            links[text] = LinkInfo("soft", _decoded(file.links.get_val(name)))
         elif info.type == h5py.h5l.TYPE_EXTERNAL:
             path, inside = file.links.get_val(name)
-            links[text] = LinkLook("external", f"{_decoded(path)}:{_decoded(inside)}")
+            links[text] = LinkInfo("external", f"{_decoded(path)}:{_decoded(inside)}")
         else:
-            links[text] = LinkLook("foreign", "")
+            links[text] = LinkInfo("foreign", "")
 
     file.links.visit(visit, info=True)
     check.finish()
@@ -126,9 +126,9 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
 
 
 class NameCheck:
-    """Takes the names that HDF5 visits in a file, and refuses those that lead to another object.
+    """Check of the names that HDF5 visits in a file: none may lead to another object.
 
-    A damaged link may be called "a/b" or ".", which HDF5 reads as a path whenever it opens the name.
+    A damaged link may be called "a/b" or ".", which HDF5 reads as a path when it opens the name.
     """
 
     def __init__(self, file: h5py.h5f.FileID) -> None:
@@ -137,21 +137,21 @@ class NameCheck:
         self._wrong: str | None = None
 
     def add(self, name: str) -> None:
-        """Take one name; nothing is raised, since h5py loses what a function raises that visits links."""
+        """Add one name; this raises nothing, since h5py loses the errors of a function that visits links."""
         if name in self._names or not {"", "."}.isdisjoint(name.split("/")):
             self._wrong = name
         self._names.add(name)
 
     def finish(self) -> None:
-        """Raise a `CorruptDataError` if a name was there twice, or is not a name in one of its parts."""
+        """Raise a `CorruptDataError` if a name occurred twice, or one of its parts is not a name."""
         if self._wrong is not None:
             path = os.fsdecode(h5py.h5f.get_name(self._file))
             message = f"{path!r} has the name {self._wrong!r} where HDF5 finds another object: it is damaged"
             raise CorruptDataError(f"{message}, restore it from a copy", path=path)
 
 
-def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:
-    """Return the names of an open file beside those of datasets and groups, named types among them."""
+def read_links(file: h5py.h5f.FileID) -> dict[str, LinkInfo]:
+    """Return links and named types of an open file."""
     names = walk_links(file)
     for name in names.objects:
         item = h5py.h5o.open(file, name)
@@ -160,36 +160,36 @@ def read_links(file: h5py.h5f.FileID) -> dict[str, LinkLook]:
     return names.links
 
 
-def type_link(kind: h5py.h5t.TypeID) -> LinkLook:
+def type_link(kind: h5py.h5t.TypeID) -> LinkInfo:
     """Describe a named type."""
     try:
         target = describe(kind.dtype, ()).removesuffix(" rows of shape ()")
     except (OSError, RuntimeError, TypeError, AttributeError):
         target = "that h5py cannot read"
-    return LinkLook("type", target, kind.encode())
+    return LinkInfo("type", target, kind.encode())
 
 
 def resolve(
-    path: str, at: str, objects: Collection[str], links: Mapping[str, LinkLook], hops: int = _MOST_HOPS
+    path: str, at: str, objects: Collection[str], links: Mapping[str, LinkInfo], hops: int = _MOST_HOPS
 ) -> str | None:
     """Return the object that a path leads to, "" for the root; None if there is none in this file.
 
     Parameters
     ----------
     path : str
-        As a soft link has it: from the root if it begins with "/", otherwise from the link's group.
+        From the root if it begins with "/", otherwise from the group of the link.
     at : str
         Name of the link.
     objects, links : containers of str
         Names of a file.
     hops : int
-        How many links may lie on the way.
+        Number of links that may be followed.
 
     Examples
     --------
     >>> resolve("x", "g/s", {"g", "g/x"}, {})
     'g/x'
-    >>> resolve("/h/x", "s", {"g", "g/x"}, {"h": LinkLook("hard", "g")})
+    >>> resolve("/h/x", "s", {"g", "g/x"}, {"h": LinkInfo("hard", "g")})
     'g/x'
     """
     here = "" if path.startswith("/") else at.rpartition("/")[0]

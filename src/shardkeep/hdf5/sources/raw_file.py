@@ -1,4 +1,4 @@
-"""Bytes of chunks and rows, read straight from where HDF5 says that they lie."""
+"""Bytes of chunks and rows, read at the addresses that HDF5 reports, without HDF5."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ _MOST_THREADS = 2
 
 
 class RawFile:
-    """A file that is read by offsets, with one buffer that is used again.
+    """A file that is read by offsets, into one buffer.
 
-    What `rows` gives is valid until the next piece: memory that is asked for anew each
-    time costs more than reading into it.
+    An array that `rows` yields is valid until the next one: new memory for each costs more than the read.
     """
 
     def __init__(self, fd: int, path: str, size_bytes: int) -> None:
@@ -44,19 +43,19 @@ class RawFile:
 
     @classmethod
     def open_source(cls, path: str, version: FileVersion) -> RawFile | None:
-        """Open a file that was looked at before; None if its offsets do not count from its first byte.
+        """Open a file that was inspected; return None if it has a user block, which shifts its offsets.
 
         Raises
         ------
         CorruptDataError
-            It changed since.
+            The file changed since.
         LockError
-            A process is writing it: HDF5 holds a lock then.
+            A process is writing the file, under the lock of HDF5.
         """
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            message = f"there is no file {path!r} any more: it was moved or removed while it was merged"
+            message = f"there is no file {path!r} any more: it was moved or removed during the merge"
             raise NotFoundError(message, path=path) from None
         try:
             if os.pread(fd, len(SIGNATURE), 0) != SIGNATURE:  # a user block
@@ -72,12 +71,12 @@ class RawFile:
         return file
 
     def use(self, other: RawFile | None) -> None:
-        """Take over the buffer of a file that is not read any more."""
+        """Use the buffer of a file that is no longer read."""
         if other is not None:
             self._buffer = other._buffer
 
     def check_unchanged(self) -> None:
-        """Raise `CorruptDataError` if the file is not the one that was looked at."""
+        """Raise `CorruptDataError` if the file changed since it was inspected."""
         if self._version is not None and not self._version.is_unchanged(os.fstat(self._fd)):
             message = f"{self._path!r} changed while it was merged: wait for its writer and merge again"
             raise CorruptDataError(message, path=self._path)
@@ -85,26 +84,26 @@ class RawFile:
     def begin(
         self, copier: ChunkCopier, table: ChunkTable, places: npt.NDArray[np.int64], result_fd: int
     ) -> ChunkCopy:
-        """Begin to hash chunks, and to copy those that have a place (others: -1) in another file.
+        """Begin to hash chunks, and to copy each to its place in another file (-1: hash only).
 
         Raises
         ------
         CorruptDataError
-            Some are to lie behind the end of this file.
+            The address of a chunk is beyond the end of this file.
         """
         ends = table.addresses + table.sizes
         wrong = (table.addresses < 0) | (table.sizes < 0) | (ends > self._size_bytes)
         if wrong.any():
-            raise self._behind_its_end(int(table.addresses[wrong][0]))
+            raise self._beyond_its_end(int(table.addresses[wrong][0]))
         return copier.begin(self._fd, result_fd, table.addresses, table.sizes, places)
 
     def outcome(self, copy: ChunkCopy, result: TemporaryFile | None = None) -> list[int]:
-        """Wait for what `begin` has begun; return the CRC32C of each chunk.
+        """Wait for a copy that was begun; return the CRC32C of each chunk.
 
         Raises
         ------
         CorruptDataError, OSError
-            This file cannot be read. What `result` says if that cannot be written.
+            This file cannot be read, or `result` cannot be written.
         """
         crcs, failure = copy.wait()
         if failure is None:
@@ -113,8 +112,7 @@ class RawFile:
         side, offset_bytes, number = failure
         if side == "write" and result is not None:
             result.fail(OSError(number, os.strerror(number)))
-            if result.failure is not None:
-                raise result.failure
+            result.raise_failure()
         if number == 0:
             raise self._ends_at(offset_bytes)
         raise OSError(number, os.strerror(number), self._path)
@@ -134,7 +132,7 @@ class RawFile:
             while waiting:
                 found += self.outcome(waiting.popleft())
         finally:
-            for part in waiting:  # whoever closes the file counts descriptors
+            for part in waiting:  # the caller closes the descriptor
                 part.wait()
         return found
 
@@ -147,7 +145,7 @@ class RawFile:
         start: int,
         stop: int,
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Give rows ``[start, stop)`` of chunks of full width that no filter has changed."""
+        """Yield rows ``[start, stop)`` of unfiltered chunks that are as wide as a row."""
         row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
         most = max(1, _BLOCK_BYTES // row_bytes)
         while start < stop:
@@ -169,7 +167,7 @@ class RawFile:
     def __enter__(self) -> RawFile:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         try:
             if error is None:
                 self.check_unchanged()
@@ -179,7 +177,7 @@ class RawFile:
 
     def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:
         if address < 0 or size < 0 or address + size > self._size_bytes:
-            raise self._behind_its_end(address)
+            raise self._beyond_its_end(address)
         if len(self._buffer) < size:
             self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
         piece = self._buffer[:size]
@@ -191,8 +189,8 @@ class RawFile:
             done += count
         return piece
 
-    def _behind_its_end(self, address: int) -> CorruptDataError:
-        message = f"{self._path!r} names bytes behind its end: it is damaged, restore it from a copy"
+    def _beyond_its_end(self, address: int) -> CorruptDataError:
+        message = f"{self._path!r} has an address beyond its end: it is damaged, restore it from a copy"
         return CorruptDataError(message, path=self._path, offset_bytes=address)
 
     def _ends_at(self, offset_bytes: int) -> CorruptDataError:
@@ -201,7 +199,7 @@ class RawFile:
 
 
 def _lock(fd: int, path: str) -> None:
-    """Take the lock that HDF5 takes for reading, so that no writer begins meanwhile."""
+    """Take the lock that HDF5 takes for reading, so that no writer begins."""
     if locking_mode().effect == "off":
         return
     try:
@@ -210,4 +208,4 @@ def _lock(fd: int, path: str) -> None:
         if error.errno in HELD:
             message = f"{path!r} is open in a process that writes it: wait until it has closed it"
             raise LockError(message, path=path) from error
-        # This file system has no locks; whether the file changes is checked in any case.
+        # This file system has no locks; a change of the file is noticed in any case.

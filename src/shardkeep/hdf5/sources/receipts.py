@@ -1,4 +1,4 @@
-"""The loaders' receipts that were kept with commits."""
+"""Receipts of Loaders that were kept with commits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
-from shardkeep.hdf5.sources.sealed_table import check_table, seal_table
 from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.sources.tables import check_table, seal_table
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.names import own_names
 
@@ -22,7 +23,11 @@ RECEIPTS = "_receipts"
 
 
 def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the newest receipt of every Loader, from the commits that still stand.
+    """Return the newest receipt of every Loader, from the commits that were not rolled back.
+
+    A receipt covers everything that its Loader delivered before the commit, so the newest one is
+    enough. After a crash the receipts are those of the committed rows, no more and no fewer: a
+    receipt and the rows of its commit appear together.
 
     Parameters
     ----------
@@ -32,14 +37,15 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        As ``loader.receipt()`` gave them, by rank, then in the order of the Loaders' first
-        commits. A receipt covers everything that its Loader delivered before the commit, so the
-        newest says all. Receipts of commits that were rolled back are not there.
+        As ``loader.receipt()`` returned them, by rank, then in the order of the Loaders' first
+        commits.
 
     Raises
     ------
-    NotFoundError, FormatError, CorruptDataError
-        There is no such file or folder, or it cannot be read.
+    NotFoundError
+        The file or folder does not exist.
+    FormatError, CorruptDataError
+        It cannot be read.
     """
     target = os.fspath(path)
     if os.path.isfile(target):
@@ -57,7 +63,7 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
-    """Return the receipts that one open file holds, by the id of their Loader."""
+    """Return the receipts of one open file, by the id of their Loader."""
     record = source.record
     if record is not None:
         receipt = record.receipt
@@ -66,17 +72,20 @@ def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
     if RECEIPTS not in own_names(source.file.id, tables):
         return {}
     check_table(source.file, RECEIPTS, source.path)
-    try:
+    with reading(source.path, RECEIPTS, "table"):
         texts = source.file[RECEIPTS].asstr()[:]
+    try:
         values = [json.loads(text) for text in texts]
-        return {str(value.get("id", f"{source.path}#{i}")): value for i, value in enumerate(values)}
-    except (ValueError, TypeError, AttributeError, OSError, RuntimeError) as error:
+        if not all(isinstance(value, dict) for value in values):
+            raise ValueError("a row is not a JSON object")
+    except ValueError as error:
         message = f"{RECEIPTS!r} of {source.path!r} is damaged ({error}): restore the file from a copy"
         raise CorruptDataError(message, path=source.path) from error
+    return {str(value.get("id", f"{source.path}#{i}")): value for i, value in enumerate(values)}
 
 
 def write_receipts(file: h5py.File, values: tuple[dict[str, Any], ...]) -> None:
-    """Put receipts into a merged file: one JSON text each."""
+    """Write receipts into a merged file, each as JSON text."""
     texts = [json.dumps(value, separators=(",", ":")) for value in values]
     dtype = h5py.string_dtype("utf-8")
     dataset = file.create_dataset(RECEIPTS, data=texts, shape=(len(texts),), dtype=dtype)

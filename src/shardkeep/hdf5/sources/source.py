@@ -1,8 +1,12 @@
-"""An HDF5 file that is only read: opened with errors of the tree, checked, described."""
+"""An HDF5 file that is open for reading: its record, names, datasets and rows.
+
+Whatever h5py and HDF5 raise becomes an error of the tree that names the file and the dataset.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import h5py
@@ -17,9 +21,14 @@ from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import NameCheck
+from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.compression import require_filters
+from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.names import is_own_table, is_reserved, own_names
 
-__all__ = ["Source", "open_id", "open_source"]
+__all__ = ["Source", "blocks", "check_content", "not_as_committed", "open_id", "open_source"]
+
+_BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class Source:
@@ -30,9 +39,9 @@ class Source:
     path : str
     file : h5py.File
     record : CommitRecord or None
-        If it is a sealed segment.
+        The record of a sealed segment.
     collected : bool
-        Whether a collector wrote it.
+        Whether a collector wrote the file.
     """
 
     def __init__(self, path: str, file: h5py.File, view: FileLock | None = None) -> None:
@@ -45,10 +54,10 @@ class Source:
         self.collected = clients in file and is_own_table(file.id, clients)
 
     def dataset_names(self) -> list[str]:
-        """Return the names of all datasets that are the user's, in the file's order.
+        """Return the names of all datasets of the user, in the order of the file.
 
-        Of a segment: those with rows, then the values that were put with this commit. What the user has
-        under names that only Shardkeep may use comes last.
+        Of a segment: those with rows, then the values that were put with this commit. Datasets of the user
+        with a name that is reserved for Shardkeep come last.
         """
         if self.record is not None:
             return self.record.objects
@@ -70,7 +79,7 @@ class Source:
         return list(self._datasets)
 
     def collector_names(self) -> list[str]:
-        """Return the names of the datasets in which a collector keeps who wrote what."""
+        """Return the names of the datasets in which a collector keeps the state of its clients."""
         names: list[str] = []
         if self.collected:
             with reading(self.path):
@@ -82,13 +91,7 @@ class Source:
         return names
 
     def dataset(self, name: str) -> h5py.Dataset:
-        """Return a dataset.
-
-        Raises
-        ------
-        CorruptDataError
-            It is not there or cannot be opened although the file names it.
-        """
+        """Return a dataset; raise `CorruptDataError` if it is missing or cannot be opened."""
         known = self._datasets.get(name)
         if known is not None:
             return known
@@ -104,7 +107,7 @@ class Source:
         """Return shape and dtype of a dataset."""
         dataset = self.dataset(name)
         try:
-            # An "empty" dataset (H5S_NULL) has no shape at all; here it counts as a scalar.
+            # An "empty" dataset (H5S_NULL) has no shape; here it counts as a scalar.
             return tuple(dataset.shape or ()), dataset.dtype
         except Exception as error:
             if not is_of_hdf5(error):
@@ -114,7 +117,7 @@ class Source:
     def __enter__(self) -> Source:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self._datasets.clear()
         try:
             self.file.close()
@@ -124,13 +127,18 @@ class Source:
 
 
 def open_source(path: str) -> Source:
-    """Open an HDF5 file for reading; that of a collector stays as it is until it is closed.
+    """Open an HDF5 file for reading; a collector changes nothing in it until it is closed.
 
     Raises
     ------
-    NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError
-        It is not there; a writer has it open; there are no descriptors left; it is cut off; it is
-        another kind of file; HDF5 cannot read it.
+    NotFoundError
+        The file does not exist.
+    LockError
+        A writer has it open.
+    BudgetError
+        No descriptors are left.
+    TruncatedFileError, FormatError, CorruptDataError
+        The file is cut off; is not HDF5; cannot be read by HDF5.
     PermissionError
         This user may not read it.
     """
@@ -147,12 +155,57 @@ def open_source(path: str) -> Source:
 
 
 def open_id(path: str) -> h5py.h5f.FileID:
-    """Open an HDF5 file for reading, without the objects of h5py around it; errors as `open_source`.
+    """Open an HDF5 file for reading without h5py's high-level objects; errors as `open_source`.
 
-    Of a collector's file the caller holds the view (`shardkeep.hdf5.journal.live_view`).
+    Of a file that a collector writes, the caller holds the view (`shardkeep.hdf5.journal.live_view`).
     """
     refuse_damage(path)
     try:
         return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())
     except Exception as error:
         raise open_error(path, error) from error
+
+
+def blocks(
+    dataset: h5py.Dataset, start: int, stop: int, read: Callable[[slice], Any] | None = None
+) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield rows ``[start, stop)`` in blocks of about 4 MiB, whole chunks where there are chunks.
+
+    `read` returns the rows of a slice; without it they are read from the dataset.
+
+    Raises
+    ------
+    MissingExtraError
+        Rows are compressed by a filter that is not installed.
+    """
+    require_filters(dataset)
+    dtype = dataset.dtype
+    if dtype.hasobject and read is None:
+        refuse_damage(dataset.file.filename, rows=True)
+    row_bytes = max(1, dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    if dataset.chunks is not None:
+        step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
+    while start < stop:
+        end = min(stop, (start // step + 1) * step)
+        rows = dataset[start:end] if read is None else read(slice(start, end))
+        yield in_stored_order(rows, dtype) if dtype.hasobject else rows
+        start = end
+
+
+def check_content(source: Source, name: str, crc32c: str) -> None:
+    """Read all rows of a dataset; raise `CorruptDataError` unless they have this hash."""
+    dataset = source.dataset(name)
+    crc = 0
+    with reading(source.path, name):
+        for rows in blocks(dataset, 0, dataset.shape[0] if dataset.shape else 0):
+            crc = content_crc(rows, crc)
+    if f"{crc:08x}" != crc32c:
+        raise not_as_committed(source.path, name)
+
+
+def not_as_committed(path: str, name: str, what: str = "rows of") -> CorruptDataError:
+    """Return the error for rows or a value whose hash differs from that of their commit."""
+    are = "are not those" if what == "rows of" else "is not that"
+    message = f"{what} {name!r} in {path!r} {are} of its commit"
+    return CorruptDataError(f"{message}: the file is damaged, restore it from a copy", path=path)

@@ -1,9 +1,9 @@
-"""Sources that are built like one that was seen before, looked at without HDF5.
+"""Inspection of many sources, without HDF5 where a file is built like one that was inspected before.
 
-The Rust half reads shapes and addresses; of types, filters, fill values and attributes it gives the bytes,
-the *form* of an object. What an object of a new form has is found out through HDF5, and holds for all others
-of that form. A file that has anything else, or that is not as it should be, is looked at through HDF5, which
-says what is wrong.
+The Rust half reads shapes and addresses; of types, filters, fill values and attributes it returns the bytes,
+the *form* of an object. An object of a new form is inspected through HDF5, and the result is the template for
+all others of that form. A file with any other content, or with a mistake, is inspected through HDF5, whose
+error says what is wrong.
 """
 
 from __future__ import annotations
@@ -21,39 +21,34 @@ from shardkeep._core import hdf5_inspect
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, parse_record
-from shardkeep.hdf5.sources.inspection import DatasetLook, Found, Looker, SourceLook
+from shardkeep.hdf5.sources.inspection import DatasetInfo, FoundAttributes, Inspector, SourceInfo
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
 
-__all__ = ["look_at_all"]
+__all__ = ["inspect_all"]
 
 _AT_ONCE = 256
 
 
-def look_at_all(looker: Looker, paths: Sequence[str], held: set[str]) -> Iterator[SourceLook]:
-    """Look at sources, in their order.
+def inspect_all(inspector: Inspector, paths: Sequence[str], held: set[str]) -> Iterator[SourceInfo]:
+    """Inspect sources, in their order; errors as `Inspector.inspect`.
 
     Parameters
     ----------
-    looker : Looker
+    inspector : Inspector
     paths : sequence of str
     held : set of str
-        Those in which no collector changes anything meanwhile.
-
-    Raises
-    ------
-    NotFoundError, LockError, BudgetError, TruncatedFileError, FormatError, CorruptDataError, SchemaError
-        As `Looker.look`.
+        Files of collectors that a view keeps as they are.
     """
-    forms = _Forms(looker)
+    templates = _Templates(inspector)
     for first in range(0, len(paths), _AT_ONCE):
         some = paths[first : first + _AT_ONCE]
-        for path, native in zip(some, _natively(some, rows=looker.rows), strict=True):
-            look = None if native is None else forms.look(path, native, held=path in held)
-            if look is None:
-                look = looker.look(path, held=path in held)
+        for path, native in zip(some, _natively(some, rows=inspector.rows), strict=True):
+            info = None if native is None else templates.apply(path, native, held=path in held)
+            if info is None:
+                info = inspector.inspect(path, held=path in held)
                 if native is not None:
-                    forms.learn(native, look)
-            yield look
+                    templates.learn(native, info)
+            yield info
 
 
 # Version of the file, text of the commit, (name, form, dataset) of each object; as `hdf5_inspect` gives it.
@@ -62,14 +57,14 @@ _Native = tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes
 
 def _natively(paths: Sequence[str], *, rows: bool) -> Sequence[_Native | None]:
     if locking_mode().effect == "off":
-        return [None] * len(paths)  # nothing tells whether somebody writes them
+        return [None] * len(paths)  # without locks another process may be writing them
     written = _written_here()
-    looks: list[_Native | None] = hdf5_inspect(list(paths), lock=True, rows=rows)
-    return [None if one is None or one[0][:2] in written else one for one in looks]
+    found: list[_Native | None] = hdf5_inspect(list(paths), lock=True, rows=rows)
+    return [None if one is None or one[0][:2] in written else one for one in found]
 
 
 def _written_here() -> set[tuple[int, int]]:
-    """Return device and inode of files that HDF5 of this process may not have brought to the disk."""
+    """Return device and inode of files of which HDF5 of this process may hold unwritten changes."""
     found = set()
     for file in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
         with contextlib.suppress(OSError, RuntimeError, ValueError):
@@ -79,20 +74,20 @@ def _written_here() -> set[tuple[int, int]]:
     return found
 
 
-class _Forms:
-    """What objects have, by their form."""
+class _Templates:
+    """Inspected objects by their form."""
 
-    def __init__(self, looker: Looker) -> None:
-        self._looker = looker
-        self._datasets: dict[tuple[bytes, bytes | None], DatasetLook] = {}
-        self._groups: dict[bytes, Found] = {}
+    def __init__(self, inspector: Inspector) -> None:
+        self._inspector = inspector
+        self._datasets: dict[tuple[bytes, bytes | None], DatasetInfo] = {}
+        self._groups: dict[bytes, FoundAttributes] = {}
 
-    def look(self, path: str, native: _Native, *, held: bool) -> SourceLook | None:
-        """Return what a file has; None if there is a form in it that is new, or anything wrong."""
+    def apply(self, path: str, native: _Native, *, held: bool) -> SourceInfo | None:
+        """Return the contents of a file; None if a form in it is new, or anything is wrong."""
         version, commit, objects = native
         record = None if commit is None else parse_record(commit.rstrip(b"\0"), path)
-        datasets: dict[str, DatasetLook] = {}
-        groups: dict[str, Found] = {}
+        datasets: dict[str, DatasetInfo] = {}
+        groups: dict[str, FoundAttributes] = {}
         for name, form, found in objects:
             text = name.decode("utf-8", "surrogateescape")
             if found is None:
@@ -105,47 +100,47 @@ class _Forms:
             if known is None:
                 return None
             promised = None if record is None else record.datasets.get(text)
-            look = self._dataset(known, text, found, promised)
-            if look is None:
+            info = self._dataset(known, text, found, promised)
+            if info is None:
                 return None
-            datasets[text] = look
+            datasets[text] = info
         if record is not None:
             if not _is_as_promised(record, datasets):
                 return None
             if len(datasets) == len(record.datasets) and len(groups) == 1:
                 datasets = {name: datasets[name] for name in record.datasets}
-        return SourceLook(path, FileVersion(*version, held), record, datasets, groups)
+        return SourceInfo(path, FileVersion(*version, held), record, datasets, groups)
 
-    def learn(self, native: _Native, look: SourceLook) -> None:
-        """Keep what HDF5 has told about a file."""
+    def learn(self, native: _Native, info: SourceInfo) -> None:
+        """Keep the objects of a file that was inspected through HDF5 as templates."""
         version, _, objects = native
-        if version != look.version[:4]:
+        if version != info.version[:4]:
             return
         for name, form, found in objects:
             text = name.decode("utf-8", "surrogateescape")
             if found is None:
-                if text in look.groups:
-                    self._groups[form] = look.groups[text]
+                if text in info.groups:
+                    self._groups[form] = info.groups[text]
                 continue
-            known = look.datasets.get(text)
-            # What is put, and what points to somewhere else, is not known by its bytes.
+            known = info.datasets.get(text)
+            # Values that were put, and pointers to a heap, are not determined by these bytes.
             if known is None or known.put or (isinstance(found[2], bytes) and known.dtype.hasobject):
                 continue
-            promised = None if look.record is None else look.record.datasets.get(text)
+            promised = None if info.record is None else info.record.datasets.get(text)
             again = self._dataset(known, text, found, promised)
             if again is not None and _is_same(again, known):
                 self._datasets[_key(form, found)] = known
 
     def _dataset(
-        self, known: DatasetLook, name: str, found: Any, promised: DatasetRecord | None
-    ) -> DatasetLook | None:
+        self, known: DatasetInfo, name: str, found: Any, promised: DatasetRecord | None
+    ) -> DatasetInfo | None:
         shape, stored_bytes, place, crc = found
         if promised is not None and promised.rows != (shape[0] if shape else 0):
             return None
         layout = known.layout
         crc32c = None if promised is None else promised.crc32c
-        if shape and self._looker.rows:
-            if not self._looker.is_as_in_memory(layout, known.dtype):
+        if shape and self._inspector.rows:
+            if not self._inspector.is_as_in_memory(layout, known.dtype):
                 return None
             crc32c = f"{crc or 0:08x}"
             if promised is not None and crc32c != promised.crc32c:
@@ -156,7 +151,7 @@ class _Forms:
             chunks = _contiguous(place, shape, known.dtype.itemsize)
         elif type(place) is tuple:
             chunks = ChunkTable(*place)
-        return DatasetLook(
+        return DatasetInfo(
             name,
             known.dtype,
             shape,
@@ -165,7 +160,7 @@ class _Forms:
             None if shape else known.value,
             False,
             stored_bytes,
-            chunks if self._looker.addresses and layout.fixed_size else None,
+            chunks if self._inspector.addresses and layout.fixed_size else None,
             crc32c,
             None if promised is None else promised.chunks_crc32c,
             offset,
@@ -188,13 +183,13 @@ def _contiguous(address: int, shape: tuple[int, ...], item_bytes: int) -> ChunkT
     return ChunkTable(offsets, masks, np.array([address]), np.array([size]))
 
 
-def _is_as_promised(record: CommitRecord, datasets: dict[str, DatasetLook]) -> bool:
+def _is_as_promised(record: CommitRecord, datasets: dict[str, DatasetInfo]) -> bool:
     return all(name in datasets for name in record.objects) and not any(
         name in datasets for name in record.puts
     )
 
 
-def _is_same(one: DatasetLook, two: DatasetLook) -> bool:
+def _is_same(one: DatasetInfo, two: DatasetInfo) -> bool:
     if (one.shape, one.stored_bytes, one.offset_bytes, one.crc32c) != (
         two.shape,
         two.stored_bytes,

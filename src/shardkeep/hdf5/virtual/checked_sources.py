@@ -4,7 +4,7 @@ The table ``_checks`` of a virtual file has size and time of every source as the
 read. A source that still has both is taken for the file that was checked: it is opened and locked, but not
 through HDF5, which takes twenty times as long. A row of the table is used only if
 
-- the table has the CRC32C that it carries (`shardkeep.hdf5.sources.sealed_table`),
+- the table has the CRC32C that it carries (`shardkeep.hdf5.sources.tables`),
 - the virtual dataset has the type and the row shape for which the source was checked,
 - the time of the source was not within 0.1 s of the merge, when a change might not show in it, and is not
   in whole seconds, as it is where the file system or an archive rounds it.

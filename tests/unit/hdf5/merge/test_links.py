@@ -10,8 +10,8 @@ import pytest
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import merge, verify
-from shardkeep.hdf5.merge.plan import plan_merge
-from shardkeep.hdf5.sources.links import LinkLook, resolve
+from shardkeep.hdf5.merge.planner import plan_merge
+from shardkeep.hdf5.sources.links import LinkInfo, resolve
 
 
 def files_of(folder, *builders):
@@ -214,7 +214,7 @@ def test_what_is_kept_is_in_the_plan(tmp_path):
 
 
 def test_links_in_a_circle_lead_nowhere():
-    links = {"a": LinkLook("soft", "/b"), "b": LinkLook("soft", "/a")}
+    links = {"a": LinkInfo("soft", "/b"), "b": LinkInfo("soft", "/a")}
     assert resolve("/a", "c", {"x"}, links) is None
     assert resolve("/x/y", "c", {"x"}, links) is None
     assert resolve(".", "g/c", {"g"}, links) == "g"

@@ -451,7 +451,7 @@ def test_wrong_calls(tmp_path, three):
     with pytest.raises(ExistsError):
         merge(three, three[0])
     for exists in ("fail", "replace"):
-        with pytest.raises(ExistsError, match="is a folder: give the name of a file in it"):
+        with pytest.raises(ExistsError, match="is a folder: pass the path of a file in it"):
             merge(three, tmp_path, exists=exists)
     with pytest.raises(NotFoundError, match="folder"):
         merge(three, tmp_path / "gone" / "all.h5")
@@ -524,14 +524,14 @@ def _segments(run):
 
 def _findings(sources, output):
     """Merge twice: with the warning as an error nothing is written, then the findings are reported."""
-    with pytest.raises(RuntimeWarning, match="not a whole run"):
+    with pytest.raises(RuntimeWarning, match="the merged run is not complete"):
         merge(sources, output)
     with pytest.raises(CorruptDataError):
         merge(sources, output, incomplete="refuse")
     assert not output.exists()
     report = merge(sources, output, incomplete="allow")
     assert report.to_dict()["findings"] == report.findings
-    with pytest.warns(RuntimeWarning, match="not a whole run"):
+    with pytest.warns(RuntimeWarning, match="the merged run is not complete"):
         merge(sources, output, exists="replace")
     return report.findings
 
@@ -669,6 +669,6 @@ def test_folders_whose_names_are_no_unicode(tmp_path):
     assert verify(report.output).ok
     with h5py.File(report.output) as file:
         assert os.fsencode(file["_provenance"].attrs["root"]) == folder
-    with pytest.raises(PlanError, match="no Unicode text"):
+    with pytest.raises(PlanError, match="not valid UTF-8"):
         merge(os.fsdecode(folder), tmp_path / "virtual.h5", mode="virtual")
     assert not (tmp_path / "virtual.h5").exists()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5 import WorkerFile, merge, plan_merge, verify
-from shardkeep.hdf5.merge import keyed_rows
-from shardkeep.hdf5.merge import plan as plan_module
+from shardkeep.hdf5.merge import keyed_rows, planner
 from shardkeep.world import World
 
 TEXT = h5py.string_dtype()
@@ -146,7 +145,7 @@ def test_rows_that_were_not_appended_with_their_keys(tmp_path):
 
 
 def test_too_many_pieces_for_a_virtual_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_module, "_MOST_VIRTUAL_RUNS", 5)
+    monkeypatch.setattr(planner, "_MOST_VIRTUAL_RUNS", 5)
     run = _run(tmp_path / "run", COMMITS)
     with pytest.raises(PlanError, match='use mode="copy"'):
         merge(run, tmp_path / "all.h5", order_by="id", mode="virtual")

@@ -4,7 +4,7 @@ import pytest
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import merge, verify
-from shardkeep.hdf5.merge import result as result_module
+from shardkeep.hdf5.merge import result
 
 POINT = np.dtype([("a", "<i4"), ("b", "<f8")])
 TYPES = [
@@ -93,7 +93,7 @@ def test_what_hdf5_refuses_is_refused_by_the_plan(tmp_path, monkeypatch, dry_run
     def refuse(*args):
         raise ValueError("Unable to create dataset (no such thing)")
 
-    monkeypatch.setattr(result_module, "create_dataset", refuse)
+    monkeypatch.setattr(result, "create_dataset", refuse)
     paths = write(tmp_path, lambda file: file.create_dataset("x", data=[1, 2]))
     with pytest.raises(SchemaError, match=r"cannot create dataset 'x' .*no such thing"):
         merge(paths, tmp_path / "all.h5", dry_run=dry_run)

@@ -14,8 +14,8 @@ from shardkeep import _core
 from shardkeep.errors import LockError, ShardkeepError, TruncatedFileError
 from shardkeep.hdf5 import merge
 from shardkeep.hdf5.sources import templates
-from shardkeep.hdf5.sources.inspection import Looker
-from shardkeep.hdf5.sources.templates import look_at_all
+from shardkeep.hdf5.sources.inspection import Inspector
+from shardkeep.hdf5.sources.templates import inspect_all
 from shardkeep.hdf5.worker.worker_file import WorkerFile
 from shardkeep.world import World
 from tests.descriptors import few_descriptors, open_descriptors
@@ -38,7 +38,7 @@ def is_known(path, *, rows=False):
 
 
 def same(one, two):
-    """Whether two looks have the same in them, arrays compared by value."""
+    """Return whether two inspections have equal results, arrays compared by value."""
     if dataclasses.is_dataclass(one):
         fields = [field for field in dataclasses.fields(one) if field.compare]
         return type(one) is type(two) and all(
@@ -54,14 +54,14 @@ def same(one, two):
 
 
 def check_same(paths, *, rows=False):
-    """Compare with what HDF5 says; return how many were looked at without it."""
-    looker = Looker(addresses=True, rows=rows)
-    expected = [looker.look(path) for path in paths]
-    fast = Looker(addresses=True, rows=rows)
+    """Compare with what HDF5 says; return how many were inspected without it."""
+    inspector = Inspector(addresses=True, rows=rows)
+    expected = [inspector.inspect(path) for path in paths]
+    fast = Inspector(addresses=True, rows=rows)
     slow = []
-    through_hdf5 = fast.look
-    fast.look = lambda path, held: slow.append(path) or through_hdf5(path, held=held)
-    found = list(look_at_all(fast, paths, set()))
+    through_hdf5 = fast.inspect
+    fast.inspect = lambda path, held: slow.append(path) or through_hdf5(path, held=held)
+    found = list(inspect_all(fast, paths, set()))
     assert all(map(same, found, expected)), (found, expected)
     return len(paths) - len(slow)
 
@@ -81,7 +81,7 @@ def write(path, version, dtype, layout, rows, *, fill=True):
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_files_of_one_form_are_looked_at_without_hdf5(tmp_path, version, layout):
+def test_files_of_one_form_are_inspected_without_hdf5(tmp_path, version, layout):
     paths = [str(tmp_path / f"{rows}.h5") for rows in (40, 3, 300)]
     for path, rows in zip(paths, (40, 3, 300), strict=True):
         write(path, version, "<f4", layout, rows)
@@ -120,7 +120,7 @@ def test_what_may_grow_in_other_ways_goes_through_hdf5(tmp_path):
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1 << 30))
-def test_random_files_look_as_hdf5_says(tmp_path_factory, seed):
+def test_random_files_are_inspected_as_by_hdf5(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("random")
     version = random.Random(seed).choice([*VERSIONS, ("earliest", "latest")])
     paths = [str(folder / str(number)) for number in range(2)]
@@ -177,12 +177,12 @@ def test_damage_is_found_as_hdf5_finds_it(tmp_path_factory, data):
     with open(bad, "wb") as file:
         file.write(content)
     try:
-        expected = Looker(addresses=True).look(bad)
+        expected = Inspector(addresses=True).inspect(bad)
     except ShardkeepError as error:
         with pytest.raises(type(error)):
-            list(look_at_all(Looker(addresses=True), [good, bad], set()))
+            list(inspect_all(Inspector(addresses=True), [good, bad], set()))
     else:
-        found = list(look_at_all(Looker(addresses=True), [good, bad], set()))[1]
+        found = list(inspect_all(Inspector(addresses=True), [good, bad], set()))[1]
         assert same(found, expected)
 
 
@@ -230,7 +230,7 @@ def test_a_file_that_is_cut_off_is_told(tmp_path):
     os.truncate(paths[1], os.path.getsize(paths[1]) - 1)
     assert not is_known(paths[1])
     with pytest.raises(TruncatedFileError):
-        list(look_at_all(Looker(), paths, set()))
+        list(inspect_all(Inspector(), paths, set()))
 
 
 def test_a_file_that_another_writes_is_told(tmp_path):
@@ -241,7 +241,7 @@ def test_a_file_that_another_writes_is_told(tmp_path):
         fcntl.flock(writer, fcntl.LOCK_EX)
         assert not is_known(paths[1])
         with pytest.raises(LockError):
-            list(look_at_all(Looker(), paths, set()))
+            list(inspect_all(Inspector(), paths, set()))
 
 
 def test_a_file_that_this_process_writes_is_not_read_past_hdf5(tmp_path):
@@ -254,7 +254,7 @@ def test_a_file_that_this_process_writes_is_not_read_past_hdf5(tmp_path):
         _changed(paths[1], 20, b"\0")  # the flag that HDF5 sets, which older versions do not
         assert is_known(paths[1])
         with pytest.raises(LockError, match="in this process"):
-            list(look_at_all(Looker(), paths, set()))
+            list(inspect_all(Inspector(), paths, set()))
 
 
 def test_without_locks_everything_goes_through_hdf5(tmp_path, monkeypatch):
@@ -277,8 +277,8 @@ def test_segments(tmp_path):
     assert len(paths) == 6
     for rows in (False, True):
         assert check_same(paths, rows=rows) > 0
-    looks = list(look_at_all(Looker(), paths, set()))
-    assert all(list(look.datasets) == list(look.record.datasets) for look in looks)
+    infos = list(inspect_all(Inspector(), paths, set()))
+    assert all(list(info.datasets) == list(info.record.datasets) for info in infos)
 
 
 @pytest.mark.parametrize("size", [1, 100])

@@ -80,7 +80,7 @@ def test_datasets_growing_along_another_axis_are_merged(tmp_path, shape, chunks,
             options = {"chunks": chunks, "maxshape": (shape[0], None), "compression": compression}
             file.create_dataset("x", data=expected[-1], **options)
     plan = merge([tmp_path / "0.h5", tmp_path / "1.h5"], tmp_path / "all.h5", dry_run=True)
-    assert "chunks" not in plan.datasets[0].way
+    assert "chunks" not in plan.datasets[0].strategy
     merge([tmp_path / "0.h5", tmp_path / "1.h5"], tmp_path / "all.h5")
     with h5py.File(tmp_path / "all.h5") as file:
         assert np.array_equal(file["x"][()], np.concatenate(expected))

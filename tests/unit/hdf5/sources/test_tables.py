@@ -7,7 +7,7 @@ import pytest
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5 import WorkerFile, merge, receipts, verify
-from shardkeep.hdf5.sources.sealed_table import check_table
+from shardkeep.hdf5.sources.tables import check_table
 from shardkeep.jobs import audit
 from shardkeep.world import World
 from tests.unit.jobs.test_audit import receipt

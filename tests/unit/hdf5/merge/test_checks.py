@@ -6,9 +6,8 @@ import pytest
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5 import merge
-from shardkeep.hdf5.merge.checks import verification
-from shardkeep.hdf5.merge.checks.table import read_checks
-from shardkeep.hdf5.merge.checks.verification import failed_checks
+from shardkeep.hdf5.merge import checks as checks_module
+from shardkeep.hdf5.merge.checks import failed_checks, read_checks
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.storage.chunk_table import read_chunk_table
 
@@ -30,7 +29,7 @@ def outcome(path, size_bytes=None):
     """Return what each check of chunks found, and how many could be answered."""
     found = []
     with h5py.File(path) as file, open(path, "rb") as opened:
-        checks = [check for check in read_checks(file, path) if check.way == "chunks"]
+        checks = [check for check in read_checks(file, path) if check.kind == "chunks"]
         raw = RawFile(opened.fileno(), path, size_bytes or os.path.getsize(path))
         try:
             for check, wrong in failed_checks(file, raw, checks):
@@ -47,7 +46,7 @@ def addresses(path, name):
 
 @pytest.mark.parametrize("at_once", [1, 5000, 1 << 26])
 def test_each_check_has_its_own_answer(merged, monkeypatch, at_once):
-    monkeypatch.setattr(verification, "_AT_ONCE_BYTES", at_once)
+    monkeypatch.setattr(checks_module, "_AT_ONCE_BYTES", at_once)
     expected = [(name, row, None) for row in range(0, 48, 8) for name in "xy"]
     assert sorted(outcome(merged)) == sorted(expected)
     with open(merged, "r+b") as file:

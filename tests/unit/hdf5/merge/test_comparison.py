@@ -4,7 +4,7 @@ import pytest
 
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
-from shardkeep.hdf5.merge import virtual as virtual_module
+from shardkeep.hdf5.merge import result
 from shardkeep.hdf5.merge.keyed_rows import KeyedRows
 from shardkeep.world import World
 
@@ -44,7 +44,7 @@ def test_rows_in_a_wrong_order_are_found(tmp_path, monkeypatch):
 
 def test_a_virtual_dataset_of_other_rows_is_found(tmp_path, monkeypatch):
     paths = write(tmp_path, 2)
-    monkeypatch.setattr(virtual_module, "_virtual_name", lambda plan, number: paths[0].name.encode())
+    monkeypatch.setattr(result, "_source_file", lambda plan, number: paths[0].name.encode())
     with pytest.raises(CorruptDataError, match=r"other values than row 0 of .* in .*001\.h5"):
         merge(paths, tmp_path / "all.h5", mode="virtual")
     assert not (tmp_path / "all.h5").exists()

@@ -1,9 +1,9 @@
-"""Rows of a merged file that are compared with those of its sources, through HDF5.
+"""Comparison of a merged file with its sources, row by row through HDF5.
 
-Everything else that checks a merge uses addresses of chunks in one way or another. This does not: HDF5
-finds the rows of both files, as it does for any program. Rows are decoded and compared by value; but where
-a chunk was copied as it is, it suffices that HDF5 returns the same stored bytes for its place in both files
-(H5Dread_chunk), since type, filters and chunk shape are equal. That costs a thirtieth of decoding it.
+All other checks of a merge use the addresses of chunks. This one does not: HDF5 finds the rows of both files,
+as it does for any program. Rows are decoded and compared by value. Of a chunk that was copied as it is, it
+suffices that HDF5 returns the same stored bytes for its place in both files (H5Dread_chunk), since type,
+filters and chunk shape are equal; that costs a thirtieth of decoding it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from shardkeep.errors import CorruptDataError, MissingExtraError
 from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.sources.source import open_id
-from shardkeep.hdf5.sources.source_rows import blocks
+from shardkeep.hdf5.sources.source import blocks, open_id
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
@@ -44,15 +43,15 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
     Parameters
     ----------
     path : str
-        Where the file is, under a temporary name. Not an open file object: HDF5 would open the sources of a
+        The file under its temporary name. Not an open file object: HDF5 would open the sources of a
         virtual dataset with the driver of that file, and crash.
     plan : MergePlan
     extent : {"sample", "full"}
         "full" compares every row. "sample" compares a few of each dataset and source: the first, the last,
         and one that a seeded generator chooses; of a chunk that was copied as it is, all rows. Of more than
-        32 segments of workers, whose commits have hashes of all rows, it takes the first, the last and 30
-        that the generator chooses; so of more than 32 sources of a virtual file, where HDF5 takes 9 ms to
-        find the rows of one among 4,000.
+        32 segments of workers, whose commits have hashes of all rows, the first, the last and 30 chosen ones
+        are compared. So are those of more than 32 sources of a virtual file, where HDF5 takes 9 ms to find
+        the rows of one among 4,000.
 
     Returns
     -------
@@ -85,7 +84,7 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
 
 
 def _sample_of(plan: MergePlan, sources: list[int]) -> list[int]:
-    # A commit has the hash of its rows, which the merge compares in any case.
+    # A commit has the hash of its rows, which the merge compares always.
     known = [number for number in sources if plan.mode == "virtual" or plan.sources[number].rank is not None]
     if len(known) <= _SAMPLED_SOURCES:
         return sources
@@ -95,19 +94,13 @@ def _sample_of(plan: MergePlan, sources: list[int]) -> list[int]:
 
 
 class _Result:
-    """A dataset of the merged file.
-
-    Attributes
-    ----------
-    rows : int
-        Rows that were compared.
-    """
+    """A dataset of the merged file; `rows` is the number of rows that were compared."""
 
     def __init__(self, file: h5py.File, one: DatasetPlan, plan: MergePlan, *, full: bool) -> None:
         self._file, self._plan, self._full = file, plan, full
         self._one = one
         self._dataset = self._open()
-        self._layout = read_layout(self._dataset) if one.way in ("chunks", "chunks and rows") else None
+        self._layout = read_layout(self._dataset) if one.strategy in ("chunks", "chunks and rows") else None
         self._decoded: dict[Layout, int] = {}
         self._places = plan.key.places() if one.keyed and plan.key is not None else None
         self._random = np.random.default_rng(_SEED)
@@ -127,13 +120,13 @@ class _Result:
                 raise self._differs(path, row, len(rows))
             self.rows += len(rows)
         self._sources += 1
-        if self._one.way == "virtual" and self._sources % _OPEN_SOURCES == 0:
+        if self._one.strategy == "virtual" and self._sources % _OPEN_SOURCES == 0:
             del self._dataset
             self._dataset = self._open()
 
     def _open(self) -> h5py.Dataset:
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
-        if self._one.way == "virtual":
+        if self._one.strategy == "virtual":
             folder = os.path.dirname(os.path.abspath(self._plan.output))
             access.set_virtual_prefix(os.fsencode(folder))
         return h5py.Dataset(h5py.h5d.open(self._file.id, self._one.name.encode(), access))
@@ -172,7 +165,7 @@ class _Result:
         )
 
     def _same_chunks(self, theirs: h5py.h5d.DatasetID, part: Part, start: int) -> bool:
-        """Whether a row of chunks is stored with the same bytes; not so if one was compressed again."""
+        """Return whether a row of chunks is stored with the same bytes; new compression may change them."""
         chunks = part.layout.chunks
         assert chunks is not None
         columns = (range(0, size, one) for size, one in zip(self._one.row_shape, chunks[1:], strict=True))
@@ -199,7 +192,7 @@ class _Result:
         return rows
 
     def _rows_at(self, places: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Read rows that lie apart: together, if there are not many others between them."""
+        """Read rows that are not adjacent, at once if few others are between them."""
         places = np.asarray(places)
         rows: np.ndarray[Any, Any]
         low, high = int(places.min()), int(places.max()) + 1
@@ -221,7 +214,7 @@ class _Result:
 
 
 def _is_decodable(dataset: h5py.Dataset) -> bool:
-    """Return whether the filters of a dataset are installed: to copy its chunks, none is needed."""
+    """Return whether the filters of a dataset are installed; copies of its chunks need none."""
     try:
         require_filters(dataset)
     except MissingExtraError:

@@ -1,4 +1,4 @@
-"""A dataset of the result while rows and chunks arrive."""
+"""Rows and chunks of one dataset, written into the result in their order."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shardkeep.hdf5.storage.chunk_table import ChunkTable
 from shardkeep.hdf5.storage.content_hash import as_bytes
 from shardkeep.hdf5.storage.layout import Layout, create_dataset, read_layout, write_rows
 
-__all__ = ["Sink"]
+__all__ = ["DatasetWriter"]
 
 
-class Sink:
-    """Takes rows in their order; whole chunks are written as they fill.
+class DatasetWriter:
+    """Writer of one dataset; whole chunks are written as they fill.
 
     Attributes
     ----------
     row : int
-        Rows that are written, without those that wait for their chunk to fill.
+        Number of rows that are written, without those of the chunk that is being filled.
     """
 
     def __init__(self, file: h5py.File, plan: DatasetPlan, temporary: TemporaryFile) -> None:
@@ -52,11 +52,11 @@ class Sink:
         return self._fill == 0 and self.row % self.chunk_rows == 0
 
     def takes_chunks_of(self, layout: Layout) -> bool:
-        """Whether chunks of that layout may come as they are."""
+        """Return whether chunks of this layout can be copied as they are."""
         return bool(self._layout.filters) and self._layout.obstacle_to_chunk_copy(layout) is None
 
     def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
-        """Take rows; they may be overwritten afterwards."""
+        """Add rows; the array may be used again afterwards."""
         start = 0
         while start < len(rows):
             if self._fill == 0 and len(rows) - start >= self.chunk_rows:
@@ -74,13 +74,14 @@ class Sink:
                 self._write(self._waiting)
 
     def add_chunk(self, offset: Sequence[int], mask: int, data: Any) -> None:
-        """Take a chunk as it is; its offset is counted from `row`."""
+        """Write a compressed chunk as it is; its offset is relative to `row`."""
         self.dataset.id.write_direct_chunk((self.row + offset[0], *offset[1:]), data, mask)
 
-    def place_chunks(self, table: ChunkTable) -> npt.NDArray[np.int64] | None:
-        """Have HDF5 make room for chunks, without their bytes; return where they go in the file.
+    def allocate_chunks(self, table: ChunkTable) -> npt.NDArray[np.int64] | None:
+        """Have HDF5 allocate chunks without writing their bytes; return their addresses in the result.
 
-        None if that cannot be told: then they come by `add_chunk`. Offsets are counted from `row`.
+        None if these cannot be found: then the chunks must be written by `add_chunk`. Offsets are relative
+        to `row`.
         """
         if not len(table):
             return np.empty(0, np.int64)
@@ -93,11 +94,11 @@ class Sink:
         return np.array(placed, np.int64) if len(placed) == len(table) else None
 
     def skip(self, rows: int) -> None:
-        """Rows came as chunks."""
+        """Count rows that were copied as chunks."""
         self.row += rows
 
     def finish(self) -> None:
-        """Write what waits."""
+        """Write the rows of the last, incomplete chunk."""
         if self._fill and self._waiting is not None:
             write_rows(self.dataset, self.row, self._waiting[: self._fill])
             self.row += self._fill

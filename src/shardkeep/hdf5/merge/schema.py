@@ -1,4 +1,4 @@
-"""What all sources of a merge have together, and who has what where they do not agree."""
+"""Schemas of all sources of a merge, unified into the schema of the result."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import numpy as np
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.merge.find_sources import SourcePlan
-from shardkeep.hdf5.merge.schema.attributes import AttributeSurvey, Holder
-from shardkeep.hdf5.merge.schema.links import LinkSurvey
-from shardkeep.hdf5.sources.inspection import DatasetLook, SourceLook
-from shardkeep.hdf5.sources.links import LinkLook
+from shardkeep.hdf5.merge.metadata import AttributeUnifier, Holder, LinkUnifier
+from shardkeep.hdf5.sources.inspection import DatasetInfo, SourceInfo
+from shardkeep.hdf5.sources.links import LinkInfo
 from shardkeep.hdf5.storage.attributes import Attributes, same_value
 from shardkeep.hdf5.storage.casts import promoted
 from shardkeep.hdf5.storage.dtypes import describe, describe_dtype, same_dtype
 from shardkeep.hdf5.storage.layout import Layout
 from shardkeep.hdf5.storage.names import is_unicode
 
-__all__ = ["Agreed", "OnMismatch", "SchemaSurvey", "Settled"]
+__all__ = ["OnMismatch", "SchemaUnifier", "UnifiedDataset", "UnifiedSchema"]
 
 OnMismatch = Literal["refuse", "promote"]
 
@@ -30,7 +29,7 @@ _NAMED = 3
 
 @dataclass
 class _Variant:
-    """One of the schemas that a dataset has, and the sources that have it."""
+    """A schema of a dataset, and the sources in which the dataset has it."""
 
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...] | None
@@ -53,7 +52,7 @@ class _Seen:
     known: dict[tuple[bytes, tuple[int, ...] | None, bool], _Variant] = field(default_factory=dict)
     layout: Layout | None = None  # of the first source with rows, otherwise of the first
     rows: int = 0
-    # Values of what has no rows: the newest of each rank, and of every file.
+    # Values of a dataset without rows: the newest of each rank, and of every file.
     values: dict[Holder, tuple[int, Any]] = field(default_factory=dict)
 
     @property
@@ -62,19 +61,19 @@ class _Seen:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A dataset of the result, as far as the sources' schemas decide about it.
+class UnifiedDataset:
+    """A dataset of the result, as the schemas of the sources determine it.
 
     Attributes
     ----------
     row_shape : tuple of int or None
-        None for what has no rows.
+        None for a value without rows.
     put : bool
         Whether it was written once by a rank.
     converted : bool
         Whether some rows change their dtype.
-    values : list of (int, object)
-        Rank (-1 of a file that is no worker's) and value, of what has no rows. One if all agree.
+    values : tuple of (int, object)
+        Rank (-1 of a plain file) and value, of a dataset without rows. One if all are equal.
     """
 
     name: str
@@ -89,41 +88,41 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Agreed:
-    """What the result has, by its sources' schemas.
+class UnifiedSchema:
+    """Datasets, groups and links of the result.
 
     Attributes
     ----------
-    datasets : list of Settled
+    datasets : list of UnifiedDataset
     groups : dict
         Attributes of each group and named type; ``""`` is the root.
     links : dict
-        Names beside those of datasets and groups, named types among them.
+        Hard links, soft links and named types.
     dropped_attributes : dict
         Names of the attributes of groups that are left out.
     left_out : dict
-        Why each ``object@attribute``, link or named type cannot be in the result.
+        For each ``object@attribute``, link or named type that is left out, the reason.
     """
 
-    datasets: list[Settled]
+    datasets: list[UnifiedDataset]
     groups: dict[str, Attributes]
-    links: dict[str, LinkLook]
+    links: dict[str, LinkInfo]
     dropped_attributes: dict[str, tuple[str, ...]]
     left_out: dict[str, str]
 
 
-class SchemaSurvey:
-    """Takes the sources one by one; `settle` decides about all of them."""
+class SchemaUnifier:
+    """Schemas of the sources, added one by one and unified by `unify`."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
         self._plans: list[SourcePlan] = []
         self._names: set[str] = set()
-        self._attributes = AttributeSurvey()
-        self._links = LinkSurvey()
+        self._attributes = AttributeUnifier()
+        self._links = LinkUnifier()
 
-    def add(self, look: SourceLook, plan: SourcePlan) -> None:
-        """Take one source.
+    def add(self, info: SourceInfo, plan: SourcePlan) -> None:
+        """Add one source.
 
         Raises
         ------
@@ -132,45 +131,45 @@ class SchemaSurvey:
         """
         number = len(self._plans)
         self._plans.append(plan)
-        holder = _holder(look, number)
-        for name, one in look.datasets.items():
+        holder = _holder(info, number)
+        for name, one in info.datasets.items():
             seen = self._seen.get(name)
             if seen is None:
-                self._check_name(name, look.path)
+                self._check_name(name, info.path)
                 seen = self._seen[name] = _Seen(name)
             self._add_dataset(seen, one, number, holder)
             self._attributes.add(name, holder, one.attributes, number)
-        for name, found in look.groups.items():
+        for name, found in info.groups.items():
             self._attributes.add(f"{name}/", holder, found, number)
-        for name in (*look.datasets, *look.groups, *look.links):
+        for name in (*info.datasets, *info.groups, *info.links):
             if name not in self._names:
                 if not is_unicode(name):
                     message = (
-                        f"the name {name.encode('utf-8', 'surrogateescape')!r} in {look.path!r} is not UTF-8"
+                        f"the name {name.encode('utf-8', 'surrogateescape')!r} in {info.path!r} is not UTF-8"
                     )
-                    raise SchemaError(f"{message}, so h5py could not open it: rename it", path=look.path)
+                    raise SchemaError(f"{message}, so h5py could not open it: rename it", path=info.path)
                 self._names.add(name)
-        self._links.add(look, number)
+        self._links.add(info, number)
 
-    def settle(self, on_mismatch: OnMismatch) -> Agreed:
-        """Return what the result has.
+    def unify(self, on_mismatch: OnMismatch) -> UnifiedSchema:
+        """Return the schema of the result.
 
         Raises
         ------
         SchemaError
-            Sources do not agree; its ``table`` shows who has what.
+            Sources do not agree; its ``table`` has the schema of each group of sources.
         """
         table: list[dict[str, Any]] = []
         messages: list[str] = []
-        groups = {owner[:-1] for owner in self._attributes.owners() if owner.endswith("/")}
+        groups = {owner[:-1] for owner in self._attributes.objects() if owner.endswith("/")}
         refused = self._require_links(groups, on_mismatch, table, messages)
         self._require_everywhere(table, messages)
-        settled = []
+        datasets = []
         for seen in self._seen.values():
             dtype = self._agree(seen, on_mismatch, table, messages)
             values = self._agree_on_values(seen, table, messages) if dtype is not None else ()
             if dtype is not None:
-                settled.append(self._settled(seen, dtype, values))
+                datasets.append(self._unified(seen, dtype, values))
         if on_mismatch == "refuse":
             self._require_attributes(table, messages)
         if messages:
@@ -180,9 +179,9 @@ class SchemaSurvey:
             error = SchemaError(f"{messages[0]}{more}", path=path)
             error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in table)
             raise error
-        kept, left_out = self._links.settle(self._seen, groups, refused)
+        kept, left_out = self._links.unify(self._seen, groups, refused)
         attributes, dropped = {}, {}
-        for owner in self._attributes.owners():
+        for owner in self._attributes.objects():
             name = owner.rstrip("/")
             if not owner.endswith("/"):
                 whose = name
@@ -190,12 +189,12 @@ class SchemaSurvey:
                 continue
             else:
                 whose = name or "/"
-                attributes[name], names = self._attributes.settle(owner)
+                attributes[name], names = self._attributes.unify(owner)
                 if names:
                     dropped[whose] = names
             for attribute, reason in self._attributes.unkept(owner).items():
                 left_out[f"{whose}@{attribute}"] = reason
-        return Agreed(settled, attributes, kept, dropped, left_out)
+        return UnifiedSchema(datasets, attributes, kept, dropped, left_out)
 
     # -- one source ------------------------------------------------------------------------------
 
@@ -206,7 +205,7 @@ class SchemaSurvey:
                 raise SchemaError(f"{message}: rename one", path=path)
 
     @staticmethod
-    def _add_dataset(seen: _Seen, one: DatasetLook, number: int, holder: Holder) -> None:
+    def _add_dataset(seen: _Seen, one: DatasetInfo, number: int, holder: Holder) -> None:
         key = (one.layout.type_code, one.row_shape, one.put)
         variant = seen.known.get(key)
         if variant is None:
@@ -232,7 +231,7 @@ class SchemaSurvey:
     # -- all of them -----------------------------------------------------------------------------
 
     def _require_everywhere(self, table: list[dict[str, Any]], messages: list[str]) -> None:
-        """A worker that never appended to a dataset has no rows of it; a plain file must have it."""
+        """Require each dataset in every plain file; a worker that never appended to it has no rows."""
         strict = {number for number, plan in enumerate(self._plans) if plan.rank is None}
         for seen in self._seen.values():
             have = seen.sources
@@ -241,7 +240,7 @@ class SchemaSurvey:
                 messages.append(
                     f"dataset {seen.name!r} is in {self._plans[have[0]].path!r} "
                     f"({len(have)} of {len(self._plans)} files), but not in {self._some(missing)}: "
-                    "leave those files out, or give them the dataset"
+                    "leave those files out, or add the dataset to them"
                 )
                 table.append(self._row(seen.name, "the dataset", have))
                 table.append(self._row(seen.name, "nothing", missing))
@@ -249,10 +248,10 @@ class SchemaSurvey:
     def _require_links(
         self, groups: set[str], on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
     ) -> list[str]:
-        """Return the names that are left out; what may not be is told."""
+        """Return the names that are left out; add a message for each that must not be."""
         datasets = {seen.name: seen.sources for seen in self._seen.values()}
         left_out = []
-        for one in self._links.problems(datasets, groups):
+        for one in self._links.conflicts(datasets, groups):
             if one.may_be_left_out and on_mismatch == "promote":
                 left_out.append(one.name)
                 continue
@@ -260,7 +259,7 @@ class SchemaSurvey:
             advice = ', or allow on_mismatch="promote" to leave it out' if one.may_be_left_out else ""
             messages.append(
                 f"{one.name!r} is {described} in {self._some(numbers)}, {one.what}: "
-                f"make the files alike, with a dataset of its own{advice}"
+                f"make the files alike, with a separate dataset{advice}"
             )
             table.extend(self._row(one.name, has, numbers) for has, numbers in one.groups)
         return left_out
@@ -333,11 +332,13 @@ class SchemaSurvey:
             table.append(self._row(f"{owner.rstrip('/')}@{name}", "the attribute", have))
             table.append(self._row(f"{owner.rstrip('/')}@{name}", "nothing", missing))
 
-    def _settled(self, seen: _Seen, dtype: np.dtype[Any], values: tuple[tuple[int, Any], ...]) -> Settled:
-        attributes, dropped = self._attributes.settle(seen.name)
+    def _unified(
+        self, seen: _Seen, dtype: np.dtype[Any], values: tuple[tuple[int, Any], ...]
+    ) -> UnifiedDataset:
+        attributes, dropped = self._attributes.unify(seen.name)
         assert seen.layout is not None
         first = seen.variants[0]
-        return Settled(
+        return UnifiedDataset(
             seen.name,
             dtype,
             first.row_shape,
@@ -349,7 +350,7 @@ class SchemaSurvey:
             values,
         )
 
-    # -- words -----------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------
 
     def _rank(self, number: int) -> int:
         rank = self._plans[number].rank
@@ -371,11 +372,11 @@ class SchemaSurvey:
         }
 
 
-def _holder(look: SourceLook, number: int) -> Holder:
-    """Return whose values these are: a rank's, of which the newest segment counts, or one file's."""
-    if look.record is None:
+def _holder(info: SourceInfo, number: int) -> Holder:
+    """Return the owner of values: a rank, of which the newest segment counts, or one file."""
+    if info.record is None:
         return ("", number)
-    return (os.path.dirname(os.path.dirname(os.path.realpath(look.path))), look.record.rank)
+    return (os.path.dirname(os.path.dirname(os.path.realpath(info.path))), info.record.rank)
 
 
 def _short(value: Any) -> str:

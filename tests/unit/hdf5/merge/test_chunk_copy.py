@@ -14,8 +14,8 @@ from shardkeep._core import ChunkCopier, crc32c
 from shardkeep.errors import CorruptDataError, DurabilityError, ShardkeepError
 from shardkeep.files import temporary_file
 from shardkeep.hdf5 import merge, verify
-from shardkeep.hdf5.merge import chunk_moves
-from shardkeep.hdf5.merge.sink import Sink
+from shardkeep.hdf5.merge import chunk_copy
+from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
 from shardkeep.hdf5.sources import raw_file
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.storage.chunk_table import read_chunk_table
@@ -41,7 +41,7 @@ def make(folder, count, *, rows=ROWS, **options) -> tuple[list[str], np.ndarray]
 
 @pytest.mark.parametrize("part_bytes", [1, 1 << 20, 1 << 30])
 def test_all_arrive(tmp_path, monkeypatch, part_bytes):
-    monkeypatch.setattr(chunk_moves, "_PART_BYTES", part_bytes)
+    monkeypatch.setattr(chunk_copy, "_PART_BYTES", part_bytes)
     monkeypatch.setattr(raw_file, "_PART_BYTES", part_bytes)
     paths, whole = make(tmp_path, 5)
     before = open_descriptors()
@@ -65,8 +65,13 @@ def test_where_hdf5_does_not_write_what_it_was_given(tmp_path, monkeypatch):
     numbers = itertools.count(1)
     monkeypatch.setattr(temporary_file, "_address", lambda data: next(numbers))
     added = []
-    original = Sink.add_chunk
-    monkeypatch.setattr(Sink, "add_chunk", lambda self, *args: added.append(1) or original(self, *args))
+    original = DatasetWriter.add_chunk
+
+    def add_chunk(self, *args):
+        added.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(DatasetWriter, "add_chunk", add_chunk)
     paths, whole = make(tmp_path, 2, rows=256)
     merge(paths, tmp_path / "all.h5")
     assert len(added) == 4
@@ -126,7 +131,7 @@ def test_a_table_that_leads_behind_the_end(tmp_path):
     assert table is not None
     with open(path, "rb") as opened:
         raw = RawFile(opened.fileno(), path, int(table.addresses[1]))
-        with pytest.raises(ShardkeepError, match="names bytes behind its end"):
+        with pytest.raises(ShardkeepError, match="has an address beyond its end"):
             raw.crcs(table)
         content = opened.read()
         raw = RawFile(opened.fileno(), path, len(content))

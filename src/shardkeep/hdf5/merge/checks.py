@@ -1,0 +1,240 @@
+"""The table ``_checks`` of a merged file: hashes of its contents, and their verification.
+
+The merge verifies a new file before it gets its name, `shardkeep.hdf5.verify` does so later. The table has
+one row for each run of rows that has a hash:
+
+=============  =======  ================================================================
+dataset        text     name in the result; also of a group ("/" is the root), type or link
+file           text     path of the source of a virtual dataset, relative to the folder of the
+                        merged file; empty in a copy, of which the rows in this file are meant
+first_row      int64    in the dataset of the result; -1 in a virtual file in the order of
+                        a key, where rows of one source are not adjacent
+rows           int64    number of rows; 0 for a value (written once, or a scalar)
+way            text     subject of the hash: ``rows``, ``chunks``, ``value``, ``attributes`` or ``link``
+crc32c         uint32   of rows and values: `shardkeep.hdf5.storage.content_hash.content_crc`; of stored
+                        chunks: `shardkeep.hdf5.storage.chunk_table.table_crc`; of all attributes of an
+                        object, also if it has none: `shardkeep.hdf5.storage.attributes.attributes_crc`; of
+                        a link: `shardkeep.hdf5.sources.links.LinkInfo.crc32c`
+size_bytes     int64    these four only in a virtual file: the state of the source
+mtime_ns       int64    (`shardkeep.hdf5.virtual.checked_sources`); -1 if it is not known
+offset_bytes   int64
+layout         text
+=============  =======  ================================================================
+
+The table has a hash of its rows (`shardkeep.hdf5.sources.tables`).
+
+Hashes of rows are those that were read from the sources, so a copy with a mistake does not match them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import h5py
+import numpy as np
+
+from shardkeep.errors import CorruptDataError, ShardkeepError
+from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.sources.links import LinkInfo, read_links
+from shardkeep.hdf5.sources.raw_file import RawFile
+from shardkeep.hdf5.sources.source import blocks
+from shardkeep.hdf5.sources.tables import check_table, create_table, seal_table, text_dtype
+from shardkeep.hdf5.storage.attributes import attributes_crc, read_attributes
+from shardkeep.hdf5.storage.byte_order import read_value
+from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table, table_crc
+from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.storage.names import is_own_table
+from shardkeep.hdf5.virtual.checked_sources import CHECKS, CheckedSource
+
+__all__ = ["CHECKS", "Check", "failed_checks", "read_checks", "write_checks"]
+
+Kind = Literal["rows", "chunks", "value", "attributes", "link"]
+_KINDS: dict[bytes, Kind] = {kind.encode(): kind for kind in get_args(Kind)}
+_AT_ONCE_BYTES = 64 * 1024 * 1024
+_UNKNOWN = CheckedSource(-1, -1, -1, -1, "")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row of the table; `kind` is the column ``way``."""
+
+    dataset: str
+    first_row: int
+    rows: int
+    kind: Kind
+    crc32c: int
+    file: str = ""
+    state: CheckedSource | None = None
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether its subject is rows; the checks of a dataset cover all of its rows."""
+        return self.kind in ("rows", "chunks")
+
+    @property
+    def described(self) -> str:
+        """Subject of the check, for messages."""
+        if self.kind == "attributes":
+            return f"the attributes of {self.dataset!r}"
+        if self.kind == "link":
+            return f"the name {self.dataset!r}"
+        if self.kind == "value":
+            return f"the value {self.dataset!r}"
+        if not self.rows:
+            return f"no rows of {self.dataset!r}"
+        return f"rows {self.first_row} to {self.first_row + self.rows - 1} of {self.dataset!r}"
+
+
+def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
+    """Write the table into a merged file."""
+    names = [one.dataset.encode("utf-8", "surrogateescape") for one in checks]
+    files = [one.file.encode("utf-8", "surrogateescape") for one in checks]
+    dtype: list[tuple[str, Any]] = [
+        ("dataset", text_dtype(names)),
+        ("file", text_dtype(files)),
+        ("first_row", "<i8"),
+        ("rows", "<i8"),
+        ("way", h5py.string_dtype("utf-8", max(map(len, _KINDS)))),
+        ("crc32c", "<u4"),
+    ]
+    rows: list[Any] = [
+        (name, path, one.first_row, one.rows, one.kind, one.crc32c)
+        for one, name, path in zip(checks, names, files, strict=True)
+    ]
+    virtual = any(files)
+    if virtual:
+        dtype += [(name, "<i8") for name in ("size_bytes", "mtime_ns", "offset_bytes")]
+        dtype += [("layout", h5py.string_dtype("utf-8", 32))]
+        states = (one.state or _UNKNOWN for one in checks)
+        rows = [
+            (*row, state.size_bytes, state.mtime_ns, state.offset_bytes, state.layout)
+            for row, state in zip(rows, states, strict=True)
+        ]
+    table = np.array(rows, dtype)
+    seal_table(create_table(file, CHECKS, table), content_crc(table))
+
+
+def read_checks(file: h5py.File, path: str) -> list[Check] | None:
+    """Return the table of an open file, None if it has none; raise `CorruptDataError` if it is damaged."""
+    if CHECKS not in file or not is_own_table(file.id, CHECKS):
+        return None
+    check_table(file, CHECKS, path)
+    with reading(path, CHECKS, "table"):
+        table = file[CHECKS][:]
+    try:
+        return [
+            Check(
+                bytes(row["dataset"]).decode("utf-8", "surrogateescape"),
+                int(row["first_row"]),
+                int(row["rows"]),
+                _KINDS[bytes(row["way"])],
+                int(row["crc32c"]),
+                bytes(row["file"]).decode("utf-8", "surrogateescape"),
+            )
+            for row in table
+        ]
+    except (ValueError, TypeError, KeyError) as error:  # a value that no merge writes
+        message = f"{CHECKS!r} of {path!r} is damaged ({error}): merge again, or restore the file from a copy"
+        raise CorruptDataError(message, path=path) from error
+
+
+def failed_checks(
+    file: h5py.File, raw: RawFile, checks: Iterable[Check]
+) -> Iterator[tuple[Check, str | None]]:
+    """Verify checks; yield each one with None if it holds, or with the difference.
+
+    Parameters
+    ----------
+    file : h5py.File
+        The merged file; HDF5 reports the addresses of its chunks.
+    raw : RawFile
+        The same file, from which their bytes are read.
+    """
+    tables: dict[str, ChunkTable | None] = {}
+    hashes = _ChunkHashes(raw)
+    datasets: dict[str, object] = {}
+    links: dict[str, LinkInfo] | None = None
+    lost: set[str] = set()  # reported once, and not again for its attributes
+    checks = list(checks)
+    for number, check in enumerate(checks):
+        if check.kind == "link":
+            if links is None:
+                links = read_links(file.id)
+            there = links.get(check.dataset)
+            same = there is not None and there.crc32c == check.crc32c
+            yield check, None if same else "is not there" if there is None else "leads elsewhere"
+            continue
+        if check.dataset not in datasets:
+            datasets[check.dataset] = file.get(check.dataset)
+        dataset = datasets[check.dataset]
+        if check.kind == "attributes":
+            if dataset is None:
+                yield check, None if check.dataset in lost else "is not there"
+            else:
+                same = attributes_crc(read_attributes(dataset)[0]) == check.crc32c
+                yield check, None if same else "has other attributes"
+            continue
+        if not isinstance(dataset, h5py.Dataset) or (not dataset.shape and check.kind != "value"):
+            lost.add(check.dataset)
+            yield check, "is not there"
+            continue
+        if check.kind == "value":
+            same = value_crc(read_value(dataset), dataset.dtype) == check.crc32c
+            yield check, None if same else "has another value"
+            continue
+        if check.first_row < 0 or dataset.shape[0] < check.first_row + check.rows:
+            yield check, f"has {dataset.shape[0]} rows, {check.first_row + check.rows} were merged"
+            continue
+        if check.kind == "rows":
+            crc = 0
+            for rows in blocks(dataset, check.first_row, check.first_row + check.rows):
+                crc = content_crc(rows, crc)
+        else:
+            if check.dataset not in tables:
+                tables[check.dataset] = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
+            crc = hashes.of(tables[check.dataset], checks, number)
+        yield check, None if crc == check.crc32c else "has other " + check.kind
+
+
+class _ChunkHashes:
+    """Hashes of chunks, computed for many checks at once: a call for each takes longer than the hash."""
+
+    def __init__(self, raw: RawFile) -> None:
+        self._raw = raw
+        self._found: dict[int, int] = {}
+
+    def of(self, table: ChunkTable | None, checks: Sequence[Check], number: int) -> int:
+        """Return the hash of the chunks of a check; `table` has all chunks of its dataset."""
+        if table is None:
+            return 0
+        if number not in self._found:
+            self._found = self._of_next(table, checks, number)
+        return self._found[number]
+
+    def _of_next(self, table: ChunkTable, checks: Sequence[Check], number: int) -> dict[int, int]:
+        name = checks[number].dataset
+        parts: list[tuple[int, int]] = []
+        size_bytes = 0
+        for check in itertools.islice(checks, number, None):
+            if check.dataset != name or check.kind != "chunks" or size_bytes >= _AT_ONCE_BYTES:
+                break
+            part = table.range_of(check.first_row, check.first_row + check.rows)
+            if parts and part[0] != parts[-1][1]:
+                break
+            parts.append(part)
+            size_bytes += int(table.sizes[slice(*part)].sum())
+        try:
+            crcs = self._raw.crcs(table.part(parts[0][0], parts[-1][1]))
+        except (ShardkeepError, OSError):
+            # One by one, so that checks before the unreadable chunk are answered.
+            del parts[1:]
+            crcs = self._raw.crcs(table.part(*parts[0]))
+        found = {}
+        of = zip(itertools.islice(checks, number, None), parts, strict=False)
+        for i, (check, (first, last)) in enumerate(of, number):
+            part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
+            found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
+        return found

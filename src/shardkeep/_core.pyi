@@ -16,6 +16,7 @@ __all__ = [
     "KnownFiles",
     "RecordFile",
     "RecordIterator",
+    "WireError",
     "correct_flipped_bits",
     "crc32c",
     "decode_example",
@@ -29,7 +30,11 @@ __all__ = [
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
     "image_shape",
+    "lookup3",
+    "mask_crc",
     "masked_crc32c",
+    "protobuf_fields",
+    "protobuf_varint",
     "scan_frames",
     "scan_part",
     "set_descriptor_limit",
@@ -43,6 +48,7 @@ _Compression = Literal["gzip", "zlib", "zstd"] | None
 
 def crc32c(data: bytes | npt.NDArray[np.uint8], before: int = 0, /) -> int: ...
 def masked_crc32c(data: bytes, /) -> int: ...
+def mask_crc(crc: int, /) -> int: ...
 def find_flipped_bit(data: bytes, stored: int, /) -> tuple[Literal["data", "checksum"], int] | None: ...
 def correct_flipped_bits(frame: bytes, /) -> tuple[bytes, str] | None: ...
 
@@ -72,6 +78,7 @@ def set_descriptor_limit(limit: int, /) -> None: ...
 
 # -- hdf5.rs
 
+def lookup3(data: bytes, /) -> int: ...
 def hdf5_damage(
     path: str, /, *, lock: bool, most_structures: int, rows: bool
 ) -> tuple[bool, tuple[str, int | None] | None]: ...
@@ -212,6 +219,13 @@ def encode_sequence_example(
     /,
 ) -> bytes: ...
 def decode_sequence_example(record: bytes, /) -> tuple[dict[str, Any], dict[str, Any]]: ...
+
+# -- protobuf.rs
+
+class WireError(ValueError): ...
+
+def protobuf_fields(data: bytes, at: int, end: int, /) -> list[tuple[int, int, int]]: ...
+def protobuf_varint(data: bytes, at: int, /) -> tuple[int, int]: ...
 
 # -- engine.rs
 

@@ -9,6 +9,7 @@ use shardkeep_core::record::{bit_flip, frame_repair};
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(crc32c, m)?)?;
     m.add_function(wrap_pyfunction!(masked_crc32c, m)?)?;
+    m.add_function(wrap_pyfunction!(mask_crc, m)?)?;
     m.add_function(wrap_pyfunction!(find_flipped_bit, m)?)?;
     m.add_function(wrap_pyfunction!(correct_flipped_bits, m)?)
 }
@@ -33,6 +34,12 @@ fn crc32c(data: Data<'_>, before: u32) -> PyResult<u32> {
 #[pyo3(signature = (data, /))]
 fn masked_crc32c(data: &[u8]) -> u32 {
     crc::masked_crc32c(data)
+}
+
+#[pyfunction]
+#[pyo3(signature = (crc, /))]
+fn mask_crc(crc: u32) -> u32 {
+    crc::mask(crc)
 }
 
 /// The field ("data" or "checksum") and the number of the bit in it.

@@ -13,6 +13,7 @@ use shardkeep_hdf5 as hdf5;
 use shardkeep_hdf5::damage::search::{Extent, find_in};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(lookup3, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_damage, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_datasets, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_dataset, m)?)
@@ -33,6 +34,13 @@ type Dataset<'py> = (
     Numbers<'py>,
     Numbers<'py>,
 );
+
+/// Returns the checksum of HDF5's metadata.
+#[pyfunction]
+#[pyo3(signature = (data, /))]
+fn lookup3(data: &[u8]) -> u32 {
+    hdf5::format::lookup3::lookup3(data)
+}
 
 /// Whether a file was read; what is damaged in it, and at which byte.
 #[pyfunction]

@@ -10,6 +10,7 @@ mod hdf5;
 mod hdf5_inspect;
 mod known_files;
 mod lending;
+mod protobuf;
 mod records;
 mod writing;
 
@@ -31,6 +32,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     writing::register(m)?;
     columns::register(m)?;
     example::register(m)?;
+    protobuf::register(m)?;
     engine::register(m)?;
     Ok(())
 }

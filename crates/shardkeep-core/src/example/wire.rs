@@ -183,6 +183,35 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Returns the fields of a message: tag (`field_number << 3 | wire_type`), start and end of the content. Of a varint
+/// the second number is the value, and the third is 0. Groups are skipped.
+///
+/// # Errors
+/// The message is not valid.
+pub fn fields(message: &[u8]) -> Result<Vec<(u32, u64, u64)>, WireError> {
+    let mut cursor = Cursor::new(message);
+    let mut found = Vec::new();
+    while let Some((field, wire)) = cursor.tag()? {
+        let tag = |wire_type: u32| field << 3 | wire_type;
+        let (wire_type, content) = match wire {
+            Wire::Varint => {
+                found.push((tag(0), cursor.varint()?, 0));
+                continue;
+            }
+            Wire::Fixed64 => (1, cursor.take(8)?),
+            Wire::Bytes => (2, cursor.bytes()?),
+            Wire::Fixed32 => (5, cursor.take(4)?),
+            Wire::GroupStart | Wire::GroupEnd => {
+                cursor.skip(field, wire)?;
+                continue;
+            }
+        };
+        let end = (message.len() - cursor.rest().len()) as u64;
+        found.push((tag(wire_type), end - content.len() as u64, end));
+    }
+    Ok(found)
+}
+
 /// Bytes that `value` takes as a varint: 1 to 10.
 #[inline]
 pub fn varint_len(value: u64) -> usize {

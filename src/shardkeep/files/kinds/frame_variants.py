@@ -10,7 +10,7 @@ import binascii
 import zlib
 from typing import Literal
 
-from shardkeep._core import crc32c, masked_crc32c
+from shardkeep._core import crc32c, mask_crc, masked_crc32c
 
 __all__ = ["find_variant", "is_frame_header"]
 
@@ -69,7 +69,7 @@ def _by_checksum(head: bytes) -> tuple[str, str] | None:
                 masked_crc32c(data): "",
                 crc32c(data): "a TFRecord file whose checksums are not masked",
                 zlib.crc32(data): "a TFRecord file whose checksums are CRC-32 instead of CRC-32C",
-                _mask(zlib.crc32(data)): "a TFRecord file whose checksums are CRC-32 instead of CRC-32C",
+                mask_crc(zlib.crc32(data)): "a TFRecord file whose checksums are CRC-32 instead of CRC-32C",
             }
             if stored not in sums:
                 continue
@@ -77,10 +77,6 @@ def _by_checksum(head: bytes) -> tuple[str, str] | None:
                 return sums[stored], _REWRITE
             return "a TFRecord file with byte-swapped lengths or checksums: a big-endian writer", _REWRITE
     return None
-
-
-def _mask(crc: int) -> int:
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _by_text(head: bytes) -> tuple[str, str] | None:

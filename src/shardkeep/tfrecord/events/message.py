@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from shardkeep.tfrecord.events.protobuf import WireError, fields, signed, varint
+from shardkeep._core import WireError, protobuf_fields, protobuf_varint
 
 __all__ = ["Event", "EventParser"]
 
@@ -80,13 +80,13 @@ class EventParser:
         """
         wall_time, step, version = 0.0, 0, ""
         scalars: list[tuple[str, float]] = []
-        for tag, a, b in fields(record, 0, len(record)):
+        for tag, a, b in protobuf_fields(record, 0, len(record)):
             if tag == _EVENT_WALL_TIME:
                 wall_time = _DOUBLE.unpack_from(record, a)[0]
             elif tag == _EVENT_STEP:
-                step = signed(a)
+                step = _signed(a)
             elif tag == _EVENT_SUMMARY:
-                for inner, c, d in fields(record, a, b):
+                for inner, c, d in protobuf_fields(record, a, b):
                     if inner == _SUMMARY_VALUE:
                         self._value(record, c, d, scalars)
             elif tag == _EVENT_VERSION:
@@ -98,7 +98,7 @@ class EventParser:
         value: float | None = None
         tensor: tuple[int, int] | None = None
         metadata = b""
-        for tag, a, b in fields(record, at, end):
+        for tag, a, b in protobuf_fields(record, at, end):
             if tag == _VALUE_TAG:
                 raw_name = record[a:b]
             elif tag == _VALUE_SIMPLE:
@@ -128,9 +128,9 @@ class EventParser:
 
 def _plugin_name(metadata: bytes) -> str:
     name = ""
-    for tag, a, b in fields(metadata, 0, len(metadata)):
+    for tag, a, b in protobuf_fields(metadata, 0, len(metadata)):
         if tag == _METADATA_PLUGIN:
-            for inner, c, d in fields(metadata, a, b):
+            for inner, c, d in protobuf_fields(metadata, a, b):
                 if inner == _PLUGIN_NAME:
                     name = metadata[c:d].decode("utf-8", "replace")
     return name
@@ -141,7 +141,7 @@ def _scalar(record: bytes, at: int, end: int, *, any_rank: bool) -> float | None
     dtype = 0
     content: tuple[int, int] | None = None
     values: dict[int, tuple[int, int, int]] = {}
-    for tag, a, b in fields(record, at, end):
+    for tag, a, b in protobuf_fields(record, at, end):
         if tag == _TENSOR_DTYPE:
             dtype = a
         elif tag == _TENSOR_CONTENT:
@@ -178,14 +178,14 @@ def _from_value(record: bytes, wire: int, a: int, b: int, dtype: int) -> float:
         number: float = fixed.unpack_from(record, a)[0]
         return number
     if wire == 2:
-        a, stop = varint(record, a)
+        a, stop = protobuf_varint(record, a)
         if stop != b:
             raise WireError("several numbers in a tensor of one element")
     elif wire != 0:
         raise WireError(f"wire type {wire} for the number of a tensor")
     if dtype in (_BFLOAT16, _HALF):
         return _from_bits(dtype, a)
-    return float(a if dtype in _UNSIGNED else signed(a))
+    return float(a if dtype in _UNSIGNED else _signed(a))
 
 
 def _from_bits(dtype: int, bits: int) -> float:
@@ -198,9 +198,14 @@ def _from_bits(dtype: int, bits: int) -> float:
 
 def _elements(record: bytes, at: int, end: int) -> int:
     count = 1
-    for tag, a, b in fields(record, at, end):
+    for tag, a, b in protobuf_fields(record, at, end):
         if tag == _SHAPE_DIM:
-            for inner, size, _ in fields(record, a, b):
+            for inner, size, _ in protobuf_fields(record, a, b):
                 if inner == _DIM_SIZE:
-                    count *= signed(size)
+                    count *= _signed(size)
     return count
+
+
+def _signed(value: int) -> int:
+    """Convert an unsigned 64-bit number to signed: int32 and int64 fields use two's complement."""
+    return value - (1 << 64) if value >> 63 else value

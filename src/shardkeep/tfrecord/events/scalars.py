@@ -27,7 +27,6 @@ from shardkeep.errors import (
 )
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.events.message import Event, EventParser
-from shardkeep.tfrecord.events.protobuf import WireError
 from shardkeep.tfrecord.follow.live_frames import LiveFrames, Stall
 from shardkeep.tfrecord.format.file_kind import with_file_kind
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES, first_byte_that_is_not_nul
@@ -214,7 +213,7 @@ def _events(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[Event]:
     for record, offset_bytes, data in _records(path, live, on_corrupt):
         try:
             event = parser.parse(data)
-        except WireError as error:
+        except _core.WireError as error:
             if record == 0:
                 raise _not_events(path) from None
             message = f"{path}: record {record} at byte {offset_bytes:,} is not a tensorflow.Event: {error}"

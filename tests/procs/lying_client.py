@@ -1,4 +1,4 @@
-"""A client that lies: a socket that says what it likes to a collector."""
+"""A client that lies: a socket that sends arbitrary messages to a collector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LyingClient"]
 
 
 class LyingClient:
-    """Says HELLO, and then what the test likes."""
+    """A client that sends HELLO, and then any message of a test."""
 
     def __init__(self, address: str, rank: int = 0, **options: Any) -> None:
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -38,7 +38,7 @@ class LyingClient:
     def send(self, frames: list[Any], flags: int = 0) -> None:
         self.socket.send_multipart(frames, flags)
 
-    def hear(self, *kinds: Kind) -> Any:
+    def receive(self, *kinds: Kind) -> Any:
         """Return the JSON of the next message of these kinds."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
@@ -52,7 +52,7 @@ class LyingClient:
         data = {"name": name, "dtype": dtype_to_json(np.dtype(dtype)), "filters": [], "rows": None}
         data |= {"chunk_rows": 0, "row_shape": [], **values}
         self.send(pack(Kind.DECLARE, value=1, data=data))
-        return self.hear(Kind.DECLARED, Kind.REFUSED)
+        return self.receive(Kind.DECLARED, Kind.REFUSED)
 
     def batch(self, parts: list[Part], *frames: Any, sequence: int | None = None) -> None:
         if sequence is None:
@@ -67,7 +67,7 @@ class LyingClient:
     def flush(self) -> None:
         """Wait until the collector has taken everything so far, or has thrown this client out."""
         self.send(pack(Kind.FLUSH, sequence=self.sequence))
-        self.hear(Kind.STATE, Kind.UNKNOWN)
+        self.receive(Kind.STATE, Kind.UNKNOWN)
 
     def close(self) -> None:
         with contextlib.suppress(zmq.ZMQError):

@@ -1,4 +1,4 @@
-"""Datasets that are declared and not in a commit yet when the collector is killed."""
+"""Declared datasets that are in no commit when the collector is killed."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def _client(place, **options):
 
 
 @pytest.mark.parametrize("name", ["x", "keyed"])
-def test_a_declaration_is_durable_when_it_was_flushed(tmp_path, name):
+def test_a_declaration_is_durable_after_flush(tmp_path, name):
     collector = start_collector(tmp_path / "all.h5")
     client = _client(tmp_path)
     client.declare(name, "f4", (2,), rows=3 if name == "keyed" else None)
@@ -33,8 +33,8 @@ def test_a_declaration_is_durable_when_it_was_flushed(tmp_path, name):
     stop(collector)
 
 
-def test_thousands_are_declared_again_before_their_rows(tmp_path):
-    names = [f"m/{number}" for number in range(2500)]  # more than ZeroMQ keeps for one that takes none
+def test_thousands_of_datasets_are_declared_again_before_their_rows(tmp_path):
+    names = [f"m/{number}" for number in range(2500)]  # more than ZeroMQ queues
     collector = start_collector(tmp_path / "all.h5", durability="flush")
     with _client(tmp_path) as client:
         client.declare(names, "<i2", attributes={"unit": "m"})
@@ -50,7 +50,7 @@ def test_thousands_are_declared_again_before_their_rows(tmp_path):
         assert file[names[0]].attrs["unit"] == file[names[-1]].attrs["unit"] == "m"
 
 
-def _of_another_mind(write_end, place, go_on):
+def _declare_differently(write_end, place, go_on):
     client = _client(place)
     client.declare(["x", "y"], "f8")
     os.write(write_end, b"declared")
@@ -58,34 +58,34 @@ def _of_another_mind(write_end, place, go_on):
     client.append("x", [1.5, 2.5])
     client.append("y", [1.5, 2.5])
     os.write(write_end, b"appended")
-    told = []
+    errors = []
 
     def works(call, *values):
         try:
             call(*values)
         except SchemaError as error:
-            told.append(str(error))
+            errors.append(str(error))
             return False
         return True
 
-    # In any order: that it has become another one, when it is declared again, and that its rows are refused.
-    # Each may come twice, as a collector that has just started may be greeted twice.
-    for wanted in ("has become another one, with int64 rows", "2 rows of this client are not stored"):
-        eventually(lambda wanted=wanted: works(client.flush) and any(wanted in one for one in told), wanted)
+    # In any order: an error about the declaration, and one about the rows. Each may come twice, as a
+    # collector that has just started may receive HELLO twice.
+    for wanted in ("was made again with int64 rows", "2 rows of this client are not stored"):
+        eventually(lambda wanted=wanted: works(client.flush) and any(wanted in one for one in errors), wanted)
     eventually(lambda: works(client.append, "y", [3.5]))
     works(client.close)
 
 
-def test_somebody_else_declares_otherwise_what_was_lost(tmp_path):
+def test_rows_are_refused_after_another_client_declares_a_lost_dataset_differently(tmp_path):
     path = tmp_path / "all.h5"
     go_on = flag()
     go_on.value = 0
     collector = start_collector(path)
     with _client(tmp_path) as other:
         other.declare("y", "f8")
-    child = start(_of_another_mind, str(tmp_path), go_on)
+    child = start(_declare_differently, str(tmp_path), go_on)
     assert child.wait_for_word() == b"declared"
-    os.kill(collector.pid, signal.SIGSTOP)  # nothing of what comes is stored
+    os.kill(collector.pid, signal.SIGSTOP)  # it stores nothing more
     go_on.value = 1
     assert child.wait_for_word() == b"appended"
     os.kill(child.pid, signal.SIGSTOP)

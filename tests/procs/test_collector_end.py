@@ -74,7 +74,7 @@ def test_a_run_that_begins_anew_after_a_kill_counts_anew(tmp_path):
     lost.append("x", [1])
     lost.flush()
     _kill(collector)
-    lost._link.leave(0.0)  # it never comes again: its process was killed with the collector
+    lost._calls.sender.stop(0.0)  # it never comes again: its process was killed with the collector
     collector = start_collector(path, until_done=True)
     with connect(tmp_path, World(rank=1, size=2)) as client:  # rank 1 of the next attempt
         client.append("x", [1])

@@ -296,9 +296,9 @@ def _spiller(write_end, place, folder):
     for row in range(100):
         client.append("x", np.full((64, 64), row))
     deadline = time.monotonic() + PATIENCE_S
-    tray = client._link.tray
-    # Under the lock, that is, not while the thread takes rows off the tray and into the file.
-    while tray.do(lambda: bool(tray.full or tray.dirty)):
+    state = client._state
+    # In the guard: not while the thread drains the rows into the file.
+    while state.run(lambda: bool(state.submitted or state.dirty)):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.write(write_end, b"all of it")

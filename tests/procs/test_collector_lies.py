@@ -1,4 +1,4 @@
-"""Lies of a client that has the key: none costs other clients their turn, or the collector memory or disk."""
+"""Lies of a client that has the key, which must not cost other clients or the collector anything."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ MEMORY_BYTES = 64 << 20
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most memory that a process has had, what is shared counted in."""
+    """Return the peak memory of a process, with shared memory."""
     return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0]) << 10
 
 
@@ -49,18 +49,18 @@ def _in_many_batches(liar, slots):
 def _outside(liar, slots):
     for offset in (slots["count"] * SLOT_BYTES, 1 << 62, (1 << 64) - SLOT_BYTES, 7):
         liar.batch([Part("x", SLOT_BYTES, SLOT_BYTES, offset)])
-        liar.hear(Kind.UNKNOWN)
+        liar.receive(Kind.UNKNOWN)
         liar.hello()
-        liar.hear(Kind.WELCOME)
+        liar.receive(Kind.WELCOME)
         liar.declare("x")
         liar.send(pack(Kind.SLOTS))
-        liar.hear(Kind.SLOTS)
+        liar.receive(Kind.SLOTS)
         liar.sequence = 0
 
 
 def _refused_and_gone(liar, slots):
     liar.batch([Part("x", 11, 10, 0)])
-    liar.hear(Kind.REFUSED)
+    liar.receive(Kind.REFUSED)
     liar.send(pack(Kind.BYE, sequence=1))
 
 
@@ -116,7 +116,7 @@ def _types(liar, slots):
                 },
             )
         )
-        liar.hear(Kind.REFUSED)
+        liar.receive(Kind.REFUSED)
 
 
 def _sizes(liar, slots):
@@ -185,7 +185,7 @@ LIES = [
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A collector for all lies, and an honest client of it."""
+    """Yield a collector for all lies, with an honest client."""
     path = tmp_path_factory.mktemp("lies") / "all.h5"
     with collecting(path, memory_bytes=MEMORY_BYTES, durability="flush", drain_s=1.0) as collector:
         collector.path, collector.before, collector.rows = path, peak_bytes(collector.pid), 0
@@ -197,14 +197,14 @@ def target(tmp_path_factory):
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_costs_nobody_anything(target, lie):
+def test_a_lie_affects_neither_other_clients_nor_the_file(target, lie):
     liar = LyingClient(target.address)
-    liar.hear(Kind.WELCOME)
+    liar.receive(Kind.WELCOME)
     liar.declare("x")
     liar.send(pack(Kind.SLOTS))
     before = _disk_bytes(target.path)
-    lie(liar, liar.hear(Kind.SLOTS))
-    # Neither are other clients starved, nor is the file given up: their rows need no second start.
+    lie(liar, liar.receive(Kind.SLOTS))
+    # Other clients are served, and the file is not given up: their rows need no restart.
     begin = time.monotonic()
     target.client.append("honest", [target.rows])
     target.rows += 1

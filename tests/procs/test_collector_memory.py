@@ -112,7 +112,7 @@ def test_a_client_that_sends_without_credit(tmp_path):
     address = collector.wait_for_word().decode()
     with connect(address, World(rank=1, size=2), timeout_s=PATIENCE_S) as client:
         liar = LyingClient(address, sndhwm=1000)
-        liar.hear(Kind.WELCOME)
+        liar.receive(Kind.WELCOME)
         liar.declare("x")
         before, data = _resident_bytes(collector.pid), bytes(MEMORY_BYTES // 8)
         for _ in range(120):

@@ -1,4 +1,4 @@
-"""One file under several names: no second collector, and no other writer, gets at it."""
+"""A file with several names, which no second collector and no other writer may open."""
 
 import os
 import subprocess
@@ -24,13 +24,13 @@ with h5py.File(sys.argv[1], sys.argv[2], locking=True) as file:
 
 
 def _plain(path, mode):
-    """Open a file with nothing but h5py, in a process of its own."""
+    """Open a file with h5py only, in another process."""
     return subprocess.run(
         [sys.executable, "-c", PLAIN, str(path), mode], capture_output=True, text=True, timeout=PATIENCE_S
     )
 
 
-def test_a_hard_link_is_the_same_file(tmp_path):
+def test_a_file_with_a_hard_link_is_refused(tmp_path):
     path, link = tmp_path / "all.h5", tmp_path / "link.h5"
     collector = start_collector(path)
     os.link(path, link)
@@ -38,7 +38,7 @@ def test_a_hard_link_is_the_same_file(tmp_path):
         Collector(link)
     collector.kill()
     collector.join()
-    for name in (link, path):  # there is a log beside one of them
+    for name in (link, path):  # one of them has a log
         before = name.read_bytes()
         with pytest.raises(LockError, match="remove the others"):
             Store(str(name), synced=False)
@@ -51,12 +51,12 @@ def test_a_hard_link_is_the_same_file(tmp_path):
     assert sorted(name for name in os.listdir(tmp_path) if "link" in name) == []
 
 
-def test_a_folder_is_no_file_with_several_names(tmp_path):
+def test_a_folder_is_not_refused_as_a_file_with_several_names(tmp_path):
     with pytest.raises(FormatError, match="is a folder"):
         Store(str(tmp_path), synced=False)
 
 
-def test_a_file_that_was_moved_while_it_is_written(tmp_path):
+def test_a_file_that_is_moved_while_it_is_written_stays_locked(tmp_path):
     if not is_of_one_kernel(str(tmp_path)):
         pytest.skip("only where one kernel has all locks of a file")
     path, moved = tmp_path / "all.h5", tmp_path / "moved.h5"
@@ -64,7 +64,9 @@ def test_a_file_that_was_moved_while_it_is_written(tmp_path):
         client.append("x", [1])
         client.flush()
         os.rename(path, moved)
-        with pytest.raises(LockTimeoutError, match=r"moved.h5' is written by a collector that knows it by"):
+        with pytest.raises(
+            LockTimeoutError, match=r"moved.h5' is being written by a collector under another name"
+        ):
             Collector(moved)
         os.rename(moved, path)
         client.append("x", [2])
@@ -74,7 +76,7 @@ def test_a_file_that_was_moved_while_it_is_written(tmp_path):
         assert file["x"][:].tolist() == [1, 2]
 
 
-def test_no_plain_writer_beside_a_collector_and_any_reader(tmp_path):
+def test_a_plain_writer_is_refused_and_readers_are_not_during_a_run(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", [1])
@@ -86,7 +88,7 @@ def test_no_plain_writer_beside_a_collector_and_any_reader(tmp_path):
         client.append("x", [2])
     with h5py.File(path, "r+", locking=True) as file:
         file.attrs["mine"] = 1
-        with pytest.raises(LockTimeoutError, match="open for writing in a program that is no collector"):
+        with pytest.raises(LockTimeoutError, match="open for writing in a program that is not a collector"):
             Store(str(path), synced=False)
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", [3])

@@ -1,4 +1,4 @@
-"""A collector in another network namespace, over TCP with keys; the link is cut and healed in mid-run."""
+"""A collector in another network namespace, over TCP with keys; the connection is cut and restored."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def _ip(*words):
 def other_host():
     """Yield (name of a namespace, its address, our end of the cable)."""
     name, ours = f"sk{os.getpid()}", f"skv{os.getpid() % 100000}"
-    # Another run of these tests on this machine has another network.
+    # Concurrent runs of these tests use different networks.
     network = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
     made = _ip("netns", "add", name)
     if made.returncode:
@@ -77,7 +77,7 @@ def _collect_there(name, path, key, *options):
     raise AssertionError("it did not start")
 
 
-def test_the_link_is_cut_and_heals(tmp_path, other_host):
+def test_rows_are_stored_once_after_the_connection_is_cut(tmp_path, other_host):
     name, address, cable = other_host
     key, client_key = new_key(str(tmp_path / "key"))
     path = tmp_path / "all.h5"
@@ -108,7 +108,7 @@ def test_the_link_is_cut_and_heals(tmp_path, other_host):
         assert (file["x"][:, 0] == np.repeat(np.arange(40), 1000)).all()
 
 
-def test_tcp_needs_a_key(tmp_path):
+def test_tcp_without_a_key_is_refused(tmp_path):
     with pytest.raises(PlanError, match="needs a key"):
         Collector(tmp_path / "all.h5", "tcp://127.0.0.1:*")
     assert list(tmp_path.iterdir()) == []
@@ -116,10 +116,10 @@ def test_tcp_needs_a_key(tmp_path):
         connect("tcp://127.0.0.1:1", WORLD)
 
 
-def test_an_allowed_key_and_nobody_else(tmp_path):
+def test_only_an_allowed_key_is_accepted(tmp_path):
     key, _ = new_key(str(tmp_path / "key"))
     with Collector(tmp_path / "all.h5", "tcp://127.0.0.1:*", key_file=key) as collector:
-        # The server's public key is known to this one, but nobody has allowed its own.
+        # It knows the server's public key, but its own key is not allowed.
         mine = json.loads((tmp_path / "key.client").read_text())
         public, secret = zmq.curve_keypair()
         mine |= {"public": public.decode(), "secret": secret.decode()}
@@ -127,31 +127,31 @@ def test_an_allowed_key_and_nobody_else(tmp_path):
         (tmp_path / "forged").chmod(0o600)
         other = client_key_path(new_key(str(tmp_path / "other"))[0])
         for wrong in (tmp_path / "forged", other):
-            _is_told("the key is not one that this collector takes", collector.address, wrong)
+            _check_reason("it does not accept this key", collector.address, wrong)
         with pytest.raises(CollectorError, match="within 1 s"):
             connect(collector.address, WORLD, key_file=tmp_path / "forged", timeout_s=1)
         with collector.connect(WORLD) as client:
             client.append("x", [1.0])
-        # By the folder of the file: the key is found there too.
+        # A client that connects by the folder finds the key too.
         with connect(tmp_path, WORLD) as client:
             client.append("x", [2.0])
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["x"][:].tolist() == [1.0, 2.0]
-    # Nobody is there any more; and there never was anybody of that name.
+    # A collector that has ended, and a host that does not exist.
     for address in (collector.address, "tcp://nobody.invalid:5555"):
-        _is_told("nobody is reached there", address, client_key_path(key))
+        _check_reason("no process listens there", address, client_key_path(key))
 
 
-def _is_told(words, address, key_file):
-    """Wait until a client that waits knows why."""
-    before = set(shutdown._links)
+def _check_reason(words, address, key_file):
+    """Wait until a client that waits reports this reason."""
+    before = set(shutdown._senders)
     client = threading.Thread(target=_connect_in_vain, args=(address, key_file))
     client.start()
     try:
-        eventually(lambda: any(words in str(one.silence) for one in set(shutdown._links) - before))
+        eventually(lambda: any(words in str(one.state.silence) for one in set(shutdown._senders) - before))
     finally:
-        for one in set(shutdown._links) - before:
-            one.tray.do(one._hearing.fail, CollectorError("the test ends it"))
+        for one in set(shutdown._senders) - before:
+            one.state.run(one.state.fail, CollectorError("the test ends it"))
         client.join()
 
 

@@ -1,4 +1,4 @@
-"""Signal handlers that come in the middle of a call of a client, and raise, or call it again."""
+"""Signal handlers that interrupt a call of a client, and raise, or call it again."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def again(delay_s):
     signal.setitimer(signal.ITIMER_REAL, delay_s)
 
 def shape_of(client, call, number):
-    # Which rows the call adds: all have its number, so that half a call can be told.
+    # The number of rows that the call adds; all have its number, so that a partial call is recognized.
     kind = number % 40
     if kind == 0:
         call("x", np.full(MANY, number))
@@ -134,12 +134,12 @@ def _check(rows, sure):
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1, 20))])
-def test_a_handler_that_raises_leaves_no_half_of_a_call(tmp_path, seed):
+def test_a_call_that_a_handler_interrupts_adds_all_its_rows_or_none(tmp_path, seed):
     rows, sure = _run(tmp_path, RAISES, seed)
     _check(rows["x"], sure)
 
 
-def test_a_handler_that_calls_the_client_again(tmp_path):
+def test_a_handler_may_call_the_client_or_is_refused(tmp_path):
     rows, sure = _run(tmp_path, CALLS, 1)
     _check(rows["x"], sure)
     assert rows["y"].tolist() == np.load(tmp_path / "sure-y.npy").tolist()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
-from shardkeep.collector.protocol.address_file import find_note, write_note
+from shardkeep.collector.protocol.address_file import find_address_file, write_address_file
 from shardkeep.collector.protocol.keys import new_key
 from shardkeep.collector.server.process import recover_file
 from shardkeep.collector.store.store import Store
@@ -114,10 +114,10 @@ def test_a_temporary_file_that_was_replaced_by_a_link_is_not_written_through(tmp
 
 
 def test_the_place_of_a_socket_is_not_removed_as_a_tree(tmp_path, monkeypatch):
-    from shardkeep.collector.protocol.address import Place
+    from shardkeep.collector.protocol.address import SocketFolder
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = Place(str(tmp_path / "a.h5"))
+    place = SocketFolder(str(tmp_path / "a.h5"))
     os.rename(place.folder, tmp_path / "away")
     os.mkdir(place.folder)
     with open(os.path.join(place.folder, "thesis.tex"), "w") as file:
@@ -156,12 +156,12 @@ def _connect_to(place, timeout_s=20.0, **options):
 def test_a_note_of_another_user_is_not_followed(shared, victim):
     path = shared / "all.h5"
     with _stranger(shared / "evil") as listener:
-        run_as(OTHER, lambda: write_note(str(path), f"ipc://{shared}/evil", None))
+        run_as(OTHER, lambda: write_address_file(str(path), f"ipc://{shared}/evil", None))
         for mode in (0o600, 0o644, 0o666):
             os.chmod(f"{path}.collector.json", mode)
             for place in (path, shared):
-                with pytest.raises(UntrustedFileError, match=f"note of a collector .* user id {OTHER}"):
-                    run_as(victim, lambda place=place: find_note(str(place)))
+                with pytest.raises(UntrustedFileError, match=f"address file .* user id {OTHER}"):
+                    run_as(victim, lambda place=place: find_address_file(str(place)))
         with pytest.raises(UntrustedFileError):
             _connect_to(path)
         assert _no_connection_came(listener)
@@ -169,7 +169,7 @@ def test_a_note_of_another_user_is_not_followed(shared, victim):
 
 @needs_root
 def test_a_note_of_another_user_does_not_hide_the_collector_in_the_same_folder(shared):
-    run_as(OTHER, lambda: write_note(str(shared / "evil.h5"), "ipc:///nowhere", None))
+    run_as(OTHER, lambda: write_address_file(str(shared / "evil.h5"), "ipc:///nowhere", None))
     run_as(OTHER, lambda: os.symlink("/tmp/other.h5", shared / "named.h5"))
     with collecting(shared / "all.h5"), sk.hdf5.connect(shared, WORLD) as client:
         client.append("x", [1])
@@ -180,7 +180,7 @@ def test_a_note_of_another_user_does_not_hide_the_collector_in_the_same_folder(s
 @needs_root
 def test_a_collector_replaces_the_note_of_another_user(shared):
     note = shared / "all.h5.collector.json"
-    run_as(OTHER, lambda: write_note(str(shared / "all.h5"), "ipc:///nowhere", None))
+    run_as(OTHER, lambda: write_address_file(str(shared / "all.h5"), "ipc:///nowhere", None))
     os.chmod(note, 0o666)
     with collecting(shared / "all.h5"):
         assert (note.stat().st_uid, stat.S_IMODE(note.stat().st_mode)) == (0, 0o600)
@@ -192,7 +192,7 @@ def test_a_collector_replaces_the_note_of_another_user(shared):
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "others write"])
 def test_a_note_that_may_be_prepared_is_not_followed(tmp_path, kind):
     path, real = tmp_path / "all.h5", tmp_path / "real"
-    write_note(str(path), "ipc:///nowhere", None)
+    write_address_file(str(path), "ipc:///nowhere", None)
     place = f"{path}.collector.json"
     if kind == "hard link":
         os.link(place, real)
@@ -204,7 +204,7 @@ def test_a_note_that_may_be_prepared_is_not_followed(tmp_path, kind):
             kind, lambda: os.mkdir(place)
         )()
     with pytest.raises(UntrustedFileError):
-        find_note(str(path))
+        find_address_file(str(path))
 
 
 def test_a_note_with_tcp_and_no_key_is_refused(tmp_path):
@@ -212,7 +212,7 @@ def test_a_note_with_tcp_and_no_key_is_refused(tmp_path):
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
-        write_note(str(tmp_path / "all.h5"), f"tcp://127.0.0.1:{listener.getsockname()[1]}", None)
+        write_address_file(str(tmp_path / "all.h5"), f"tcp://127.0.0.1:{listener.getsockname()[1]}", None)
         with pytest.raises(CollectorError, match="needs the key"):
             _connect_to(tmp_path / "all.h5")
         assert _no_connection_came(listener)
@@ -224,7 +224,7 @@ def test_a_socket_of_another_user_is_not_connected_to(shared):
         with pytest.raises(UntrustedFileError, match=f"was made by .*user id {OTHER}"):
             _connect_to(f"ipc://{shared}/evil")
         # Nor through a note of this user: the socket may have been replaced since.
-        write_note(str(shared / "all.h5"), f"ipc://{shared}/evil", None)
+        write_address_file(str(shared / "all.h5"), f"ipc://{shared}/evil", None)
         with pytest.raises(UntrustedFileError, match="was made by"):
             _connect_to(shared / "all.h5")
         assert _no_connection_came(listener)

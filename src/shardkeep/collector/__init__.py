@@ -1,4 +1,4 @@
-"""The collector: one process writes an HDF5 file for many, on this host and on others."""
+"""The collector: one process that writes an HDF5 file for many, on this host and on others."""
 
 from shardkeep.collector.client.client import Client
 from shardkeep.collector.client.connect import connect

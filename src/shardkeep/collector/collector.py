@@ -1,4 +1,4 @@
-"""`Collector`: a collector in a process of its own, for the body of a ``with``."""
+"""The handle of a collector process, for the body of a ``with`` statement."""
 
 from __future__ import annotations
 
@@ -24,52 +24,59 @@ if TYPE_CHECKING:
 __all__ = ["Collector"]
 
 _START_S = 60.0
-_LEAVE_S = 10.0
+_END_S = 10.0
 
 
 class Collector:
-    """The one process that writes an HDF5 file, for all who send rows to it.
+    """A process that writes one HDF5 file for all clients that send rows to it.
 
     Parameters
     ----------
     path : str or os.PathLike
-        The file. It is made, or continued if a collector wrote it; a crash is repaired.
+        The file. It is made, or continued if a collector wrote it; damage of a crash is repaired.
     address : str, optional
         ``ipc://PATH`` or ``tcp://HOST:PORT`` (``*`` for any). Without it, a Unix socket that only this
-        user can reach. Either way `connect` finds it by the folder of `path`.
+        user can reach. In both cases `connect` finds it by the folder of `path`.
     key_file : str or os.PathLike, optional
-        As ``shardkeep collect --new-key`` writes it. Needed for tcp.
+        A file of ``shardkeep collect --new-key``. Needed for tcp.
     memory_bytes : int
-        Most memory for rows that are on their way, whatever the number of clients.
+        The most memory for rows that are not durable, for any number of clients.
     durability : {"fsync", "flush"}
-        Whether what was acknowledged survives a power cut too, or the death of processes only.
+        Whether acknowledged rows also survive a power cut, or only the death of processes.
     drain_s : float
-        How long clients may take to send the rest when it ends.
+        The seconds that clients have to send the rest when the collector ends.
     wait_s : float
-        How long `close`, and the end of ``with``, let the other ranks go on, until each rank of the world has
-        been there and left. Without it, or after that, they are told to finish: what they have appended is
-        stored, and their next call raises `CollectorError`.
+        The seconds that `close`, and the end of ``with``, wait until each rank of the world has connected
+        and left. After that the other clients must finish: their rows so far are stored, and their next call
+        raises `CollectorError`.
+
+    Attributes
+    ----------
+    path, address : str
+        The file, and the address that the collector listens on.
+    report : dict or None
+        After `close`: "path", "rows" (a dict of the rows of each dataset) and "commits" (their number).
 
     Raises
     ------
     LockTimeoutError
         Another process writes this file.
     ExistsError
-        The file is there and no collector wrote it.
+        The file exists, and no collector wrote it.
     PlanError, CollectorError, NotFoundError, DurabilityError
-        It cannot listen there, or the file cannot be written.
+        It cannot listen on the address, or the file cannot be written.
 
     Notes
     -----
-    **Processes.** The work is done in a process of its own, so a busy program does not stall it. If the
-    program that started it is killed, it drains and ends. In a forked or spawned process the object tells
-    the address and ends nothing.
+    **Processes.** The collector is another process, so a busy program does not delay it. If the program that
+    started it is killed, it stores the rows of its clients and ends. In a forked or spawned process this
+    object has the address, but does not end the collector.
 
-    **Crash.** Every row whose `flush` returned is in the file, exactly once, after SIGKILL of any process at
-    any instant: start a collector on the file again (it repairs it in milliseconds), or open it with
-    `shardkeep.hdf5.snapshot`.
+    **Crash.** Every row whose `Client.flush` returned is in the file, exactly once, after SIGKILL of any
+    process at any instant. Start a collector on the file again, which repairs it in milliseconds, or open
+    it with `shardkeep.hdf5.snapshot`.
 
-    **Readers.** While it runs, `shardkeep.hdf5.snapshot` gives a whole view of the file.
+    **Readers.** `shardkeep.hdf5.snapshot` opens a consistent view of the file while the collector runs.
 
     Examples
     --------
@@ -118,23 +125,40 @@ class Collector:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(settings.to_json()).encode() + b"\n")
             self._process.stdin.flush()
-            self.address: str = self._answer(_START_S, "start")["address"]
+            self.address: str = self._read_answer(_START_S, "start")["address"]
         except BaseException:
             process = self._process
             self._kill()
             if process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_LEAVE_S)  # it has said why it cannot start, and has nothing to drain
+                    process.wait(_END_S)  # it has reported why it cannot start
             raise
         _alive.add(self)
 
     @property
     def pid(self) -> int | None:
-        """The process that writes; None after the end, and in other processes."""
+        """Identifier of the process that writes; None after its end, and in other processes."""
         return None if self._process is None else self._process.pid
 
     def connect(self, world: World | None = None, **options: Any) -> Client:
-        """Return a client of this collector; options as of `shardkeep.hdf5.connect`."""
+        """Return a client of this collector.
+
+        Parameters
+        ----------
+        world : World, optional
+            The rank and size of this process; ``World.detect()`` without it.
+        **options
+            As of `shardkeep.hdf5.connect`.
+
+        Returns
+        -------
+        Client
+
+        Raises
+        ------
+        CollectorError, PlanError
+            As of `shardkeep.hdf5.connect`.
+        """
         from shardkeep.collector.client.connect import connect
         from shardkeep.collector.protocol.keys import client_key_path
 
@@ -144,12 +168,12 @@ class Collector:
         return connect(address, world, **options)
 
     def close(self) -> None:
-        """Wait for the other ranks (`wait_s`), let clients send the rest, store it, close the file.
+        """Wait for the other ranks (`wait_s`), store the rest of all clients, and close the file.
 
         Raises
         ------
         CollectorError
-            It had died, or could not store everything; with what it said last.
+            The collector had died, or could not store everything. Acknowledged rows are in the file.
         """
         self._end(self._wait_s)
 
@@ -159,17 +183,17 @@ class Collector:
             return
         try:
             if wait_s > 0:
-                self._say(b"finish\n")
+                self._write_line(b"finish\n")
                 assert process.stdout is not None
                 select.select([process.stdout], [], [], wait_s)
-            # Nobody hears it where everybody has left.
-            self._say(b"stop\n")
-            self.report = self._answer(self._drain_s + _START_S, "end").get("report")
+            # Without a reader where the collector has ended, since every rank has left.
+            self._write_line(b"stop\n")
+            self.report = self._read_answer(self._drain_s + _START_S, "end").get("report")
             process.wait(_START_S)
         finally:
             self._kill()
 
-    def _say(self, line: bytes) -> None:
+    def _write_line(self, line: bytes) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -196,7 +220,7 @@ class Collector:
     def __repr__(self) -> str:
         return f"<Collector of {self.path!r} on {self.address!r}>"
 
-    def _answer(self, timeout_s: float, what: str) -> dict[str, Any]:
+    def _read_answer(self, timeout_s: float, what: str) -> dict[str, Any]:
         assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + timeout_s
@@ -213,14 +237,14 @@ class Collector:
             line += piece
         values: dict[str, Any] = json.loads(line.splitlines()[-1])
         if "error" in values:
-            raise _remote(values["error"], values["text"], self.path)
+            raise _error_of(values["error"], values["text"], self.path)
         return values
 
     def _kill(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        # The end of its stdin tells it to drain; it is not waited for.
+        # The end of its stdin makes it drain; this does not wait for it.
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
@@ -228,7 +252,7 @@ class Collector:
         _orphans[:] = [one for one in (*_orphans, process) if one.poll() is None]
 
 
-def _remote(name: str, text: str, path: str) -> ShardkeepError:
+def _error_of(name: str, text: str, path: str) -> ShardkeepError:
     kind = getattr(errors, name, CollectorError)
     if not (isinstance(kind, type) and issubclass(kind, ShardkeepError)):
         kind = CollectorError
@@ -236,7 +260,7 @@ def _remote(name: str, text: str, path: str) -> ShardkeepError:
 
 
 def _after_fork() -> None:
-    # A child that kept the pipe would keep the collector from seeing the end of its parent.
+    # With the pipe open in a child, the collector would not see the end of the parent.
     for one in list(_alive):
         process, one._process = one._process, None
         if process is not None:
@@ -248,15 +272,15 @@ def _after_fork() -> None:
             process.returncode = 0  # not a child of this process
 
 
-# Popen warns about children that are forgotten while they run.
+# Popen warns about processes that are garbage-collected while they run.
 _orphans: list[subprocess.Popen[bytes]] = []
 _alive: weakref.WeakSet[Collector] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
-def _leave_orphans() -> None:
-    # They drain beyond the end of this process, as promised; Popen need not warn of that.
+def _release_orphans() -> None:
+    # They drain after the end of this process, which Popen would warn about.
     for process in (*_orphans, *(one._process for one in _alive)):
         if process is not None and process.poll() is None:
             process.returncode = 0

@@ -21,16 +21,16 @@ from shardkeep.errors import PlanError
             (["--memory", value], "no size")
             for value in ("0", "-1", "nan", "inf", "1e300", "MB", "", "1e30GB", "0.1")
         ),
-        (["--memory", "1MB"], "give it 16 MB at least"),
+        (["--memory", "1MB"], "must be at least 16777216 (16 MiB)"),
         *((["--metrics-port", value], "0<=x<=65535") for value in ("99999", "-1")),
         (["--metrics-port", "x"], "not a valid integer"),
         (["--listen", "tcp://127.0.0.1:99999"], "65535"),
-        (["--listen", "tcp://127.0.0.1:-1"], "no address"),
+        (["--listen", "tcp://127.0.0.1:-1"], "not an address"),
         (["--listen", "tcp://127.0.0.1:5555"], "needs a key"),
-        (["--listen", "nowhere"], "no address"),
+        (["--listen", "nowhere"], "not an address"),
         (["--listen", "ipc:///no/such/folder/socket"], "cannot listen"),
         (["--durability", "x"], "fsync"),
-        (["--key-file", "none", "--listen", "tcp://127.0.0.1:*"], "no key file"),
+        (["--key-file", "none", "--listen", "tcp://127.0.0.1:*"], "does not exist"),
         (["--key-file", "/", "--listen", "tcp://127.0.0.1:*"], "Is a directory"),
     ],
 )

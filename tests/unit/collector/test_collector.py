@@ -97,7 +97,7 @@ def test_rows_by_number_are_written_once(tmp_path):
             two.flush()
         with pytest.raises(SchemaError, match="key="):
             one.append("p", [[1, 1]])
-        with pytest.raises(SchemaError, match="whole numbers"):
+        with pytest.raises(SchemaError, match="ints as key="):
             one.append("p", [[1, 1]], key=[0.5])
         with pytest.raises(SchemaError, match="rows=N"):
             one.append("q", [[1, 1]], key=[0])

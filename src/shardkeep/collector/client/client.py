@@ -1,8 +1,9 @@
-"""`Client`: how a worker sends rows to a collector."""
+"""The client of a collector: the calls that a worker makes."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 import weakref
@@ -12,49 +13,59 @@ from typing import Any
 import numpy as np
 
 from shardkeep.collector.client import shutdown
+from shardkeep.collector.client.blocking_calls import BlockingCalls, OnFull
+from shardkeep.collector.client.connection import Connection
 from shardkeep.collector.client.discovery import Finder
-from shardkeep.collector.client.link import Link
 from shardkeep.collector.client.outbox import Outbox
+from shardkeep.collector.client.sender import Sender
 from shardkeep.collector.client.spill import SpillFile
-from shardkeep.collector.client.steps import Steps
-from shardkeep.collector.client.tray import Tray
-from shardkeep.collector.client.writing import OnFull, Writing
+from shardkeep.collector.client.state import ReentrancyGuard, SenderState
 from shardkeep.collector.protocol.settings import check_seconds
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
 
 __all__ = ["Client", "OnFull"]
 
-_LINGER_S = 0.05
 _ndarray = np.ndarray
 
 
 class Client:
-    """One worker's way to a collector; made by `shardkeep.hdf5.connect`.
+    """A client that sends the rows of one rank to a collector; `shardkeep.hdf5.connect` makes it.
 
     Notes
     -----
-    **Order.** Rows of one client are in each dataset in the order of its calls. Those of several clients
-    lie between each other in runs.
+    **Order.** The rows of one client are in each dataset in the order of its calls. Runs of rows of several
+    clients alternate.
 
-    **Durability.** `flush` returns when every row appended before is durable. Rows that were not flushed are
-    sent within 50 ms and durable a second later, if nobody dies before.
+    **Durability and crashes.** After `flush` returns, every row appended before it is in the file exactly
+    once, after SIGKILL of any process at any instant, and after a power cut too if the collector has
+    ``durability="fsync"``. Rows that were not flushed are sent within 50 ms and durable a second later. If
+    the process of the client is killed before, they are lost, except those in a spill file.
 
     **Interruptions.** If the connection is cut or the collector restarted, the client connects again and
-    sends what was not durable; each row is stored once. Nothing waits for longer than `timeout_s`.
+    sends what was not durable; each row is stored once. No call waits for longer than `timeout_s`.
 
-    **The end.** `close` makes everything durable. A client that is dropped without it goes on in the
-    background; so does each one when the program ends, also by an exception or as a child of
-    ``multiprocessing``, for `timeout_s` at most. What was not stored by then is told by one line on stderr
-    and a `ResourceWarning`. After ``os._exit`` and signals that kill, only what was flushed is certain.
+    **The end.** `close` makes everything durable. A client that is dropped without it delivers its rows in
+    the background, and so does each client when the program ends, also by an exception or as a child of
+    ``multiprocessing``, for `timeout_s` at most. One line on stderr and a `ResourceWarning` report rows that
+    were not stored by then. After ``os._exit`` and signals that kill, only flushed rows are certain.
 
-    **Processes.** After ``fork``, in the child, and when it is unpickled, it is a client of its own with the
-    same rank; what was appended before belongs to the parent. Threads may share it; the rows of each thread
-    are in the order of its calls.
+    **Processes.** After ``fork``, in the child, and after unpickling, it is another client with the same
+    rank; rows appended before belong to the parent. Threads may share it; the rows of each thread are in the
+    order of its calls.
 
-    **Signal handlers** may use it while another call of it waits. In the middle of one `close` happens in
-    the background, any other call is refused with a `LockError`. A handler that raises, as that of
-    Ctrl-C does, leaves the client usable; the rows of the call that it ended were all added or none, or, of
-    more than the 512 KiB of a batch, a first part of them.
+    **Signal handlers** may use it while another call of it waits. In the middle of another call, `close`
+    happens in the background, and any other call is refused with a `LockError`. A handler that raises, as
+    that of Ctrl-C does, leaves the client usable. The interrupted call has added all its rows or none; of
+    more than the 512 KiB of a batch it may have added a first part.
+
+    Examples
+    --------
+    >>> import os, tempfile, shardkeep as sk
+    >>> path = os.path.join(tempfile.mkdtemp(), "all.h5")
+    >>> with sk.hdf5.Collector(path) as collector:
+    ...     with sk.hdf5.connect(path, sk.World(rank=0, size=1)) as client:
+    ...         client.declare("loss", "f4")
+    ...         client.append("loss", [0.5, 0.25])
     """
 
     def __init__(
@@ -70,8 +81,9 @@ class Client:
         memory_bytes: int,
     ) -> None:
         self.rank = rank
-        self._link: Link | None = None
-        self._writing: Writing | None = None
+        # Both are None before the first call, after a fork, and once the client is closed.
+        self._calls: BlockingCalls | None = None
+        self._state: SenderState | None = None
         self.timeout_s = timeout_s
         self._options: dict[str, Any] = {
             "place": place,
@@ -83,24 +95,20 @@ class Client:
             "spill_dir": spill_dir,
             "memory_bytes": memory_bytes,
         }
-        self._tray: Tray | None = None
-        self._answered: Link | None = None
-        self._closed = False
-        self._opening = Steps(rank)
+        self._is_closed = False
+        self._opening = ReentrancyGuard(rank)
         _alive.add(self)
 
     @property
     def timeout_s(self) -> float:
-        """How long a call may wait, in seconds; may be changed at any time."""
+        """The time that a call may wait, in seconds; may be changed at any time."""
         return self._timeout_s
 
     @timeout_s.setter
     def timeout_s(self, seconds: float) -> None:
         self._timeout_s = seconds = check_seconds("timeout_s", seconds)
-        if self._link is not None:
-            self._link.timeout_s = seconds
-
-    # -- writing -------------------------------------------------------------------------------------------
+        if self._state is not None:
+            self._state.timeout_s = seconds
 
     def append(self, name: str, rows: Any, *, key: Any = None) -> None:
         """Add rows to a dataset; the first ones create it.
@@ -108,11 +116,11 @@ class Client:
         Parameters
         ----------
         name : str
-            Parts between "/" are groups.
+            The dataset; parts between "/" are groups.
         rows : array_like, shape (n, ...)
             The leading axis counts rows; a single number or str is one row of shape (). The first rows that
-            the collector hears of fix dtype and row shape. Later ones must have that shape and a dtype that
-            casts to it without loss; plain Python numbers need only fit. Text is str.
+            the collector receives define dtype and row shape. Later ones must have that shape and a dtype
+            that casts to it without loss; plain Python numbers need only fit. Text is str.
         key : array_like of int, shape (n,), optional
             The numbers of these rows in a dataset declared with ``rows=N``. Each row is written once.
 
@@ -121,65 +129,67 @@ class Client:
         SchemaError
             Rows or name do not fit; nothing was added.
         CollectorError
-            What the collector said about earlier rows; or it does not get on and `timeout_s` is over.
+            The collector refused earlier rows, or nothing became durable for `timeout_s`.
         DurabilityError
-            There is no room for more, and the disk of `spill_dir` is full too. Append these rows again when
-            there is: the client goes on, and nothing that was added before is lost.
+            Memory and the disk of `spill_dir` are full. Append these rows again when the disk has room: the
+            client stays usable, and rows that were added before are kept.
         LockError
-            From a signal handler in the middle of another call.
+            A signal handler called this in the middle of another call.
 
         Notes
         -----
-        The rows are copied; nothing waits for the collector but the first rows of each dataset. If there was
-        no room nothing was added; with ``on_full="block"`` a first part of rows of more than 512 KiB may be.
+        The rows are copied. Only the first rows of each dataset wait for the collector. If there was no room,
+        nothing was added; with ``on_full="block"``, a first part of rows of more than 512 KiB may have been.
         """
-        tray = self._tray
-        if tray is None:
-            tray = self._use().tray
-        # As `Tray.do`, without a call.
-        with tray.lock:
-            if tray.busy:
-                raise tray.interrupted()
-            tray.busy = True
+        state = self._state
+        if state is None:
+            state = self._open_calls().state
+        # As `ReentrancyGuard.run`, without a call.
+        with state.lock:
+            if state.is_busy:
+                raise state.reentrancy_error()
+            state.is_busy = True
             try:
-                pen = tray.pens.get(name)
-                if pen is not None and key is None and not tray.attention:
-                    sheet = pen.sheet
-                    fill = sheet.fill
-                    if type(rows) in pen.scalars or (
-                        pen.largest and type(rows) is float and -pen.largest <= rows <= pen.largest
+                dataset = state.datasets.get(name)
+                if dataset is not None and key is None and not state.has_notice:
+                    chunk = dataset.chunk
+                    count = chunk.rows
+                    if type(rows) in dataset.scalar_types or (
+                        dataset.largest_scalar
+                        and type(rows) is float
+                        and -dataset.largest_scalar <= rows <= dataset.largest_scalar
                     ):
-                        if fill < sheet.limit:
-                            if fill == 0:
-                                tray.mark(pen)
+                        if count < chunk.limit:
+                            if count == 0:
+                                state.mark_dirty(dataset)
                             try:
-                                sheet.array[fill] = rows
+                                chunk.array[count] = rows
                             except OverflowError:
                                 raise SchemaError(
-                                    f"dataset {name!r} has {pen.schema.dtype}: {rows} does not fit"
+                                    f"dataset {name!r} has {dataset.schema.dtype}: {rows} does not fit"
                                 ) from None
-                            sheet.fill = fill + 1
-                            if fill + 1 == sheet.limit:
-                                tray.hand_over(sheet)
+                            chunk.rows = count + 1
+                            if count + 1 == chunk.limit:
+                                state.submit(dataset)
                             return
                     elif (
                         type(rows) is _ndarray
-                        and rows.dtype is pen.accepted
-                        and rows.shape[1:] == pen.row_shape
+                        and rows.dtype is dataset.accepted_dtype
+                        and rows.shape[1:] == dataset.row_shape
                         and rows.ndim
                     ):
-                        after = fill + len(rows)
-                        if fill < after <= sheet.limit:
-                            if fill == 0:
-                                tray.mark(pen)
-                            sheet.array[fill:after] = rows
-                            sheet.fill = after
-                            if after == sheet.limit:
-                                tray.hand_over(sheet)
+                        after = count + len(rows)
+                        if count < after <= chunk.limit:
+                            if count == 0:
+                                state.mark_dirty(dataset)
+                            chunk.array[count:after] = rows
+                            chunk.rows = after
+                            if after == chunk.limit:
+                                state.submit(dataset)
                             return
             finally:
-                tray.busy = False
-        self._calls().append(name, rows, key)
+                state.is_busy = False
+        self._open_calls().append(name, rows, key)
 
     def declare(
         self,
@@ -194,53 +204,60 @@ class Client:
         shuffle: bool | None = None,
         attributes: dict[str, Any] | None = None,
     ) -> None:
-        """Make a dataset before its first rows, in another way than they would, or many at once.
+        """Declare a dataset, or several, before the first rows: the type, and how it is stored.
+
+        The same declaration again, also by another rank, changes nothing; the first one counts.
 
         Parameters
         ----------
         name : str or iterable of str
-            Several are made alike, without waiting for the answer about each.
-        dtype, row_shape
-            As rows would give them; ``str`` is text.
+            The dataset; parts between "/" are groups. Several are declared alike, faster than one by one.
+        dtype : dtype or what NumPy makes one of
+            The type of one value; ``str`` is text.
+        row_shape : tuple of int
+            The shape of one row, without the leading axis that counts rows.
         rows : int, optional
-            Makes a dataset of exactly that many rows, to be written in any order with ``key=``. Rows that
-            nobody writes are zeros.
+            Makes a dataset of exactly that many rows, to be written in any order with ``append(key=)``. Rows
+            that no client writes are zeros. Without it, rows are appended.
         chunk_rows : int, optional
-            512 KiB of rows without it.
+            The rows of one chunk; without it as many as make 512 KiB.
         compression, compression_level, shuffle
-            As of `WorkerFile.declare`. The rows of an unfinished chunk are in the
-            file when the collector ends.
+            As of `shardkeep.hdf5.WorkerFile.declare`. Rows of an unfinished chunk are in the file when the
+            collector ends.
         attributes : dict, optional
-            Of the dataset, as by `set_attribute`; those that it has already stay as they are.
+            Attributes of the dataset, as by `set_attribute`; existing ones stay as they are.
 
         Raises
         ------
         SchemaError
-            It cannot be made, or is there and differs in dtype or row shape (others of `name` were made); or
-            an attribute is none that HDF5 keeps (nothing was made).
+            The dataset exists with another dtype or row shape, or cannot be made (others of `name` were
+            made); or HDF5 cannot keep an attribute (nothing was made).
+        PlanError
+            Compression or level are not valid.
+        MissingExtraError
+            zstd and blosc2 need the package hdf5plugin.
         CollectorError, DurabilityError, LockError
             As of `append`.
 
         Notes
         -----
-        Every rank may declare the same; the first one counts. This waits for the answer and not for the
-        disk: the dataset is durable with whatever is flushed after it, and a second later. A collector that
-        is killed before, and started again, is told of it again before any row. Should somebody else have
-        made another dataset of that name by then, the rows of this client are refused by a `SchemaError`
-        that says so.
+        This waits for the answer and not for the disk: the dataset is durable with whatever is flushed after
+        it, and a second later. If the collector is killed before and started again, the client declares the
+        dataset again before it sends rows. If another client has made a different dataset of that name by
+        then, the rows of this client are refused with a `SchemaError`.
         """
-        from shardkeep.collector.client.declaring import make_schema
+        from shardkeep.collector.client.declarations import make_schema
         from shardkeep.collector.protocol.values import pack_attribute
 
         names = [name] if isinstance(name, str) else list(name)
-        how = chunk_rows, compression, compression_level, shuffle
-        schemas = [make_schema(one, dtype, row_shape, rows, *how) for one in names]
+        storage = chunk_rows, compression, compression_level, shuffle
+        schemas = [make_schema(one, dtype, row_shape, rows, *storage) for one in names]
         values = [
             (one, pack_attribute(key, value, one, if_none=True))
             for one in names
             for key, value in (attributes or {}).items()
         ]
-        self._calls().declare(schemas, values)
+        self._open_calls().declare(schemas, values)
 
     def put(self, name: str, value: Any) -> None:
         """Write a scalar or an array once, without a row axis; it is durable when this returns.
@@ -248,78 +265,82 @@ class Client:
         Parameters
         ----------
         name : str
-            Parts between "/" are groups.
+            The dataset; parts between "/" are groups.
         value : array_like or str
+            The value.
 
         Raises
         ------
         SchemaError
-            Somebody put another value under that name (every rank may put the same one), it is a dataset
-            with rows, HDF5 has no such type, or it is too long for a message of the collector.
+            Another value has that name (every rank may put the same one), it is a dataset with rows, HDF5 has
+            no such type, or the value is too long for a message of the collector.
         CollectorError, DurabilityError, LockError
             As of `append`.
 
         Notes
         -----
-        With ``on_full="spill"``, while there is no collector, it does not wait; an error then comes later.
+        With ``on_full="spill"`` and without a collector it does not wait; a later call raises an error.
         """
         from shardkeep.collector.protocol.values import pack_put
 
-        self._calls().put(name, pack_put(name, value), f"value {name!r}")
+        self._open_calls().put(name, pack_put(name, value), f"value {name!r}")
 
     def set_attribute(self, name: str, value: Any, *, on: str = "/") -> None:
-        """Set an attribute; it is durable when this returns. The last one that is set holds.
+        """Set an attribute; it is durable when this returns. The last value that is set counts.
 
         Parameters
         ----------
         name : str
+            The attribute.
         value : array_like, str or h5py.Empty
-            Of any type that HDF5 keeps in an attribute.
+            A value of any type that HDF5 keeps in an attribute.
         on : str
-            The dataset, value or group that has it; "/" is the whole file. It may be made later; what is
-            nothing of that when the collector ends becomes a group.
+            The dataset, value or group that has it; "/" is the whole file. It may be made later. If it is
+            neither a dataset nor a value when the collector ends, it becomes a group.
 
         Raises
         ------
         SchemaError
-            Name or type are none that HDF5 keeps, or it is too long for a message of the collector.
+            HDF5 cannot keep this name or type, or the value is too long for a message of the collector.
         CollectorError, DurabilityError, LockError
             As of `append`.
         """
         from shardkeep.collector.protocol.values import pack_attribute
 
-        self._calls().put(on, pack_attribute(name, value, on), f"attribute {name!r} of {on!r}")
+        self._open_calls().put(on, pack_attribute(name, value, on), f"attribute {name!r} of {on!r}")
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when every row that was appended before is durable.
 
+        Parameters
+        ----------
+        timeout_s : float, optional
+            The time that this may take; that of `connect` without it.
+
         Raises
         ------
         CollectorError
-            Not within `timeout_s` (that of `connect` without it); the message says what is wrong. The rows
-            are kept, and sent as soon as that is possible.
+            It took longer; the message names the reason. The rows are kept, and sent as soon as possible.
         LockError
-            From a signal handler in the middle of another call.
+            A signal handler called this in the middle of another call.
         """
-        self._calls().flush(None if timeout_s is None else check_seconds("timeout_s", timeout_s))
+        self._open_calls().flush(None if timeout_s is None else check_seconds("timeout_s", timeout_s))
 
     def close(self) -> None:
-        """Make everything durable and leave.
+        """Make everything durable and disconnect; a second call does nothing.
 
         Raises
         ------
         CollectorError
-            As `flush`. The client has left all the same.
+            As of `flush`. The client is closed all the same.
         """
-        self._leave(raises=True)
-
-    # -- what is there -------------------------------------------------------------------------------------
+        self._close(raises=True)
 
     @property
     def address(self) -> str:
-        """Where the collector is."""
-        link = self._link
-        return str(self._options["place"]) if link is None else link.address
+        """Address of the collector; before the first answer, the place where it is searched for."""
+        state = self._state
+        return str(self._options["place"]) if state is None else state.address
 
     def __enter__(self) -> Client:
         return self
@@ -329,119 +350,101 @@ class Client:
             self.close()
             return
         with contextlib.suppress(ShardkeepError):
-            self._leave(raises=False)
+            self._close(raises=False)
 
     def __del__(self) -> None:
-        if hasattr(self, "_closed"):
-            self._drop()
+        if hasattr(self, "_is_closed"):
+            self._stop(self.timeout_s)
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self._options,)
+        return functools.partial(Client, **self._options), ()
 
     def __repr__(self) -> str:
         return f"<Client of rank {self.rank}, collector {self.address!r}>"
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- opening and closing -------------------------------------------------------------------------------
 
-    def _use(self) -> Link:
-        """Return the link, once somebody answers; make it in a forked or unpickled client."""
-        link = self._link
-        if link is None:
-            link = self._opening.do(self._open)
-            if self._closed:  # by a signal handler that came in between
-                self._drop()
-                raise self._is_closed()
-        if link is not self._answered and self._options["on_full"] != "spill":
+    def _open_calls(self) -> BlockingCalls:
+        """Return the calls once a collector has answered; make them in a forked or unpickled client."""
+        calls = self._calls
+        if calls is None:
+            calls = self._opening.run(self._open)
+            if self._is_closed:  # by a signal handler in between
+                self._stop(self.timeout_s)
+                raise self._closed_error()
+        if not calls.has_answered:
             try:
-                Writing(link, "block").wait(lambda: link.is_ready, None, "answer")
+                calls.wait(lambda: calls.state.is_ready, None, "answer")
             except BaseException:
-                self._opening.do(self._give_up, link)
+                self._opening.run(self._give_up, calls)
                 raise
-            self._answered = link
-        return link
+            calls.has_answered = True
+        if self._calls is None:
+            raise self._closed_error()
+        return calls
 
-    def _open(self) -> Link:
-        if self._closed:
-            raise self._is_closed()
-        if self._link is not None:
-            return self._link
+    def _open(self) -> BlockingCalls:
+        if self._is_closed:
+            raise self._closed_error()
+        if self._calls is not None:
+            return self._calls
         options = self._options
-        outbox = Outbox(options["memory_bytes"])
-        identity = None
-        if options["spill_dir"] is not None:
-            spill = SpillFile(options["spill_dir"], os.urandom(16), self.rank)
-            identity = spill.identity
-            outbox.adopt(spill)
         finder = Finder(options["place"], options["key_file"])
-        size = options["world_size"]
-        link = Link(finder, finder.what, self.rank, size, outbox, _LINGER_S, self.timeout_s, identity)
-        shutdown.register(link)
-        self._writing = Writing(link, options["on_full"])
-        self._link, self._tray = link, link.tray
-        return link
+        outbox = Outbox(options["memory_bytes"])
+        if options["spill_dir"] is not None:
+            outbox.use_spill(SpillFile(options["spill_dir"], os.urandom(16), self.rank))
+        connection = Connection(finder, finder.description)
+        state = SenderState(self.rank, self.timeout_s, outbox, connection)
+        sender = Sender(state, connection, options["world_size"])
+        shutdown.register(sender)
+        self._calls, self._state = BlockingCalls(sender, options["on_full"]), state
+        return self._calls
 
-    def _calls(self) -> Writing:
-        self._use()
-        writing = self._writing
-        if writing is None:
-            raise self._is_closed()
-        return writing
+    def _give_up(self, calls: BlockingCalls) -> None:
+        if self._calls is calls:
+            self._stop_sender(0.0)
 
-    def _is_closed(self) -> CollectorError:
+    def _closed_error(self) -> CollectorError:
         return CollectorError(f"the client of rank {self.rank} is closed: connect again")
 
-    def _leave(self, *, raises: bool) -> None:
-        link, writing = self._link, self._writing
-        if link is None or writing is None:
-            self._closed = True
+    def _close(self, *, raises: bool) -> None:
+        calls = self._calls
+        if calls is None or calls.state.is_interrupted():
+            self._stop(self.timeout_s)
             return
-        if link.tray.is_interrupted():
-            self._drop()
-            return
-        leave_by = time.monotonic() + self.timeout_s
+        stop_at = time.monotonic() + self.timeout_s
         try:
-            writing.flush(None)
+            calls.flush(None)
         except ShardkeepError:
-            # The error tells what may be lost; but an error about some rows leaves time for the others.
-            left_s = max(leave_by - time.monotonic(), 0.0)
-            link.quiet = raises and left_s == 0
-            self._drop(left_s)
-            shutdown.finish(link)
+            # The error names the rows that may be lost. An error about some rows leaves time for the others.
+            left_s = max(stop_at - time.monotonic(), 0.0)
+            calls.state.is_loss_reported = raises and left_s == 0
+            self._stop(left_s)
+            shutdown.finish(calls.sender)
             raise
         except BaseException:
-            self._drop()
+            self._stop(self.timeout_s)
             raise
-        self._drop(max(leave_by - time.monotonic(), 0.0))
-        shutdown.finish(link)
+        self._stop(max(stop_at - time.monotonic(), 0.0))
+        shutdown.finish(calls.sender)
 
-    def _drop(self, timeout_s: float | None = None) -> None:
-        """Let the link deliver what is left in the background; takes no lock."""
-        self._closed = True
-        self._let_go(self.timeout_s if timeout_s is None else timeout_s)
+    def _stop(self, timeout_s: float) -> None:
+        """Close, and let the sender deliver the rest in the background; takes no lock."""
+        self._is_closed = True
+        self._stop_sender(timeout_s)
 
-    def _let_go(self, timeout_s: float) -> None:
-        link, self._link = self._link, None
-        self._tray = self._writing = self._answered = None
-        if link is not None:
-            link.leave(timeout_s)
-
-    def _give_up(self, link: Link) -> None:
-        if self._link is link:
-            self._let_go(0.0)
-
-
-def _rebuild(options: dict[str, Any]) -> Client:
-    return Client(**options)
-
-
-_alive: weakref.WeakSet[Client] = weakref.WeakSet()
+    def _stop_sender(self, timeout_s: float) -> None:
+        calls, self._calls, self._state = self._calls, None, None
+        if calls is not None:
+            calls.sender.stop(timeout_s)
 
 
 def _after_fork() -> None:
     for one in list(_alive):
-        # The rows are the parent's, and a thread that is not here may hold the lock.
-        one._link = one._tray = one._writing = one._answered = None
-        one._opening = Steps(one.rank)
+        # The rows are the parent's, and a thread that is not in this process may hold the lock.
+        one._calls = one._state = None
+        one._opening = ReentrancyGuard(one.rank)
 
 
+_alive: weakref.WeakSet[Client] = weakref.WeakSet()
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""`connect`: from an address, a run folder or a file to a client."""
+"""The function that connects to a collector by an address, a run folder or a file."""
 
 from __future__ import annotations
 
@@ -34,38 +34,52 @@ def connect(
     place : str or os.PathLike
         An address (``ipc://…``, ``tcp://host:port``), the folder of the collector's file, or that file.
     world : World, optional
-        Whose `rank` and `size` count; ``World.detect()`` without it.
+        The rank and size of this process; ``World.detect()`` without it.
     timeout_s : float
-        How long to wait for the collector now, and later whenever something waits for it.
+        The seconds to wait for the collector now, and later in each call that waits.
     key_file : str or os.PathLike, optional
-        The ``.client`` file of ``shardkeep collect --new-key``; needed for tcp. Found by itself where the
-        folder of the collector's file is reached and the key lies where the collector has it.
+        The ``.client`` file of ``shardkeep collect --new-key``; needed for tcp. With a folder or a file as
+        `place` it is found, if the key has the same path here as for the collector.
     on_full : {"block", "raise", "spill"}
-        What `append` does when `memory_bytes` of rows are on their way: wait for as long as the collector
-        gets on; wait for `timeout_s` at most; or go on in a file in `spill_dir`, also while there is no
-        collector at all.
+        What `Client.append` does when `memory_bytes` of rows are not durable: "block" waits for as long as
+        rows become durable, "raise" waits for `timeout_s` at most, and "spill" writes rows to a file in
+        `spill_dir`, also without a collector.
     spill_dir : str or os.PathLike, optional
-        A local folder. What a killed client left there is sent by the next one of its rank.
+        A local folder. Rows that a killed client left there are sent by the next client of its rank.
     memory_bytes : int
-        Most rows of this client, in bytes, that are not durable yet.
+        The most memory for rows of this client that are not durable.
+
+    Returns
+    -------
+    Client
+        The client. With ``on_full="spill"`` it may not be connected yet.
 
     Raises
     ------
     CollectorError
-        Nobody answered in time: the message says what was waited for. Or it refused this client.
+        No collector answered in time (the message names the place), or it refused this client.
     PlanError
-        `timeout_s` is no number of seconds from 0 to 30 days, or another option makes no sense.
+        `timeout_s` is not between 0 seconds and 30 days, or another option is not valid.
     MissingExtraError
         pyzmq is not installed.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.hdf5 import Collector, connect
+    >>> from shardkeep.world import World
+    >>> path = os.path.join(tempfile.mkdtemp(), "all.h5")
+    >>> with Collector(path) as collector, connect(path, World(rank=0, size=1)) as client:
+    ...     client.append("loss", [0.5, 0.25])
     """
     if world is None:
         from shardkeep.world import World
 
         world = World.detect()
     if on_full not in ("block", "raise", "spill"):
-        raise PlanError(f'on_full={on_full!r} means nothing here: use "block", "raise" or "spill"')
+        raise PlanError(f'on_full must be "block", "raise" or "spill", not {on_full!r}')
     if (on_full == "spill") != (spill_dir is not None):
-        raise PlanError('spill_dir= and on_full="spill" belong together: give both or none')
+        raise PlanError('spill_dir= and on_full="spill" belong together: pass both or neither')
     client = Client(
         place=os.fspath(place),
         rank=world.rank,
@@ -76,5 +90,5 @@ def connect(
         spill_dir=None if spill_dir is None else os.path.abspath(spill_dir),
         memory_bytes=check_memory("memory_bytes", memory_bytes),
     )
-    client._use()
+    client._open_calls()
     return client

@@ -1,4 +1,4 @@
-"""`Connection`: a client's socket, which finds its collector again when that has moved or died."""
+"""The connection of a client to its collector over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -6,57 +6,73 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from shardkeep.collector.protocol.address import open_socket_place
-from shardkeep.collector.protocol.zeromq import Handshake, Target, open_dealer, zmq_module
-from shardkeep.errors import ShardkeepError
+from shardkeep.collector.protocol.address import open_socket_inode
+from shardkeep.collector.protocol.keys import ClientKey
+from shardkeep.collector.protocol.zeromq import zmq_module
+from shardkeep.errors import CollectorError, ShardkeepError
 
-__all__ = ["Connection"]
+if TYPE_CHECKING:
+    import zmq
+
+__all__ = ["Connection", "Target"]
 
 _DEAD_AFTER_S = 6.0
 _MOVED_AFTER_S = 0.6
-_LOOK_EVERY_S = 0.5
+_SEARCH_EVERY_S = 0.5
+
+
+@dataclass(frozen=True)
+class Target:
+    """The address of a collector and the key for it; of a Unix socket also its identity (device, inode)."""
+
+    address: str
+    key: ClientKey | None
+    identity: tuple[int, int] | None = None
 
 
 class Connection:
-    """One socket at a time, for one thread; only `wake` may be called by others.
+    """A socket that is opened again when the collector has moved or died.
+
+    It belongs to one thread; others may only call `wake` and read `address`.
 
     Parameters
     ----------
     find : callable
-        Returns the `Target`, or None while there is none; asked again after an interruption.
-    what : str
-        What `find` looks for, for messages.
+        Returns the `Target`, or None while there is none; called again after an interruption.
+    description : str
+        What `find` searches for, for messages.
 
     Attributes
     ----------
-    spoke : float
-        When something was sent last.
+    sent_at : float
+        When the last message was sent.
     """
 
-    def __init__(self, find: Callable[[], Target | None], what: str) -> None:
-        self.what = what
-        self.spoke = 0.0
+    def __init__(self, find: Callable[[], Target | None], description: str) -> None:
+        self.description = description
+        self.sent_at = 0.0
         self._find = find
         self._zmq = zmq_module()
         self._socket: Any = None
-        self._handshake: Handshake | None = None
+        self._handshake: _Handshake | None = None
         self._target: Target | None = None
-        self._place_fd: int | None = None
-        self._heard = self._opened_at = self._looked_at = 0.0
-        self._wakes, self._wake_end = os.pipe()
-        os.set_blocking(self._wakes, False)
-        os.set_blocking(self._wake_end, False)
+        self._inode_fd: int | None = None
+        self._received_at = self._searched_at = 0.0
+        self._wake_reader, self._wake_writer = os.pipe()
+        os.set_blocking(self._wake_reader, False)
+        os.set_blocking(self._wake_writer, False)
 
     @property
     def address(self) -> str:
-        """Where it is, or would be, connected to."""
-        return self.what if self._target is None else self._target.address
+        """Address of the collector, or where the client searches for it."""
+        return self.description if self._target is None else self._target.address
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a socket; somebody may answer on it."""
+        """Whether there is a socket; the collector may not have answered yet."""
         return self._socket is not None
 
     @property
@@ -65,56 +81,61 @@ class Connection:
         return self._target is not None and self._target.address.startswith("ipc://")
 
     def wake(self) -> None:
-        """End the wait of the thread; from any other one, and from finalizers."""
+        """End `wait`; any thread, a signal handler and a finalizer may call this."""
         with contextlib.suppress(BlockingIOError, OSError):
-            os.write(self._wake_end, b".")
+            os.write(self._wake_writer, b".")
 
-    def open(self) -> bool:
-        """Look for the collector once; raises `ShardkeepError` if looking on is of no use."""
+    def open(self) -> None:
+        """Search for the collector once, and connect if it is found.
+
+        Raises
+        ------
+        ShardkeepError
+            Searching again would not help.
+        """
         target = self._find()
         if target is None:
-            return False
-        self._leave_place()
+            return
+        self._close_inode()
         if target.address.startswith("ipc://"):
             try:
-                self._place_fd = open_socket_place(target.address[6:])
+                self._inode_fd = open_socket_inode(target.address[6:])
             except FileNotFoundError:
-                return False  # removed just now
+                return  # removed after it was found
         self._target = target
-        self._socket, self._handshake = open_dealer(target, self._place_fd)
-        self._opened_at = self._heard = time.monotonic()
-        return True
+        self._socket, self._handshake = _open_dealer(target, self._inode_fd)
+        self._received_at = time.monotonic()
 
     def wait(self, wait_s: float) -> bool:
         """Wait for a message or for `wake`; return whether there is a message."""
         zmq = self._zmq
         poller = zmq.Poller()
-        poller.register(self._wakes, zmq.POLLIN)
+        poller.register(self._wake_reader, zmq.POLLIN)
         if self._socket is not None:
             poller.register(self._socket, zmq.POLLIN)
         ready = dict(poller.poll(max(wait_s, 0.0) * 1000))
-        if self._wakes in ready:
+        if self._wake_reader in ready:
             with contextlib.suppress(BlockingIOError):
-                os.read(self._wakes, 4096)
+                os.read(self._wake_reader, 4096)
         if self._socket is None or self._socket not in ready:
             return False
-        self._heard = time.monotonic()
+        self._received_at = time.monotonic()
         return True
 
     def send(self, frames: list[Any]) -> bool:
-        """Send a message; False if there is no room for it now."""
+        """Send a message; return whether ZeroMQ had room for it."""
         try:
-            self._socket.send_multipart(self._lent(frames), self._zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart(self._without_copy(frames), self._zmq.NOBLOCK, copy=False)
         except self._zmq.Again:
             return False
-        self.spoke = time.monotonic()
+        self.sent_at = time.monotonic()
         return True
 
-    def _lent(self, frames: list[Any]) -> list[Any]:
-        # All of them before the first is sent: what lends memory to ZeroMQ is taken down by `atexit`, before
-        # or after the last rows are sent, and half a message would be the end of the connection.
+    def _without_copy(self, frames: list[Any]) -> list[Any]:
+        # All frames before the first is sent: pyzmq stops its garbage collector, which this needs, by
+        # `atexit`, before or after the last rows are sent, and half a message would end the connection.
         try:
-            return [self._zmq.Frame(one) for one in frames]  # short ones are copied
+            return [self._zmq.Frame(one) for one in frames]  # pyzmq copies short ones
         except RuntimeError:
             return [self._zmq.Frame(one, copy=True) for one in frames]
 
@@ -129,50 +150,143 @@ class Connection:
         return frames
 
     def fault(self) -> str | None:
-        """Return why it is to be closed, in words: nothing was heard for long, or the collector has moved."""
+        """Return why the socket must be closed: a long silence, or a collector that has moved."""
         now = time.monotonic()
-        silent_s = now - max(self._heard, self._opened_at)
+        silent_s = now - self._received_at
         if silent_s > _DEAD_AFTER_S:
             return "it did not answer"
-        if silent_s > _MOVED_AFTER_S and now > self._looked_at + _LOOK_EVERY_S:
-            self._looked_at = now
+        if silent_s > _MOVED_AFTER_S and now > self._searched_at + _SEARCH_EVERY_S:
+            self._searched_at = now
             with contextlib.suppress(ShardkeepError):
                 found = self._find()
                 if found is not None and found != self._target:
                     return "it has moved"
         return None
 
-    def trouble(self) -> str | None:
-        """Return why nobody has answered yet, in words, where that can be seen."""
-        return None if self._handshake is None else self._handshake.trouble()
+    def handshake_problem(self) -> str | None:
+        """Return why no collector has answered, if the handshake shows it."""
+        return None if self._handshake is None else self._handshake.problem()
 
-    def greet(self) -> None:
+    def end_handshake(self) -> None:
         """Note that the collector has answered."""
         handshake, self._handshake = self._handshake, None
         if handshake is not None:
             handshake.close()
 
     def close(self, *, linger_ms: int) -> None:
-        """Let the socket go."""
-        self.greet()
+        """Close the socket; ZeroMQ may send for `linger_ms` more."""
+        self.end_handshake()
         one, self._socket = self._socket, None
         if one is not None:
             one.close(linger=linger_ms)
 
     def end(self) -> None:
-        """Let everything go but what `wake` needs."""
+        """Close everything but what `wake` needs."""
         self.close(linger_ms=1000)
-        os.close(self._wakes)
+        os.close(self._wake_reader)
 
-    def _leave_place(self) -> None:
-        fd, self._place_fd = self._place_fd, None
+    def _close_inode(self) -> None:
+        fd, self._inode_fd = self._inode_fd, None
         if fd is not None:
             os.close(fd)
 
     def __del__(self) -> None:
-        # Not before: another thread may be about to wake this one, and ZeroMQ may still send what it has,
-        # while the numbers would be those of other files.
+        # Not before: another thread may be about to wake this one, and ZeroMQ may still send. These
+        # descriptors would then be those of other files.
         with contextlib.suppress(AttributeError, OSError):
-            os.close(self._wake_end)
+            os.close(self._wake_writer)
         with contextlib.suppress(AttributeError, OSError):
-            self._leave_place()
+            self._close_inode()
+
+
+class _Handshake:
+    """The progress of a connection before a message can be sent, which ZeroMQ reports to a monitor only.
+
+    Parameters
+    ----------
+    dealer : zmq.Socket
+        The socket, before it connects.
+    """
+
+    def __init__(self, dealer: Any) -> None:
+        zmq = zmq_module()
+        self._dealer = dealer
+        self._failures = {
+            zmq.EVENT_DISCONNECTED,
+            zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL,
+            zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
+            zmq.EVENT_HANDSHAKE_FAILED_AUTH,
+        }
+        self._monitor = dealer.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | sum(self._failures)
+        )
+        self._is_connected = self._is_refused = self._is_complete = False
+        self._was_checked = False
+
+    def problem(self) -> str | None:
+        """Return why it does not proceed; None if it does, or that is not known."""
+        from zmq.utils.monitor import recv_monitor_message
+
+        zmq = zmq_module()
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor, zmq.NOBLOCK)["event"]
+            if event == zmq.EVENT_CONNECTED:
+                self._is_connected, self._is_complete = True, False
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_complete, self._is_refused = True, False
+            elif event in self._failures:
+                self._is_refused = self._is_refused or (self._is_connected and not self._is_complete)
+                self._is_connected = self._is_complete = False
+        was_checked, self._was_checked = self._was_checked, True
+        if self._is_refused:
+            return "it closes the connection: it does not accept this key"
+        return "no process listens there" if was_checked and not self._is_connected else None
+
+    def close(self) -> None:
+        """Stop monitoring; before the socket is closed, and as soon as possible."""
+        # Events that are not received would block ZeroMQ's own thread at some point.
+        self._dealer.disable_monitor()
+        self._monitor.close(linger=0)
+
+
+def _open_dealer(target: Target, inode_fd: int | None) -> tuple[Any, _Handshake | None]:
+    """Return a socket that connects, now and after each interruption; with a key, also its handshake.
+
+    Through `inode_fd` it connects to the Unix socket that was checked, whatever has its name later.
+    """
+    zmq = zmq_module()
+    one = _shared_context().socket(zmq.DEALER)
+    one.linger = 0
+    one.sndhwm = one.rcvhwm = 1000
+    one.heartbeat_ivl, one.heartbeat_timeout = 2000, 8000
+    one.reconnect_ivl, one.reconnect_ivl_max = 50, 1000
+    key = target.key
+    if key is not None:
+        one.curve_serverkey, one.curve_publickey, one.curve_secretkey = key.server, key.public, key.secret
+    if target.address.startswith("tcp://["):
+        one.ipv6 = True
+    handshake = None if key is None else _Handshake(one)
+    try:
+        one.connect(target.address if inode_fd is None else f"ipc:///proc/self/fd/{inode_fd}")
+    except zmq.ZMQError as error:
+        if handshake is not None:
+            handshake.close()
+        one.close()
+        message = f"cannot connect to {target.address!r} ({error})"
+        raise CollectorError(f"{message}: use ipc:///path/of/a/socket or tcp://host:port") from None
+    return one, handshake
+
+
+def _shared_context() -> zmq.Context[Any]:
+    """Return the context of this process; a forked child has its own, and never closes its parent's."""
+    pid = os.getpid()
+    if pid not in _contexts:
+        zmq = zmq_module()
+        context: Any = zmq.Context()
+        # A thousand clients in one process are allowed; libzmq's default is 1,023 sockets.
+        context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+        _contexts[pid] = context
+    return _contexts[pid]
+
+
+_contexts: dict[int, zmq.Context[Any]] = {}

@@ -1,8 +1,8 @@
-"""What becomes of rows that are under way when their client is dropped, or its process ends.
+"""The delivery of rows whose client was dropped, or whose process ends.
 
-The link of a dropped client goes on in the background. At the end of the process every link gets the
-time of its client to deliver what is left, all of them at once. ``multiprocessing`` ends its forked
-children with ``os._exit``, so that nothing of `atexit` happens there; it has a list of its own.
+The sender of a dropped client continues in the background. At the end of the process each sender gets the
+`timeout_s` of its client to deliver the rest, all of them at once. ``multiprocessing`` ends its forked
+children with ``os._exit``, which skips `atexit`; it calls its own finalizers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 import sys
 import weakref
 
-from shardkeep.collector.client.link import Link
+from shardkeep.collector.client.loss_report import report_losses
+from shardkeep.collector.client.sender import Sender
 
 __all__ = ["finish", "register"]
 
@@ -20,41 +21,41 @@ __all__ = ["finish", "register"]
 _PRIORITY = 5
 
 
-def register(link: Link) -> None:
-    """Have a link deliver at the end of this process."""
-    global _listed_in
-    # A running thread keeps its link alive, also without a client.
-    _links.add(link)
-    if _listed_in != os.getpid() and "multiprocessing.util" in sys.modules:
+def register(sender: Sender) -> None:
+    """Have a sender deliver its rows at the end of this process."""
+    global _registered_pid
+    # The thread keeps its sender alive, also without a client.
+    _senders.add(sender)
+    if _registered_pid != os.getpid() and "multiprocessing.util" in sys.modules:
         from multiprocessing.util import Finalize
 
         Finalize(None, _finish_all, exitpriority=_PRIORITY)
-        _listed_in = os.getpid()
+        _registered_pid = os.getpid()
 
 
-def finish(link: Link) -> None:
-    """Wait for the end of a link that was told to leave."""
-    if link.join():
-        _links.discard(link)
-    link.tell()
+def finish(sender: Sender) -> None:
+    """Wait for a sender that was stopped, and report what it could not deliver."""
+    if sender.join():
+        _senders.discard(sender)
+    report_losses(sender.state)
 
 
 @atexit.register
 def _finish_all() -> None:
-    links = list(_links)
-    for link in links:
-        link.leave(link.timeout_s)
-    for link in links:
-        finish(link)
+    senders = list(_senders)
+    for sender in senders:
+        sender.stop(sender.state.timeout_s)
+    for sender in senders:
+        finish(sender)
 
 
 def _after_fork() -> None:
-    # Sockets of a parent process are never closed in a child: their threads are not there.
-    _inherited.extend(_links)
-    _links.clear()
+    # The sockets of a parent process are never closed in a child: ZeroMQ's threads are not there.
+    _inherited.extend(_senders)
+    _senders.clear()
 
 
-_listed_in = 0
-_links: weakref.WeakSet[Link] = weakref.WeakSet()
-_inherited: list[Link] = []
+_registered_pid = 0
+_senders: weakref.WeakSet[Sender] = weakref.WeakSet()
+_inherited: list[Sender] = []
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""Messages between clients and a collector, and what both sides need to exchange them.
+"""The protocol between clients and a collector: messages, addresses, keys and shared memory.
 
 Other rooms import `address`, `address_file`, `keys`, `limits`, `messages`, `payload`, `schema`,
 `settings`, `slots`, `values` and `zeromq`.

@@ -1,4 +1,4 @@
-"""Addresses that a collector can listen on, and the place of a Unix socket."""
+"""Addresses that a collector can listen on, and the folders of Unix sockets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardkeep.errors import CollectorError, PlanError, UntrustedFileError
 from shardkeep.files.sidecar import trusted_users, user_name
 
 __all__ = [
-    "Place",
+    "SocketFolder",
     "check_address",
     "is_address",
-    "open_socket_place",
+    "open_socket_inode",
     "remove_dead_socket",
     "socket_identity",
 ]
@@ -29,17 +29,17 @@ _LONGEST_PATH_BYTES = 103
 _SOCKET = "collector"
 
 
-class Place:
-    """A folder for the Unix socket of a file's collector: only this user can enter it.
+class SocketFolder:
+    """A folder for the Unix socket of a file's collector, which only this user can enter.
 
-    Its name comes from that of the file, so a collector that is started again after a kill is where the
-    clients of the first one look. Where somebody else is already, or the name is too long for a socket
-    (a long ``TMPDIR``), it is another folder.
+    Its name derives from that of the file, so the clients of a killed collector find the next one there. If
+    another process uses that folder, or the name is too long for a socket (a long ``TMPDIR``), it has a
+    random name.
 
     Parameters
     ----------
     path : str
-        Of the file.
+        The file that the collector writes.
     """
 
     def __init__(self, path: str) -> None:
@@ -48,9 +48,9 @@ class Place:
         self.address = f"ipc://{self.folder}/{_SOCKET}"
 
     def close(self) -> None:
-        """Remove it; for the collector that listened there."""
-        # Not as a tree: in a TMPDIR that others may write, another folder of this user may have been given
-        # its name, with files that the other user himself could not remove.
+        """Remove the folder, after the collector has closed its socket."""
+        # Not as a tree: in a TMPDIR that others may write, another user may have renamed a folder of this
+        # user to this name.
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(self.folder, _SOCKET))
         with contextlib.suppress(OSError):
@@ -78,21 +78,21 @@ def _own_folder(name: str) -> str:
     message = (
         f"no folder for temporary files can be used for a Unix socket (of {', '.join(fitting) or 'none'})"
     )
-    raise CollectorError(f"{message}: give an address, or set TMPDIR to a short path that can be written")
+    raise CollectorError(f"{message}: pass an address, or set TMPDIR to a short path that can be written")
 
 
 def is_address(text: str) -> bool:
-    """Whether it is an address, and not the path of a run folder or file."""
+    """Whether a text is an address, and not the path of a run folder or file."""
     return "://" in text
 
 
 def check_address(address: str) -> str:
-    """Return an address that a collector can listen on.
+    """Return `address` if a collector can listen on it.
 
     Raises
     ------
     PlanError
-        It is none.
+        The address is not valid.
     """
     if address.startswith("ipc://"):
         path = address[6:]
@@ -111,9 +111,7 @@ def check_address(address: str) -> str:
     found = _TCP.fullmatch(address)
     if found is not None:
         if found[2] != "*" and int(found[2]) > 65535:
-            raise PlanError(
-                f"{address!r} has port {found[2]}, the last one is 65535: choose a lower one, or *"
-            )
+            raise PlanError(f"{address!r} has port {found[2]}: choose one up to 65535, or *")
         if found[1].startswith("["):
             try:
                 ipaddress.IPv6Address(found[1][1:-1])
@@ -122,12 +120,12 @@ def check_address(address: str) -> str:
                 raise PlanError(f"{message}: write tcp://[::1]:port, or [::] for every interface") from None
         return address
     if address.startswith("tcp://") and address.count(":") > 2:
-        raise PlanError(f"{address!r} is no address: an IPv6 one stands in brackets, as in tcp://[::1]:port")
-    raise PlanError(f"{address!r} is no address: use ipc:///path/of/a/socket or tcp://host:port")
+        raise PlanError(f"{address!r} is not an address: write IPv6 in brackets, as in tcp://[::1]:port")
+    raise PlanError(f"{address!r} is not an address: use ipc:///path/of/a/socket or tcp://host:port")
 
 
 def remove_dead_socket(address: str) -> None:
-    """Remove the Unix socket that a killed collector left; one that answers stays, as other files do."""
+    """Remove the Unix socket of a killed collector; other files and sockets that answer stay."""
     path = address[6:]
     if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):  # ZeroMQ would remove it
         raise CollectorError(f"{path!r} exists and is not a socket: choose another address")
@@ -139,9 +137,9 @@ def remove_dead_socket(address: str) -> None:
 
 
 def socket_identity(address: str) -> tuple[int, int] | None:
-    """Return device and inode of the socket of an ``ipc://`` address; None if nothing is there.
+    """Return device and inode of the socket of an ``ipc://`` address; None if it does not exist.
 
-    A collector that was started again has made another one.
+    A collector that was started again has another one.
     """
     try:
         found = os.lstat(address[6:])
@@ -152,24 +150,24 @@ def socket_identity(address: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def open_socket_place(path: str) -> int | None:
+def open_socket_inode(path: str) -> int | None:
     """Return a descriptor of a Unix socket that a process of this user, or of root, has made.
 
-    The user who binds a socket owns its inode for good, so the owner of what the descriptor holds is the one
-    that ``SO_PEERCRED`` would report after a connection (unix(7)). To connect by
-    ``/proc/self/fd/N`` reaches that very inode, also after an interruption, whatever its name means by then.
+    The user who binds a socket owns its inode for good, so the owner of the inode is the one that
+    ``SO_PEERCRED`` would report after a connection (unix(7)). A connection to ``/proc/self/fd/N`` reaches
+    this inode, also after an interruption, whatever has its name by then.
 
     Returns
     -------
     int or None
-        None where the system has no such descriptors.
+        None if the system has no such descriptors.
 
     Raises
     ------
     FileNotFoundError
-        Nothing is there.
+        The path does not exist.
     UntrustedFileError
-        It is of another user, or not a socket.
+        It belongs to another user, or is not a socket.
     """
     if not hasattr(os, "O_PATH") or not os.path.isdir("/proc/self/fd"):
         _check_socket(path, os.lstat(path))
@@ -184,7 +182,7 @@ def open_socket_place(path: str) -> int | None:
 
 
 def _check_socket(path: str, found: os.stat_result) -> None:
-    """Raise `UntrustedFileError` unless a file of this status is a socket of this user or of root."""
+    """Raise `UntrustedFileError` unless a file is a socket of this user or of root."""
     if not stat.S_ISSOCK(found.st_mode):
         fault = "is not a socket"
     elif found.st_uid not in trusted_users():
@@ -197,7 +195,7 @@ def _check_socket(path: str, found: os.stat_result) -> None:
 
 
 def _is_alive(path: str) -> bool | None:
-    """Whether somebody listens on a Unix socket; None if there is no socket, or nobody can tell."""
+    """Whether a process listens on a Unix socket; None without a socket, or if that is not known."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return None

@@ -1,14 +1,14 @@
-"""The note that a collector leaves beside its file: where it is.
+"""The file next to a collector's file that says where the collector is.
 
 ::
 
     run/all.h5                    the file
     run/all.h5.collector.json     {"address": "ipc:///tmp/…/collector", "host": …, "pid": …, …}
 
-A client that is given the run folder, or the file, finds the collector by it. The note is removed at the end.
-A collector that was killed leaves it behind: a note of this host is believed only while its process runs, and
-the client that finds another one removes it. Whether a process of another host runs cannot be seen from here;
-such a note stays. Only a note of this user or of root is believed: another one may lead to a stranger.
+A client that connects by the run folder, or by the file, finds the collector by it. The collector removes it
+at its end. After a kill it stays: on the same host it is valid only while its process runs, and the client
+that finds an invalid one removes it. On another host the process cannot be seen, so the file stays. Only a
+file of this user or of root is read: another one may lead to a collector of a stranger.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.hdf5.journal.paths import real_name
 
-__all__ = ["Note", "find_note", "remove_note", "write_note"]
+__all__ = ["AddressRecord", "find_address_file", "remove_address_file", "write_address_file"]
 
 _SUFFIX = ".collector.json"
 
 
 @dataclass(frozen=True)
-class Note:
-    """What the note says; `owner` is None in one that does not tell its process exactly."""
+class AddressRecord:
+    """The content of an address file; `owner` is None in files of older versions."""
 
     address: str
     host: str
@@ -45,55 +45,51 @@ class Note:
     owner: Owner | None = None
 
 
-def note_path(path: str) -> str:
-    """Return the name of the note of a file."""
-    return real_name(path) + _SUFFIX
-
-
-def write_note(path: str, address: str, client_key: str | None) -> None:
-    """Say where the collector of a file is; the caller holds the lock of the file."""
+def write_address_file(path: str, address: str, client_key: str | None) -> None:
+    """Write where the collector of a file is; the caller holds the lock of the file."""
     me = this_process()
-    note = Note(address, socket.gethostname(), me.pid, os.path.abspath(path), command_line(), client_key, me)
-    with publish_sidecar(note_path(path), mode=0o600) as file:
-        file.write(json.dumps(asdict(note)).encode() + b"\n")
+    host = socket.gethostname()
+    record = AddressRecord(address, host, me.pid, os.path.abspath(path), command_line(), client_key, me)
+    with publish_sidecar(_path(path), mode=0o600) as file:
+        file.write(json.dumps(asdict(record)).encode() + b"\n")
 
 
-def remove_note(path: str) -> None:
-    """Take the note away, if it is this process's."""
-    note = None
+def remove_address_file(path: str) -> None:
+    """Remove the address file of a file, if this process has written it."""
+    record = None
     with contextlib.suppress(UntrustedFileError):
-        note = _read(note_path(path))
-    if note is not None and (note.pid, note.host) == (os.getpid(), socket.gethostname()):
+        record = _read(_path(path))
+    if record is not None and (record.pid, record.host) == (os.getpid(), socket.gethostname()):
         with contextlib.suppress(OSError):
-            os.unlink(note_path(path))
+            os.unlink(_path(path))
 
 
-def find_note(place: str) -> Note | None:
-    """Return the note of a run folder or a file; None while there is none, or only one of a killed collector.
+def find_address_file(place: str) -> AddressRecord | None:
+    """Return where the collector of a run folder or a file is; None if there is none, or it was killed.
 
     Raises
     ------
     CollectorError
         There are several in the folder.
     UntrustedFileError
-        The only one there is not of this user.
+        The only one in the folder belongs to another user.
     """
     if not os.path.isdir(place):
-        return _believed(real_name(place))
-    found: dict[str, Note] = {}
+        return _read_valid(real_name(place))
+    found: dict[str, AddressRecord] = {}
     refusal: UntrustedFileError | None = None
-    for path in _files_with_notes(place):
+    for path in _files_with_address(place):
         try:
-            note = _believed(path)
+            record = _read_valid(path)
         except UntrustedFileError as error:
-            refusal = refusal or error  # it keeps no client from its own collector
+            refusal = refusal or error  # a client still finds the collector of its user
             continue
-        if note is not None:
-            found[path] = note
+        if record is not None:
+            found[path] = record
     if refusal is not None and not found:
         raise refusal
     if len(found) > 1:
-        files = ", ".join(f"{os.path.basename(path)!r} on host {note.host!r}" for path, note in found.items())
+        files = ", ".join(f"{os.path.basename(path)!r} on host {one.host!r}" for path, one in found.items())
         message = f"several collectors write in {place!r} ({files})"
         raise CollectorError(
             f"{message}: connect to one of these files, or remove the {_SUFFIX} of one that has ended",
@@ -102,53 +98,56 @@ def find_note(place: str) -> Note | None:
     return next(iter(found.values()), None)
 
 
-def _files_with_notes(folder: str) -> list[str]:
+def _path(path: str) -> str:
+    return real_name(path) + _SUFFIX
+
+
+def _files_with_address(folder: str) -> list[str]:
     paths = set()
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(_SUFFIX):
                 paths.add(os.path.join(folder, entry.name[: -len(_SUFFIX)]))
-            elif entry.is_symlink() and os.path.exists(note_path(entry.path)):
-                # A link that another user made would lead to a file of this user that is not of this run.
+            elif entry.is_symlink() and os.path.exists(_path(entry.path)):
+                # A link that another user made could lead to a file of this user that is not of this run.
                 with contextlib.suppress(OSError):
                     if entry.stat(follow_symlinks=False).st_uid in trusted_users():
                         paths.add(real_name(entry.path))
     return sorted(paths)
 
 
-def _believed(path: str) -> Note | None:
-    """Return the note of a file, unless its collector has surely ended; then the note is removed."""
-    note = _read(path + _SUFFIX)
-    if note is None or note.host != socket.gethostname():
-        return note
-    if note.owner is not None and note.owner.same_kernel_view(this_process()) and not note.owner.is_gone():
-        return note
-    if note.owner is None or not note.owner.is_gone():
-        # A process of before a reboot, or of another container: the lock tells.
-        return None if _remove_if_free(path, note) else note
-    _remove_if_free(path, note)
-    return None
+def _read_valid(path: str) -> AddressRecord | None:
+    """Return the record of a file; None, and remove it, if its collector has certainly ended."""
+    record = _read(path + _SUFFIX)
+    if record is None or record.host != socket.gethostname():
+        return record
+    owner = record.owner
+    if owner is not None and owner.same_kernel_view(this_process()) and not owner.is_gone():
+        return record
+    is_removed = _remove_if_unlocked(path, record)
+    # A process from before a reboot, or of another container, may run unseen: the lock shows it.
+    return record if (owner is None or not owner.is_gone()) and not is_removed else None
 
 
-def _remove_if_free(path: str, note: Note) -> bool:
-    """Remove a note without a collector; False if a process holds the file, or may hold it unseen."""
+def _remove_if_unlocked(path: str, record: AddressRecord) -> bool:
+    """Remove an address file without a collector; False if a process locks the file, or may lock it."""
     try:
-        # Under the lock: a collector that starts just now writes its note while it holds it.
+        # Under the lock: a collector that is starting writes its address file while it holds it.
         with FileLock(path, timeout_s=0.0):
-            if _read(path + _SUFFIX) == note:
+            if _read(path + _SUFFIX) == record:
                 os.unlink(path + _SUFFIX)
             return True
     except (ShardkeepError, OSError):
         return False
 
 
-def _read(path: str) -> Note | None:
+def _read(path: str) -> AddressRecord | None:
     try:
-        fd = open_sidecar(path, "note of a collector")
+        fd = open_sidecar(path, "address file of a collector")
         with open(fd, "rb") as file:
             values: dict[str, Any] = json.loads(file.read(1 << 16))
         key, owner = values["client_key"], values.get("owner")
-        return Note(
+        return AddressRecord(
             address=str(values["address"]),
             host=str(values["host"]),
             pid=int(values["pid"]),

@@ -1,12 +1,12 @@
-"""CURVE keys: who may talk to a collector.
+"""CURVE keys, which decide which clients may connect to a collector.
 
 ``shardkeep collect --new-key run.key`` writes two files that only their owner can read::
 
     run.key            for the collector: its secret key, and the public keys of clients it takes
     run.key.client     for the clients: the collector's public key, and their own pair
 
-Both are JSON. Copy the second to the hosts of the clients, nothing else. CURVE (CurveZMQ, RFC 26)
-encrypts, and proves either side to the other with a key that was never sent.
+Both are JSON. Copy only the second to the hosts of the clients. CURVE (CurveZMQ, RFC 26) encrypts, and
+authenticates each side to the other with a key that was never sent.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientKey",
-    "Gate",
     "ServerKey",
+    "ZapAuthenticator",
     "client_key_path",
     "new_key",
     "read_client_key",
@@ -40,7 +40,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ServerKey:
-    """The collector's half."""
+    """The keys of a collector."""
 
     public: bytes
     secret: bytes
@@ -49,7 +49,7 @@ class ServerKey:
 
 @dataclass(frozen=True)
 class ClientKey:
-    """The clients' half."""
+    """The keys of its clients."""
 
     server: bytes
     public: bytes
@@ -57,17 +57,17 @@ class ClientKey:
 
 
 def client_key_path(path: str) -> str:
-    """Return the name of the clients' file beside the collector's."""
+    """Return the path of the clients' key file for that of the collector."""
     return f"{path}.client"
 
 
 def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
-    """Make a pair of key files; return their names, the collector's first.
+    """Make a pair of key files; return their paths, the collector's first.
 
     Raises
     ------
     ExistsError
-        There is one; keys are not overwritten unless asked.
+        A file exists, and `replace` is false.
     """
     zmq = zmq_module()
     server_public, server_secret = zmq.curve_keypair()
@@ -84,14 +84,14 @@ def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
 
 
 def read_server_key(path: str) -> ServerKey:
-    """Read the collector's file.
+    """Read the key file of a collector.
 
     Raises
     ------
     NotFoundError, FormatError
-        There is none; it is another kind of file.
+        The file does not exist, or is another kind of file.
     CollectorError
-        Others than its owner can read it.
+        Other users can read it.
     """
     values = _read(path, ("public", "secret", "clients"), "the file of shardkeep collect --new-key FILE")
     clients = frozenset(_key(one, path) for one in values["clients"])
@@ -99,21 +99,22 @@ def read_server_key(path: str) -> ServerKey:
 
 
 def read_client_key(path: str) -> ClientKey:
-    """Read the clients' file; raises what `read_server_key` does."""
+    """Read the key file of the clients; raises the errors of `read_server_key`."""
     values = _read(path, ("server", "public", "secret"), "FILE.client of shardkeep collect --new-key FILE")
     return ClientKey(*(_key(values[name], path) for name in ("server", "public", "secret")))
 
 
-class Gate:
-    """Answers ZeroMQ's question, for each connection, whether its key is one of the allowed (ZAP, RFC 27).
+class ZapAuthenticator:
+    """An authenticator that ZeroMQ asks, for each connection, whether its key is allowed (ZAP, RFC 27).
 
     Parameters
     ----------
     context : zmq.Context
-        Of the collector's socket.
+        The context of the collector's socket.
     allowed : set of bytes
+        The public keys of clients.
     refused : callable
-        Told the address and the reason, for the log.
+        Called with the address and the reason of each refusal, for the log.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Gate:
         self._refused = refused
 
     def answer(self) -> None:
-        """Answer one question."""
+        """Answer one request."""
         zmq = zmq_module()
         frames = self.socket.recv_multipart()
         version, request, _, address, _, mechanism, *credentials = [*frames, *[b""] * 6][
@@ -153,42 +154,42 @@ def _read(path: str, names: tuple[str, ...], made_by: str) -> dict[str, Any]:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             data = file.read(1 << 20)
     except FileNotFoundError:
-        raise NotFoundError(f"there is no key file {path!r}: give {made_by}", path=path) from None
+        raise NotFoundError(f"the key file {path!r} does not exist: pass {made_by}", path=path) from None
     except OSError as error:
         reason = error.strerror or str(error)
         raise CollectorError(
-            f"the key in {path!r} cannot be read ({reason}): give {made_by}", path=path
+            f"the key in {path!r} cannot be read ({reason}): pass {made_by}", path=path
         ) from None
     try:
         values = json.loads(data)
         if not isinstance(values, dict) or not all(name in values for name in names):
             raise ValueError("it is the other half" if "secret" in values else "keys are missing")
         if not isinstance(values.get("clients", []), list):
-            raise ValueError("there is no list of clients")
+            raise ValueError("clients must be a list")
     except (ValueError, TypeError) as error:
         raise FormatError(
-            f"{path!r} is not the key file that is needed ({error}): give {made_by}", path=path
+            f"{path!r} is not the key file that is needed ({error}): pass {made_by}", path=path
         ) from None
     if mode & 0o077:
-        raise CollectorError(f"others than its owner can read the key in {path!r}: chmod 600 it", path=path)
+        raise CollectorError(f"other users can read the key in {path!r}: chmod 600 it", path=path)
     return dict(values)
 
 
 def _key(text: Any, path: str) -> bytes:
     if not isinstance(text, str) or len(text) != 40:
-        raise FormatError(f"{path!r} holds a key that is none: make a new one", path=path)
+        raise FormatError(f"{path!r} holds a key that is not valid: make a new one", path=path)
     return text.encode()
 
 
 def _in_use(path: str) -> ExistsError:
-    message = f"{path!r} exists, and a key in use is not overwritten: give another name, or remove it"
+    message = f"{path!r} exists, and a key in use is not overwritten: choose another name, or remove it"
     return ExistsError(message, path=path)
 
 
 def _write_private(path: str, text: str, replace: bool) -> None:
     content = f"{text}\n".encode()
     if replace:
-        # In the place of the old file, not into it: that one may be a link, or open in another process.
+        # A new file, not new content: the old one may be a link, or open in another process.
         with publish_sidecar(path, mode=0o600) as old:
             old.write(content)
         return

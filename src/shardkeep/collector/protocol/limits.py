@@ -1,4 +1,4 @@
-"""What is too long for a message: rows and names that are refused before anything is sent."""
+"""Limits of rows, values and names, checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shardkeep.errors import SchemaError
 
 __all__ = ["MOST_NUMBERED_ROWS", "check_chunk", "check_length", "check_name_length", "check_value_length"]
 
-# Of a message, beside one row: its headers, and the longest name.
+# The rest of a message with one row: its headers, and the longest name.
 _OVERHEAD_BYTES = 70_000
-# The table of a batch has 16 bits for it.
+# The table of a batch has 16 bits for the length.
 _LONGEST_NAME_BYTES = 65_535
 MOST_NUMBERED_ROWS = 4096
-"""Rows by number in one part: each may be a change by itself, in a chunk that HDF5 has to make first."""
+"""The most rows by number in one part: each may be in another chunk, which HDF5 has to make first."""
 
-# Of each group that an object is in, the collector keeps the whole name.
+# The collector keeps the whole name of each group that an object is in.
 _MOST_GROUPS = 100
 
 
 def check_name_length(name: str) -> None:
-    """Raise `SchemaError` for a name that no message can hold."""
+    """Raise `SchemaError` if a name is too long for a message."""
     if len(name.encode(errors="surrogatepass")) > _LONGEST_NAME_BYTES:
         message = f"{name[:40]!r}… is a name of more than {_LONGEST_NAME_BYTES} bytes"
         raise SchemaError(f"{message}: choose a shorter one")
@@ -35,9 +35,9 @@ def check_name_length(name: str) -> None:
 
 
 def check_chunk(schema: Schema, memory_bytes: int) -> None:
-    """Raise `SchemaError` for a dataset whose chunks do not fit into a collector's memory."""
-    # Rows of fixed size that are not compressed are written at their places, whatever the chunk. HDF5 copies
-    # a chunk of others twice, and has 16 bytes of each text in it.
+    """Raise `SchemaError` if chunks of a dataset do not fit into the memory of a collector."""
+    # Rows of fixed size that are not compressed are written without the chunk in memory. HDF5 copies a chunk
+    # of other rows twice, with 16 bytes for each text.
     held = schema.chunk_rows * schema.row_bytes if schema.filters or schema.dtype.hasobject else 0
     if schema.dtype.hasobject:
         texts = texts_in(schema.dtype) * math.prod(schema.row_shape)
@@ -45,27 +45,27 @@ def check_chunk(schema: Schema, memory_bytes: int) -> None:
     if held > memory_bytes // 8:
         message = f"dataset {schema.name!r}: chunks of {schema.chunk_rows:,} rows have {held:,} bytes"
         raise SchemaError(
-            f"{message}: give it a smaller chunk_rows=, or the collector {held * 8 // 10**6 + 1} MB of memory"
+            f"{message}: use a smaller chunk_rows=, or a collector with {held * 8 // 10**6 + 1} MB of memory"
         )
 
 
 def check_value_length(what: str, data: np.ndarray[Any, Any], largest: int) -> None:
-    """Raise `SchemaError` for a value whose `data` fit into no message."""
+    """Raise `SchemaError` if a value is too long for a message of the collector."""
     needed = len(data) + _OVERHEAD_BYTES
     if largest and needed > largest:
         message = f"{what} of {len(data):,} bytes is too long for this collector"
-        raise SchemaError(f"{message}: give it {needed * 8 // 10**6 + 1} MB of memory, or append rows")
+        raise SchemaError(f"{message}: start it with {needed * 8 // 10**6 + 1} MB of memory, or append rows")
 
 
 def check_length(name: str, rows: np.ndarray[Any, Any], largest: int) -> int:
-    """Raise `SchemaError` for a row that fits into no message; return the bytes of text, or a bit more.
+    """Raise `SchemaError` if a row is too long for a message; return an upper bound of the bytes of text.
 
     Parameters
     ----------
     name : str
     rows : ndarray, shape (n, ...)
     largest : int
-        Bytes of the longest message that the collector takes; 0 if that is not known yet.
+        The longest message that the collector accepts, in bytes; 0 if that is not known yet.
     """
     text_bytes = longest = 0
     if not rows.dtype.hasobject:
@@ -79,5 +79,5 @@ def check_length(name: str, rows: np.ndarray[Any, Any], largest: int) -> int:
     needed = longest + _OVERHEAD_BYTES
     if largest and needed > largest:
         message = f"dataset {name!r}: a row of {longest:,} bytes is too long for this collector"
-        raise SchemaError(f"{message}: give it {needed * 8 // 10**6 + 1} MB of memory")
+        raise SchemaError(f"{message}: start it with {needed * 8 // 10**6 + 1} MB of memory")
     return text_bytes

@@ -8,7 +8,7 @@
 
     a part    u16 bytes of the name | u8 flags | u8 0 | u32 rows | u64 bytes | u64 offset in the slots | name
 
-Nothing here is ever unpickled. Whatever does not fit raises `BadMessage`, before anything is allocated.
+Nothing is unpickled. A message that is not valid raises `BadMessage`, before anything is allocated.
 """
 
 from __future__ import annotations
@@ -53,36 +53,36 @@ VALUE = 4
 
 
 class BadMessage(ValueError):
-    """Bytes that are no message of this protocol."""
+    """An error about bytes that are not a message of this protocol."""
 
 
 class Kind(enum.IntEnum):
-    """What a message is; `value` and `sequence` of its header in brackets."""
+    """The kind of a message; the fields of its header in brackets."""
 
-    HELLO = 1  # who I am [sequence: the oldest batch that I still have]
-    DECLARE = 2  # a dataset [value: request; parts: 1 if rows in that very form may be under way]
+    # From clients.
+    HELLO = 1  # the client and its process [sequence: the oldest batch that it still has]
+    DECLARE = 2  # a dataset [value: request; parts: 1 if rows of this schema may be under way]
     BATCH = 3  # rows [sequence; value: bytes that count against the credit]
-    FLUSH = 4  # make durable [up to sequence; value: 1 if nobody waits, but room will be short]
-    BYE = 5  # I leave [sequence: of my last batch]
+    FLUSH = 4  # request to commit [sequence: up to this batch; value: 1 if only to make room]
+    BYE = 5  # the client leaves [sequence: its last batch]
     PING = 6
-    WANT = 7  # more credit [value: bytes that my next batch takes]
-    GIVE_BACK = 8  # I shall not use my credit [value: what I have sent in all]
-    SLOTS = 9  # shared memory, please; and the answer
+    WANT = 7  # request for credit [value: bytes that the next batch takes]
+    GIVE_BACK = 8  # unused credit is returned [value: bytes sent in all]
+    SLOTS = 9  # request for shared memory; also the answer
+    # From the collector.
     WELCOME = 64
     DECLARED = 65  # [value: request]
     REFUSED = 66  # an error [value: request, sequence: batch; both 0: the collector as a whole]
-    STATE = (
-        67  # [sequence: durable up to here; value: bytes that may have been sent in all; parts: GIVE_BACKs]
-    )
-    UNKNOWN = 68  # say HELLO (again)
-    STOPPING = 69  # send what you have, and leave
-    RECALL = 70  # give your credit back
-    GOODBYE = 71  # heard that you leave
+    STATE = 67  # [sequence: durable up to this batch; value: limit of bytes in all; parts: GIVE_BACKs]
+    UNKNOWN = 68  # the client must send HELLO (again)
+    STOPPING = 69  # the client must send its rows and leave
+    RECALL = 70  # the client must give its credit back
+    GOODBYE = 71  # answer to BYE
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; `frames` are what follows the header."""
+    """One message; `frames` are the frames after the header."""
 
     kind: Kind
     sequence: int
@@ -107,11 +107,11 @@ class Part:
     Attributes
     ----------
     offset : int or None
-        Where they are in the shared memory; None if they are in a frame.
+        Offset of the rows in shared memory; None if they are in a frame.
     keyed : bool
-        Whether the row numbers (int64) stand in front of the rows.
+        Whether the row numbers (int64) precede the rows.
     is_value : bool
-        Whether it is a value or an attribute, as `shardkeep.collector.protocol.values` makes its bytes.
+        Whether it is a value or an attribute (`shardkeep.collector.protocol.values`).
     """
 
     name: str
@@ -123,13 +123,12 @@ class Part:
 
 
 def parse_json(text: bytes, most_values: int) -> dict[str, Any]:
-    """Return the object that JSON from a stranger holds.
+    """Return the object in JSON from an untrusted sender.
 
     Raises
     ------
     ValueError
-        It is not an object of JSON, or has more values than that: Python makes 100 bytes of each, of which
-        JSON needs two.
+        It is not a JSON object, or has more than `most_values`: a value of two bytes takes 100 in Python.
     """
     if sum(text.count(mark) for mark in (b",", b"[", b"{")) > most_values:
         raise ValueError(f"more than {most_values:,} values")
@@ -166,7 +165,7 @@ def unpack(frames: Sequence[Any]) -> Message:
         raise BadMessage("no header of this protocol")
     if version != _VERSION:
         raise BadMessage(
-            f"version {version} of the protocol, here it is {_VERSION}: use one Shardkeep everywhere"
+            f"version {version} of the protocol, not {_VERSION}: use one version of Shardkeep everywhere"
         )
     try:
         return Message(Kind(kind), sequence, value, parts, frames[1:])
@@ -187,7 +186,7 @@ def pack_parts(parts: Sequence[Part]) -> bytes:
 
 
 def unpack_table(table: bytes, count: int) -> list[Part]:
-    """Return the parts that a table speaks of.
+    """Return the parts in the table of a batch.
 
     Raises
     ------
@@ -235,12 +234,12 @@ def unpack_parts(message: Message) -> list[tuple[Part, Any]]:
 
 
 def error_data(error: Exception) -> dict[str, Any]:
-    """Return what a client is told of an error."""
+    """Return the JSON of REFUSED for an error."""
     return {"error": type(error).__name__, "text": str(error)}
 
 
 def unknown_error(error: Exception, path: str) -> ShardkeepError:
-    """Return the error of the tree for one after which the state of the file in memory is unknown."""
+    """Return a `ShardkeepError` for an error after which the state of the file in memory is unknown."""
     if isinstance(error, OSError):
         return durability_error("write", path, error)
-    return InternalError(f"the collector met what it does not know ({type(error).__name__}: {error})")
+    return InternalError(f"unexpected error in the collector ({type(error).__name__}: {error})")

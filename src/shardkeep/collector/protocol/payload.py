@@ -1,7 +1,7 @@
-"""Rows as bytes: what a message, the redo log and a spill file hold of them.
+"""The encoding of rows in messages, the redo log and spill files.
 
-Rows of fixed size are their own bytes. Text is, for each array of values in turn (the fields of a
-compound row one after the other): the length of every value as u32, then all values.
+Rows of fixed size are encoded as their bytes in memory. Text is encoded array by array (a compound row has
+one for each field): the length of every value as u32, then all values.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from shardkeep.hdf5.storage.content_hash import as_bytes
 __all__ = ["TEXT_BYTES", "decode_rows", "encode_rows", "texts_in"]
 
 TEXT_BYTES = 96
-"""What a text takes in memory while it is decoded, beside its bytes: an object, references, its length."""
+"""Memory of a text while it is decoded, without its bytes: an object, references, a length."""
 
 
 def encode_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of rows; a view where that is possible."""
+    """Return the bytes of rows, if possible as a view."""
     if not rows.dtype.hasobject:
         return as_bytes(rows)
     return np.frombuffer(b"".join(_pieces(rows)), np.uint8)
@@ -31,16 +31,16 @@ def encode_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint8
 def decode_rows(
     data: memoryview, rows: int, dtype: np.dtype[Any], row_shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """Return the rows that `encode_rows` made bytes of.
+    """Return the rows that `encode_rows` has encoded.
 
     Raises
     ------
     CollectorError
-        The bytes are not that many rows. Nothing was allocated that they do not fill.
+        The number of bytes does not fit; checked before memory is allocated.
 
     Notes
     -----
-    Fields of rows with text come without the padding between them.
+    The result has no padding between the fields of rows with text.
 
     Examples
     --------
@@ -56,19 +56,19 @@ def decode_rows(
         result = np.empty((rows, *row_shape), dtype)
         result.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
         return result
-    # The sender says how many rows there are, and how much lies between the fields of one.
+    # The sender claims the number of rows, and the padding between their fields.
     if dtype.names is not None:
         dtype = repack_fields(dtype, recurse=True)
     if count * _least_bytes(dtype) > len(data):
         raise CollectorError(f"{len(data)} bytes are too few for {rows} rows of text")
     result = np.empty((rows, *row_shape), dtype)
     if _take(data, 0, result) != len(data):
-        raise CollectorError("a batch of text has bytes left over")
+        raise CollectorError("a batch of text is longer than its rows")
     return result
 
 
 def texts_in(dtype: np.dtype[Any]) -> int:
-    """Return how many texts one value holds.
+    """Return the number of texts in one value.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def texts_in(dtype: np.dtype[Any]) -> int:
 
 
 def _least_bytes(dtype: np.dtype[Any]) -> int:
-    """Return how many bytes a value takes here if its texts are empty."""
+    """Return the encoded size of a value whose texts are empty."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
         return _least_bytes(base) * math.prod(shape)

@@ -1,7 +1,7 @@
-"""`Schema`: what a dataset of the collector is, and its form in messages.
+"""Schemas of the collector's datasets, and their form in messages.
 
-Types travel as JSON and never as a pickle or as HDF5's own encoding: neither is safe to decode
-when it comes from a stranger.
+Types are sent as JSON, never as a pickle or in HDF5's own encoding: neither is safe to decode when it comes
+from an untrusted sender.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["FilterSpec", "Schema", "dtype_from_json", "dtype_to_json"]
 FilterSpec = tuple[int, int, tuple[int, ...]]
 
 _DEEPEST = 8
-# HDF5 keeps types of 64 KiB. A field takes 20 bytes of them and a member of an enum 8, and HDF5 compares each
-# with all before it.
+# HDF5 keeps types of up to 64 KiB. A field takes 20 bytes and a member of an enum 8, and HDF5 compares each
+# with all previous ones.
 _MOST_FIELDS = 4096
 _MOST_MEMBERS = 8192
 
@@ -42,7 +42,7 @@ class Schema:
     filters : tuple
         (code, flags, parameters) of each HDF5 filter.
     rows : int or None
-        How many rows there are, if they are placed by number (``key=``); None if they are appended.
+        The number of rows, if they are placed by number (``key=``); None if they are appended.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Schema:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of fixed size."""
+        """The size of a row of fixed size, or of the references of a row of text."""
         return self.dtype.itemsize * math.prod(self.row_shape)
 
     def fits(self, other: Schema) -> bool:
-        """Whether rows made for `other` are rows of this, byte by byte."""
+        """Whether encoded rows of `other` are valid rows of this schema."""
         return (
             same_dtype(self.dtype, other.dtype)
             and self.row_shape == other.row_shape
@@ -66,7 +66,7 @@ class Schema:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a message holds."""
+        """Return the JSON values of a message."""
         return {
             "name": self.name,
             "dtype": dtype_to_json(self.dtype),
@@ -78,12 +78,12 @@ class Schema:
 
     @classmethod
     def from_json(cls, data: Any) -> Schema:
-        """Read what a message holds.
+        """Read the JSON values of a message.
 
         Raises
         ------
         CollectorError
-            It makes no sense.
+            They are not a valid schema.
         """
         try:
             dtype = dtype_from_json(data["dtype"])
@@ -98,9 +98,9 @@ class Schema:
             rows = None if data["rows"] is None else _count(data["rows"])
             name = data["name"]
             if not isinstance(name, str):
-                raise TypeError("a name is a str")
+                raise TypeError("a name must be a str")
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            raise CollectorError(f"a dataset was declared in a way that makes no sense ({error})") from None
+            raise CollectorError(f"a declaration is not valid ({error})") from None
         return cls(name, dtype, row_shape, chunk_rows, filters, rows)
 
 
@@ -131,13 +131,13 @@ def dtype_to_json(dtype: np.dtype[Any]) -> Any:
 
 
 def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
-    """Read a type; ValueError or TypeError for what is none."""
+    """Read a type; raises ValueError or TypeError if it is not valid."""
     if depth > _DEEPEST:
-        raise ValueError("types within types within types")
+        raise ValueError(f"types nested deeper than {_DEEPEST}")
     if isinstance(data, str):
         dtype: np.dtype[Any] = np.dtype(data)
         if dtype.hasobject or dtype.kind not in "biufcSV" or dtype.names is not None or dtype.str != data:
-            raise ValueError(f"{data!r} is no type of HDF5")
+            raise ValueError(f"{data!r} is not a type of HDF5")
         return dtype
     if "text" in data:
         text: np.dtype[Any] = TEXT
@@ -159,7 +159,7 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
         formats.append(dtype_from_json(one, depth + 1))
         offsets.append(_count(offset))
     itemsize = _count(data["itemsize"])
-    # NumPy checks that fields lie inside; overlapping ones are no type of HDF5.
+    # NumPy checks that fields lie inside the row; HDF5 does not allow overlapping ones.
     ends = sorted(zip(offsets, (kind.itemsize for kind in formats), strict=True))
     if any(start + size > later for (start, size), (later, _) in itertools.pairwise(ends)):
         raise ValueError("fields that overlap")
@@ -168,5 +168,5 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

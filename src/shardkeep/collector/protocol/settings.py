@@ -1,4 +1,4 @@
-"""What a collector is started with."""
+"""Options of a collector, and checks of times and sizes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Settings:
     path : str
         The HDF5 file.
     address : str
-        Where to listen.
+        The address to listen on; "" for a Unix socket with a name of the collector's choice.
     key_file : str or None
-        Of the collector; needed for tcp.
+        The key file of the collector; needed for tcp.
     memory_bytes : int
-        Most memory for rows that are on their way.
+        The memory for rows that are not durable.
     durability : {"fsync", "flush"}
         Whether a commit survives a power cut, or the death of processes only.
     drain_s : float
-        How long clients may take to leave after it was told to stop.
+        The time that clients have to leave, after the collector was asked to stop.
     until_done : bool
-        Whether it ends when every rank of the world has left.
+        Whether the collector ends when every rank of the world has left.
     """
 
     path: str
@@ -52,36 +52,36 @@ class Settings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "path", real_name(os.path.abspath(self.path)))
         if self.durability not in ("fsync", "flush"):
-            raise PlanError(f'durability={self.durability!r} means nothing here: use "fsync" or "flush"')
+            raise PlanError(f'durability must be "fsync" or "flush", not {self.durability!r}')
         object.__setattr__(self, "drain_s", check_seconds("drain_s", self.drain_s))
         object.__setattr__(self, "memory_bytes", check_memory("memory_bytes", self.memory_bytes))
         if self.memory_bytes < SMALLEST_MEMORY_BYTES:
             least = SMALLEST_MEMORY_BYTES >> 20
             raise PlanError(
-                f"a collector cannot work in {self.memory_bytes} bytes: give it {least} MB at least"
+                f"memory_bytes must be at least {least << 20} ({least} MiB), not {self.memory_bytes}"
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what another process needs."""
+        """Return the options as JSON values, for the process of the collector."""
         return asdict(self)
 
 
 def check_seconds(what: str, value: Any) -> float:
-    """Return a time that something may take; raises `PlanError` for what is none, or longer than `LONGEST_S`.
+    """Return a time in seconds; raises `PlanError` if it is not between 0 and `LONGEST_S`.
 
     Examples
     --------
     >>> check_seconds("timeout_s", 2)
     2.0
     """
-    # Not-a-number is neither more nor less than anything: a deadline that never comes.
+    # Comparisons with NaN are false: it would be a deadline that never comes.
     if not (isinstance(value, numbers.Real) and 0 <= float(value) <= LONGEST_S):
-        raise PlanError(f"{what}={value!r} is no time to wait: give seconds from 0 to {LONGEST_S:,}")
+        raise PlanError(f"{what} must be a number of seconds from 0 to {LONGEST_S:,}, not {value!r}")
     return float(value)
 
 
 def check_memory(what: str, value: Any) -> int:
-    """Return a number of bytes; raises `PlanError` for what is none."""
+    """Return a number of bytes; raises `PlanError` if it is not valid."""
     if not (isinstance(value, numbers.Integral) and 0 < int(value) < 1 << 62):
-        raise PlanError(f"{what}={value!r} is no size of memory: give a whole number of bytes, 1 or more")
+        raise PlanError(f"{what} must be a positive int of bytes, not {value!r}")
     return int(value)

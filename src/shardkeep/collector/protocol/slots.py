@@ -1,12 +1,12 @@
-"""Shared memory between a client and the collector on one host: large rows cross without a copy.
+"""Shared memory between a client and the collector on one host, for large rows without a copy.
 
-The collector makes an anonymous file (``memfd_create``), which leaves no name after its end, and
-sends the client its place: ``/proc/PID/fd/N``. Only the same user can open that; where it cannot be
-opened (another container, no Linux) rows go through the socket.
+The collector makes an anonymous file (``memfd_create``), of which no name remains after its end, and
+sends the client its path ``/proc/PID/fd/N``. Only the same user can open it. If it cannot be opened (another
+container, not Linux), rows are sent through the socket.
 
-Its length is sealed, so neither side can cut it under the other, which would end that process with
-SIGBUS. Before the client writes a byte, it checks on its descriptor that it has opened such memory and
-not a file of its user: only memory from ``memfd_create`` can have these seals (fcntl(2), "File Sealing").
+Its length is sealed, so neither side can truncate it, which would end the other process with SIGBUS. Before
+the client writes a byte, it checks that its descriptor is such memory and not a file of its user: only memory
+from ``memfd_create`` can have these seals (fcntl(2), "File Sealing").
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import numpy as np
 __all__ = ["SLOT_BYTES", "ClientSlots", "ServerSlots", "SlotBudget"]
 
 SLOT_BYTES = 512 * 1024
-# For one client. More of them would be touched for the first time, not more in use.
+# For one client. With more, more pages are touched for the first time, but not more slots are in use.
 _MOST_SLOTS = 16
 _PLACE = re.compile(r"/proc/[1-9]\d{0,9}/fd/\d{1,9}")
 
 
 def _seals() -> int:
-    """Return the seals of the memory: its length is fixed, and so are its seals."""
+    """Return the seals of the memory, which fix its length and the seals."""
     return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SlotBudget:
-    """Bytes of shared memory for all clients.
+    """A budget of shared memory for all clients.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class SlotBudget:
         self._left = size
 
     def open(self) -> ServerSlots | None:
-        """Return slots for one more client: half of what is left at most; None if that is too little."""
+        """Return slots for another client, at most half of the rest; None if that is too little."""
         count = min(_MOST_SLOTS, self._left // (2 * SLOT_BYTES))
         if count < 2 or not hasattr(os, "memfd_create"):
             return None
@@ -57,18 +57,18 @@ class SlotBudget:
         return None
 
     def close(self, slots: ServerSlots) -> None:
-        """Let them go."""
+        """Close slots, and return their memory to the budget."""
         self._left += slots.bytes
         slots.close()
 
 
 class ServerSlots:
-    """The collector's side.
+    """The slots of one client, on the collector's side.
 
     Parameters
     ----------
     count : int
-        How many slots of `SLOT_BYTES`.
+        The number of slots of `SLOT_BYTES`.
     """
 
     def __init__(self, count: int) -> None:
@@ -85,25 +85,25 @@ class ServerSlots:
         self.address = {"path": f"/proc/{os.getpid()}/fd/{self._fd}", "inode": inode, "count": count}
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Return a part; IndexError if it is not inside."""
+        """Return some bytes; IndexError if they are not inside."""
         if offset < 0 or size < 0 or offset + size > self.bytes:
             raise IndexError(f"bytes {offset} to {offset + size} are not in the shared memory")
         return self._view[offset : offset + size]
 
     def close(self) -> None:
-        """Let it go; the memory is free once the client, and every view of a part, has let it go too."""
-        # Dropped and not closed: an error that is being handled may still refer to a part.
+        """Close the memory; it is free once the client and every view of it have been closed too."""
+        # Dropped and not closed: an error that is being handled may still refer to a view.
         self._view = memoryview(b"")
         os.close(self._fd)
 
 
 class ClientSlots:
-    """The client's side: a pool of slots, as arrays of bytes.
+    """The slots of one client, on its side: a pool of byte arrays.
 
     Raises
     ------
     OSError
-        It cannot be reached from here, or is not sealed memory of this user.
+        It cannot be opened, or is not sealed memory of this user.
     KeyError, ValueError, TypeError
         The address is not one of `ServerSlots`.
     """
@@ -131,8 +131,8 @@ class ClientSlots:
         return offset, self._bytes[offset : offset + SLOT_BYTES]
 
     @property
-    def is_free(self) -> bool:
-        """Whether `take` would give one."""
+    def has_free(self) -> bool:
+        """Whether a slot is free."""
         return bool(self._free)
 
     @property
@@ -141,21 +141,21 @@ class ClientSlots:
         return 2 * len(self._free) <= self._count
 
     def reclaim(self, held: list[int]) -> None:
-        """Make every other slot free: an interrupted call may have taken one and forgotten it."""
+        """Free every slot that is not in `held`: an interrupted call may have lost a slot."""
         if len(self._free) + len(held) < self._count:
             places = {offset // SLOT_BYTES for offset in held}
             self._free = [place for place in range(self._count) if place not in places]
 
     def give_back(self, offset: int) -> None:
-        """Make a slot free again."""
+        """Free a slot."""
         self._free.append(offset // SLOT_BYTES)
 
 
 def _check_memory(fd: int, path: str, inode: int, size: int) -> None:
-    """Raise `OSError` unless a descriptor is one of the memory that `ServerSlots` makes."""
+    """Raise `OSError` unless a descriptor is memory that `ServerSlots` has made."""
     found = os.fstat(fd)
     same = stat.S_ISREG(found.st_mode)
     same = same and (found.st_ino, found.st_size, found.st_uid) == (inode, size, os.geteuid())
-    # F_GET_SEALS fails on a file of a disk; one of a tmpfs has no other seal than the last.
+    # F_GET_SEALS fails for a file on a disk; a file in a tmpfs has only the last of these seals.
     if not same or fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _seals() != _seals():
         raise OSError(f"{path!r} is not sealed memory of a collector of this user")

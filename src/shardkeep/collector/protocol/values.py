@@ -1,8 +1,8 @@
-"""Values and attributes as bytes: what is put once, and what is set on objects.
+"""The encoding of values that are put once, and of attributes.
 
 ::
 
-    u32 length of the JSON | JSON | bytes of the value, as `shardkeep.collector.protocol.payload` makes them
+    u32 length of the JSON | JSON | the value, encoded as by `shardkeep.collector.protocol.payload`
 
     {"put": NAME, …} or {"set": NAME, "on": OBJECT, "if_none": BOOL, …}
     {…, "dtype": TYPE, "shape": SHAPE}          an array or a scalar
@@ -33,25 +33,25 @@ __all__ = ["ROOT", "Value", "pack_attribute", "pack_put", "unpack_value"]
 
 ROOT = "/"
 
-# In memory, beside its bytes: an array for each value of variable length, and its length twice.
+# Memory of a value of variable length without its bytes: an array, and its length twice.
 _VLEN_BYTES = 256
-# In the JSON of a value, beside its lengths: a type.
+# Values in the JSON besides lengths: a type.
 _OTHER_VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Value:
-    """A value that was put, or an attribute.
+    """A value that was put once, or an attribute.
 
     Attributes
     ----------
     name : str
     on : str or None
-        The object that has the attribute, "/" for the file; None of what was put.
+        The object that has the attribute, "/" for the file; None for a value that was put.
     value : ndarray or h5py.Empty
     dtype : dtype
     if_none : bool
-        Whether an attribute of that name that is there already stays as it is.
+        Whether an existing attribute of that name stays as it is.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Value:
 
 
 def pack_put(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of a value; raises `SchemaError` for what HDF5 cannot keep."""
+    """Encode a value; raises `SchemaError` if HDF5 cannot keep it."""
     check_path(name, "value")
     array = as_value(f"value {name!r}", value)
     return _pack({"put": name}, array, array.dtype)
@@ -71,7 +71,7 @@ def pack_put(name: str, value: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def pack_attribute(
     name: str, value: Any, on: str, *, if_none: bool = False
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return the bytes of an attribute; raises `SchemaError` for what HDF5 cannot keep."""
+    """Encode an attribute; raises `SchemaError` if HDF5 cannot keep it."""
     if on != ROOT:
         check_path(on, "group")
     kept, dtype = as_attribute(name, value)
@@ -79,20 +79,20 @@ def pack_attribute(
 
 
 def unpack_value(data: memoryview, most_bytes: int) -> Value:
-    """Read what `pack_put` and `pack_attribute` made.
+    """Decode the bytes of `pack_put` and `pack_attribute`.
 
     Parameters
     ----------
     data : memoryview
     most_bytes : int
-        Memory that the value may take.
+        The memory that the value may take.
 
     Raises
     ------
     CollectorError
-        The bytes are not those of a value.
+        The bytes are not a valid value.
     SchemaError
-        It takes more memory than that. Nothing of it was allocated.
+        It takes more memory; checked before memory is allocated.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def unpack_value(data: memoryview, most_bytes: int) -> Value:
     except SchemaError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise CollectorError(f"a value came in a form that makes no sense ({error})") from None
+        raise CollectorError(f"the encoding of a value is not valid ({error})") from None
     return Value(name, on, value, dtype, if_none)
 
 
@@ -156,7 +156,7 @@ def _unpack(name: str, head: dict[str, Any], body: memoryview, most_bytes: int) 
     base = dtype_from_json(head["vlen"])
     lengths = [_count(length) for length in head["lengths"]]
     if len(lengths) != count or sum(lengths) * base.itemsize != len(body):
-        raise ValueError("lengths that do not add up")
+        raise ValueError("the sum of the lengths is not the size")
     dtype = h5py.vlen_dtype(base)
     result = np.empty(count, dtype)
     start = 0
@@ -168,10 +168,8 @@ def _unpack(name: str, head: dict[str, Any], body: memoryview, most_bytes: int) 
 
 def _check_memory(name: str, count: int, needed: int, most_bytes: int) -> None:
     if needed > most_bytes:
-        message = (
-            f"{name!r}: {count:,} texts or values of variable length take {needed:,} bytes of memory here"
-        )
-        raise SchemaError(f"{message}, {most_bytes:,} are allowed: give the collector more, or append rows")
+        message = f"{name!r}: {count:,} texts or values of variable length take {needed:,} bytes of memory"
+        raise SchemaError(f"{message}, of {most_bytes:,} allowed: use a collector with more, or append rows")
 
 
 def _one(value: Any) -> np.ndarray[Any, Any]:
@@ -182,5 +180,5 @@ def _one(value: Any) -> np.ndarray[Any, Any]:
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shardkeep.collector.protocol.address_file import remove_note, write_note
+from shardkeep.collector.protocol.address_file import remove_address_file, write_address_file
 from shardkeep.collector.protocol.keys import client_key_path
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.server.events import Events
@@ -50,7 +50,7 @@ def run(
         server = Server(settings, events)
         try:
             key = None if settings.key_file is None else os.path.abspath(client_key_path(settings.key_file))
-            write_note(settings.path, server.address, key)
+            write_address_file(settings.path, server.address, key)
             server.poller.register(signals.fd, 1)
             if commands is not None:
                 server.poller.register(commands, 1)
@@ -73,7 +73,7 @@ def run(
                 if reasons:
                     server.stop(reasons[0])
         finally:
-            remove_note(settings.path)
+            remove_address_file(settings.path)
             report = server.close()
         events.finished(report)
         return report

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shardkeep.collector.protocol.address import Place
-from shardkeep.collector.protocol.keys import Gate, read_server_key
+from shardkeep.collector.protocol.address import SocketFolder
+from shardkeep.collector.protocol.keys import ZapAuthenticator, read_server_key
 from shardkeep.collector.protocol.messages import (
     BadMessage,
     Kind,
@@ -81,18 +81,18 @@ class Server:
             Kind.GIVE_BACK: self._give_back,
             Kind.SLOTS: self._give_slots,
         }
-        self._gate: Gate | None = None
+        self._zap: ZapAuthenticator | None = None
         self._disk = Committer(settings, events)
         self._intake = Intake(self._disk, self._credits, events)
         self._context = zmq.Context()
         # Who had left before a collector that was killed was started again.
         self._finished, self.world_size = self._disk.store.clients.finished()
         self._left_before = frozenset(self._finished)
-        self._place: Place | None = None
+        self._place: SocketFolder | None = None
         try:
             if address is None:
                 # Not before the lock of the file is held: whoever holds it may be in that place.
-                self._place = Place(settings.path)
+                self._place = SocketFolder(settings.path)
                 address = self._place.address
             self._listen(address)
         except BaseException:
@@ -105,13 +105,13 @@ class Server:
         zmq = self._zmq
         key = self._key
         if key is not None:
-            self._gate = Gate(self._context, key.clients, self._events.refused)
+            self._zap = ZapAuthenticator(self._context, key.clients, self._events.refused)
         router = self._router = open_router(self._context, address, key, self._credits.largest + (1 << 20))
         self.address: str = router.last_endpoint.decode().rstrip("\0")
         failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._monitor = router.get_monitor_socket(failures)
         self._poller = zmq.Poller()
-        for one in (router, self._monitor, self._disk.wakes, *([self._gate.socket] if self._gate else [])):
+        for one in (router, self._monitor, self._disk.wakes, *([self._zap.socket] if self._zap else [])):
             self._poller.register(one, zmq.POLLIN)
 
     # -- the loop ------------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ class Server:
     def step(self, timeout_s: float) -> set[Any]:
         """Wait for something, do it, and return what else was ready."""
         ready = dict(self._poller.poll(max(timeout_s, 0) * 1000))
-        if self._gate is not None and ready.pop(self._gate.socket, None):
-            self._gate.answer()
+        if self._zap is not None and ready.pop(self._zap.socket, None):
+            self._zap.answer()
         if ready.pop(self._monitor, None):
             self._events.refused("a stranger", failed_handshake(self._monitor))
         if ready.pop(self._disk.wakes, None):
@@ -173,8 +173,8 @@ class Server:
             for session in list(self._sessions.values()):
                 self._forget(session)
             self._router.disable_monitor()
-            if self._gate is not None:
-                self._gate.close()
+            if self._zap is not None:
+                self._zap.close()
             self._monitor.close(linger=0)
             self._router.close()
             self._context.term()

@@ -1,4 +1,4 @@
-"""What a client holds back, splits and refuses before anything is sent."""
+"""Rows that a client buffers, splits and refuses before anything is sent."""
 
 import pickle
 import signal
@@ -22,7 +22,7 @@ WORLD = World(rank=0, size=1)
 LEAST_MEMORY = 16 << 20
 
 
-def test_rows_that_wait_together_may_be_more_than_one_message(tmp_path):
+def test_rows_that_are_buffered_together_may_be_more_than_one_message(tmp_path):
     path = tmp_path / "all.h5"
     with (
         Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=60) as collector,
@@ -46,7 +46,7 @@ def test_rows_that_wait_together_may_be_more_than_one_message(tmp_path):
         assert file["both"].shape == (500,)
 
 
-def test_what_no_collector_takes_is_refused_at_once_and_leaves_nothing(tmp_path):
+def test_rows_that_no_collector_takes_are_refused_at_once_and_add_nothing(tmp_path):
     path = tmp_path / "all.h5"
     with (
         Collector(path, memory_bytes=LEAST_MEMORY, durability="flush", drain_s=60) as collector,
@@ -85,8 +85,8 @@ _SCALARS += [np.array(one) for one in (0.5, np.float32(0.5), np.int32(7), 7)]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8"])
-def test_one_value_is_taken_as_the_same_value_in_rows_is(tmp_path, dtype):
-    """The way for scalars is another one than that for rows; what it stores and refuses is the same."""
+def test_a_scalar_is_stored_and_refused_as_the_same_value_in_rows_is(tmp_path, dtype):
+    """Scalars have a code path of their own, which stores and refuses the same."""
     path = tmp_path / "all.h5"
     expected = []
     with (
@@ -114,7 +114,7 @@ def test_one_value_is_taken_as_the_same_value_in_rows_is(tmp_path, dtype):
         assert len(file["one"]) == len(expected) + 3
 
 
-def test_large_rows_go_through_shared_memory_from_the_beginning(tmp_path):
+def test_large_rows_use_shared_memory_from_the_first_chunk_on(tmp_path):
     path = tmp_path / "all.h5"
     with (
         Collector(path, durability="flush", drain_s=60) as collector,
@@ -123,12 +123,12 @@ def test_large_rows_go_through_shared_memory_from_the_beginning(tmp_path):
         client.append("loss", 1.5)
         client.append("text", ["x" * 5000])
         client.flush()
-        assert client._link.outbox.slots is None
+        assert client._state.outbox.slots is None
         client.append("rows", np.zeros((1, 8192), "f4"))
-        eventually(lambda: client._tray.slots is not None)
+        eventually(lambda: client._state.outbox.slots is not None)
         for number in range(40):
             client.append("rows", np.full((1, 8192), number, "f4"))
-        assert client._tray.pens["rows"].sheet.slot is not None
+        assert client._state.datasets["rows"].chunk.slot is not None
     with h5py.File(path) as file:
         assert file["rows"][:, 5].tolist() == [0, *range(40)]
 
@@ -155,7 +155,7 @@ def _all_at_once(client, count):
     client.close()
 
 
-def test_the_first_calls_of_many_threads_make_one_link(tmp_path):
+def test_the_first_calls_of_many_threads_start_one_sender(tmp_path):
     path = tmp_path / "all.h5"
     switching = sys.getswitchinterval()
     with collecting(path, durability="flush") as collector:
@@ -169,9 +169,9 @@ def test_the_first_calls_of_many_threads_make_one_link(tmp_path):
                 sys.setswitchinterval(switching)
             assert _joined(path) == 2 + turn
         held, may_end = threading.Event(), threading.Event()
-        other = threading.Thread(target=client._opening.do, args=(lambda: held.set() or may_end.wait(),))
+        other = threading.Thread(target=client._opening.run, args=(lambda: held.set() or may_end.wait(),))
         other.start()
-        held.wait()  # a lock that nobody would let go in a child
+        held.wait()  # a lock that no thread would release in a child
         try:
             child = start(lambda _: _all_at_once(client, 8))
             assert child.join() == 0
@@ -185,7 +185,7 @@ def test_the_first_calls_of_many_threads_make_one_link(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["append", "close"])
-def test_a_signal_handler_in_the_middle_of_the_first_call(tmp_path, monkeypatch, call):
+def test_a_signal_handler_that_interrupts_the_first_call_is_refused_or_closes(tmp_path, monkeypatch, call):
     said = []
 
     def handler(*_):
@@ -220,7 +220,7 @@ def test_a_signal_handler_in_the_middle_of_the_first_call(tmp_path, monkeypatch,
         assert [file[name][:].tolist() for name in file if name == "x"] == [[1]] * (call == "append")
 
 
-def test_a_first_call_that_finds_nobody_may_be_made_again(tmp_path):
+def test_a_first_call_that_finds_no_collector_may_be_repeated(tmp_path):
     with collecting(tmp_path / "all.h5", durability="flush") as collector:
         client = collector.connect(WORLD)
         copy = _copy(client)

@@ -26,7 +26,7 @@ _PARTS = st.builds(
 
 
 @given(st.lists(_PARTS, max_size=5), st.integers(0, 1 << 63))
-def test_a_batch_comes_back(parts, sequence):
+def test_a_batch_is_the_same_after_pack_and_unpack(parts, sequence):
     frames = [*pack(Kind.BATCH, sequence=sequence, value=5, parts=len(parts)), pack_parts(parts)]
     frames += [bytes(part.bytes) for part in parts if part.offset is None]
     message = unpack(frames)
@@ -36,19 +36,19 @@ def test_a_batch_comes_back(parts, sequence):
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
-def test_garbage_is_refused(frames):
+def test_random_bytes_are_refused(frames):
     with pytest.raises(BadMessage):
         unpack_parts(unpack([b"SK", *frames]))
 
 
 @given(st.binary(max_size=100), st.integers(0, 3))
-def test_a_table_of_garbage_is_refused_or_small(table, count):
+def test_a_random_table_is_refused_or_small(table, count):
     with contextlib.suppress(BadMessage):
         assert len(unpack_table(table, count)) == count
 
 
 @given(st.data())
-def test_a_changed_batch_is_refused_or_whole(data):
+def test_a_changed_batch_is_refused_or_consistent(data):
     frames = [*pack(Kind.BATCH, sequence=1, parts=1), pack_parts([Part("x", 2, 16)]), bytes(16)]
     one = data.draw(st.integers(0, 2))
     changed = bytearray(frames[one])
@@ -60,13 +60,13 @@ def test_a_changed_batch_is_refused_or_whole(data):
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b"[" * 100_000, b"\xff"])
-def test_json_that_is_none(body):
+def test_invalid_json_is_refused(body):
     header = pack(Kind.HELLO)
     with pytest.raises(BadMessage):
         unpack([*header, body]).json()
 
 
-def test_another_version():
+def test_another_version_is_refused():
     header = bytearray(pack(Kind.PING)[0])
     header[2] = 9
     with pytest.raises(BadMessage, match="version 9"):

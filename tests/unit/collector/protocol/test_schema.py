@@ -24,7 +24,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_a_type_comes_back(dtype):
+def test_a_dtype_is_the_same_after_json(dtype):
     schema = Schema("g/x", dtype, (2, 3), 4, ((1, 1, (4,)),))
     found = Schema.from_json(json.loads(json.dumps(schema.to_json())))
     assert same_dtype(found.dtype, dtype)
@@ -50,7 +50,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_hostile_types_are_refused_or_types(data):
+def test_hostile_types_are_refused_or_valid(data):
     schema = {**Schema("x", np.dtype("i4"), ()).to_json(), "dtype": data}
     try:
         dtype = Schema.from_json(schema).dtype
@@ -60,13 +60,13 @@ def test_hostile_types_are_refused_or_types(data):
 
 
 @pytest.mark.parametrize("bad", ["O", "|O", "M8[s]", "i4,f8", "U5", "no", "(1000000000,)f8"])
-def test_types_that_hdf5_has_not(bad):
+def test_types_that_hdf5_does_not_have_are_refused(bad):
     with pytest.raises((ValueError, TypeError)):
         dtype_from_json(bad)
 
 
 @given(hnp.arrays(np.dtype("i4,f8"), st.tuples(st.integers(0, 5), st.just(2))))
-def test_rows_of_fixed_size_come_back(rows):
+def test_rows_of_fixed_size_are_the_same_after_encoding(rows):
     assert (
         decode_rows(memoryview(encode_rows(rows)), len(rows), rows.dtype, (2,)) == rows
     ).all() or np.isnan(rows["f1"]).any()
@@ -78,7 +78,7 @@ def test_rows_of_fixed_size_come_back(rows):
     ),
     st.data(),
 )
-def test_text_comes_back_and_garbage_does_not(words, data):
+def test_text_is_the_same_after_encoding_and_random_bytes_are_refused(words, data):
     rows = np.array([one.encode() for one in words] + [None], object)[:-1].astype(TEXT)
     encoded = bytes(encode_rows(rows))
     assert decode_rows(memoryview(encoded), len(rows), TEXT, ()).tolist() == rows.tolist()
@@ -88,7 +88,7 @@ def test_text_comes_back_and_garbage_does_not(words, data):
             decode_rows(memoryview(encoded[:cut]), len(rows), TEXT, ())
 
 
-def test_text_within_rows():
+def test_text_in_compound_rows_is_the_same_after_encoding():
     kind = np.dtype([("t", TEXT), ("x", "<f8"), ("u", TEXT, (2,))])
     rows = np.zeros(2, kind)
     rows["t"], rows["x"] = [b"one", b"two"], [1, 2]

@@ -1,4 +1,4 @@
-"""Shared memory: who gets how much of it, and what a client takes for it."""
+"""Shared memory: the budget of each client, and the checks that a client makes."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ import pytest
 from shardkeep.collector.protocol.slots import SLOT_BYTES, ClientSlots, SlotBudget
 
 
-def test_each_client_gets_half_of_what_is_left_at_most():
+def test_each_client_gets_at_most_half_of_the_rest():
     budget = SlotBudget(32 * SLOT_BYTES)
     given = []
     while (slots := budget.open()) is not None:
@@ -21,7 +21,7 @@ def test_each_client_gets_half_of_what_is_left_at_most():
     budget.close(again)
 
 
-def test_what_a_client_writes_is_there():
+def test_the_collector_reads_the_bytes_that_a_client_writes():
     budget = SlotBudget(32 * SLOT_BYTES)
     slots = budget.open()
     client = ClientSlots(slots.address)
@@ -42,7 +42,7 @@ def _address(fd, count):
     return {"path": f"/proc/{os.getpid()}/fd/{fd}", "inode": os.fstat(fd).st_ino, "count": count}
 
 
-def test_the_length_cannot_be_changed():
+def test_the_length_of_the_memory_cannot_be_changed():
     budget = SlotBudget(32 * SLOT_BYTES)
     slots = budget.open()
     fd = os.open(slots.address["path"], os.O_RDWR)
@@ -56,7 +56,7 @@ def test_the_length_cannot_be_changed():
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"])
-def test_a_file_of_this_user_is_not_taken_for_slots(tmp_path, place):
+def test_a_file_of_this_user_is_not_used_as_slots(tmp_path, place):
     path = str(tmp_path / "model.bin") if place == "disk" else f"/dev/shm/shardkeep-{os.getpid()}-model.bin"
     content = b"P" * (2 * SLOT_BYTES)
     try:
@@ -74,7 +74,7 @@ def test_a_file_of_this_user_is_not_taken_for_slots(tmp_path, place):
 
 
 @pytest.mark.parametrize("seals", [None, 0, fcntl.F_SEAL_SHRINK, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW])
-def test_memory_that_can_be_cut_is_not_taken(seals):
+def test_memory_without_seals_is_not_used(seals):
     fd = os.memfd_create("x", os.MFD_ALLOW_SEALING if seals is not None else 0)
     os.ftruncate(fd, 2 * SLOT_BYTES)
     if seals:
@@ -97,7 +97,7 @@ def test_memory_that_can_be_cut_is_not_taken(seals):
         {"count": 3},
     ],
 )
-def test_an_address_that_does_not_fit_is_not_taken(changes):
+def test_an_invalid_slot_address_is_refused(changes):
     budget = SlotBudget(32 * SLOT_BYTES)
     slots = budget.open()
     with pytest.raises((OSError, ValueError)):

@@ -1,4 +1,4 @@
-"""Clients that are dropped and processes that just end: what is under way is delivered, or told."""
+"""Clients that are dropped, and processes that end without `close`: rows are delivered, or reported."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ place = sys.argv[1]
 
 
 def run_program(body, *args, code=0, python=()):
-    """Run a program of its own; return what it said on stderr."""
+    """Run a program in another process; return its stderr."""
     program = HEAD + textwrap.dedent(body)
     done = subprocess.run(
         [sys.executable, *python, "-c", program, *map(str, args)],
@@ -51,7 +51,7 @@ def rows_of(path, name="x"):
         "threading.Thread(target=lambda: [time.sleep(0.2), client.append('x', 100.0)]).start(); rows += 1",
     ],
 )
-def test_a_program_that_ends_without_close(tmp_path, end):
+def test_a_program_that_ends_without_close_delivers_its_rows(tmp_path, end):
     path = tmp_path / "all.h5"
     with collecting(path):
         said = run_program(
@@ -69,7 +69,7 @@ def test_a_program_that_ends_without_close(tmp_path, end):
     assert len(rows_of(path)) == 100 + ("Thread" in end)
 
 
-def test_a_program_that_ends_by_an_exception(tmp_path):
+def test_a_program_that_ends_by_an_exception_delivers_its_rows(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path):
         said = run_program(
@@ -91,21 +91,21 @@ def test_a_program_that_ends_by_an_exception(tmp_path):
     assert rows_of(path, "word") == [b"last"]
 
 
-def test_a_dropped_client_delivers_while_the_program_goes_on(tmp_path):
+def test_a_dropped_client_delivers_in_the_background(tmp_path):
     with collecting(tmp_path / "all.h5") as collector:
         client = collector.connect(World(rank=0, size=1))
         client.append("x", np.arange(10))
         client.append("x", np.arange(10, 20))
-        link = client._link
+        sender = client._calls.sender
         del client
-        link._thread.join(PATIENCE_S)
-        assert not link._thread.is_alive()
+        sender._thread.join(PATIENCE_S)
+        assert not sender._thread.is_alive()
         again = collector.connect(World(rank=0, size=1))
         again.close()
     assert rows_of(tmp_path / "all.h5") == list(range(20))
 
 
-def test_rows_that_cannot_be_delivered_are_told_in_time(tmp_path):
+def test_rows_that_cannot_be_delivered_are_reported_in_time(tmp_path):
     with collecting(tmp_path / "all.h5") as collector:
         started = time.monotonic()
         try:
@@ -122,7 +122,7 @@ def test_rows_that_cannot_be_delivered_are_told_in_time(tmp_path):
                     for row in range(5):
                         client.append("x", float(row))
                     client.append("y", ["c"])
-                clients.pop(0)  # one is dropped, the other one is there until the end
+                clients.pop(0)  # one is dropped, the other one lives until the end
                 """,
                 tmp_path,
                 collector.pid,
@@ -141,16 +141,16 @@ def _multiprocessing_child(place):
     client = connect(place, World(rank=0, size=1), timeout_s=100)
     for row in range(100):
         client.append("x", float(row))
-    globals()["kept"] = client  # no close, and no end of its scope
+    globals()["kept"] = client  # neither closed nor dropped
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_child_of_multiprocessing_that_does_not_close(tmp_path, method):
+def test_a_child_of_multiprocessing_delivers_without_close(tmp_path, method):
     path = tmp_path / "all.h5"
     with collecting(path):
         said = run_program(
             """
-            from tests.procs.test_collector_leaving import _multiprocessing_child
+            from tests.procs.test_collector_shutdown import _multiprocessing_child
             if __name__ == "__main__":
                 child = multiprocessing.get_context(sys.argv[2]).Process(
                     target=_multiprocessing_child, args=(place,))
@@ -165,7 +165,7 @@ def test_a_child_of_multiprocessing_that_does_not_close(tmp_path, method):
     assert rows_of(path) == list(range(100))
 
 
-def test_a_child_leaves_the_rows_of_its_parent_alone(tmp_path):
+def test_a_forked_child_does_not_send_rows_of_its_parent(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path):
         said = run_program(

@@ -1,4 +1,4 @@
-"""Clients that spill and are killed, one after the other, in one `spill_dir`: the next one takes over."""
+"""Clients that spill and are killed, one after the other: the next one takes over the spill file."""
 
 import os
 import random
@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
+from shardkeep.collector.client.buffers import Payload
 from shardkeep.collector.client.outbox import Outbox
-from shardkeep.collector.client.pen import Rows
 from shardkeep.collector.client.spill import SpillFile
 from shardkeep.hdf5 import connect
 from shardkeep.world import World
@@ -27,7 +27,7 @@ def _flush_and_say(write_end, place, folder, life, rows):
     time.sleep(PATIENCE_S)
 
 
-def test_the_rows_of_a_client_are_none_of_the_killed_one_before(tmp_path):
+def test_batches_of_a_client_are_not_taken_for_those_of_its_killed_predecessor(tmp_path):
     rows = 4
     with collecting(tmp_path / "all.h5", durability="flush") as collector:
         for life in range(3):
@@ -51,7 +51,7 @@ def _append_and_spill(write_end, place, folder, life, seed):
         block[:, 0], block[:, 1:] = life, np.arange(row, row + count)[:, None]
         client.append("x", block)
         row += count
-        if chance.random() < 0.1 and client._link.is_ready:
+        if chance.random() < 0.1 and client._state.is_ready:
             client.flush()
             os.write(write_end, ACK.pack(row, 0))
         elif chance.random() < 0.3:
@@ -96,38 +96,38 @@ def _run_of_lives(tmp_path, lives, seed):
         assert mine[:least, 0].tolist() == list(range(least)), life
 
 
-def test_a_chain_of_killed_clients(tmp_path):
+def test_flushed_rows_survive_a_chain_of_killed_clients(tmp_path):
     _run_of_lives(tmp_path, 6, 6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 1000, 100))
-def test_many_chains_of_killed_clients(tmp_path, seed):
+def test_flushed_rows_survive_many_chains_of_killed_clients(tmp_path, seed):
     _run_of_lives(tmp_path, 20, seed)
 
 
-def test_a_number_is_never_given_twice_and_gaps_are_told(tmp_path):
+def test_sequence_numbers_are_not_used_twice_and_gaps_are_announced(tmp_path):
     outbox = Outbox(1 << 20)
-    outbox.adopt(SpillFile(str(tmp_path), bytes(16), 0))
-    outbox.add([Rows("x", 1, b"1")])
-    outbox.add([Rows("x", 1, b"2")])
-    outbox.keep()  # the first of them is durable as well, which this client did not live to hear
+    outbox.use_spill(SpillFile(str(tmp_path), bytes(16), 0))
+    outbox.add([Payload("x", 1, b"1")])
+    outbox.add([Payload("x", 1, b"2")])
+    outbox.spill_undelivered()  # the first is durable too, but this client was killed before the answer
     outbox.spill._lock.release()
 
     later = Outbox(1 << 20)
-    later.adopt(SpillFile(str(tmp_path), bytes(16), 0))
-    assert later.introduce() == 1
+    later.use_spill(SpillFile(str(tmp_path), bytes(16), 0))
+    assert later.announce_first() == 1
     later.resend_after(1, 1)
-    mine = later.add([Rows("x", 1, b"3")]).sequence
+    mine = later.add([Payload("x", 1, b"3")]).sequence
     assert mine > 1 << 40
     assert later.next_to_send().sequence == 2
-    later.sent()
+    later.note_sent()
     assert later.next_to_send() is None  # the collector would take it for one that was lost on the way
     assert later.all_sent
     assert not later.is_at_gap
     later.note_durable(2)
     assert later.is_at_gap
-    assert later.introduce() == mine
+    assert later.announce_first() == mine
     later.resend_after(2, 2)
     assert later.next_to_send().sequence == mine
     later.spill.close()

@@ -237,7 +237,7 @@ def test_children_of_multiprocessing_are_guarded(tmp_path, method):
         let_go(child)
 
 
-def test_what_only_may_go_wrong_warns(tmp_path):
+def test_harmless_findings_warn(tmp_path):
     path = made(tmp_path)
     with guard() as watch:
         with pytest.warns(RuntimeWarning, match="locking=False: leave locking="):
@@ -264,7 +264,7 @@ def test_locks_switched_off_by_the_variable(tmp_path, value):
     assert "\n  h5py.File('a.h5', 'w')\n" in done.stderr
 
 
-def test_a_writer_of_shardkeep_is_seen(tmp_path):
+def test_writer_of_shardkeep_is_detected(tmp_path):
     body = (
         "import sys, shardkeep as sk; f = sk.hdf5.open('a.h5', 'a'); print(1, flush=True); sys.stdin.read()"
     )
@@ -282,7 +282,7 @@ def test_a_writer_of_shardkeep_is_seen(tmp_path):
         let_go(child)
 
 
-def test_nothing_is_left(tmp_path):
+def test_h5py_is_unchanged_after_the_guard(tmp_path):
     before = h5py.File.__init__, h5py.File.close
     with guard():
         with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -296,7 +296,7 @@ def test_nothing_is_left(tmp_path):
     still_open.close()
 
 
-def test_a_dropped_handle_lets_the_sidecar_go(tmp_path):
+def test_dropped_handle_releases_the_sidecar(tmp_path):
     with guard():
         h5py.File(tmp_path / "a.h5", "w")
         assert not (tmp_path / "a.h5.lock").exists()
@@ -304,7 +304,7 @@ def test_a_dropped_handle_lets_the_sidecar_go(tmp_path):
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("r", "a"), ("r", "r+"), ("r+", "r")])
-def test_a_lock_that_is_held_names_its_holder(tmp_path, theirs, ours):
+def test_held_lock_names_its_holder(tmp_path, theirs, ours):
     path = made(tmp_path)
     child = hold(path, theirs)
     try:

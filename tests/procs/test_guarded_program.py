@@ -83,13 +83,13 @@ def programs(tmp_path):
         ("-c", SEES, "a", "-m"),
     ],
 )
-def test_what_a_program_sees_of_itself(programs, arguments):
+def test_program_sees_its_usual_environment(programs, arguments):
     plain = ran(programs, *arguments, guarded=False)
     assert plain[0] == 0
     assert ran(programs, *arguments, guarded=True) == plain
 
 
-def test_nothing_is_put_into_the_path_where_python_was_told_so(programs):
+def test_safe_path_is_respected(programs):
     if sys.version_info < (3, 11):
         pytest.skip("PYTHONSAFEPATH came with Python 3.11")
     plain = ran(programs, "real/see.py", guarded=False, PYTHONSAFEPATH="1")
@@ -100,14 +100,14 @@ def test_nothing_is_put_into_the_path_where_python_was_told_so(programs):
     ("end", "how"),
     [*((end, "script") for end in ENDS), ("error", "-c"), ("error", "-m"), ("syntax", "-c"), ("exit", "-m")],
 )
-def test_how_a_program_ends(tmp_path, end, how):
+def test_exit_codes_of_programs(tmp_path, end, how):
     (tmp_path / "prog.py").write_text(textwrap.dedent(ENDS[end]))
     arguments = {"script": ("prog.py",), "-c": ("-c", ENDS[end]), "-m": ("-m", "prog")}[how]
     plain = ran(tmp_path, *arguments, guarded=False)
     assert ran(tmp_path, *arguments, guarded=True) == plain
 
 
-def test_what_a_package_imports_in_vain_is_its_own_error(tmp_path):
+def test_failed_import_of_a_package_is_its_own_error(tmp_path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("import not_there")
     (tmp_path / "pack" / "mod.py").write_text("")
@@ -115,7 +115,7 @@ def test_what_a_package_imports_in_vain_is_its_own_error(tmp_path):
     assert (code, said.splitlines()[-1]) == (1, "ModuleNotFoundError: No module named 'not_there'")
 
 
-def test_programs_that_cannot_be_run(tmp_path):
+def test_missing_programs_are_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")

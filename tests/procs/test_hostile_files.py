@@ -96,7 +96,7 @@ def limited(folder: Path, allowance_mib: int, calls: list[tuple[str, Path]]) -> 
     return [answer[2] for answer in answers]
 
 
-def test_the_limit_bites(tmp_path: Path) -> None:
+def test_memory_limit_is_effective(tmp_path: Path) -> None:
     path = tmp_path / "large.tfrecord"
     with Writer(path) as writer:
         writer.write(bytes(200 << 20))
@@ -106,7 +106,7 @@ def test_the_limit_bites(tmp_path: Path) -> None:
     assert answer.startswith("MemoryError")
 
 
-def test_claimed_lengths_cost_nothing(tmp_path: Path) -> None:
+def test_claimed_lengths_allocate_nothing(tmp_path: Path) -> None:
     calls: list[tuple[str, Path]] = []
     lengths = [
         1 << 28,
@@ -142,7 +142,7 @@ def test_a_bomb_of_many_records_takes_constant_memory(tmp_path: Path) -> None:
     assert limited(tmp_path, 48, [("iterate", path) for path in bombs]) == [60_000] * 2
 
 
-def test_a_bomb_that_is_no_record_takes_no_memory(tmp_path: Path) -> None:
+def test_bomb_without_a_record_takes_no_memory(tmp_path: Path) -> None:
     # 100 MB of zeros behind a good record, and behind a header that claims a tebibyte.
     path, claim = tmp_path / "zeros", tmp_path / "claim"
     path.write_bytes(gzip.compress(frame(b"good") + bytes(100_000_000), 1))
@@ -152,7 +152,7 @@ def test_a_bomb_that_is_no_record_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_a_bomb_of_one_record_is_a_memory_error(tmp_path: Path) -> None:
-    # It is legal, and needs what it holds. That cannot be had, which is the caller's to hear.
+    # It is legal and needs more memory than there is, which is reported to the caller.
     path = tmp_path / "one"
     path.write_bytes(gzip.compress(header(200 << 20) + bytes(200 << 20) + bytes(4), 1))
     (answer,) = limited(tmp_path, 48, [("iterate", path)])
@@ -232,7 +232,7 @@ def _jpeg(width: int, height: int) -> bytes:
     return b"\xff\xd8" + frame_header + scan + b"\xff\xd9"
 
 
-def test_images_that_promise_too_much(tmp_path: Path) -> None:
+def test_images_with_excessive_sizes_are_refused(tmp_path: Path) -> None:
     calls = []
     for name, image in (
         ("png_claim", _png(60_000, 60_000, b"\x00" * 100)),
@@ -249,7 +249,7 @@ def test_images_that_promise_too_much(tmp_path: Path) -> None:
         assert str(answer).partition(":")[0].endswith("Error"), (name, path.name, answer)
 
 
-def test_a_batch_of_legal_giants_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_batch_of_too_large_images_is_an_error(tmp_path: Path) -> None:
     # 16 KB that are a picture of 4,000 x 4,000: a batch of 64 float32 RGB ones would be 12 GB.
     path = tmp_path / "giant"
     path.write_bytes(frame(encode_example({"image": _png(4000, 4000, bytes(4001) * 4000)})))

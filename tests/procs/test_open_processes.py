@@ -88,7 +88,7 @@ def test_a_relative_path_survives_another_folder(path, monkeypatch, tmp_path):
 
 
 # Like a loader with workers: the parent opens the file, workers index it again and again.
-def test_workers_that_were_forked_read_on_while_the_parent_does(path):
+def test_forked_workers_and_parent_read_at_once(path):
     body = """
         f = sk.hdf5.open("a.h5")
         x = f["g/x"]
@@ -180,7 +180,7 @@ def test_a_writer_cannot_be_pickled(tmp_path):
 
 @pytest.mark.parametrize("other", ["h5py.File('a.h5', 'r+')", "sk.hdf5.open('a.h5', 'a')"])
 @pytest.mark.parametrize("mode", ["r", "r+", "a", "w"])
-def test_a_conflict_names_the_holder_before_a_byte_is_touched(path, other, mode):
+def test_lock_conflict_names_the_holder_before_a_byte_is_touched(path, other, mode):
     child = hold(path.parent, other)
     whole = path.read_bytes()
     try:
@@ -202,7 +202,7 @@ def test_a_conflict_names_the_holder_before_a_byte_is_touched(path, other, mode)
 
 
 @pytest.mark.parametrize("mode", ["r+", "a", "w"])
-def test_a_reader_keeps_writers_out(path, mode):
+def test_reader_excludes_writers(path, mode):
     child = hold(path.parent, "h5py.File('a.h5')")
     size = path.stat().st_size
     try:
@@ -278,7 +278,7 @@ def test_no_descriptor_at_all(path):
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
-def test_the_garbage_collector_closes_the_last_file_before_it_is_looked_for(path):
+def test_garbage_collector_may_close_the_last_file(path):
     body = """
         import gc
         from shardkeep.hdf5.locking.open_file_budget import OpenFileBudget
@@ -298,7 +298,7 @@ NUMBERS = [5, 11, 37, 95, 524]
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_flock_that_fails(path, number, tmp_path_factory):
+def test_failing_flock(path, number, tmp_path_factory):
     body = """
         import signal
         warnings.simplefilter("error")
@@ -341,7 +341,7 @@ def test_flock_that_fails(path, number, tmp_path_factory):
         assert done.stdout == f"True True {number}\n", done.stderr
 
 
-def test_flock_that_pretends(path, tmp_path_factory):
+def test_flock_without_effect(path, tmp_path_factory):
     body = """
         for mode in ("r+", "w"):
             try:
@@ -358,7 +358,7 @@ def test_flock_that_pretends(path, tmp_path_factory):
     ("value", "effect"),
     [("FALSE", "off"), ("TRUE", "on"), ("BEST_EFFORT", "on"), ("", "asked"), ("false", "asked")],
 )
-def test_the_variable_is_honoured_and_told(path, value, effect):
+def test_variable_is_honoured_and_reported(path, value, effect):
     body = """
         print(sk.hdf5.locking_mode().effect, sk.hdf5.locking_mode().stale)
         with warnings.catch_warnings(record=True) as caught:
@@ -388,7 +388,7 @@ def test_the_variable_is_honoured_and_told(path, value, effect):
         assert lines[4] == ("['BEST_EFFORT, FALSE, 0']" if value == "false" else "[]")
 
 
-def test_w_without_locks_still_sees_who_has_the_file_open(path):
+def test_truncation_without_locks_checks_open_files(path):
     child = hold(path.parent, "h5py.File('a.h5')")
     size = path.stat().st_size
     try:
@@ -406,7 +406,7 @@ def test_w_without_locks_still_sees_who_has_the_file_open(path):
         child.communicate(timeout=PATIENCE_S)
 
 
-def test_a_variable_that_came_too_late(path):
+def test_variable_set_too_late_is_reported(path):
     body = """
         os.environ["HDF5_USE_FILE_LOCKING"] = "FALSE"
         warnings.simplefilter("always")

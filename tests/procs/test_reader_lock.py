@@ -94,7 +94,7 @@ def test_a_writer_keeps_the_reader_out_until_it_is_closed(path):
 
 
 @pytest.mark.parametrize("killed", ["reader", "writer"])
-def test_sigkill_gives_the_lock_back(path, killed):
+def test_sigkill_releases_the_lock(path, killed):
     with Child(_READ if killed == "reader" else _APPEND, path) as child:
         child.process.kill()
         child.process.wait()
@@ -149,7 +149,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 """
 
 
-def test_readers_and_a_writer_that_does_not_stop(path):
+def test_readers_wait_for_a_busy_writer(path):
     """Whole appends or none of them, in every pass."""
     command = [sys.executable, "-c", _REWRITE, str(path)]
     counts = set()

@@ -12,7 +12,7 @@ from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 
 
-def test_what_h5py_raises_is_an_error_of_the_tree(tmp_path: Path) -> None:
+def test_errors_of_h5py_become_errors_of_the_tree(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "f.h5", "w") as file:
         for call in (
             lambda: file["nothing"],
@@ -28,7 +28,7 @@ def test_what_h5py_raises_is_an_error_of_the_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("EIO"), MemoryError("2 PiB")])
-def test_what_the_system_lacks_is_one_too(error: Exception) -> None:
+def test_system_errors_become_errors_of_the_tree(error: Exception) -> None:
     with pytest.raises(CorruptDataError, match="HDF5 cannot read 'p'") as found, reading("p"):
         raise error
     assert found.value.path == "p"
@@ -38,7 +38,7 @@ def test_what_the_system_lacks_is_one_too(error: Exception) -> None:
 @pytest.mark.parametrize(
     "error", [TypeError(), KeyError("k"), PermissionError(13, "no"), SchemaError("s"), KeyboardInterrupt()]
 )
-def test_errors_of_other_code_pass(error: BaseException) -> None:
+def test_errors_of_other_code_are_unchanged(error: BaseException) -> None:
     with pytest.raises(type(error)) as found, reading("p"):
         raise error
     assert found.value is error

@@ -8,7 +8,7 @@ first, and opened again when it is used next.
 - **Chunk caches**: 256 MiB, or `SHARDKEEP_HDF5_CACHE_BYTES`. An open dataset counts with the smaller of its
   size and its file's ``rdcc_nbytes``.
 
-All calls are made under h5py's own lock, as all of HDF5, so there is no second lock and no lock order.
+All calls are made under h5py's own lock, as all of HDF5, so no second lock and no lock order are needed.
 """
 
 from __future__ import annotations

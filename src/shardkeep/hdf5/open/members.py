@@ -168,7 +168,7 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         name : str or h5py.Reference
             Name of the object.
         default : object, optional
-            Returned if there is no such object.
+            Returned if the object does not exist.
         getclass, getlink : bool
             Return the class, or the link, in place of the object.
 

@@ -1,42 +1,48 @@
-"""Reading a selection piece by piece: which part of it lies in which box, and where in the box's source.
+"""Intersection of a selection with the boxes of a virtual dataset, axis by axis.
 
-The selection is what h5py takes: per axis a number, a slice with a positive step, or one list or mask; the
-boxes are axis-parallel. So everything is worked out per axis.
+A selection is one that h5py accepts: per axis a number, a slice with a positive step, or one list or mask.
 """
 
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import PlanError
+from shardkeep.hdf5.virtual.sources import VirtualSource, VirtualSources
 
-if TYPE_CHECKING:
-    from shardkeep.hdf5.virtual.source import VirtualSource
-    from shardkeep.hdf5.virtual.sources import VirtualSources
-
-__all__ = ["Box", "Boxes", "Pick", "axis_picks", "finish", "gather", "intersecting", "is_run"]
+__all__ = [
+    "AxisSelection",
+    "Box",
+    "Boxes",
+    "axis_selections",
+    "boxes_touched",
+    "is_range_of_rows",
+    "read_box",
+    "with_fields_and_type",
+]
 
 _Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Box:
-    """One mapping: rows ``[low, high)`` of the virtual dataset, per axis, are a box of a source.
+    """One mapping: the box ``[low, high)`` of the virtual dataset is a box of a source.
 
     Attributes
     ----------
     low, high : tuple of int
+        One number per axis of the virtual dataset.
     source_low : tuple of int
-        Where the box begins in the source, one number per axis of the source.
+        First element of the box in the source, one number per axis of the source.
     axes : tuple of int
-        For each axis of the source, which axis of the virtual dataset it is; -1 where the source's box is one
-        thick and the virtual dataset has no such axis.
+        For each axis of the source, the same axis of the virtual dataset; -1 where the source's box has
+        length one and the virtual dataset has no such axis.
     source : VirtualSource
     """
 
@@ -49,7 +55,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes as arrays of int64: the columns of `Box`, a row for each.
+    """Boxes as arrays of int64, with a column for each attribute of `Box`.
 
     Attributes
     ----------
@@ -59,7 +65,7 @@ class Boxes:
     axes : ndarray, as `source_low`
     source_dimensions : ndarray, shape (boxes,)
     numbers : ndarray, shape (boxes,)
-        Of the sources.
+        Numbers of the sources.
     """
 
     low: _Numbers
@@ -73,27 +79,27 @@ class Boxes:
         return len(self.numbers)
 
     def get(self, index: int, sources: VirtualSources) -> Box:
-        """Return one of them."""
-        there = slice(0, int(self.source_dimensions[index]))
+        """Return the box of one row."""
+        axes = slice(0, int(self.source_dimensions[index]))
         return Box(
             tuple(self.low[index].tolist()),
             tuple(self.high[index].tolist()),
-            tuple(self.source_low[index, there].tolist()),
-            tuple(self.axes[index, there].tolist()),
+            tuple(self.source_low[index, axes].tolist()),
+            tuple(self.axes[index, axes].tolist()),
             sources[int(self.numbers[index])],
         )
 
     def in_order(self, order: _Numbers) -> Boxes:
-        """Return them in another order."""
+        """Return the boxes in another order."""
         return Boxes(*(getattr(self, field.name)[order] for field in fields(self)))
 
     def are_rows(self, shape: tuple[int, ...], source_shapes: _Numbers) -> bool:
-        """Whether all are whole rows on both sides.
+        """Return whether all boxes are whole rows of the virtual dataset and of their sources.
 
         Parameters
         ----------
         shape : tuple of int
-            Of the virtual dataset.
+            Shape of the virtual dataset.
         source_shapes : ndarray of int64, shape (boxes, at least as many dimensions)
         """
         dimensions, rest = len(shape), shape[1:]
@@ -107,7 +113,7 @@ class Boxes:
         )
 
     @classmethod
-    def fitting(
+    def of_mappings(
         cls,
         low: _Numbers,
         high: _Numbers,
@@ -116,7 +122,7 @@ class Boxes:
         source_dimensions: _Numbers,
         numbers: _Numbers,
     ) -> Boxes | None:
-        """Return the boxes, None if the two sides of one differ by more than axes of length one."""
+        """Return the boxes; None if the two sides of a mapping differ by more than axes of length one."""
         lengths, there = high - low, source_high - source_low
         dimensions, width = lengths.shape[1], there.shape[1]
         axes = np.tile(np.arange(width), (len(numbers), 1))
@@ -133,15 +139,15 @@ class Boxes:
 
 
 def _axes(lengths: list[int], there: list[int]) -> list[int] | None:
-    """Return which axis of the virtual dataset each axis of a source is; None if that is not so."""
+    """Return `Box.axes` for the lengths of both sides; None if longer axes than 1 differ."""
     if [n for n in lengths if n != 1] != [n for n in there if n != 1]:
         return None
     long = iter([axis for axis, n in enumerate(lengths) if n != 1])
     return [-1 if n == 1 else next(long) for n in there]
 
 
-class Pick:
-    """What is selected along one axis: ``start + step * i`` for i below `count`, or a rising list."""
+class AxisSelection:
+    """Indices selected along one axis: ``start + step * i`` for i below `count`, or an increasing list."""
 
     __slots__ = ("count", "list", "single", "start", "step")
 
@@ -167,7 +173,7 @@ class Pick:
         return self.start + self.step * (self.count - 1) if self.list is None else int(self.list[-1])
 
     def within(self, low: int, high: int) -> tuple[Any, Any] | None:
-        """Return where in the result, and which indices from `low` on, lie in ``[low, high)``."""
+        """Return the positions in the result and the indices minus `low` of those in ``[low, high)``."""
         if self.list is not None:
             begin, end = np.searchsorted(self.list, (low, high))
             if begin >= end:
@@ -181,13 +187,13 @@ class Pick:
         return slice(begin, end), slice(first, first + (end - begin - 1) * self.step + 1, self.step)
 
 
-def axis_picks(args: tuple[Any, ...], shape: tuple[int, ...]) -> list[Pick] | None:
-    """Return what `args` selects along each axis; None if it is one mask over all axes.
+def axis_selections(args: tuple[Any, ...], shape: tuple[int, ...]) -> list[AxisSelection] | None:
+    """Return the selection along each axis; None if `args` is one mask over all axes.
 
     Raises
     ------
     IndexError, PlanError
-        Out of range; not what h5py takes.
+        Out of range; not a selection that h5py accepts.
     """
     if len(args) == 1 and isinstance(args[0], np.ndarray) and args[0].dtype == bool and args[0].ndim > 1:
         if args[0].shape != shape:
@@ -197,51 +203,53 @@ def axis_picks(args: tuple[Any, ...], shape: tuple[int, ...]) -> list[Pick] | No
         args = ()
     at = [index for index, one in enumerate(args) if one is Ellipsis]
     if len(at) > 1:
-        raise PlanError("only one ellipsis (...) may stand in a selection")
+        raise PlanError("a selection may have only one ellipsis (...)")
     if at:
         missing = len(shape) - (len(args) - 1)
         args = (*args[: at[0]], *[slice(None)] * missing, *args[at[0] + 1 :])
     if len(args) > len(shape):
-        raise PlanError(f"{len(args)} indices for {len(shape)} axes: give one for each at most")
+        raise PlanError(f"{len(args)} indices for {len(shape)} axes: pass at most one for each")
     args = (*args, *[slice(None)] * (len(shape) - len(args)))
-    return [_pick(one, length, axis) for axis, (one, length) in enumerate(zip(args, shape, strict=True))]
+    return [
+        _axis_selection(one, length, axis) for axis, (one, length) in enumerate(zip(args, shape, strict=True))
+    ]
 
 
-def intersecting(
-    picks: list[Pick], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
+def boxes_touched(
+    selections: list[AxisSelection], low: np.ndarray[Any, Any], high: np.ndarray[Any, Any]
 ) -> np.ndarray[Any, Any]:
-    """Return the numbers of the boxes that a selection may touch."""
-    if any(pick.count == 0 for pick in picks):
+    """Return the numbers of the boxes that may have selected elements."""
+    if any(one.count == 0 for one in selections):
         return np.empty(0, np.int64)
     hit = np.ones(len(low), bool)
-    for axis, pick in enumerate(picks):
-        hit &= (low[:, axis] <= pick.last) & (high[:, axis] > pick.first)
+    for axis, one in enumerate(selections):
+        hit &= (low[:, axis] <= one.last) & (high[:, axis] > one.first)
     return np.flatnonzero(hit)
 
 
-def is_run(picks: list[Pick], shape: tuple[int, ...]) -> bool:
-    """Whether a selection is whole rows that follow each other."""
-    first, *rest = picks
+def is_range_of_rows(selections: list[AxisSelection], shape: tuple[int, ...]) -> bool:
+    """Return whether a selection is consecutive whole rows."""
+    first, *rest = selections
     return (
         first.list is None
         and (first.step == 1 or first.count == 1)
         and all(
-            pick.list is None and pick.step == 1 and pick.count == n
-            for pick, n in zip(rest, shape[1:], strict=True)
+            one.list is None and one.step == 1 and one.count == n
+            for one, n in zip(rest, shape[1:], strict=True)
         )
     )
 
 
-def gather(box: Box, picks: list[Pick], out: np.ndarray[Any, Any]) -> None:
-    """Read the part of a selection that lies in `box` into its place in `out`."""
+def read_box(box: Box, selections: list[AxisSelection], out: np.ndarray[Any, Any]) -> None:
+    """Read the selected part of a box into its place in `out`."""
     places, wanted = [], []
-    for pick, low, high in zip(picks, box.low, box.high, strict=True):
-        found = pick.within(low, high)
+    for one, low, high in zip(selections, box.low, box.high, strict=True):
+        found = one.within(low, high)
         if found is None:
             return
         places.append(found[0])
         wanted.append(found[1])
-    target = out[(*places, ...)]  # the dots make it a view, also of no axes
+    target = out[(*places, ...)]  # a view even without axes, because of the dots
     parts = []
     for axis, begin in zip(box.axes, box.source_low, strict=True):
         if axis < 0:
@@ -254,8 +262,8 @@ def gather(box: Box, picks: list[Pick], out: np.ndarray[Any, Any]) -> None:
     box.source.read_into(target, tuple(parts))
 
 
-def finish(rows: Any, names: list[str], new_dtype: Any) -> Any:
-    """Give rows the fields and the type that were asked for."""
+def with_fields_and_type(rows: Any, names: list[str], new_dtype: Any) -> Any:
+    """Return rows with only some fields, and in another type."""
     if names:
         rows = rows[names[0]] if len(names) == 1 else repack_fields(rows[names])
     if new_dtype is not None and new_dtype != rows.dtype:
@@ -267,34 +275,34 @@ def finish(rows: Any, names: list[str], new_dtype: Any) -> Any:
     return rows[()] if rows.ndim == 0 else rows
 
 
-def _pick(one: Any, length: int, axis: int) -> Pick:
+def _axis_selection(one: Any, length: int, axis: int) -> AxisSelection:
     if isinstance(one, slice):
         start, stop, step = one.indices(length)
         if step < 1:
             raise PlanError(f"a step of {step} along axis {axis}: h5py takes positive steps")
-        return Pick(start, step, max(0, -((start - stop) // step)))
+        return AxisSelection(start, step, max(0, -((start - stop) // step)))
     if isinstance(one, (list, tuple, np.ndarray)) and np.ndim(one) == 1:
         listed = np.asarray(one)
         if listed.dtype == bool:
             if len(listed) != length:
                 raise PlanError(
-                    f"a mask of {len(listed)} along axis {axis} of length {length}: make it as long"
+                    f"a mask of {len(listed)} along axis {axis} of length {length}: both must be equal"
                 )
             listed = np.flatnonzero(listed)
         listed = np.where(listed < 0, listed + length, listed).astype(np.int64)
         if len(listed) and (listed[0] < 0 or listed[-1] >= length):
             raise IndexError(f"an index along axis {axis} is out of range for length {length}")
         if (np.diff(listed) <= 0).any():
-            raise PlanError(f"a list of indices along axis {axis} must rise: sort it")
-        return Pick(0, 1, len(listed), listed=listed)
+            raise PlanError(f"a list of indices along axis {axis} must increase: sort it")
+        return AxisSelection(0, 1, len(listed), listed=listed)
     try:
         index = operator.index(one)
     except TypeError:
         raise PlanError(
-            f"{one!r} selects nothing along axis {axis}: use a number, a slice or a list"
+            f"{one!r} is not a selection along axis {axis}: use a number, a slice or a list"
         ) from None
     if index < 0:
         index += length
     if not 0 <= index < length:
         raise IndexError(f"index {one} along axis {axis} is out of range for length {length}")
-    return Pick(index, 1, 1, single=True)
+    return AxisSelection(index, 1, 1, single=True)

@@ -1,16 +1,16 @@
-"""What a virtual merge found out about its sources, so that opening the result need not open each of them.
+"""Checks that a virtual merge made of its sources, stored so that opening the result need not repeat them.
 
-The table ``_checks`` of a virtual file has size and time of every source as they were when its rows were
-read. A source that still has both is taken for the file that was checked: it is opened and locked, but not
-through HDF5, which takes twenty times as long. A row of the table is used only if
+The table ``_checks`` of a virtual file has size and modification time of every source at the time of the
+merge. A source that still has both counts as unchanged: it is opened and locked, but not through HDF5, which
+takes twenty times as long. A row of the table is used only if
 
-- the table has the CRC32C that it carries (`shardkeep.hdf5.sources.tables`),
+- the table has the CRC32C that is stored with it (`shardkeep.hdf5.sources.tables`),
 - the virtual dataset has the type and the row shape for which the source was checked,
-- the time of the source was not within 0.1 s of the merge, when a change might not show in it, and is not
-  in whole seconds, as it is where the file system or an archive rounds it.
+- the time of the source is not within 0.1 s of the merge, where a later change might have the same time, and
+  not in whole seconds, to which some file systems and archives round it.
 
-Whatever does not agree is checked through HDF5. Not noticed is a source replaced by one of the same size
-and time; `shardkeep.hdf5.verify` reads the rows of all sources.
+Other sources are checked through HDF5. A source that was replaced by one of the same size and time is not
+noticed; `shardkeep.hdf5.verify` reads the rows of all sources.
 """
 
 from __future__ import annotations
@@ -45,19 +45,18 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True)
 class CheckedSource:
-    """A source when it was merged.
+    """State of a source when it was merged.
 
     Attributes
     ----------
     size_bytes, mtime_ns : int
-        Of the file.
+        Size and modification time of the file.
     rows : int
-        Of the dataset.
+        Number of rows of the dataset.
     offset_bytes : int
-        Where its rows begin, if they lie there one after another in the type of the virtual dataset;
-        otherwise -1.
+        Offset of its rows if they are contiguous in the type of the virtual dataset; otherwise -1.
     layout : str
-        `layout_digest` of the virtual dataset, whose row shape it has and into whose type its values fit.
+        `layout_digest` of the virtual dataset, which has the same row shape and a type that holds its values.
     """
 
     size_bytes: int
@@ -69,12 +68,12 @@ class CheckedSource:
 
 @dataclass(frozen=True)
 class MergedSources:
-    """What a table has of some sources, as arrays of int64: the columns of the table.
+    """Columns of the table for some sources, as arrays of int64.
 
     Attributes
     ----------
     size_bytes : ndarray
-        -1 for a source of which it has nothing.
+        -1 for a source without a row in the table.
     mtime_ns, rows, offset_bytes : ndarray
     """
 
@@ -85,19 +84,19 @@ class MergedSources:
 
 
 def is_settled(mtime_ns: int, begun_ns: int) -> bool:
-    """Whether a change of a file after `begun_ns` is certain to change its time."""
+    """Return whether a change of a file after `begun_ns` certainly changes its time."""
     return mtime_ns < begun_ns - _SETTLED_NS and mtime_ns % _SECOND_NS != 0
 
 
 def layout_digest(shape: Sequence[int], stored: h5py.h5t.TypeID) -> str:
-    """Return what identifies type and row shape of a dataset: 32 hexadecimal digits."""
+    """Return a digest of type and row shape of a dataset: 32 hexadecimal digits."""
     found = hashlib.blake2b(repr(tuple(shape[1:])).encode(), digest_size=16)
     found.update(stored.encode())
     return found.hexdigest()
 
 
 def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:
-    """Return the table of an open HDF5 file; None if there is none, or none that can be trusted."""
+    """Return the table of an open HDF5 file; None if it has no undamaged one."""
     try:
         if not file_id.links.exists(CHECKS.encode()):
             return None
@@ -117,16 +116,16 @@ def merged_sources(
     files: Sequence[bytes],
     datasets: Sequence[bytes],
 ) -> MergedSources:
-    """Return what a table has of the sources of one dataset.
+    """Return the rows of a table for the sources of one dataset.
 
     Parameters
     ----------
     table : ndarray or None
         From `read_table`.
     name : bytes
-        Of the dataset, without a "/" before it; those of its sources that were merged have the same.
+        Name of the dataset without a leading "/"; merged sources have the same name.
     layout : str
-        Its `layout_digest`, now.
+        Its current `layout_digest`.
     files, datasets : sequence of bytes
         The sources.
     """

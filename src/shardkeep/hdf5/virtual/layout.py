@@ -1,8 +1,8 @@
-"""What a virtual dataset is made of: its shape, its type, and which box of which source is where, as arrays.
+"""Layout of a virtual dataset: its shape, its type and its mappings, as arrays.
 
-A dataset of thousands of mappings takes HDF5 tens of milliseconds to open, and h5py more to tell of them. So
-the Rust half reads them from the file (`shardkeep._core.hdf5_virtual_dataset`), where nobody writes it; what
-that does not know is read through h5py.
+HDF5 needs tens of milliseconds to open a dataset of thousands of mappings, and h5py more to list them. So the
+Rust half reads them from a file that is not being written (`shardkeep._core.hdf5_virtual_dataset`); forms
+that it does not support are read through h5py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from shardkeep.hdf5.read_errors import is_of_hdf5
 
 __all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]
 
-# About 3 ms through h5py; what comes later is checked when it is first asked for.
+# About 3 ms through h5py; later objects are checked at their first use.
 _MOST_OBJECTS = 64
-# What H5Tencode puts before a datatype message.
+# Header that H5Tencode writes before a datatype message.
 _ENCODED_TYPE = b"\x03\x00"
 
 _Numbers = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VirtualLayout:
-    """A virtual dataset, as it is in its file.
+    """Shape, type and mappings of a virtual dataset, as stored in its file.
 
     Attributes
     ----------
@@ -44,17 +44,17 @@ class VirtualLayout:
     files, datasets : list of bytes
         Names of the sources, each source once.
     numbers : ndarray of int64, shape (mappings,)
-        Which source each mapping takes from.
+        Source of each mapping.
     low, high : ndarray of int64, shape (mappings, dimensions)
-        Its box in the virtual dataset; nothing where it is none.
+        Box of each mapping in the virtual dataset; zeros where it is not a box.
     is_box : ndarray of bool, shape (mappings,)
-        Whether what it fills is a box.
+        Whether the mapping fills a box.
     source_dimensions : ndarray of int64, shape (mappings,)
-        Of the dataset that it takes from; -1 if it takes all of it, whatever its shape.
+        Number of dimensions of the source; -1 if all of it is mapped, whatever its shape.
     source_low, source_high : ndarray of int64, shape (mappings, most dimensions)
-        Its box there. Where it is none, the ends of what it takes.
+        Box in the source; where it is not a box, `source_high` bounds the selection.
     is_source_box : ndarray of bool, shape (mappings,)
-        Whether what it takes is a box.
+        Whether the selection in the source is a box.
     """
 
     shape: tuple[int, ...]
@@ -72,7 +72,7 @@ class VirtualLayout:
 
 
 def is_virtual(layout: h5py.h5p.PropDCID) -> bool:
-    """Whether the creation properties are those of a virtual dataset."""
+    """Return whether creation properties are those of a virtual dataset."""
     return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
 
 
@@ -82,7 +82,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
     Returns
     -------
     dict
-        By path; None for one that need not be opened to be known.
+        Identifiers by path; None for a dataset that was not opened.
     """
     fd = _quiet_descriptor(file_id)
     paths = None if fd is None else hdf5_virtual_datasets(fd, _MOST_OBJECTS)
@@ -101,7 +101,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
         except Exception as error:
             if not is_of_hdf5(error):
                 raise
-            return None  # a group, a named type, or damaged: reading it says so
+            return None  # a group, a named type, or damaged, which is an error when it is read
         if is_virtual(dataset.get_create_plist()):
             found["/" + name.decode("utf-8", "surrogateescape")] = dataset
         return None
@@ -113,22 +113,22 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
 def read_virtual_layout(
     file_id: h5py.h5f.FileID, file_path: str, path: str, oid: h5py.h5d.DatasetID | None = None
 ) -> VirtualLayout:
-    """Return what a virtual dataset is made of.
+    """Return the layout of a virtual dataset.
 
     Parameters
     ----------
     file_id : h5py.h5f.FileID
     file_path : str
-        Of that file, for errors.
+        Path of that file, for errors.
     path : str
-        Of the dataset.
+        Path of the dataset.
     oid : h5py.h5d.DatasetID, optional
-        If it is open.
+        Its identifier, if it is open.
 
     Raises
     ------
     SchemaError
-        The number of its sources is not known (``%b``, unlimited).
+        The number of its sources is unlimited (``%b``).
     """
     name = path.encode("utf-8", "surrogateescape")
     fd = _quiet_descriptor(file_id)
@@ -154,9 +154,9 @@ def read_virtual_layout(
 
 
 def _quiet_descriptor(file_id: h5py.h5f.FileID) -> int | None:
-    """Return the descriptor of a file whose bytes are what HDF5 would see."""
-    # A writer of this process shares its cache with all handles, and they tell that it is there. A collector
-    # writes beside HDF5.
+    """Return the descriptor of a file whose bytes are those that HDF5 would read; None for others."""
+    # A writer of this process shares its cache with all handles, whose intent is then not read-only. A
+    # collector writes without HDF5.
     if file_id.get_intent() != h5py.h5f.ACC_RDONLY or is_collected(file_id):
         return None
     return descriptor_of(file_id)
@@ -174,8 +174,8 @@ def _through_h5py(oid: h5py.h5d.DatasetID, file_path: str, path: str) -> Virtual
         ]
         box = _box(properties.get_virtual_vspace(index), shape)
         if box == "open" or any(b"%b" in name.replace(b"%%", b"") for name in names):
-            message = f"{path!r} of {file_path!r} has an unknown number of sources (%b, unlimited)"
-            advice = "so a missing one cannot be told: open with check_sources=False"
+            message = f"{path!r} of {file_path!r} has an unlimited number of sources (%b)"
+            advice = "so a missing one cannot be noticed: open with check_sources=False"
             raise SchemaError(f"{message}, {advice}", path=file_path)
         file, dataset = (name.replace(b"%%", b"%") for name in names)
         numbers.append(sources.setdefault((file, dataset), len(sources)))
@@ -184,7 +184,7 @@ def _through_h5py(oid: h5py.h5d.DatasetID, file_path: str, path: str) -> Virtual
         source_box = None
         if space.get_select_type() != h5py.h5s.SEL_ALL:
             source_box = _box(space, ())
-            if not isinstance(source_box, tuple):  # only its bounds are known, which is enough to check it
+            if not isinstance(source_box, tuple):  # its bounds are enough for a check
                 source_box = None, tuple(int(one) + 1 for one in space.get_select_bounds()[1])
         source_boxes.append(source_box)
     count = len(numbers)
@@ -212,7 +212,7 @@ def _through_h5py(oid: h5py.h5d.DatasetID, file_path: str, path: str) -> Virtual
 
 
 def _padded(numbers: _Numbers, dimensions: _Numbers) -> _Numbers:
-    """Return rows of unequal length, one behind the other, as a table with zeros behind them."""
+    """Return concatenated rows of unequal length as a table, padded with zeros."""
     width = int(dimensions.max(initial=0))
     table = np.zeros((len(dimensions), width), np.int64)
     table[np.arange(width) < dimensions[:, None]] = numbers
@@ -220,7 +220,7 @@ def _padded(numbers: _Numbers, dimensions: _Numbers) -> _Numbers:
 
 
 def _box(space: h5py.h5s.SpaceID, shape: Sequence[int]) -> Any:
-    """Return (low, high) of a selection that is one box, "open" if it has no end, None for others."""
+    """Return (low, high) of a selection that is one box, "open" for one without an end, None for others."""
     kind = space.get_select_type()
     if kind == h5py.h5s.SEL_ALL:
         return (0,) * len(shape), tuple(shape)

@@ -1,4 +1,4 @@
-"""Where HDF5 would find the sources of a virtual file (``H5F_prefix_open_file`` in its H5F.c)."""
+"""Search for the sources of a virtual file as HDF5 does it (``H5F_prefix_open_file`` in its H5F.c)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["SourceSearch"]
 
 
 class SourceSearch:
-    """The places in which the sources of one file are looked for.
+    """The folders in which the sources of one file are searched.
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ class SourceSearch:
         self._first = os.fsencode(os.path.join(self._folders[0], ""))
 
     def first(self, name: bytes) -> bytes:
-        """Return the path at which a source of that name is looked for first."""
+        """Return the path at which a source of that name is searched first."""
         if name == b".":
             return os.fsencode(self._file_path)
         return name if name.startswith(b"/") else self._first + name
 
     def find(self, name: bytes) -> bytes:
-        """Return the first path at which something is; if there is none, that in the folder of the file."""
+        """Return the first path that exists; without one, the path in the folder of the file."""
         if name == b".":
             return os.fsencode(self._file_path)
         text = os.fsdecode(name)

@@ -1,64 +1,104 @@
-"""The sources of a virtual dataset: what is known of each, as arrays.
+"""Sources of a virtual dataset: their states, checks and rows.
 
-There may be thousands, so what is done to all of them is done at once, and by the Rust half. A source becomes
-an object (`VirtualSource`) when something has to be done to it alone: HDF5 opens it, or an error is told.
+There may be thousands of them, so their states are arrays, which the Rust half processes at once. A source
+gets an object (`VirtualSource`) only when HDF5 has to open it, or for an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import contextlib
+import errno
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import KnownFiles
+from shardkeep.errors import CorruptDataError, NotFoundError, SchemaError, ShardkeepError
+from shardkeep.hdf5.h5py_private import close_file
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
+from shardkeep.hdf5.locking.reading import open_for_reading
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
+from shardkeep.hdf5.storage.casts import fits
+from shardkeep.hdf5.storage.chunk_table import contiguous_offset
 from shardkeep.hdf5.virtual.checked_sources import MergedSources, layout_digest, merged_sources
-from shardkeep.hdf5.virtual.layout import VirtualLayout
-from shardkeep.hdf5.virtual.source import Owner, VirtualSource
+from shardkeep.hdf5.virtual.layout import VirtualLayout, is_virtual
 from shardkeep.hdf5.virtual.source_search import SourceSearch
 
-__all__ = ["VirtualSources"]
+__all__ = ["VirtualSource", "VirtualSources", "VirtualTarget"]
 
+_CACHE_BYTES = 1024 * 1024
 _MOST_DIMENSIONS = 32  # H5S_MAX_RANK
 
 _Numbers = npt.NDArray[np.int64]
 
 
-class VirtualSources:
-    """The sources of one virtual dataset, by number.
-
-    Parameters
-    ----------
-    owner : Owner
-        The virtual dataset.
-    layout : VirtualLayout
-    table : ndarray or None
-        What a merge found out about the sources (`shardkeep.hdf5.virtual.checked_sources`).
+@dataclass(frozen=True)
+class VirtualTarget:
+    """The virtual dataset for which sources are checked and read.
 
     Attributes
     ----------
-    owner : Owner
+    path : str
+        Absolute path of its file.
+    name : str
+    dtype : dtype
+    stored : h5py.h5t.TypeID
+        Its type in the file.
+    as_in_memory : bool
+        Whether values of that type have the same bytes in a file as in an array of that dtype.
+    open_file : callable
+        Opens a source by its absolute path (`shardkeep.hdf5.open.file.open_source_file`).
+    """
+
+    path: str
+    name: str
+    dtype: np.dtype[Any]
+    stored: h5py.h5t.TypeID
+    as_in_memory: bool
+    open_file: Callable[[str], h5py.File]
+
+
+class VirtualSources:
+    """All sources of one virtual dataset, by number.
+
+    Parameters
+    ----------
+    target : VirtualTarget
+    layout : VirtualLayout
+    table : ndarray or None
+        Table of a merge about the sources (`shardkeep.hdf5.virtual.checked_sources`).
+
+    Attributes
+    ----------
+    target : VirtualTarget
     files : KnownFiles
-        Their paths, and the states in which they were checked.
+        Paths, and the versions in which the files were checked. The arrays below are of that time.
     dimensions : ndarray of int64, shape (sources,)
-        Of their datasets, when they were checked; as what follows.
+        Numbers of dimensions of the datasets.
     shapes : ndarray of int64, shape (sources, 32)
         Beyond the dimensions there are ones.
     offsets_bytes : ndarray of int64, shape (sources,)
-        Where their rows are in the file, if they lie there one after another as they are in memory; else -1.
+        Offsets of rows that are contiguous in the file with the same bytes as in memory; -1 for others.
     nested : ndarray of bool, shape (sources,)
-        Whether they are virtual themselves.
+        Whether the datasets are virtual themselves.
     """
 
-    def __init__(self, owner: Owner, layout: VirtualLayout, table: np.ndarray[Any, Any] | None) -> None:
+    def __init__(
+        self, target: VirtualTarget, layout: VirtualLayout, table: np.ndarray[Any, Any] | None
+    ) -> None:
         count = len(layout.files)
-        self.owner = owner
+        self.target = target
         self._names = layout.files
         self._datasets = layout.datasets
         self._row_shape = layout.shape[1:]
-        self._search: SourceSearch | None = SourceSearch(owner.path, merged=table is not None)
+        self._search: SourceSearch | None = SourceSearch(target.path, merged=table is not None)
         self.files = KnownFiles([self._search.first(name) for name in layout.files])
         self.dimensions = np.zeros(count, np.int64)
         self.shapes: _Numbers = np.ones((_MOST_DIMENSIONS, count), np.int64).T
@@ -66,7 +106,7 @@ class VirtualSources:
         self.nested = np.zeros(count, bool)
         self._merged: MergedSources = merged_sources(
             table,
-            owner.name.lstrip("/").encode("utf-8", "surrogateescape"),
+            target.name.lstrip("/").encode("utf-8", "surrogateescape"),
             layout_digest(layout.shape, layout.stored),
             layout.files,
             layout.datasets,
@@ -82,13 +122,13 @@ class VirtualSources:
             found = self._objects[number] = VirtualSource(self, number, self._datasets[number])
         return found
 
-    def look(self, changed: _Numbers) -> None:
-        """Look at the sources that are not as they were (`KnownFiles.changed`), and at what others point to.
+    def check(self, changed: _Numbers) -> None:
+        """Check the sources that have changed (`KnownFiles.changed`), and the sources of nested ones.
 
         Raises
         ------
         ShardkeepError
-            One is missing, may not be read, or has no such dataset, or one of another type.
+            One is missing, cannot be read, or has no such dataset, or one of another type.
         """
         left = self.take_merged(changed)
         if self._search is not None:
@@ -96,19 +136,18 @@ class VirtualSources:
             moved = [number for number in left.tolist() if self._find(number, search)]
             if moved:
                 self.take_merged(np.array(moved, np.int64))
-        self._check_nested(but=changed)
+        self.check_nested(but=changed)
         for number in left.tolist():
-            self[number].look()
+            self[number].check()
 
-    def check_nested(self) -> None:
-        """Look at the sources of the sources."""
-        self._check_nested(but=())
+    def check_nested(self, but: _Numbers | Sequence[int] = ()) -> None:
+        """Check the sources of the sources that are virtual themselves."""
+        if self.nested.any():
+            for number in np.setdiff1d(np.flatnonzero(self.nested), but).tolist():
+                self[number].check_nested()
 
     def take_merged(self, numbers: _Numbers) -> _Numbers:
-        """Take the sources that are the ones that were merged, and may be read; return the others.
-
-        What is in them is known.
-        """
+        """Accept sources that are unchanged since the merge and can be read; return the others."""
         merged = self._merged
         known = merged.size_bytes[numbers] >= 0
         wanted = numbers[known]
@@ -122,12 +161,12 @@ class VirtualSources:
         self.shapes[taken, 0] = merged.rows[taken]
         self.shapes[taken, 1:width] = self._row_shape
         self.shapes[taken, width:] = 1
-        self.offsets_bytes[taken] = merged.offset_bytes[taken] if self.owner.as_in_memory else -1
+        self.offsets_bytes[taken] = merged.offset_bytes[taken] if self.target.as_in_memory else -1
         self.nested[taken] = False
         return np.sort(np.concatenate([numbers[~known], wanted[missed]]))
 
     def put(self, number: int, shape: Sequence[int], *, offset_bytes: int | None, nested: bool) -> None:
-        """Note what was found in a source."""
+        """Store the result of a check."""
         self.dimensions[number] = len(shape)
         self.shapes[number] = 1
         self.shapes[number, : len(shape)] = shape
@@ -135,12 +174,12 @@ class VirtualSources:
         self.nested[number] = nested
 
     def close(self) -> None:
-        """Close what is open of them, so that their locks are free."""
+        """Close all open handles, so that the locks of the sources are free."""
         for source in self._objects.values():
             source.close()
 
     def _find(self, number: int, search: SourceSearch) -> bool:
-        """Look for a source in all places; whether it is in another than the first."""
+        """Search a source in all places; return whether it is not in the first one."""
         path = search.find(self._names[number])
         before, state = self.files.get(number)
         if path == before:
@@ -148,7 +187,177 @@ class VirtualSources:
         self.files.set(number, path, state)
         return True
 
-    def _check_nested(self, but: _Numbers | Sequence[int]) -> None:
-        if self.nested.any():
-            for number in np.setdiff1d(np.flatnonzero(self.nested), but).tolist():
-                self[number].check_nested()
+
+class VirtualSource:
+    """One source, which is checked and read through HDF5; its state is in the arrays of `VirtualSources`."""
+
+    __slots__ = ("_file", "_number", "_sources", "_target", "name")
+
+    def __init__(self, sources: VirtualSources, number: int, dataset: bytes) -> None:
+        self._sources = sources
+        self._number = number
+        self._target = sources.target
+        self.name = os.fsdecode(dataset)
+        self._file: h5py.File | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return os.fsdecode(self._sources.files.get(self._number)[0])
+
+    @property
+    def version(self) -> FileVersion | None:
+        """The version of the file at the last check."""
+        state = self._sources.files.get(self._number)[1]
+        return None if state is None else FileVersion(*state)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the dataset at the last check."""
+        dimensions = int(self._sources.dimensions[self._number])
+        return tuple(self._sources.shapes[self._number, :dimensions].tolist())
+
+    def check(self) -> None:
+        """Raise unless the file can be read and has a dataset with a type that fits."""
+        version = self._current_version()
+        if self.version == version or not len(self._sources.take_merged(np.array([self._number], np.int64))):
+            return
+        path = self.path
+        with self._errors_with_context():
+            file_id, _, _ = open_for_reading(path, path, 0.0, _CACHE_BYTES, {})
+            try:
+                nested = self._check_dataset(file_id)
+            except BaseException:
+                close_file(file_id)
+                raise
+            file_id.close()
+        if nested:
+            self.check_nested()
+        self._sources.files.set(self._number, os.fsencode(path), version[:4])
+
+    def check_nested(self) -> None:
+        """Check the sources of a dataset that is virtual itself."""
+        with self._errors_with_context():
+            self.open()[self.name].check_sources()
+
+    def refuse(self, bounds: tuple[int, ...] | None, values: int) -> NoReturn:
+        """Raise because the dataset does not have the extent that is mapped.
+
+        Parameters
+        ----------
+        bounds : tuple of int or None
+            The extent that is mapped; None if all of the dataset is.
+        values : int
+            Number of mapped values.
+        """
+        if bounds is not None:
+            message = f"{self._description} has shape {self.shape}, and {bounds} is needed of it"
+            raise CorruptDataError(f"{message}: restore it from a copy", path=self.path)
+        size = math.prod(self.shape)
+        message = (
+            f"{self._description} has {size} values (shape {self.shape}), and {values} are mapped from it"
+        )
+        raise CorruptDataError(f"{message}: restore it from a copy, or merge again", path=self.path)
+
+    def refuse_change(self) -> NoReturn:
+        """Raise because the file was changed while it was read."""
+        message = f"{self._description} was changed while it was read: read it again"
+        raise CorruptDataError(message, path=self.path)
+
+    def open(self) -> h5py.File:
+        """Return a handle of the file."""
+        if self._file is None:
+            with self._errors_with_context():
+                self._file = self._target.open_file(self.path)
+        return self._file
+
+    def read_into(self, out: np.ndarray[Any, Any], parts: tuple[Any, ...]) -> None:
+        """Read a selection, one slice or list per axis, into an array of as many values."""
+        if self._current_version() != self.version:
+            self._sources.files.set(self._number, os.fsencode(self.path), None)
+            self.close()
+            self.check()
+            bounds = tuple(one.stop if isinstance(one, slice) else int(one[-1]) + 1 for one in parts)
+            if len(self.shape) != len(bounds) or any(n < m for n, m in zip(self.shape, bounds, strict=True)):
+                self.refuse(bounds, 0)
+        with self._errors_with_context():
+            dataset = self.open()[self.name]
+            if out.dtype.hasobject or not out.flags.c_contiguous:
+                out[...] = dataset[parts].reshape(out.shape)
+            else:
+                dataset.read_direct(out.reshape(_lengths(parts)), source_sel=parts)
+
+    def close(self) -> None:
+        """Close the handle of the file; it is opened again at the next use."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _current_version(self) -> FileVersion:
+        try:
+            return FileVersion.of(os.stat(self.path))
+        except FileNotFoundError:
+            message = f"{self._description} is missing: it was moved or removed; restore it, or merge again"
+            raise NotFoundError(message, path=self.path) from None
+        except OSError as error:
+            raise self._denied(error) from None
+
+    def _check_dataset(self, file_id: h5py.h5f.FileID) -> bool:
+        """Check the dataset and store its state; return whether it is virtual itself."""
+        try:
+            dataset = h5py.h5d.open(file_id, self.name.encode("utf-8", "surrogateescape"))
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            message = (
+                f"{self._description} has no such dataset ({first_line(error)}): restore it, or merge again"
+            )
+            raise SchemaError(message, path=self.path) from None
+        target = self._target
+        equal = dataset.get_type() == target.stored
+        if not (equal or fits(dataset.dtype, target.dtype)):
+            message = f"{self._description} has type {dataset.dtype}, which does not fit into {target.dtype}"
+            raise SchemaError(f"{message}: HDF5 would change its values; merge again", path=self.path)
+        layout = dataset.get_create_plist()
+        contiguous = layout.get_layout() == h5py.h5d.CONTIGUOUS and layout.get_external_count() == 0
+        offset_bytes = contiguous_offset(dataset) if contiguous and equal and target.as_in_memory else None
+        nested = is_virtual(layout)
+        self._sources.put(self._number, dataset.shape, offset_bytes=offset_bytes, nested=nested)
+        return nested
+
+    @property
+    def _role(self) -> str:
+        return f"a source of {self._target.name!r} of {self._target.path!r}"
+
+    @property
+    def _description(self) -> str:
+        return f"{self.name!r} of {self.path!r}, {self._role},"
+
+    def _denied(self, error: OSError) -> CorruptDataError:
+        code = errno.errorcode.get(error.errno or 0, str(error.errno))
+        message = f"{self._description} cannot be read ({code}): get the right to read it, then open it again"
+        return CorruptDataError(message, path=self.path)
+
+    @contextlib.contextmanager
+    def _errors_with_context(self) -> Any:
+        try:
+            yield
+        except PermissionError as error:
+            raise self._denied(error) from None
+        except ShardkeepError as error:
+            if self._target.path in str(error):
+                raise
+            described = type(error)(f"{self._role}: {error}", path=self.path)
+            described.__dict__.update({k: v for k, v in error.__dict__.items() if k != "path"})
+            raise described from error
+        except Exception as error:
+            if not is_of_hdf5(error):
+                raise
+            message = f"{self._description} cannot be read ({first_line(error)}): restore it from a copy"
+            raise CorruptDataError(message, path=self.path) from error
+
+
+def _lengths(parts: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(
+        len(range(0, one.stop - one.start, one.step)) if isinstance(one, slice) else len(one) for one in parts
+    )

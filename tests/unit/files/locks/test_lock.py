@@ -140,7 +140,7 @@ def test_the_sidecar_cannot_be_made(tmp_path, monkeypatch, code):
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, 524])
-def test_a_file_system_without_locks(tmp_path, monkeypatch, code):
+def test_writing_without_trusted_locks_is_refused(tmp_path, monkeypatch, code):
     def refuse(*_):
         raise OSError(code, "no")
 

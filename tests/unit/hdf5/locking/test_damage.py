@@ -39,13 +39,13 @@ def overwritten(path: Path, at: int, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_whole_files_are_whole(kind: str, tmp_path: Path) -> None:
+def test_undamaged_files_pass(kind: str, tmp_path: Path) -> None:
     assert found(make(kind, tmp_path / "f")) is None
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v108", "v110", "latest"])
 @pytest.mark.parametrize("userblock", [0, 512, 2048])
-def test_layouts_of_all_formats_are_whole(libver: str, userblock: int, tmp_path: Path) -> None:
+def test_undamaged_layouts_of_all_formats_pass(libver: str, userblock: int, tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
     chance = np.random.default_rng(1)
     with h5py.File(path, "w", libver=libver, userblock_size=userblock, track_order=True) as file:
@@ -131,7 +131,7 @@ def test_a_free_part_of_size_0_in_a_global_heap(libver: str, what: str, tmp_path
             sk.hdf5.open(path)
 
 
-def test_a_tree_that_leads_back_to_itself(tmp_path: Path) -> None:
+def test_circle_in_a_tree_is_found(tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (200,), "i2", maxshape=(None,), chunks=(1,))[:] = 3
@@ -142,7 +142,7 @@ def test_a_tree_that_leads_back_to_itself(tmp_path: Path) -> None:
     assert found(path) == ("a tree with another height", root)
 
 
-def test_free_parts_of_names_in_a_circle(tmp_path: Path) -> None:
+def test_circle_of_free_blocks_in_a_name_heap_is_found(tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         file["x"] = 1
@@ -153,7 +153,7 @@ def test_free_parts_of_names_in_a_circle(tmp_path: Path) -> None:
     assert found(path) == ("free parts in a circle", heap)
 
 
-def test_a_header_that_continues_in_itself(tmp_path: Path) -> None:
+def test_header_continued_in_itself_is_found(tmp_path: Path) -> None:
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=1)
@@ -183,7 +183,7 @@ def test_files_that_hdf5_must_report_pass(tmp_path: Path) -> None:
     refuse_damage(str(tmp_path / "pipe"))
 
 
-def test_a_file_is_checked_once_in_each_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_version_is_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f.h5"
     with h5py.File(path, "w") as file:
         file["x"] = 1

@@ -44,7 +44,7 @@ def looks(monkeypatch):
     return seen
 
 
-def test_it_is_looked_through_once(path, looks):
+def test_file_is_searched_for_virtual_datasets_once(path, looks):
     for _ in range(3):
         with hopen(path) as file:
             assert file["a"][:].tolist() == [[1, 1], [2, 2]]
@@ -52,7 +52,7 @@ def test_it_is_looked_through_once(path, looks):
     assert looks.count("all.h5") == 1
 
 
-def test_and_all_of_a_dataset_is_there(path, looks):
+def test_known_virtual_dataset_has_all_of_h5py(path, looks):
     hopen(path).close()
     with hopen(path) as file:
         a = file["a"]
@@ -78,7 +78,7 @@ def test_and_all_of_a_dataset_is_there(path, looks):
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_hdf5_need_not_open_it(path, monkeypatch, known):
+def test_reading_a_known_dataset_does_not_open_it(path, monkeypatch, known):
     if not hasattr(Dataset, "_dcpl"):
         pytest.skip("h5py 3.12 opens every dataset")
     if known:
@@ -97,7 +97,7 @@ def test_hdf5_need_not_open_it(path, monkeypatch, known):
         assert (b.shape, b.dtype) == ((2, 2), np.dtype("i4"))
 
 
-def test_a_source_that_went_away_is_missed_every_time(path):
+def test_missing_source_is_an_error_at_every_open(path):
     hopen(path).close()
     os.rename(path.parent / "b1.h5", path.parent / "away.h5")
     for _ in range(2):
@@ -108,7 +108,7 @@ def test_a_source_that_went_away_is_missed_every_time(path):
         assert file["g/b"][:].tolist() == [[1, 1], [2, 2]]
 
 
-def test_a_file_that_was_changed_is_looked_through_again(path, looks):
+def test_changed_file_is_searched_again(path, looks):
     hopen(path).close()
     with h5py.File(path, "r+") as file:
         del file["a"]
@@ -133,7 +133,7 @@ def test_a_forked_child_reads_on(path):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_only_the_newest_are_kept():
+def test_only_the_files_used_last_are_kept():
     known = KnownFiles()
     version = FileVersion(0, 0, 0, 0)
     first = known.add("0", version)

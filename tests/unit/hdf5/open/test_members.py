@@ -24,7 +24,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", [*NAMES, "/..", "./..", "g//..", "g/./a/../b", "//x"])
-def test_two_dots_are_a_name_like_any_other(name: str, path: Path) -> None:
+def test_two_dots_are_an_ordinary_name(name: str, path: Path) -> None:
     with h5py.File(path) as file:
         shape = file[name].shape
     with open_hdf5(path) as file:
@@ -39,7 +39,7 @@ def test_two_dots_are_a_name_like_any_other(name: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_such_names_are_merged(mode: str, path: Path, tmp_path: Path) -> None:
+def test_names_of_dots_are_merged(mode: str, path: Path, tmp_path: Path) -> None:
     merge(path, tmp_path / "all.h5", mode=mode)  # type: ignore[call-overload]
     assert verify(tmp_path / "all.h5").ok
     with open_hdf5(tmp_path / "all.h5") as file:

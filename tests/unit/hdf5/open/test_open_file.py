@@ -38,7 +38,7 @@ def path(tmp_path):
     return tmp_path / "a.h5"
 
 
-def test_everything_that_h5py_does(path):
+def test_reading_interface_of_h5py(path):
     with hopen(path) as file:
         assert isinstance(file, h5py.File)
         assert isinstance(file["g"], h5py.Group)
@@ -69,7 +69,7 @@ def test_everything_that_h5py_does(path):
     assert repr(file) == "<Closed HDF5 file>"
 
 
-def test_writing(path):
+def test_writing_interface_of_h5py(path):
     with hopen(path, "r+") as file:
         made = file.require_group("h").create_dataset("y", (2, 2), "f4", maxshape=(None, 2), chunks=(1, 2))
         made[1] = 5
@@ -98,7 +98,7 @@ def test_writing(path):
         {"track_order": True, "rdcc_nbytes": 1 << 22},
     ],
 )
-def test_w_with_options(tmp_path, options):
+def test_creation_with_options(tmp_path, options):
     for mode in ("x", "w"):
         with hopen(tmp_path / "a.h5", mode, **options) as file:
             for name in "zyx":
@@ -110,7 +110,7 @@ def test_w_with_options(tmp_path, options):
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
-def test_the_modes(path, tmp_path):
+def test_errors_and_results_of_each_mode(path, tmp_path):
     with pytest.raises(NotFoundError, match="there is no file"):
         hopen(tmp_path / "none.h5")
     with pytest.raises(NotFoundError, match="mode 'a'"):
@@ -142,12 +142,12 @@ def test_the_modes(path, tmp_path):
         ({"librever": "latest"}, "it is no option of h5py.File"),
     ],
 )
-def test_what_means_nothing(path, options, match):
+def test_invalid_options_are_refused(path, options, match):
     with pytest.raises(PlanError, match=match):
         hopen(path, **options)
 
 
-def test_files_that_are_none(tmp_path, path):
+def test_files_of_another_kind_are_refused(tmp_path, path):
     (tmp_path / "text").write_text("hello")
     with pytest.raises(FormatError, match="no HDF5 signature"):
         hopen(tmp_path / "text")
@@ -158,7 +158,7 @@ def test_files_that_are_none(tmp_path, path):
         hopen(path)
 
 
-def test_a_file_whose_writer_was_killed(tmp_path):
+def test_file_of_a_killed_writer_is_refused(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", libver="latest") as file:
         file.flush()
         whole = (tmp_path / "a.h5").read_bytes()
@@ -167,7 +167,7 @@ def test_a_file_whose_writer_was_killed(tmp_path):
         hopen(tmp_path / "a.h5")
 
 
-def test_used_after_close(path):
+def test_use_after_close_is_an_error(path):
     file = hopen(path)
     dataset = file["g/x"]
     file.close()
@@ -178,7 +178,7 @@ def test_used_after_close(path):
     assert not dataset
 
 
-def test_nothing_stays_open(path):
+def test_closing_frees_descriptors(path):
     before = open_descriptors()
     count = len(open_file_budget)
     file = hopen(path)
@@ -191,14 +191,14 @@ def test_nothing_stays_open(path):
     del kept
 
 
-def test_two_handles_and_plain_h5py_beside_them(path):
+def test_several_handles_and_plain_h5py_in_one_process(path):
     with h5py.File(path) as plain, hopen(path) as one, hopen(path) as two:
         assert plain["g/x"][0, 1] == one["g/x"][0, 1] == two["g/x"][0, 1] == 1
         one.close()
         assert plain["g/x"][0, 1] == two["g/x"][0, 1] == 1
 
 
-def test_a_writer_beside_a_reader_of_this_process(path):
+def test_writer_and_reader_of_one_process_exclude_each_other(path):
     with hopen(path), pytest.raises((LockError, LockTimeoutError), match="this process"):
         hopen(path, "r+")
     with hopen(path, "r+") as file, pytest.raises(LockTimeoutError, match="this process"):
@@ -208,7 +208,7 @@ def test_a_writer_beside_a_reader_of_this_process(path):
         assert len(file["g/x"]) == 4
 
 
-def test_the_budgets(tmp_path, monkeypatch):
+def test_budgets_of_files_and_caches(tmp_path, monkeypatch):
     files = []
     for i in range(12):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
@@ -233,7 +233,7 @@ def test_the_budgets(tmp_path, monkeypatch):
         hopen(tmp_path / "0.h5")["x"]
 
 
-def test_a_visit_that_opens_more_files_than_fit(tmp_path, monkeypatch):
+def test_visit_that_opens_more_files_than_the_budget(tmp_path, monkeypatch):
     for i in range(8):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             for name in "abcdefgh":
@@ -250,7 +250,7 @@ def test_a_visit_that_opens_more_files_than_fit(tmp_path, monkeypatch):
         one.close()
 
 
-def test_threads_over_more_files_than_fit(tmp_path, monkeypatch):
+def test_threads_over_more_files_than_the_budget(tmp_path, monkeypatch):
     for i in range(8):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
             file["x"] = np.full(100, i)
@@ -273,7 +273,7 @@ def test_threads_over_more_files_than_fit(tmp_path, monkeypatch):
         dataset.file.close()
 
 
-def test_a_file_system_without_locks(path, monkeypatch):
+def test_writing_without_trusted_locks_is_refused(path, monkeypatch):
     monkeypatch.setattr(
         "shardkeep.hdf5.locking.writing.lock_fault_of", lambda _: "fuse.sshfs at '/x': no locks"
     )
@@ -304,7 +304,7 @@ def test_an_external_link(tmp_path, path):
             file["nowhere"]
 
 
-def test_who_has_it_open(path):
+def test_openers_and_holders(path):
     assert (openers_of(path), holders_of(path)) == ([], [])
     with hopen(path):
         (one,) = holders_of(path)
@@ -328,7 +328,7 @@ def test_swmr_reading(tmp_path):
         assert file["x"][3] == 3
 
 
-def test_exported():
+def test_public_names():
     assert sk.hdf5.open is hopen
     assert sk.hdf5.locking_mode().effect == "asked"
 

@@ -14,7 +14,7 @@ import shardkeep as sk
 from shardkeep.errors import CorruptDataError, LockTimeoutError, NotFoundError, SchemaError
 from shardkeep.hdf5 import open as hopen
 from shardkeep.hdf5.virtual.checked_sources import is_settled
-from shardkeep.hdf5.virtual.source import VirtualSource
+from shardkeep.hdf5.virtual.sources import VirtualSource
 
 HOUR_NS = 3_600_000_000_000
 
@@ -23,13 +23,13 @@ HOUR_NS = 3_600_000_000_000
 def examined(monkeypatch):
     """Names of the sources that are opened through HDF5 to be checked."""
     names = []
-    real = VirtualSource._examine_dataset
+    real = VirtualSource._check_dataset
 
     def seen(self, file_id):
         names.append(os.path.basename(self.path))
         return real(self, file_id)
 
-    monkeypatch.setattr(VirtualSource, "_examine_dataset", seen)
+    monkeypatch.setattr(VirtualSource, "_check_dataset", seen)
     return names
 
 
@@ -52,7 +52,7 @@ def make(folder, *, old: bool = True, dtypes=("i4", "i4", "i4"), **options) -> n
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (4, 3)}, {"compression": "gzip"}])
-def test_a_merged_file_is_opened_without_its_sources(tmp_path, examined, options):
+def test_merged_file_is_opened_without_opening_sources_by_hdf5(tmp_path, examined, options):
     whole = make(tmp_path, **options)
     with hopen(tmp_path / "all.h5") as file:
         assert examined == []
@@ -67,7 +67,7 @@ def test_sources_of_a_narrower_type(tmp_path, examined):
     assert examined == []
 
 
-def test_and_in_another_place(tmp_path, examined):
+def test_moved_merged_file_is_opened_without_opening_sources_by_hdf5(tmp_path, examined):
     (tmp_path / "one").mkdir()
     whole = make(tmp_path / "one")
     os.rename(tmp_path / "one", tmp_path / "two")
@@ -76,7 +76,7 @@ def test_and_in_another_place(tmp_path, examined):
     assert examined == []
 
 
-def test_and_beside_a_link_to_it(tmp_path, examined):
+def test_link_to_a_merged_file_is_opened_without_opening_sources_by_hdf5(tmp_path, examined):
     """Then the sources are in the last of the places where they are looked for."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -94,7 +94,7 @@ def test_sources_that_changed_just_before_the_merge_are_opened(tmp_path, examine
     assert len(examined) == 3
 
 
-def test_what_is_settled():
+def test_settled_modification_times():
     now = 1_700_000_000_500_000_000
     assert is_settled(now - 100_000_001, now)
     assert not is_settled(now - 50_000_000, now)
@@ -120,7 +120,7 @@ def test_a_changed_source_is_an_error(tmp_path):
         hopen(tmp_path / "all.h5")
 
 
-def test_a_source_that_somebody_writes(tmp_path):
+def test_source_locked_by_a_writer_is_an_error(tmp_path):
     make(tmp_path)
     with open(tmp_path / "s%1.h5", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -128,7 +128,7 @@ def test_a_source_that_somebody_writes(tmp_path):
             hopen(tmp_path / "all.h5")
 
 
-def test_a_dataset_that_was_made_anew(tmp_path, examined):
+def test_dataset_that_was_created_again_is_checked(tmp_path, examined):
     """The table is about the type of that time."""
     make(tmp_path)
     with h5py.File(tmp_path / "all.h5", "r+", libver="latest") as file:

@@ -88,7 +88,7 @@ def test_integers_are_not_rounded_into_floats(tmp_path, source, virtual):
     "options", [{}, {"chunks": (4, 3)}, {"compression": "gzip"}, {"maxshape": (None, 3)}]
 )
 @pytest.mark.parametrize("dtype", ["i4", ">i4", "f8", "complex64", "S3", "bool"])
-def test_same_as_h5py(tmp_path, dtype, options):
+def test_selections_equal_those_of_h5py(tmp_path, dtype, options):
     whole = make(tmp_path, dtype=dtype, **options)
     with hopen(tmp_path / "all.h5") as file:
         x = file["x"]
@@ -173,7 +173,7 @@ def test_text(tmp_path):
         assert file["x"].asstr()[:].tolist() == ["é0", "b", "é1", "b"]
 
 
-def test_a_mapping_that_is_no_box(tmp_path):
+def test_mapping_that_is_not_a_box_is_read_by_hdf5(tmp_path):
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["x"] = np.arange(20)
         layout = h5py.VirtualLayout((10,), "i8")
@@ -188,7 +188,7 @@ def test_a_mapping_that_is_no_box(tmp_path):
     file.close()
 
 
-def test_a_wider_virtual_type_is_fine(tmp_path):
+def test_wider_virtual_type_is_accepted(tmp_path):
     whole = make(tmp_path, dtype="i8", source_dtype="i2")
     with hopen(tmp_path / "all.h5") as file:
         np.testing.assert_array_equal(file["x"][:], whole)
@@ -226,7 +226,7 @@ def damage_cut(folder):
 
 
 DAMAGES = [
-    (damage_missing, NotFoundError, "is not there: it was moved or removed"),
+    (damage_missing, NotFoundError, "is missing: it was moved or removed"),
     (damage_no_dataset, SchemaError, "has no such dataset"),
     (damage_short, CorruptDataError, "has 27 values"),
     (damage_type, SchemaError, "type int64, which does not fit into int32"),
@@ -252,11 +252,11 @@ def test_every_source_is_checked_when_the_file_is_opened(tmp_path, damage, kind,
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
 @pytest.mark.parametrize(("damage", "kind", "match"), DAMAGES)
-def test_and_again_when_it_is_read(tmp_path, damage, kind, match, options):
+def test_every_source_is_checked_again_when_it_is_read(tmp_path, damage, kind, match, options):
     whole = make(tmp_path, **options)
     file = hopen(tmp_path / "all.h5")
     np.testing.assert_array_equal(file["x"][:], whole)
-    os.rename(tmp_path / "s2.h5", tmp_path / "old.h5")  # whoever has it open keeps it
+    os.rename(tmp_path / "s2.h5", tmp_path / "old.h5")  # open handles keep it readable
     (tmp_path / "s2.h5").write_bytes((tmp_path / "old.h5").read_bytes())
     damage(tmp_path)
     with pytest.raises(kind, match=r"s2\.h5"):
@@ -265,7 +265,7 @@ def test_and_again_when_it_is_read(tmp_path, damage, kind, match, options):
     file.close()
 
 
-def test_a_source_that_was_replaced_by_another_whole_one(tmp_path):
+def test_source_replaced_by_another_valid_file(tmp_path):
     make(tmp_path)
     with hopen(tmp_path / "all.h5") as file:
         assert file["x"][20, 0] == 60
@@ -275,7 +275,7 @@ def test_a_source_that_was_replaced_by_another_whole_one(tmp_path):
         assert file["x"][21, 0] == -3
 
 
-def test_a_source_that_somebody_writes(tmp_path):
+def test_source_locked_by_a_writer_is_an_error(tmp_path):
     make(tmp_path)
     body = (
         f"import h5py, sys; f = h5py.File({str(tmp_path / 's1.h5')!r}, 'r+'); print(1, flush=True); input()"
@@ -295,14 +295,14 @@ def test_a_source_that_somebody_writes(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_source_that_may_not_be_read(tmp_path):
+def test_unreadable_source_is_an_error(tmp_path):
     make(tmp_path)
     os.chmod(tmp_path / "s2.h5", 0)
     with pytest.raises(CorruptDataError, match=r"s2\.h5.*EACCES"):
         hopen(tmp_path / "all.h5")
 
 
-def test_a_source_that_may_not_be_read_as_another_user(tmp_path):
+def test_unreadable_source_is_an_error_for_another_user(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody else")
     make(tmp_path)
@@ -335,14 +335,14 @@ def test_enums_must_agree(tmp_path):
         hopen(tmp_path / "v.h5")
 
 
-def test_an_unknown_number_of_sources_is_refused(tmp_path):
+def test_unlimited_number_of_sources_is_refused(tmp_path):
     space = h5py.h5s.create_simple((2, 2), (h5py.h5s.UNLIMITED, 2))
     space.select_hyperslab((0, 0), (h5py.h5s.UNLIMITED, 1), (1, 1), (1, 2))
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_virtual(space, b"s%b.h5", b"x", h5py.h5s.create_simple((1, 2)))
     with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
         h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_INT32, space, layout)
-    with pytest.raises(SchemaError, match="unknown number of sources"):
+    with pytest.raises(SchemaError, match="unlimited number of sources"):
         hopen(tmp_path / "v.h5")
 
 

@@ -13,7 +13,7 @@ from shardkeep.hdf5.virtual.source_search import SourceSearch
 from tests.waiting import PATIENCE_S
 
 PLACES = ["absolute", "a", "home/b", "home", "cwd", "real"]
-# What plain HDF5 reads, which looks at the variable when it is loaded, and what we do. Then that is removed.
+# HDF5 reads the variable when it is loaded, so in a child. The file that it read is removed each time.
 BODY = """if True:
     import h5py, os, sys
     import shardkeep as sk
@@ -43,7 +43,7 @@ def write(path, value: int) -> None:
 
 @pytest.mark.parametrize("prefix", ["a", "${ORIGIN}/b"])
 @pytest.mark.parametrize("absolute", [False, True])
-def test_in_the_order_of_hdf5(tmp_path, absolute, prefix):
+def test_search_order_is_that_of_hdf5(tmp_path, absolute, prefix):
     """The same source in all places, with another value in each; that which is found is removed."""
     for number, place in enumerate(PLACES):
         write(tmp_path / place / "s.h5", number)
@@ -69,7 +69,7 @@ def test_in_the_order_of_hdf5(tmp_path, absolute, prefix):
     assert done.stdout.splitlines() == [f"{place} {place}" for place in places], done.stderr
 
 
-def test_the_first_place_is_told_without_looking(tmp_path, monkeypatch):
+def test_first_path_needs_no_access_to_the_disk(tmp_path, monkeypatch):
     monkeypatch.delenv("HDF5_VDS_PREFIX", raising=False)
     search = SourceSearch(str(tmp_path / "v.h5"))
     here = os.fsencode(tmp_path)

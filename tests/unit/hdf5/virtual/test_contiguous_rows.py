@@ -12,8 +12,8 @@ import pytest
 from shardkeep._core import descriptor_usage, set_descriptor_limit
 from shardkeep.errors import LockTimeoutError, ShardkeepError
 from shardkeep.hdf5 import open as hopen
-from shardkeep.hdf5.virtual import plain_rows
-from shardkeep.hdf5.virtual.source import VirtualSource
+from shardkeep.hdf5.virtual import contiguous_rows
+from shardkeep.hdf5.virtual.sources import VirtualSource
 from tests.descriptors import open_descriptors
 
 
@@ -49,9 +49,9 @@ def by_hdf5(monkeypatch):
 
 
 @pytest.mark.parametrize("parts", [(1 << 20, 1 << 20), (24, 1 << 20), (24, 60), (5, 7)])
-def test_any_run_of_rows(tmp_path, monkeypatch, by_hdf5, parts):
-    monkeypatch.setattr(plain_rows, "_PART_BYTES", parts[0])
-    monkeypatch.setattr(plain_rows, "_CALL_BYTES", parts[1])
+def test_every_range_of_rows(tmp_path, monkeypatch, by_hdf5, parts):
+    monkeypatch.setattr(contiguous_rows, "_PART_BYTES", parts[0])
+    monkeypatch.setattr(contiguous_rows, "_CALL_BYTES", parts[1])
     whole = make(tmp_path, [4, 1, 7, 3])
     with hopen(tmp_path / "all.h5") as file:
         for first in range(15):
@@ -71,7 +71,7 @@ def test_hundreds_of_sources_in_threads(tmp_path, by_hdf5):
     assert by_hdf5 == []
 
 
-def test_mapped_in_another_order_and_with_holes(tmp_path, by_hdf5):
+def test_mappings_in_another_order_with_holes(tmp_path, by_hdf5):
     whole = make(tmp_path, [2, 3, 2], order=[2, 0, 1], starts=[5, 0, 9])
     assert -1 in whole
     with hopen(tmp_path / "all.h5") as file:
@@ -88,14 +88,14 @@ def test_sources_that_overlap(tmp_path):
         np.testing.assert_array_equal(file["x"][3:5], whole[3:5])
 
 
-def test_some_sources_lie_in_chunks(tmp_path, by_hdf5):
+def test_chunked_sources_are_read_by_hdf5(tmp_path, by_hdf5):
     whole = make(tmp_path, [4, 5, 6, 7], chunked=(0, 2))
     with hopen(tmp_path / "all.h5") as file:
         np.testing.assert_array_equal(file["x"][1:20], whole[1:20])
     assert by_hdf5 == ["s0.h5", "s2.h5"]
 
 
-def test_a_source_that_was_replaced_is_looked_at_once(tmp_path, by_hdf5):
+def test_replaced_source_is_read_by_hdf5_once(tmp_path, by_hdf5):
     whole = make(tmp_path, [3, 3, 3])
     with hopen(tmp_path / "all.h5") as file:
         np.testing.assert_array_equal(file["x"][:], whole)
@@ -108,7 +108,7 @@ def test_a_source_that_was_replaced_is_looked_at_once(tmp_path, by_hdf5):
     assert by_hdf5 == ["s1.h5"]
 
 
-def test_a_source_that_somebody_writes(tmp_path):
+def test_source_locked_by_a_writer_is_an_error(tmp_path):
     make(tmp_path, [3] * 80)
     with hopen(tmp_path / "all.h5") as file, open(tmp_path / "s70.h5", "rb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
@@ -130,7 +130,7 @@ def test_one_descriptor_is_enough(tmp_path):
         set_descriptor_limit(limit)
 
 
-def test_a_file_that_shrinks_is_an_error(tmp_path):
+def test_truncated_source_is_an_error(tmp_path):
     make(tmp_path, [300, 300])
     with hopen(tmp_path / "all.h5") as file:
         os.truncate(tmp_path / "s1.h5", 3000)

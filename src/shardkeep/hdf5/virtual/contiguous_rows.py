@@ -1,8 +1,8 @@
-"""Rows of a virtual dataset that lie in its sources just as they do in memory: read without HDF5.
+"""Rows of a virtual dataset that are contiguous in its sources with the bytes that they have in memory.
 
-HDF5 takes fifty times as long to open a file. The sources are opened, locked, read and closed by the Rust
-half, a few at once. One that is not as it was checked, or is being written, is not read so: whoever opens
-it properly has the error for it.
+They are read without HDF5, which takes fifty times as long to open a file. The Rust half opens, locks, reads
+and closes the sources, a few at once. It skips a source that has changed since its check or is being written:
+reading that source through HDF5 raises the error.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.virtual.boxes import Boxes
 from shardkeep.hdf5.virtual.sources import VirtualSources
 
-__all__ = ["PlainRows"]
+__all__ = ["ContiguousRows"]
 
-# Of one source, so that a large one has several readers; of one call, which no signal interrupts.
+# A large source is read by several threads. A call cannot be interrupted by a signal.
 _PART_BYTES = 32 * 1024 * 1024
 _CALL_BYTES = 256 * 1024 * 1024
 
 
-class PlainRows:
-    """Reads whole rows of boxes that do not overlap and rise.
+class ContiguousRows:
+    """Reader of whole rows of boxes that do not overlap and are sorted.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class PlainRows:
         )
 
     def between(self, first: int, stop: int) -> range:
-        """Return the boxes that have rows of ``[first, stop)``."""
+        """Return the boxes with rows in ``[first, stop)``."""
         begin = int(np.searchsorted(self._high, first, side="right"))
         return range(begin, max(begin, int(np.searchsorted(self._low, stop))))
 
     def read(self, out: np.ndarray[Any, Any], first: int, hits: range) -> list[int]:
-        """Read the part of some boxes that lies in the rows of `out`.
+        """Read the part of some boxes that is in the rows of `out`.
 
         Parameters
         ----------
@@ -60,21 +60,20 @@ class PlainRows:
         Returns
         -------
         list of int
-            Boxes that have to be read otherwise: their rows do not lie so, or their source is not as it was,
-            or is locked.
+            Boxes that were not read: their rows are not contiguous, or their source has changed or is locked.
         """
         boxes = slice(hits.start, hits.stop)
         begin, numbers = self._low[boxes], self._numbers[boxes]
         low, high = np.maximum(begin, first), np.minimum(self._high[boxes], first + len(out))
         offsets = self._sources.offsets_bytes[numbers]
-        plain = offsets >= 0
+        contiguous = offsets >= 0
         offsets = offsets + (self._source_low[boxes] + low - begin) * self._row_bytes
         starts, lengths = (low - first) * self._row_bytes, (high - low) * self._row_bytes
         which = np.arange(hits.start, hits.stop)
-        left: list[int] = which[~plain].tolist()
+        left: list[int] = which[~contiguous].tolist()
         pieces = [which, numbers, offsets, starts, lengths]
         if left:
-            pieces = [one[plain] for one in pieces]
+            pieces = [one[contiguous] for one in pieces]
         failed: set[int] = set()
         view = out.reshape(-1).view(np.uint8)
         lock = locking_mode().effect != "off"
@@ -85,7 +84,7 @@ class PlainRows:
 
 
 def _parts(pieces: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
-    """Divide pieces that are large."""
+    """Divide large pieces."""
     lengths = pieces[-1]
     if not len(lengths) or lengths.max() <= _PART_BYTES:
         return pieces
@@ -97,7 +96,7 @@ def _parts(pieces: list[npt.NDArray[np.int64]]) -> list[npt.NDArray[np.int64]]:
 
 
 def _calls(pieces: list[npt.NDArray[np.int64]]) -> Iterable[list[npt.NDArray[np.int64]]]:
-    """Divide many pieces."""
+    """Divide many pieces into calls."""
     total = int(pieces[-1].sum())
     calls = math.ceil(total / _CALL_BYTES)
     if calls <= 1:

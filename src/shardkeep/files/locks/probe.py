@@ -128,8 +128,10 @@ def lock_fault_of(folder: str) -> str | None:
     if known is not None and now < known[0]:
         return known[1]
     mount = mount_of(folder)
-    fault = None if mount is None else lock_fault(mount)
-    if mount is not None and fault is not None:
+    if mount is None:  # macOS, or no descriptor is left to read the list of mounts
+        return None
+    fault = lock_fault(mount)
+    if fault is not None:
         fault = f"{mount.kind} ({mount.source}) at {mount.point!r}: {fault}"
     _faults[device] = (now + _FRESH_S, fault)
     return fault

@@ -15,6 +15,7 @@ from typing import Literal
 import h5py
 
 from shardkeep.files.user_warning import warn_user
+from shardkeep.hdf5.locking.open_errors import flock_errno
 
 __all__ = ["VARIABLE", "LockingMode", "locking_mode", "warn_if_stale"]
 
@@ -76,7 +77,10 @@ def locking_mode() -> LockingMode:
     """
     variable = os.environ.get(VARIABLE)
     if not _found:
-        _found.append(_try() or _meant(variable))
+        effect = _try()
+        if effect is None:
+            return LockingMode(_meant(variable), variable, False)
+        _found.append(effect)
     effect = _found[0]
     return LockingMode(effect, variable, _meant(variable) != effect)
 
@@ -109,7 +113,7 @@ def _try() -> Effect | None:
                 return "on"
             return "asked" if _locks(empty.fileno(), empty.name, asked=True) else "off"
     except OSError:
-        return None  # no folder for temporary files
+        return None  # no folder for temporary files, no descriptor left: tried again at the next call
 
 
 def _locks(fd: int, path: str, *, asked: bool) -> bool:
@@ -117,8 +121,10 @@ def _locks(fd: int, path: str, *, asked: bool) -> bool:
     access.set_file_locking(asked, False)
     try:
         opened = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDWR, access)
-    except (OSError, RuntimeError):
-        return True  # the flock of HDF5 failed
+    except (OSError, RuntimeError) as error:
+        if flock_errno(error) is None:
+            raise OSError(str(error)) from error
+        return True
     is_free = _try_flock(fd)
     opened.close()
     # A flock that always fails looks like a lock that is held, but then the opening would have failed.

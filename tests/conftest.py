@@ -125,8 +125,8 @@ def _surroundings_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Itera
 def tensorflow_python() -> str:
     """The path of a Python interpreter that has TensorFlow; the test is skipped without one.
 
-    TensorFlow runs in a child process with this interpreter. It pins an older h5py, so it has a
-    venv of its own and Shardkeep is tested with the newest. Looked for in this order: the variable
+    TensorFlow runs in a child process with this interpreter. It pins an older h5py, so it has
+    its own venv, and Shardkeep is tested with the newest. Candidates, in this order: the variable
     SHARDKEEP_TF_PYTHON, .venv-tf (`make frameworks`), the interpreter of the tests.
     """
     named = os.environ.get("SHARDKEEP_TF_PYTHON")

@@ -5,7 +5,7 @@ public bug reports, from formats that people mistake for TFRecord, and from what
 files.
 
 A file is read strictly: `whole` records come out, then `error` is raised, which names `record` and
-`offset_bytes` (None where there is no such place). `said` is in its message. The file name does not matter.
+`offset_bytes` (None if the error has none). `said` is in its message. The file name does not matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the event files of tests/compat/data/events with TensorFlow, and what is true of them.
+"""Write the event files of tests/compat/data/events with TensorFlow, and their expected contents.
 
     python make_event_files.py OUT_DIR
 
@@ -19,7 +19,7 @@ facts = []
 
 def only_file(folder: pathlib.Path) -> pathlib.Path:
     (path,) = folder.glob("*tfevents*")
-    # Host name and process number are of no interest to anybody.
+    # Without the host name and the process id.
     return path.rename(folder / "events.out.tfevents.1700000000.host")
 
 
@@ -29,7 +29,7 @@ def metadata_of(plugin: str) -> tf.compat.v1.SummaryMetadata:
 
 
 def scalar(tag: str, value: float, step: int) -> None:
-    """What tf.summary.scalar does; that one wants TensorBoard installed."""
+    """Do as tf.summary.scalar, which needs TensorBoard."""
     tf.summary.write(tag, tf.cast(value, tf.float32), step=step, metadata=metadata_of("scalars"))
 
 

@@ -1,4 +1,4 @@
-"""Write the files of tests/compat/data with TensorFlow, and what is true of them.
+"""Write the files of tests/compat/data with TensorFlow, and their expected contents.
 
     python make_tensorflow_files.py OUT_DIR
 

@@ -1,4 +1,4 @@
-"""Columns and sequence examples beside TensorFlow's own parsers."""
+"""Columns and sequence examples compared with the parsers of TensorFlow."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_sequence_examples_are_those_of_protobuf(tensorflow: TensorFlow) -> None
         assert encode_sequence_example(*decode_sequence_example(bytes.fromhex(data))) == record
 
 
-def test_the_schema_of_files_that_tensorflow_wrote() -> None:
+def test_schema_is_inferred_from_files_of_tensorflow() -> None:
     path = Path(__file__).parent / "data/examples.tfrecord"
     schema = infer_schema(path)
     assert schema.source().splitlines()[1:] == [

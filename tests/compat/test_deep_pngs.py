@@ -1,4 +1,4 @@
-"""PNGs of 16 bits beside TensorFlow: floats with all their bits, bytes with the high ones."""
+"""PNGs of 16 bits compared with TensorFlow: floats with all bits, bytes with the high ones."""
 
 from __future__ import annotations
 

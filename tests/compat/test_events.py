@@ -25,11 +25,11 @@ def check_files(folder: Path) -> None:
     assert (columns["wall_time"] > 1.7e9).all()
 
 
-def test_files_that_tensorflow_wrote() -> None:
+def test_stored_files_of_tensorflow_are_read() -> None:
     check_files(HERE / "data" / "events")
 
 
 @pytest.mark.tensorflow
-def test_files_that_tensorflow_writes_now(tensorflow: TensorFlow, tmp_path: Path) -> None:
+def test_new_files_of_tensorflow_are_read(tensorflow: TensorFlow, tmp_path: Path) -> None:
     tensorflow.run((HERE / "make_event_files.py").read_text(), tmp_path)
     check_files(tmp_path)

@@ -1,4 +1,4 @@
-"""JPEG pixels beside those of Pillow and TensorFlow, which both decode with libjpeg-turbo."""
+"""JPEG pixels compared with those of Pillow and TensorFlow, which both decode with libjpeg-turbo."""
 
 from __future__ import annotations
 

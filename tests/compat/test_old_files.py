@@ -1,4 +1,4 @@
-"""Files that earlier versions wrote; ``make_old_files.py`` says which, and how they were made."""
+"""Files of earlier versions; ``make_old_files.py`` says how they were made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorFlow wrote is read here, and what was written here is read by TensorFlow."""
+"""Files of TensorFlow read by Shardkeep, and files of Shardkeep read by TensorFlow."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def check_files(folder: Path) -> None:
     np.testing.assert_array_equal(batch["image_raw"][0].ravel(), np.array(facts["float_pixels"], np.float32))
 
 
-def test_files_that_tensorflow_wrote() -> None:
+def test_stored_files_of_tensorflow_are_read() -> None:
     check_files(HERE / "data")
 
 
 @pytest.mark.tensorflow
-def test_files_that_tensorflow_writes_now(tensorflow: TensorFlow, tmp_path: Path) -> None:
+def test_new_files_of_tensorflow_are_read(tensorflow: TensorFlow, tmp_path: Path) -> None:
     tensorflow.run((HERE / "make_tensorflow_files.py").read_text(), tmp_path)
     check_files(tmp_path)
 

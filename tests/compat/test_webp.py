@@ -1,4 +1,4 @@
-"""WebP beside Pillow and TensorFlow, which both decode with libwebp."""
+"""WebP pixels compared with those of Pillow and TensorFlow, which both decode with libwebp."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ FILE = Path(__file__).parent / "data" / "records.tfrecord.zst"
 RECORDS = [bytes([i]) * (i * 37) for i in range(60)]
 
 
-def test_it_is_read() -> None:
+def test_zstd_file_is_read_record_by_record() -> None:
     reader = Reader(FILE)
     assert reader.compression == "zstd"
     assert list(reader) == RECORDS
@@ -23,12 +23,12 @@ def test_it_is_read() -> None:
     assert list(Reader(FILE, compression="zstd")) == RECORDS
 
 
-def test_commands_look_into_it() -> None:
+def test_commands_read_zstd_files() -> None:
     assert info(FILE).to_dict()["compression"] == "zstd"
     assert len(list(cat(FILE))) == 60
 
 
-def test_every_cut_is_truncation(tmp_path: Path) -> None:
+def test_truncated_zstd_file_is_an_error(tmp_path: Path) -> None:
     content = FILE.read_bytes()
     for cut in range(1, len(content), 7):
         path = tmp_path / "cut"
@@ -37,7 +37,7 @@ def test_every_cut_is_truncation(tmp_path: Path) -> None:
             list(Reader(path))
 
 
-def test_damage_and_garbage(tmp_path: Path) -> None:
+def test_damage_and_trailing_garbage_are_errors(tmp_path: Path) -> None:
     content = bytearray(FILE.read_bytes())
     path = tmp_path / "bad"
     path.write_bytes(bytes(content) + b"garbage")
@@ -53,7 +53,7 @@ def test_damage_and_garbage(tmp_path: Path) -> None:
         content[at] ^= 0x10
 
 
-def test_what_zstd_cannot_do(tmp_path: Path) -> None:
+def test_random_access_and_writing_of_zstd_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="no random access"):
         Reader(FILE)[0]
     with pytest.raises(FormatError):

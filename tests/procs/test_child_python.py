@@ -1,4 +1,4 @@
-"""Processes that Shardkeep starts are not led astray by files of the user in the current folder."""
+"""Child interpreters of Shardkeep, which import no files of the user from the current folder."""
 
 import subprocess
 import sys

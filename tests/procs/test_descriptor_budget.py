@@ -1,4 +1,4 @@
-"""The descriptor budget in real processes: limits, what others see of it, what started programs inherit."""
+"""The descriptor budget in real processes: limits, visibility, inheritance by programs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
     assert found["rows"] == 400 * RECORDS
     assert found["forked"] == 0
     assert found["soft"] == soft
-    # A thread that polls may see the raised limit, in the microseconds of an opening; nobody another one.
+    # A thread that polls may see the raised limit, in the microseconds of an open, and no other value.
     assert soft in found["seen"]
     assert set(found["seen"]) <= {soft, hard - 1}
     assert found["inherited"][0] in (soft, hard - 1)
@@ -102,7 +102,7 @@ def run(folder: Path, soft: int, hard: int, **environment: str) -> dict[str, Any
 
 @pytest.mark.skipif(HARD < 4096, reason="the hard limit leaves no room")
 @pytest.mark.parametrize("soft", [64, 256])
-def test_beyond_the_soft_limit_if_the_hard_one_allows_it(folder: Path, soft: int) -> None:
+def test_budget_extends_beyond_the_soft_limit_up_to_the_hard_one(folder: Path, soft: int) -> None:
     found = run(folder, soft, 4096)
     assert (found["limit"], found["reserve"]) == (4095 - soft, soft - soft // 4)
     assert found["open"] >= 300, "it does keep them open"
@@ -111,20 +111,20 @@ def test_beyond_the_soft_limit_if_the_hard_one_allows_it(folder: Path, soft: int
 
 
 @pytest.mark.skipif(HARD < 4096, reason="the hard limit leaves no room")
-def test_below_the_soft_limit_if_one_wishes(folder: Path) -> None:
+def test_environment_variable_keeps_the_budget_below_the_soft_limit(folder: Path) -> None:
     found = run(folder, 64, 4096, SHARDKEEP_DESCRIPTORS="soft")
     assert (found["limit"], found["reserve"]) == (48, 16)
     assert found["largest"] < 64
 
 
-def test_three_quarters_where_there_is_no_more(folder: Path) -> None:
+def test_budget_is_three_quarters_of_the_soft_limit_if_the_limits_are_equal(folder: Path) -> None:
     found = run(folder, 64, 64)
     assert (found["limit"], found["reserve"]) == (48, 16)
     assert found["largest"] < 64
 
 
 @pytest.mark.skipif(HARD < 4096, reason="the hard limit leaves no room")
-def test_a_limit_that_the_program_changes_stays_as_it_was_changed(folder: Path) -> None:
+def test_limit_changed_by_the_program_is_kept(folder: Path) -> None:
     script = """
         import resource, sys
         from shardkeep import files

@@ -43,7 +43,7 @@ with Writer(sys.argv[1], exists="append") as w:
 """
 
 
-def test_three_followers_of_our_writer(tmp_path: Path) -> None:
+def test_three_followers_receive_all_records_of_a_writer(tmp_path: Path) -> None:
     path = tmp_path / "x"
     got: list[list[bytes]] = []
 
@@ -80,7 +80,7 @@ for i in range(20):
 """
 
 
-def test_a_writer_that_writes_byte_by_byte(tmp_path: Path) -> None:
+def test_records_written_byte_by_byte_are_yielded_whole(tmp_path: Path) -> None:
     with running(BYTE_BY_BYTE, tmp_path / "x"):
         records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S, grace_s=0)
         assert [next(records) for _ in range(20)] == [b"%d" % i * i for i in range(20)]
@@ -103,8 +103,8 @@ for at in sorted(pages, key=lambda at: (at // 4096 // 6, -at)):  # six at a time
 """
 
 
-def test_pages_that_come_out_of_order(tmp_path: Path) -> None:
-    """As a network file system writes them back: behind every hole stand later bytes."""
+def test_pages_written_out_of_order_are_waited_for(tmp_path: Path) -> None:
+    """As a network file system writes pages back: bytes follow after each hole."""
     with running(OUT_OF_ORDER, tmp_path / "x"):
         records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S, grace_s=PATIENCE_S)
         assert [next(records) for _ in range(40)] == [bytes([i + 1]) * 3000 for i in range(40)]
@@ -124,7 +124,7 @@ sys.stdin.read()
 """
 
 
-def test_a_killed_writer_and_its_successor(tmp_path: Path) -> None:
+def test_follower_continues_after_a_writer_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with running(TORN, path) as child:
         assert child.stdout is not None
@@ -143,7 +143,7 @@ def test_a_killed_writer_and_its_successor(tmp_path: Path) -> None:
     records.close()
 
 
-def test_a_follower_carried_across_fork_goes_on_in_both(tmp_path: Path) -> None:
+def test_follower_continues_in_parent_and_child_after_fork(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path, exists="append") as w:
         for i in range(1000):
@@ -220,7 +220,7 @@ with tf.io.TFRecordWriter(sys.argv[1]) as w:
 
 
 @pytest.mark.tensorflow
-def test_a_file_that_tensorflow_writes(tensorflow_python: str, tmp_path: Path) -> None:
+def test_file_that_tensorflow_writes_is_followed(tensorflow_python: str, tmp_path: Path) -> None:
     records = follow(tmp_path / "x", idle_timeout_s=PATIENCE_S)
     with running(TENSORFLOW, tmp_path / "x", python=tensorflow_python) as child:
         assert [next(records) for _ in range(100)] == [b"%d" % i * 100 for i in range(100)]

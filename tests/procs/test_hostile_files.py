@@ -159,7 +159,7 @@ def test_a_bomb_of_one_record_is_a_memory_error(tmp_path: Path) -> None:
     assert answer.startswith("MemoryError")
 
 
-def test_zstd_that_asks_for_a_large_window(tmp_path: Path) -> None:
+def test_zstd_with_a_large_window_is_read_or_refused(tmp_path: Path) -> None:
     calls = []
     for descriptor in (0x58, 0xA0, 0xB8, 0xFF):
         path = tmp_path / f"{descriptor:x}"
@@ -171,7 +171,7 @@ def test_zstd_that_asks_for_a_large_window(tmp_path: Path) -> None:
         assert answer == 1 or str(answer).partition(":")[0].endswith("Error"), answer
 
 
-def test_mutated_zstd_streams(tmp_path: Path) -> None:
+def test_mutated_zstd_streams_are_read_or_refused(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     chance = random.Random(1)
     raw = b"".join(frame(bytes([number]) * (number * 90)) for number in range(40))
@@ -189,7 +189,7 @@ def test_mutated_zstd_streams(tmp_path: Path) -> None:
         assert answer == 40 or "Error: " in str(answer), (path.name, answer)
 
 
-def test_deep_and_endless_messages(tmp_path: Path) -> None:
+def test_deep_and_long_messages_are_read_or_refused(tmp_path: Path) -> None:
     calls = []
     inner = b""
     for _ in range(2000):
@@ -294,7 +294,7 @@ def test_a_cmyk_jpeg_in_four_channels(tmp_path: Path) -> None:
     assert (batch["image"][..., 3] == 255).all()
 
 
-def test_a_damaged_jpeg_shows_nothing_of_the_image_before(tmp_path: Path) -> None:
+def test_damaged_jpeg_has_no_pixels_of_the_previous_image(tmp_path: Path) -> None:
     folder = Path(__file__).parents[1] / "data/images"
     before, image = (folder / "baseline_444.jpg").read_bytes(), (folder / "cmyk.jpg").read_bytes()
     damaged = image[:618] + b"\xff\xe0" + image[618:]

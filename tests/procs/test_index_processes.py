@@ -1,4 +1,4 @@
-"""Index files among real processes: built at once, killed, read meanwhile."""
+"""Index files in real processes: concurrent builds, kills and readers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 @pytest.fixture(autouse=True)
 def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Index files beside the shards, a reader's too: they are what is looked at here."""
+    """Store index files next to the shards, also those of readers, since these tests inspect them."""
     monkeypatch.setenv("SHARDKEEP_INDEX", "beside")
 
 
@@ -55,7 +55,7 @@ def builder(shard: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_four_build_at_once_and_another_reads(shard: Path) -> None:
+def test_readers_find_a_whole_index_while_four_processes_build_it(shard: Path) -> None:
     right = Index(frame_starts([shard])[0])
     beside = f"{shard}.skidx"
     children = [builder(shard) for _ in range(4)]
@@ -67,7 +67,7 @@ def test_four_build_at_once_and_another_reads(shard: Path) -> None:
     while seen < 20:
         assert all(child.poll() is None for child in children)
         if os.path.exists(beside):
-            # Whoever looks finds a whole one, always.
+            # A reader finds a whole index at any time.
             found = read_index_file(beside, shard_bytes=right.size_bytes)
             assert found is not None
             assert Index(found[0]) == right
@@ -84,7 +84,7 @@ def test_four_build_at_once_and_another_reads(shard: Path) -> None:
 
 
 @pytest.mark.parametrize("runs", [6, pytest.param(80, marks=pytest.mark.slow)])
-def test_killed_while_building(shard: Path, runs: int) -> None:
+def test_killed_build_leaves_a_whole_index_or_none(shard: Path, runs: int) -> None:
     right = Index(frame_starts([shard])[0])
     beside = Path(f"{shard}.skidx")
     for _ in range(runs):
@@ -119,7 +119,7 @@ print(load_index(sys.argv[1]).records)
 """
 
 
-def test_a_huge_claim_in_little_memory(shard: Path, tmp_path: Path) -> None:
+def test_index_with_a_huge_record_count_takes_little_memory(shard: Path, tmp_path: Path) -> None:
     """An index file of 100 GB, almost all hole, for a shard of 4 MB."""
     path = tmp_path / "x.tfrecord"
     path.write_bytes(shard.read_bytes())

@@ -32,7 +32,7 @@ def _hold(path, kind="exclusive"):
     return child
 
 
-def test_names_the_other_process_and_is_free_after_sigkill(tmp_path):
+def test_error_names_the_holder_and_sigkill_frees_the_lock(tmp_path):
     child = _hold(tmp_path / "a")
     try:
         with pytest.raises(LockTimeoutError) as caught:
@@ -67,7 +67,7 @@ def _count(path, rounds):
             path.write_text(str(number + 1))
 
 
-def test_excludes_under_contention(tmp_path):
+def test_lock_excludes_under_contention(tmp_path):
     """The sidecar comes and goes all the time, so a lost unlink race would lose a count."""
     path = tmp_path / "a"
     path.write_text("0")

@@ -45,7 +45,7 @@ def mounts(tmp_path):
         yield points
 
 
-def test_what_the_table_says_of_sshfs_is_so(mounts):
+def test_sshfs_locks_do_not_exclude_other_mounts(mounts):
     """Both get the lock: the reason why it is refused."""
     one, two = (lock(point / "a", timeout_s=0, if_unsafe="trust") for point in mounts)
     with one, two:
@@ -53,7 +53,7 @@ def test_what_the_table_says_of_sshfs_is_so(mounts):
         assert two.held
 
 
-def test_refused_and_named(mounts):
+def test_lock_on_sshfs_is_refused_with_the_mount(mounts):
     mount = mount_of(str(mounts[0]))
     assert mount is not None
     assert (mount.kind, mount.point) == ("fuse.sshfs", str(mounts[0]))

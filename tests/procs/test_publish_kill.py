@@ -89,7 +89,7 @@ def _assert_whole(path):
 
 
 @pytest.mark.parametrize("runs", [5, pytest.param(60, marks=pytest.mark.slow)])
-def test_killed_while_replacing(tmp_path, runs):
+def test_kill_while_replacing_leaves_the_old_or_the_new_file(tmp_path, runs):
     for _ in range(runs):
         _kill_at_random(tmp_path, "replace")
         with publish(tmp_path / "next", exists="replace"):
@@ -99,7 +99,7 @@ def test_killed_while_replacing(tmp_path, runs):
 
 
 @pytest.mark.parametrize("runs", [5, pytest.param(60, marks=pytest.mark.slow)])
-def test_killed_while_a_set_appears(tmp_path, runs):
+def test_kill_while_a_set_appears_leaves_whole_files(tmp_path, runs):
     for run in range(runs):
         folder = tmp_path / str(run)
         folder.mkdir()
@@ -157,7 +157,7 @@ def small_disk(tmp_path):
         yield folder
 
 
-def test_a_full_disk(small_disk):
+def test_full_disk_leaves_no_file_or_the_old_one(small_disk):
     (small_disk / "old").write_bytes(b"old")
     for target, exists in (("new", "fail"), ("old", "replace")):
         with (
@@ -171,7 +171,7 @@ def test_a_full_disk(small_disk):
         assert (small_disk / "old").read_bytes() == b"old"
 
 
-def test_a_file_size_limit(tmp_path):
+def test_file_size_limit_is_a_durability_error(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -185,7 +185,7 @@ def test_a_file_size_limit(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_only_others_may_write(tmp_path):
+def test_folder_without_write_permission_is_refused(tmp_path):
     folder = tmp_path / "closed"
     folder.mkdir(0o555)
     if os.geteuid() == 0:

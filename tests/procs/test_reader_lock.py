@@ -104,7 +104,7 @@ def test_sigkill_releases_the_lock(path, killed):
     assert os.listdir(path.parent) == ["a.tfrecord"]
 
 
-def test_several_readers_in_several_processes(path):
+def test_several_processes_read_under_the_lock_at_once(path):
     with Child(_READ, path) as one, Child(_READ, path) as two:
         assert list(Reader(path, lock=True, lock_timeout_s=0)) == RECORDS
         for child in (one, two):
@@ -114,8 +114,8 @@ def test_several_readers_in_several_processes(path):
             writer.write(b"more")
 
 
-def test_an_iteration_carried_across_fork_stops_there(path):
-    """The child has no lock, so it must not read on; the parent's lock is untouched by its end."""
+def test_iteration_under_a_lock_ends_in_a_forked_child(path):
+    """The child has no lock, so its iteration ends; the lock of the parent stays."""
     reader = Reader(path, lock=True)
     records = iter(reader)
     next(records)

@@ -1,4 +1,4 @@
-"""Another user of the same folder: what he prepares there is neither believed nor written through."""
+"""Another user of the same folder, whose prepared files are neither trusted nor written through."""
 
 import contextlib
 import json
@@ -87,7 +87,7 @@ def _store(folder):
     ],
 )
 @pytest.mark.parametrize("target", ["precious", "missing"])
-def test_a_link_in_the_place_of_a_sidecar_changes_no_other_file(
+def test_link_with_the_name_of_a_sidecar_changes_no_other_file(
     tmp_path, precious, act, name, refused, target
 ):
     folder = tmp_path / "shared"
@@ -113,7 +113,7 @@ def test_a_temporary_file_that_was_replaced_by_a_link_is_not_written_through(tmp
         writer.close()
 
 
-def test_the_place_of_a_socket_is_not_removed_as_a_tree(tmp_path, monkeypatch):
+def test_folder_with_the_name_of_a_socket_is_not_removed(tmp_path, monkeypatch):
     from shardkeep.collector.protocol.address import SocketFolder
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -153,7 +153,7 @@ def _connect_to(place, timeout_s=20.0, **options):
 
 @needs_root
 @pytest.mark.parametrize("victim", [0, THIRD])
-def test_a_note_of_another_user_is_not_followed(shared, victim):
+def test_address_file_of_another_user_is_not_followed(shared, victim):
     path = shared / "all.h5"
     with _stranger(shared / "evil") as listener:
         run_as(OTHER, lambda: write_address_file(str(path), f"ipc://{shared}/evil", None))
@@ -168,7 +168,7 @@ def test_a_note_of_another_user_is_not_followed(shared, victim):
 
 
 @needs_root
-def test_a_note_of_another_user_does_not_hide_the_collector_in_the_same_folder(shared):
+def test_address_file_of_another_user_does_not_hide_the_collector_of_the_folder(shared):
     run_as(OTHER, lambda: write_address_file(str(shared / "evil.h5"), "ipc:///nowhere", None))
     run_as(OTHER, lambda: os.symlink("/tmp/other.h5", shared / "named.h5"))
     with collecting(shared / "all.h5"), sk.hdf5.connect(shared, WORLD) as client:
@@ -178,7 +178,7 @@ def test_a_note_of_another_user_does_not_hide_the_collector_in_the_same_folder(s
 
 
 @needs_root
-def test_a_collector_replaces_the_note_of_another_user(shared):
+def test_collector_replaces_the_address_file_of_another_user(shared):
     note = shared / "all.h5.collector.json"
     run_as(OTHER, lambda: write_address_file(str(shared / "all.h5"), "ipc:///nowhere", None))
     os.chmod(note, 0o666)
@@ -190,7 +190,7 @@ def test_a_collector_replaces_the_note_of_another_user(shared):
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "others write"])
-def test_a_note_that_may_be_prepared_is_not_followed(tmp_path, kind):
+def test_address_file_that_others_can_write_is_not_followed(tmp_path, kind):
     path, real = tmp_path / "all.h5", tmp_path / "real"
     write_address_file(str(path), "ipc:///nowhere", None)
     place = f"{path}.collector.json"
@@ -207,7 +207,7 @@ def test_a_note_that_may_be_prepared_is_not_followed(tmp_path, kind):
         find_address_file(str(path))
 
 
-def test_a_note_with_tcp_and_no_key_is_refused(tmp_path):
+def test_address_file_with_tcp_and_no_key_is_refused(tmp_path):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -231,7 +231,7 @@ def test_a_socket_of_another_user_is_not_connected_to(shared):
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "pipe"])
-def test_what_is_not_a_socket_is_not_connected_to(tmp_path, kind):
+def test_client_connects_only_to_sockets(tmp_path, kind):
     place = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "real"))
@@ -246,7 +246,7 @@ def test_what_is_not_a_socket_is_not_connected_to(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["link", "file"])
-def test_a_collector_removes_no_file_to_listen_in_its_place(tmp_path, precious, kind):
+def test_collector_removes_no_file_with_the_name_of_its_socket(tmp_path, precious, kind):
     place = precious
     if kind == "link":
         place = tmp_path / "s"
@@ -257,7 +257,7 @@ def test_a_collector_removes_no_file_to_listen_in_its_place(tmp_path, precious, 
 
 
 @needs_root
-def test_a_client_does_not_come_back_to_another_user(shared, tmp_path):
+def test_client_does_not_reconnect_to_another_user(shared, tmp_path):
     """The collector dies, and another user listens under its name: rows that wait are not sent there."""
     address = f"ipc://{shared}/s"
     collector = start_collector(tmp_path / "all.h5", address=address)
@@ -278,7 +278,7 @@ def test_a_client_does_not_come_back_to_another_user(shared, tmp_path):
 
 
 @needs_root
-def test_a_client_comes_back_to_a_collector_that_was_started_again(shared, tmp_path):
+def test_client_reconnects_to_a_restarted_collector(shared, tmp_path):
     address = f"ipc://{shared}/s"
     collector = start_collector(tmp_path / "all.h5", address=address)
     with sk.hdf5.connect(address, WORLD) as client:
@@ -296,7 +296,7 @@ def test_a_client_comes_back_to_a_collector_that_was_started_again(shared, tmp_p
 
 @needs_root
 def test_a_collector_takes_no_client_of_another_user(shared, tmp_path):
-    """Not even where the permissions of the socket let him in, as a default ACL of the folder makes them."""
+    """Even if a default ACL of the folder grants this user access to the socket."""
     address = f"ipc://{shared}/s"
     with collecting(tmp_path / "all.h5", address=address):
         assert stat.S_IMODE((shared / "s").stat().st_mode) == 0o600
@@ -311,7 +311,7 @@ def test_a_collector_takes_no_client_of_another_user(shared, tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("kind", ["link", "file of another user"])
-def test_a_secret_key_goes_into_no_file_of_another_user(shared, precious, kind):
+def test_secret_key_is_not_written_into_a_file_of_another_user(shared, precious, kind):
     if kind == "link":
         run_as(OTHER, lambda: os.symlink(precious, shared / "run.key"))
     else:
@@ -383,7 +383,7 @@ def test_a_log_of_another_user_changes_nothing(shared, victim, mode):
 
 
 @needs_root
-def test_a_log_of_the_owner_of_the_file_is_brought_in_by_another_user_who_may_write(shared):
+def test_log_of_the_owner_is_applied_by_another_user_with_write_permission(shared):
     path = shared / "all.h5"
 
     def leave():
@@ -415,7 +415,7 @@ def test_a_collector_does_not_continue_the_file_of_another_user(shared):
 
 
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "others write"])
-def test_a_log_that_may_be_prepared_changes_nothing(tmp_path, kind):
+def test_log_that_others_can_write_changes_nothing(tmp_path, kind):
     path, place, real = tmp_path / "all.h5", tmp_path / "all.h5.redo", tmp_path / "real"
     content = _collected_file(path)
     _log(path, content)
@@ -438,8 +438,8 @@ def test_a_log_that_may_be_prepared_changes_nothing(tmp_path, kind):
         assert path.read_bytes() == content
 
 
-def test_a_log_that_does_not_say_which_file_it_is_of_is_brought_in_by_the_command_only(tmp_path):
-    """The first Shardkeep with a collector wrote such logs."""
+def test_log_without_the_identity_of_its_file_is_applied_by_the_command_only(tmp_path):
+    """The first version with a collector wrote such logs."""
     path = tmp_path / "all.h5"
     content = _collected_file(path)
     header = LogHeader(False, True, "0", len(content))
@@ -461,7 +461,7 @@ def test_a_log_that_does_not_say_which_file_it_is_of_is_brought_in_by_the_comman
         assert list(file) == ["_collector"]
 
 
-def test_a_log_without_the_first_bytes_of_a_plain_file_is_left_alone(tmp_path):
+def test_log_of_another_file_is_not_applied(tmp_path):
     path = tmp_path / "results.h5"
     content = _plain_file(path)
     _log(path, content, superblock="")
@@ -595,7 +595,7 @@ def test_a_spill_file_of_another_user_is_not_sent(shared, tmp_path, kind):
     assert place.read_bytes() == evil
 
 
-def test_what_one_s_own_spill_file_holds_is_sent(tmp_path):
+def test_spill_file_of_this_user_is_sent(tmp_path):
     (tmp_path / "spill").mkdir()
     _left_spill(tmp_path / "spill")
     with collecting(tmp_path / "all.h5") as collector:
@@ -604,7 +604,7 @@ def test_what_one_s_own_spill_file_holds_is_sent(tmp_path):
         assert file["x"][:].tolist() == [666.0]
 
 
-def test_the_copy_of_a_damaged_spill_file_is_written_through_no_link(tmp_path, precious):
+def test_copy_of_a_damaged_spill_file_follows_no_link(tmp_path, precious):
     folder = tmp_path / "spill"
     folder.mkdir()
     _left_spill(folder)

@@ -70,7 +70,7 @@ def shown(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("runs", [4, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", ["contiguous", "round-robin", "balanced", "pack"])
-def test_killed_at_any_instant(source: Path, how: str, runs: int, tmp_path: Path) -> None:
+def test_kill_at_any_time_leaves_only_whole_shards(source: Path, how: str, runs: int, tmp_path: Path) -> None:
     for run in range(runs):
         folder = tmp_path / str(run)
         folder.mkdir()
@@ -89,7 +89,7 @@ def test_killed_at_any_instant(source: Path, how: str, runs: int, tmp_path: Path
         assert [name for name in os.listdir(folder) if name.startswith(".")] == []
 
 
-def test_two_runs_at_once(source: Path, tmp_path: Path) -> None:
+def test_one_of_two_concurrent_runs_is_refused(source: Path, tmp_path: Path) -> None:
     children = [
         subprocess.Popen(
             [sys.executable, "-c", SPLIT, str(source), str(tmp_path), "round-robin"],
@@ -107,7 +107,7 @@ def test_two_runs_at_once(source: Path, tmp_path: Path) -> None:
     assert concat(tmp_path / "*-of-12", tmp_path / "all").digest == concat(source, tmp_path / "x").digest
 
 
-def test_the_holder_is_named(source: Path, tmp_path: Path) -> None:
+def test_error_of_the_second_run_names_the_first(source: Path, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "{shard}", shards=2), pytest.raises(LockTimeoutError, match=str(os.getpid())):
         split(source, tmp_path / "{shard}", shards=3)
 
@@ -141,7 +141,7 @@ def test_packing_onto_a_full_disk_leaves_nothing(
         assert os.listdir(small_disk) == []
 
 
-def test_a_loader_reads_what_was_divided(source: Path, tmp_path: Path) -> None:
+def test_loader_reads_the_shards_of_split(source: Path, tmp_path: Path) -> None:
     data = np.arange(600).reshape(200, 3)
     packed = pack(data, tmp_path / "all-{shard}", shards=1)
     for mode in ("contiguous", "round-robin", "balanced"):
@@ -176,7 +176,7 @@ for record in tf.data.TFRecordDataset(sys.argv[1:]):
 
 
 @pytest.mark.tensorflow
-def test_tensorflow_reads_what_was_divided(tensorflow: TensorFlow, source: Path, tmp_path: Path) -> None:
+def test_tensorflow_reads_the_shards_of_split(tensorflow: TensorFlow, source: Path, tmp_path: Path) -> None:
     arguments: list[str] = []
     for compression in (None, "gzip", "zlib"):
         report = split(

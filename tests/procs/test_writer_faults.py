@@ -92,7 +92,7 @@ def test_append_leaves_whole_records(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "x"))[4:] == [b"next"]
 
 
-def test_append_to_gzip_takes_its_member_back(tmp_path: Path) -> None:
+def test_failed_append_to_gzip_removes_its_member(tmp_path: Path) -> None:
     body = """
     with Writer(folder + "/x", compression="gzip", exists="append") as w:
         w.write(b"first")
@@ -104,7 +104,7 @@ def test_append_to_gzip_takes_its_member_back(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "x")) == [b"first"]
 
 
-def test_append_to_gzip_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_append_to_gzip_continues_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path, exists="append", compression="gzip") as w:
         w.write(b"first")

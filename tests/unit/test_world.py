@@ -1,4 +1,4 @@
-"""Ranks as real launchers announce them, alone and inside each other."""
+"""Ranks from the variables of launchers, single and nested (`world` and `launchers`)."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_invalid_input_is_refused(name: str) -> None:
         assert word in message
 
 
-def test_a_disagreement_names_the_way_out() -> None:
+def test_disagreement_names_the_remedy() -> None:
     with pytest.raises(WorldError, match=r"World\(rank=..., size=...\).*SHARDKEEP_RANK"):
         World.detect(SRUN | {"RANK": "0", "WORLD_SIZE": "1"})
 
@@ -339,7 +339,7 @@ def test_a_disagreement_names_the_way_out() -> None:
 
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Take every launcher's variables and every framework away."""
+    """Remove the variables of all launchers and all frameworks."""
     prefixes = (
         "SLURM_",
         "OMPI_",
@@ -383,7 +383,7 @@ def fake_horovod(rank: int, size: int) -> SimpleNamespace:
     )
 
 
-def test_nothing_in_the_real_environment(clean: pytest.MonkeyPatch) -> None:
+def test_environment_without_a_launcher_is_one_process(clean: pytest.MonkeyPatch) -> None:
     assert World.detect().source == "default"
 
 
@@ -403,12 +403,12 @@ def test_an_initialised_torch_wins_over_variables(clean: pytest.MonkeyPatch) -> 
     assert World.detect().source == "explicit"
 
 
-def test_a_torch_that_is_only_imported_says_nothing(clean: pytest.MonkeyPatch) -> None:
+def test_torch_without_a_process_group_is_ignored(clean: pytest.MonkeyPatch) -> None:
     clean.setitem(sys.modules, "torch.distributed", fake_torch(5, 8, initialised=False))
     assert World.detect().source == "default"
 
 
-def test_jax(clean: pytest.MonkeyPatch) -> None:
+def test_jax_process_numbers_are_used(clean: pytest.MonkeyPatch) -> None:
     clean.setitem(sys.modules, "jax._src.distributed", fake_jax(0, 1, client=None))
     assert World.detect().source == "default"
     clean.setitem(sys.modules, "jax._src.distributed", fake_jax(3, 4, client=object()))
@@ -416,13 +416,13 @@ def test_jax(clean: pytest.MonkeyPatch) -> None:
     assert (world, world.source) == (World(3, 4), "jax.distributed")
 
 
-def test_horovod(clean: pytest.MonkeyPatch) -> None:
+def test_horovod_numbers_are_used(clean: pytest.MonkeyPatch) -> None:
     clean.setitem(sys.modules, "horovod.torch", fake_horovod(3, 4))
     world = World.detect()
     assert (world, world.source) == (World(3, 4, 1, 2), "horovod")
 
 
-def test_two_live_frameworks(clean: pytest.MonkeyPatch) -> None:
+def test_two_live_frameworks_must_agree(clean: pytest.MonkeyPatch) -> None:
     clean.setitem(sys.modules, "torch.distributed", fake_torch(3, 4))
     clean.setitem(sys.modules, "horovod.torch", fake_horovod(3, 4))
     world = World.detect()
@@ -446,7 +446,7 @@ assert not {"torch", "jax", "horovod", "tensorflow"} & set(sys.modules)
 # -- the value --------------------------------------------------------------------------------------
 
 
-def test_it_is_a_value() -> None:
+def test_world_is_comparable_hashable_and_picklable() -> None:
     world = World(3, 8, local_rank=1, local_size=2)
     assert world == World(3, 8, 1, 2, source="torchrun")
     assert hash(world) == hash(World(3, 8, 1, 2, source="torchrun"))

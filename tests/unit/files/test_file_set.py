@@ -45,7 +45,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 5, 8])
-def test_a_name_that_is_taken_meanwhile(taken: int, tmp_path: Path) -> None:
+def test_name_taken_in_the_meantime_publishes_nothing(taken: int, tmp_path: Path) -> None:
     with pytest.raises(ExistsError), FileSet() as files:
         fill(files, [tmp_path / str(i) for i in range(9)])
         (tmp_path / str(taken)).write_bytes(b"theirs")
@@ -83,7 +83,7 @@ def test_replacing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("count", [2, 20])
-def test_a_sync_that_fails(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_sync_publishes_nothing(count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -110,7 +110,9 @@ def test_every_file_and_folder_is_synced(tmp_path: Path, monkeypatch: pytest.Mon
     assert set(synced[:3]) == set(temporary)
 
 
-def test_order_and_late_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_published_in_the_given_order_under_new_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = []
     real = os.link
 
@@ -129,7 +131,7 @@ def test_order_and_late_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(os.listdir(tmp_path)) == ["a", "c", "late"]
 
 
-def test_names_that_cannot_be(tmp_path: Path) -> None:
+def test_invalid_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="twice"), FileSet() as files:
         fill(files, [tmp_path / "a", tmp_path / "." / "a"])
     with pytest.raises(NotFoundError), FileSet() as files:
@@ -140,7 +142,7 @@ def test_names_that_cannot_be(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_temporary_file_that_is_replaced_or_gone(tmp_path: Path) -> None:
+def test_replaced_or_removed_temporary_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DurabilityError, match="its temporary file was replaced"), FileSet() as files:
         (number,) = fill(files, [tmp_path / "a"])
         (tmp_path / "x").write_bytes(b"theirs")

@@ -35,7 +35,7 @@ def _sweep(folder):
     return leftovers.sweep(str(folder))
 
 
-def test_the_name_says_who_made_it(tmp_path):
+def test_name_identifies_its_process(tmp_path):
     name = leftovers.temporary_name("a.h5")
     assert name.startswith(".a.h5.sk-")
     assert f"-{os.getpid()}-" in name
@@ -51,7 +51,7 @@ def test_publishing_sweeps_a_dead_process(tmp_path, dead_pid):
     assert not path.exists()
 
 
-def test_a_pid_that_was_used_again_is_dead(tmp_path):
+def test_reused_pid_counts_as_dead(tmp_path):
     mine = _leftover(tmp_path, pid=ME.pid, start=ME.start_ticks)
     assert _sweep(tmp_path) == []
     mine.unlink()
@@ -90,7 +90,7 @@ def test_another_boot_counts_only_if_untouched_since(tmp_path, dead_pid):
     assert _sweep(tmp_path) == [path.name]
 
 
-def test_files_that_are_not_ours_stay(tmp_path):
+def test_other_files_are_not_removed(tmp_path):
     for name in (".a.sktmp", ".a.sk-x.sktmp", "a.tmp", ".nfs0001"):
         (tmp_path / name).write_bytes(b"")
     assert _sweep(tmp_path) == []
@@ -117,7 +117,7 @@ def test_a_huge_folder_is_not_listed_every_time(tmp_path, monkeypatch, dead_pid)
     leftovers._next_sweep.clear()
 
 
-def test_this_process():
+def test_this_process_has_its_own_identity():
     assert ME.pid == os.getpid()
     assert ME.host == _short_hash(socket.gethostname())
     assert not ME.is_gone()

@@ -37,7 +37,7 @@ def test_an_error_in_the_body_publishes_nothing(tmp_path, write):
     assert os.listdir(tmp_path) == []
 
 
-def test_the_name_is_taken_before_and_during(tmp_path):
+def test_existing_name_is_refused_at_begin_and_end(tmp_path):
     target = tmp_path / "a"
     target.write_bytes(b"old")
     with pytest.raises(ExistsError, match="exists="), publish(target):
@@ -60,7 +60,7 @@ def test_a_dangling_link_and_a_folder_are_taken_names(tmp_path):
         pass
 
 
-def test_no_such_folder(tmp_path):
+def test_missing_folder_is_not_found(tmp_path):
     with pytest.raises(NotFoundError, match="create it first"), publish(tmp_path / "no" / "a"):
         pass
 
@@ -100,7 +100,7 @@ def test_replace_keeps_the_permissions_and_follows_a_link(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a", "latest"]
 
 
-def test_the_longest_name_that_the_file_system_takes(tmp_path):
+def test_long_names_are_published(tmp_path):
     name = "é" * 127
     with publish(tmp_path / name) as file:
         file.write(b"1")
@@ -180,7 +180,7 @@ def test_a_new_set_leaves_nothing_when_a_step_fails(tmp_path, monkeypatch, funct
 @pytest.mark.parametrize(
     ("function", "number"), [("fsync", 1), ("fsync", 2), ("fsync", 3), ("rename", 1), ("rename", 2)]
 )
-def test_old_files_are_as_before_when_a_step_fails(tmp_path, monkeypatch, function, number):
+def test_old_files_are_restored_when_a_step_fails(tmp_path, monkeypatch, function, number):
     for name in "ab":
         (tmp_path / name).write_bytes(b"old " + name.encode())
     inodes = [(tmp_path / name).stat().st_ino for name in "ab"]
@@ -248,7 +248,7 @@ def test_short_writes_are_continued(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("has_rename_flags", [True, False])
-def test_file_systems_without_links(tmp_path, monkeypatch, has_rename_flags):
+def test_exists_fail_works_without_hard_links(tmp_path, monkeypatch, has_rename_flags):
     def no_link(*_, **__):
         raise OSError(errno.EPERM, "no links here")
 

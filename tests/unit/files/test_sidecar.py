@@ -1,4 +1,4 @@
-"""What is opened as a file beside the data, and what is refused."""
+"""Sidecars: files that are opened, and files that are refused."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ def test_only_a_regular_file_with_one_name_is_opened(precious, shared, kind):
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o664, 0o646, 0o666])
-def test_one_that_others_can_write_is_refused_unless_they_can_write_the_data(tmp_path, mode):
+def test_file_writable_by_others_is_refused_unless_they_can_write_the_data(tmp_path, mode):
     path, data = str(tmp_path / "sidecar"), tmp_path / "data"
     os.close(make_sidecar(path))
     data.touch()
@@ -90,7 +90,7 @@ def test_one_that_others_can_write_is_refused_unless_they_can_write_the_data(tmp
     os.close(open_sidecar(path, "log", owners=ANY_USER))
 
 
-def test_one_that_lost_its_name_meanwhile_is_not_there(tmp_path, monkeypatch):
+def test_file_without_a_name_is_not_found(tmp_path, monkeypatch):
     path = str(tmp_path / "sidecar")
     os.close(make_sidecar(path))
     real = os.open
@@ -105,7 +105,7 @@ def test_one_that_lost_its_name_meanwhile_is_not_there(tmp_path, monkeypatch):
         open_sidecar(path, "log")
 
 
-def test_a_new_one_is_private_unless_asked(tmp_path):
+def test_new_sidecar_is_private_by_default(tmp_path):
     for mode in (0o600, 0o644):
         path = tmp_path / f"{mode:o}"
         os.close(make_sidecar(str(path), mode=mode))
@@ -113,7 +113,7 @@ def test_a_new_one_is_private_unless_asked(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "link to nowhere", "hard link", "pipe", "socket"])
-def test_one_that_is_published_takes_the_place_of_what_is_there(precious, shared, kind):
+def test_published_sidecar_replaces_any_file_of_its_name(precious, shared, kind):
     place = str(shared / "sidecar")
     plant(kind, place, precious)
     with publish_sidecar(place, mode=0o600) as file:
@@ -124,8 +124,8 @@ def test_one_that_is_published_takes_the_place_of_what_is_there(precious, shared
     assert os.listdir(shared) == ["sidecar"]
 
 
-def test_one_that_is_published_never_has_two_names(tmp_path, monkeypatch):
-    """Its readers refuse one with two names, and `publish` gives an old file a second one for a moment."""
+def test_published_sidecar_has_one_name_at_any_time(tmp_path, monkeypatch):
+    """Readers refuse a file with two names, and `publish` gives an old file a second name for a moment."""
     monkeypatch.setattr(os, "link", None)
     for content in (b"old", b"new"):
         with publish_sidecar(str(tmp_path / "sidecar"), mode=0o644) as file:
@@ -137,7 +137,7 @@ def test_one_that_is_published_never_has_two_names(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_is_not_taken_through_what_is_planted(precious, shared, kind):
+def test_lock_refuses_planted_files(precious, shared, kind):
     plant(kind, str(shared / "a.lock"), precious)
     for is_shared, timeout_s in ((False, 0), (True, None)):
         with pytest.raises(UntrustedFileError, match=r"the lock file '.*a\.lock'"):
@@ -145,7 +145,7 @@ def test_a_lock_is_not_taken_through_what_is_planted(precious, shared, kind):
     assert os.listdir(shared) == ["a.lock"]
 
 
-def test_a_signature_that_is_made_up_breaks_no_message(tmp_path):
+def test_forged_holder_does_not_break_the_message(tmp_path):
     held = FileLock(tmp_path / "a").acquire()
     for line in (
         '{"host": "h", "pid": 1, "command": "c", "since": 1e300}',
@@ -167,7 +167,7 @@ def test_a_signature_that_is_made_up_breaks_no_message(tmp_path):
     held.release()
 
 
-def test_links_that_come_and_go_are_never_followed(precious, shared):
+def test_links_created_during_an_open_are_not_followed(precious, shared):
     """A check of the path before it is opened would lose this race; one of the descriptor cannot."""
     place, link = str(shared / "a.lock"), str(shared / "link")
     stop = threading.Event()
@@ -204,7 +204,7 @@ def test_links_that_come_and_go_are_never_followed(precious, shared):
         os.unlink(shared / name)
 
 
-def test_a_sidecar_that_is_published_follows_no_link_that_comes_and_goes(precious, shared):
+def test_publication_follows_no_link_created_meanwhile(precious, shared):
     place, link = str(shared / "note"), str(shared / "link")
     stop = threading.Event()
 
@@ -291,7 +291,7 @@ def test_the_lock_file_that_another_user_left_is_locked_and_not_written(mode, um
 
 
 @needs_root
-def test_shared_locks_of_two_users(tmp_path):
+def test_two_users_hold_a_shared_lock(tmp_path):
     with shared_folder(0o2775) as folder:
         path = folder / "results.h5"
         mine = FileLock(path, shared=True).acquire()
@@ -308,7 +308,7 @@ def test_shared_locks_of_two_users(tmp_path):
 
 
 @needs_root
-def test_a_file_that_is_replaced_does_not_become_as_open_as_another_user_made_it():
+def test_replacement_does_not_take_the_permissions_of_another_user():
     with shared_folder() as folder:
         path = folder / "results"
 
@@ -328,7 +328,7 @@ def test_a_file_that_is_replaced_does_not_become_as_open_as_another_user_made_it
 
 @needs_root
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder"])
-def test_a_writer_is_not_led_to_other_files_by_a_second_user(kind):
+def test_writer_follows_no_link_of_a_second_user(kind):
     with shared_folder() as folder, shared_folder(0o755) as home:
         precious = home / "precious"
         precious.write_bytes(PRECIOUS)

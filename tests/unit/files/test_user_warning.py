@@ -1,4 +1,4 @@
-"""Warnings show the line of whoever called us."""
+"""Warnings that show the line of the calling program."""
 
 import warnings
 
@@ -35,11 +35,11 @@ exec(compile("def warn():\n    warn_user('so')\n", OURS, "exec"), _names)
 _warn = _names["warn"]
 
 
-def test_the_nearest_call_that_is_not_ours():
+def test_warning_has_the_line_of_the_users_call():
     assert _told(_from("main.py", _from("theirs.py", _ours()))) == [("theirs.py", 2, "so")] * 2
 
 
-def test_it_is_a_warning_as_any_other():
+def test_warning_obeys_the_filters():
     assert len(_told(_from("theirs.py", _ours()), "default")) == 1
     with pytest.warns(RuntimeWarning, match="so"):
         warn_user("so")

@@ -61,7 +61,7 @@ def test_memory_stays_bounded_for_very_many_intervals() -> None:
     assert peak < 20_000_000
 
 
-def test_range_sets() -> None:
+def test_range_sets_count_positions_and_ranges() -> None:
     assert RangeSet.of(3, 3) == RangeSet()
     assert RangeSet.of(3, 5) == RangeSet(2, 1, ((3, 5),))
     assert RangeSet(9, 2, ((0, 2), (5, 12))).leading(4) == [0, 1, 5, 6]

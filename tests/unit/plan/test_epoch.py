@@ -1,4 +1,4 @@
-"""The steps of an epoch: every position once, every rank alike."""
+"""The steps of an epoch: each position once, and equal steps on every rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures: every record once where that is promised, weights kept, one function of the position."""
+"""Mixtures: deliveries of each record, weights, and single positions."""
 
 from __future__ import annotations
 

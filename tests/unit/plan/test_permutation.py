@@ -1,4 +1,4 @@
-"""The permutation: exact, the same for ever, and even-handed also when small."""
+"""The permutation: its inverse, stability and uniformity, also for few numbers."""
 
 from __future__ import annotations
 

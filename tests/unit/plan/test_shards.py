@@ -1,4 +1,4 @@
-"""The shard table: empty shards anywhere, a million of them, and nothing outside."""
+"""The shard table: empty shards, a million shards, and numbers out of range."""
 
 from __future__ import annotations
 

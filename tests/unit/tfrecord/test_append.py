@@ -26,13 +26,13 @@ def header(length: int) -> bytes:
 
 
 def overrunning(payload: bytes, length: int) -> bytes:
-    """A frame whose length has a right checksum and is not that of its payload."""
+    """Return a frame with a wrong length and the correct checksum of it."""
     return header(length) + frame(payload)[12:]
 
 
 @pytest.mark.parametrize("length", [200, 2**40, 2**64 - 1])
 @pytest.mark.parametrize("tail", [b"", frame(b"torn")[:-3], frame(b"torn")[:7], bytes(3)])
-def test_a_record_that_overruns_whole_ones_is_damage(length: int, tail: bytes, tmp_path: Path) -> None:
+def test_record_that_overlaps_whole_ones_is_damage(length: int, tail: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x"
     content = frame(b"first") + overrunning(b"abc", length) + frame(b"second") + frame(b"") + tail
     path.write_bytes(content)
@@ -83,7 +83,7 @@ def test_a_flipped_bit_of_a_length_is_damage(bit: int, tmp_path: Path) -> None:
 
 
 def stored_member(payload: bytes) -> bytes:
-    """A gzip member of one stored block: cut off, it takes what follows for its own content."""
+    """Return a gzip member of one stored block; truncated, it includes the following bytes."""
     packer = zlib.compressobj(0, zlib.DEFLATED, 31)
     return packer.compress(payload) + packer.flush()
 
@@ -127,7 +127,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
 
 
 def readable(path: Path) -> list[bytes] | None:
-    """The records that a reader has which leaves damaged ones out; None if it takes the file for another."""
+    """Return the records of a reader that skips damaged ones; None if the file has another kind."""
     if not path.stat().st_size:
         return []
     try:
@@ -157,7 +157,7 @@ def test_append_loses_no_record_that_can_be_read(sizes: list[int], seed: int) ->
             assert list(Reader(path)) == [*before, b"next"]
 
 
-def test_a_writer_takes_its_own_torn_record_back_whatever_is_in_it(tmp_path: Path) -> None:
+def test_writer_removes_its_own_torn_record_with_any_content(tmp_path: Path) -> None:
     path = tmp_path / "x"
     torn = frame(frame(b"a TFRecord file in a record") * 3)[:-5]
     path.write_bytes(frame(b"first") + torn)

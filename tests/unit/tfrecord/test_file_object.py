@@ -17,7 +17,7 @@ PLAIN = b"".join(map(frame, RECORDS))
 
 
 class Pipe(io.RawIOBase):
-    """Bytes that come once, in pieces, and cannot go back."""
+    """Bytes that are read once, in pieces, without seek."""
 
     def __init__(self, content: bytes) -> None:
         self._rest = content
@@ -38,7 +38,7 @@ def test_file_object_yields_the_same_as_a_path(pack: Any) -> None:
     assert list(Reader(Pipe(pack(PLAIN)))) == RECORDS  # type: ignore[arg-type]
 
 
-def test_random_access() -> None:
+def test_random_access_returns_single_records() -> None:
     reader = Reader(io.BytesIO(PLAIN))
     assert reader[-1] == b"last"
     assert reader.read_many([2, 0, 2]) == [RECORDS[2], b"", RECORDS[2]]
@@ -58,7 +58,7 @@ def test_iterations_do_not_disturb_each_other() -> None:
     assert pairs == [(record, record) for record in RECORDS * 3]
 
 
-def test_an_open_file_and_its_name_in_errors(tmp_path: Path) -> None:
+def test_errors_have_the_name_of_an_open_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(PLAIN[:-1])
     with path.open("rb") as file, pytest.raises(TruncatedFileError) as caught:
@@ -67,7 +67,7 @@ def test_an_open_file_and_its_name_in_errors(tmp_path: Path) -> None:
     assert caught.value.record == 3
 
 
-def test_damage() -> None:
+def test_damage_names_object_record_and_offset() -> None:
     content = bytearray(frame(b"abc") + frame(b"def"))
     content[-6] ^= 1
     reader = Reader(io.BytesIO(bytes(content)))
@@ -79,7 +79,7 @@ def test_damage() -> None:
     assert len(unverified[1]) == 3
 
 
-def test_an_object_that_changes_under_the_reader() -> None:
+def test_changed_object_is_an_error() -> None:
     file = io.BytesIO(PLAIN)
     reader = Reader(file)
     assert reader[1] == b"a"
@@ -103,7 +103,7 @@ def test_invalid_arguments_are_refused() -> None:
         Reader(io.BytesIO(PLAIN), lock=True)
 
 
-def test_an_error_of_the_object_comes_through() -> None:
+def test_error_of_the_object_is_raised() -> None:
     class Broken(io.BytesIO):
         def read(self, count: int | None = -1, /) -> bytes:
             if self.tell() > 100_000:

@@ -37,7 +37,7 @@ def examples(path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_schema_and_columns_of_mutated_files(seed: int, tmp_path: Path) -> None:
+def test_mutated_files_have_columns_or_a_typed_error(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     examples(path)
     good = path.read_bytes()

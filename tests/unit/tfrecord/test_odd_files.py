@@ -1,4 +1,4 @@
-"""Every odd file through every door: iteration, random access, the index, the loader, the command."""
+"""Odd files read in every way: iteration, random access, index, loader and command."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_cases_are_many_and_differ() -> None:
 
 
 @every
-def test_iteration(case: OddFile, tmp_path: Path) -> None:
+def test_iteration_yields_the_expected_records_and_error(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     got, error = read(path)
     assert got == case.delivered
@@ -82,7 +82,7 @@ def test_iteration(case: OddFile, tmp_path: Path) -> None:
 
 
 @every
-def test_without_verification_nothing_worse_happens(case: OddFile, tmp_path: Path) -> None:
+def test_without_verification_errors_are_still_typed(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     try:
         got, error = drain(iter(Reader(path, verify=False)))
@@ -93,7 +93,7 @@ def test_without_verification_nothing_worse_happens(case: OddFile, tmp_path: Pat
 
 
 @every
-def test_the_index_says_what_iteration_says(case: OddFile, tmp_path: Path) -> None:
+def test_index_agrees_with_iteration(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     if is_packed(case):
         with pytest.raises((FormatError, CorruptDataError)) as caught:
@@ -139,7 +139,7 @@ def test_random_access_returns_correct_bytes_or_raises(case: OddFile, tmp_path: 
 
 
 @every
-def test_the_loader(case: OddFile, tmp_path: Path) -> None:
+def test_loader_agrees_with_iteration(case: OddFile, tmp_path: Path) -> None:
     path = write(tmp_path, case)
     got: list[bytes] = []
     try:
@@ -156,7 +156,9 @@ def test_the_loader(case: OddFile, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["info", "cat"])
 @every
-def test_the_command(case: OddFile, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cat_agrees_with_iteration(
+    case: OddFile, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path, case)
     code = run([command, str(path)])
     out, err = capsys.readouterr()
@@ -218,10 +220,10 @@ def test_a_small_file_with_every_bit_flipped(packing: str, tmp_path: Path) -> No
     assert set(silent) <= meaningless[packing]
 
 
-# -- what is no regular file ----------------------------------------------------------------------------
+# -- files that are not regular ---------------------------------------------------------------------------
 
 
-def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
+def test_reader_refuses_a_pipe_without_blocking(tmp_path: Path) -> None:
     path = tmp_path / "pipe.tfrecord"
     os.mkfifo(path)
     with pytest.raises(FormatError, match="named pipe; pass a regular file"):
@@ -230,7 +232,7 @@ def test_a_pipe_is_named_and_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["sk.tfrecord.build_index(path)", "sk.Loader(path, world=sk.World(0, 1))"])
-def test_a_pipe_is_not_waited_for_by_the_scan(call: str, tmp_path: Path) -> None:
+def test_scan_refuses_a_pipe_without_blocking(call: str, tmp_path: Path) -> None:
     path = tmp_path / "pipe.tfrecord"
     os.mkfifo(path)
     code = (
@@ -253,7 +255,7 @@ def test_a_device_has_no_index() -> None:
         build_index("/dev/zero")
 
 
-def test_a_folder(tmp_path: Path) -> None:
+def test_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="found a folder"):
         Reader(tmp_path)
 
@@ -263,7 +265,7 @@ def test_a_folder_has_no_index(tmp_path: Path) -> None:
         build_index(tmp_path)
 
 
-def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+def test_broken_link_is_not_found(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     with pytest.raises(OSError, match="symbolic links"):
@@ -277,7 +279,7 @@ def test_links_that_lead_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission(tmp_path: Path) -> None:
+def test_file_without_read_permission_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_bytes(frame(b"a"))
     path.chmod(stat.S_IWUSR)
@@ -289,7 +291,7 @@ def test_no_permission(tmp_path: Path) -> None:
     "name", ["new\nline", "tab\t\x1b[31mred", os.fsdecode(b"latin-\xe9"), "right-to-left \u202e", "größe ✓"]
 )
 @pytest.mark.parametrize("content", [b"<html>", frame(b"x" * 9)[:-1], frame(b"x" * 9) + bytes(12)])
-def test_a_message_is_one_line_whatever_the_name(
+def test_message_is_one_line_for_any_file_name(
     name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / f"{name}.tfrecord"
@@ -334,7 +336,7 @@ def test_common_files_have_advice(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not MAKER.exists(), reason="../shared/tools is not beside this checkout")
-def test_the_cases_of_the_shared_tool(tmp_path: Path) -> None:
+def test_cases_of_the_external_tool_are_read(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(MAKER), str(tmp_path)], check=True, capture_output=True)
     expected = json.loads((tmp_path / "expected.json").read_text())
     assert len(expected) > 15
@@ -349,5 +351,5 @@ def test_the_cases_of_the_shared_tool(tmp_path: Path) -> None:
         assert run(["info", str(path)]) == (3 if facts["damaged"] else 0), name
 
 
-def test_frame_bytes() -> None:
+def test_frame_helper_follows_the_format() -> None:
     assert {len(frame(record)) for record in RECORDS} == {FRAME_BYTES}

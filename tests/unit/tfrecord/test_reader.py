@@ -135,7 +135,7 @@ def test_a_damaged_beginning_is_damage_not_another_format(tmp_path: Path) -> Non
         list(Reader(file_of(tmp_path, b"\0" * 4096)))
 
 
-def test_a_missing_file_a_folder_and_an_unknown_compression(tmp_path: Path) -> None:
+def test_missing_file_folder_and_unknown_compression_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         Reader(tmp_path / "nothing")
     with pytest.raises(FormatError, match="folder"):
@@ -161,13 +161,13 @@ def test_a_file_that_grew_is_indexed_again(tmp_path: Path) -> None:
     assert reader[1] == b"b"
 
 
-def test_a_reader_crosses_pickle(tmp_path: Path) -> None:
+def test_reader_is_picklable(tmp_path: Path) -> None:
     reader = Reader(file_of(tmp_path, frame(b"a")))
     assert len(reader) == 1
     assert list(pickle.loads(pickle.dumps(reader))) == [b"a"]
 
 
-def test_readers_do_not_hold_descriptors_back(tmp_path: Path) -> None:
+def test_deleted_readers_release_their_descriptors(tmp_path: Path) -> None:
     path = file_of(tmp_path, frame(b"a"))
     before = open_descriptors()
     for _ in range(50):
@@ -177,14 +177,14 @@ def test_readers_do_not_hold_descriptors_back(tmp_path: Path) -> None:
     assert not open_descriptors() - before
 
 
-def test_tensorflows_names_of_compressions(tmp_path: Path) -> None:
+def test_compression_names_of_tensorflow_are_accepted(tmp_path: Path) -> None:
     path = file_of(tmp_path, gzip.compress(frame(b"a")))
     assert list(Reader(path, compression="GZIP")) == [b"a"]
     with pytest.raises(ShardkeepError):
         list(Reader(path, compression=""))
 
 
-def test_records_are_owned(tmp_path: Path) -> None:
+def test_records_outlive_their_reader(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path) as w:
         for i in range(1000):

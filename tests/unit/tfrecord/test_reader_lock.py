@@ -52,7 +52,7 @@ def test_everything_reads_as_without_a_lock(path):
     assert os.listdir(path.parent) == ["a.tfrecord"]
 
 
-def test_held_from_the_first_record_to_the_end(path):
+def test_lock_is_held_from_the_first_record_to_the_end(path):
     records = iter(Reader(path, lock=True))
     assert is_free(path), "nothing is read yet"
     for _ in RECORDS:
@@ -63,7 +63,7 @@ def test_held_from_the_first_record_to_the_end(path):
 
 
 @pytest.mark.parametrize("end", ["close", "garbage", "error"])
-def test_free_after_every_other_end(path, end):
+def test_lock_is_free_after_any_end_of_the_iteration(path, end):
     if end == "error":
         content = bytearray(path.read_bytes())
         content[-5] ^= 1
@@ -135,7 +135,7 @@ def test_two_iterations_at_once(path):
     assert is_free(path)
 
 
-def test_pickled(path):
+def test_pickled_reader_locks_again(path):
     reader = pickle.loads(pickle.dumps(Reader(path, lock=True, lock_timeout_s=0)))
     with Writer(path, exists="append"), pytest.raises(LockTimeoutError):
         list(reader)
@@ -147,7 +147,7 @@ def test_lock_without_effect_is_refused(path, sshfs):
     assert list(Reader(path)) == RECORDS
 
 
-def test_an_append_is_refused_there_and_a_new_file_is_not(path, sshfs):
+def test_without_locks_append_is_refused_and_a_new_file_is_not(path, sshfs):
     before = path.read_bytes()
     with pytest.raises(LockError, match=r"fuse\.sshfs"):
         Writer(path, exists="append")

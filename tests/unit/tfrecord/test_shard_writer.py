@@ -149,13 +149,13 @@ def test_keys_are_spread_evenly() -> None:
         {"shards": 2, "exists": "append"},
     ],
 )
-def test_contradictions(options: dict[str, Any], tmp_path: Path) -> None:
+def test_contradictory_arguments_are_refused(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PlanError):
         ShardWriter(tmp_path / "{shard}", **options)
     assert os.listdir(tmp_path) == []
 
 
-def test_rolled_shards_need_names_of_their_own(tmp_path: Path) -> None:
+def test_rolled_shards_need_different_names(tmp_path: Path) -> None:
     for pattern in ("same", "{shard", "{other}", "{shards}"):
         with pytest.raises(PlanError):
             ShardWriter(tmp_path / pattern, shard_records=1)
@@ -166,7 +166,7 @@ def test_rolled_shards_need_names_of_their_own(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_shards_in_folders_of_their_own(tmp_path: Path) -> None:
+def test_each_shard_may_have_its_own_folder(tmp_path: Path) -> None:
     for i in range(2):
         (tmp_path / str(i)).mkdir()
     for name, options in (("fixed", {"shards": 2}), ("rolled", {"shard_records": 1})):
@@ -176,7 +176,7 @@ def test_shards_in_folders_of_their_own(tmp_path: Path) -> None:
         assert written(w) == [[b"a"], [b"b"]]
 
 
-def test_where_a_record_goes_must_make_sense(tmp_path: Path) -> None:
+def test_invalid_shard_or_key_is_refused(tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "r{shard}", shard_records=1) as w:
         for wrong in ({"shard": 0}, {"key": "a"}):
             with pytest.raises(PlanError, match="fixed number"):
@@ -290,7 +290,7 @@ def test_a_forked_child_is_refused(descriptors: int, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("options", [{"shards": 2}, {"shard_records": 2}])
-def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(options: Any, tmp_path: Path) -> None:
+def test_forked_child_does_not_wait_for_a_thread_of_its_parent(options: Any, tmp_path: Path) -> None:
     with ShardWriter(tmp_path / "{shard}", **options) as w:
         with w._mutex:  # as a thread in the middle of a write has it
             child = os.fork()
@@ -324,7 +324,9 @@ def test_failed_additional_file_publishes_nothing(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("descriptors", [2, 100])
-def test_a_full_disk(descriptors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_publishes_nothing(
+    descriptors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reserve(monkeypatch, descriptors)
     w = ShardWriter(tmp_path / "{shard}", shards=3)
     w.write(b"a")
@@ -339,7 +341,7 @@ def test_a_full_disk(descriptors: int, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("descriptors", [2, 100])
-def test_a_write_that_the_end_overtakes_is_refused(
+def test_write_during_close_is_refused(
     descriptors: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve(monkeypatch, descriptors)
@@ -381,7 +383,9 @@ def test_an_interrupt_between_two_records_publishes_nothing(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_change_of_directory_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_of_directory_does_not_move_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
     w = ShardWriter("{shard}-of-{shards}", shard_records=1)

@@ -34,7 +34,7 @@ def test_written_data_is_read_back(compression: str | None, tmp_path: Path) -> N
     assert list(Reader(path)) == records
 
 
-def test_plain_frames_are_the_format(tmp_path: Path) -> None:
+def test_uncompressed_files_consist_of_plain_frames(tmp_path: Path) -> None:
     with Writer(tmp_path / "x") as w:
         w.write(b"abc")
         w.write(bytearray(b"d"))
@@ -131,7 +131,7 @@ def test_append_keeps_nuls_before_whole_records(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
-def test_append_makes_continues_and_keeps_on_error(tmp_path: Path) -> None:
+def test_append_creates_continues_and_keeps_whole_records_on_error(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path, exists="append") as w:
         w.write(b"1")
@@ -204,7 +204,7 @@ def test_nothing_is_appended_to_a_zlib_file(tmp_path: Path) -> None:
     assert list(Reader(path)) == [b"1"]
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
+def test_missing_folder_is_not_found(tmp_path: Path) -> None:
     for mode in ("fail", "append"):
         with pytest.raises(NotFoundError):
             Writer(tmp_path / "no" / "x", exists=mode)
@@ -225,7 +225,7 @@ def test_several_threads_write_whole_records(tmp_path: Path) -> None:
     assert len(list(Reader(tmp_path / "x"))) == 1200
 
 
-def test_a_closed_writer_says_so(tmp_path: Path) -> None:
+def test_closed_writer_refuses_writes(tmp_path: Path) -> None:
     w = Writer(tmp_path / "x")
     w.close()
     w.close()
@@ -234,9 +234,7 @@ def test_a_closed_writer_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", ["fail", "append"])
-def test_a_write_that_a_close_overtakes_is_refused(
-    exists: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_during_close_is_refused(exists: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for end in (Writer.close, Writer.abort):
         path, other = tmp_path / end.__name__, tmp_path / f"other-{end.__name__}"
         w = Writer(path, exists=exists)
@@ -261,7 +259,7 @@ def test_a_write_that_a_close_overtakes_is_refused(
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
-def test_a_link_and_its_file_are_one(mode: str, tmp_path: Path) -> None:
+def test_link_and_its_target_share_one_lock(mode: str, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     path, link, again = tmp_path / "runs" / "a", tmp_path / "latest", tmp_path / "again"
     link.symlink_to(Path("runs") / "a")
@@ -303,7 +301,7 @@ def test_shards_appear_together(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "t-02-of-03")) == [b"2", b"5", b"last"]
 
 
-def test_one_shard_that_is_there_stops_all(tmp_path: Path) -> None:
+def test_existing_shard_prevents_the_publication_of_all(tmp_path: Path) -> None:
     (tmp_path / "1").write_bytes(b"mine")
     with pytest.raises(ExistsError):
         ShardWriter(tmp_path / "{shard}", shards=3)
@@ -311,7 +309,7 @@ def test_one_shard_that_is_there_stops_all(tmp_path: Path) -> None:
     assert (tmp_path / "1").read_bytes() == b"mine"
 
 
-def test_patterns_that_name_no_shards(tmp_path: Path) -> None:
+def test_patterns_and_numbers_that_name_no_shard_are_refused(tmp_path: Path) -> None:
     for pattern in ("same", "{other}", "{shard"):
         with pytest.raises(PlanError):
             ShardWriter(tmp_path / pattern, shards=2)

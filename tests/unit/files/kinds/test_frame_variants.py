@@ -13,7 +13,7 @@ NEARLY = [
 
 
 @pytest.mark.parametrize("case", NEARLY, ids=lambda case: case.name)
-def test_a_mistake_is_named_only_where_its_checksum_fits(case: OddFile) -> None:
+def test_fault_is_named_only_if_its_checksum_matches(case: OddFile) -> None:
     assert not is_frame_header(case.data)
     found = find_variant(case.data)
     assert found is not None and case.said in found[0] and found[1]
@@ -23,22 +23,22 @@ def test_a_mistake_is_named_only_where_its_checksum_fits(case: OddFile) -> None:
 
 
 @given(st.integers(0, 2**40))
-def test_a_right_header_is_one(length: int) -> None:
+def test_correct_header_is_recognised(length: int) -> None:
     assert is_frame_header(header(length))
     assert not is_frame_header(header(length)[:11])
 
 
 @given(st.binary(max_size=100))
-def test_other_bytes_are_nothing(data: bytes) -> None:
+def test_other_bytes_have_no_variant(data: bytes) -> None:
     assert find_variant(b"\x00\x01" + data) is None or len(data) >= 5
 
 
-def test_a_length_that_no_file_can_have_is_one_in_the_wrong_order() -> None:
+def test_length_of_256_tib_is_a_byte_swapped_one() -> None:
     assert not is_frame_header(header(200 << 56))
     found = find_variant(header(200 << 56))
     assert found is not None and "byte-swapped" in found[0]
 
 
-def test_nothing_is_made_of_too_little() -> None:
+def test_too_few_bytes_have_no_variant() -> None:
     for cut in range(12):
         assert find_variant(frame(b"0123456789")[:cut]) is None

@@ -58,7 +58,7 @@ RECORDS = frame(b"") + frame(b"hello" * 1000)
         *((zlib.compress(RECORDS, n), "zlib") for n in (0, 1, 9)),
     ],
 )
-def test_tfrecord(tmp_path: Path, content: bytes, compression: str | None) -> None:
+def test_tfrecord_files_are_recognised(tmp_path: Path, content: bytes, compression: str | None) -> None:
     path = tmp_path / "misleading.h5"
     path.write_bytes(content)
     kind = identify(path)
@@ -71,7 +71,7 @@ def test_header_alone_is_enough_and_necessary() -> None:
 
 
 @given(st.binary(min_size=12, max_size=64))
-def test_random_bytes_are_no_tfrecord(data: bytes) -> None:
+def test_random_bytes_are_not_a_tfrecord(data: bytes) -> None:
     found = identify_bytes(data)
     expected = masked_crc32c(data[:8]) == int.from_bytes(data[8:12], "little")
     assert (found.name == "tfrecord") == expected
@@ -79,7 +79,7 @@ def test_random_bytes_are_no_tfrecord(data: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_nothing_makes_it_fail(data: bytes) -> None:
+def test_any_bytes_have_a_kind(data: bytes) -> None:
     for content in (data, b"\x1f\x8b\x08\x00" + data, b"\x78\x9c" + data, gzip.compress(data)):
         assert identify_bytes(content).described.isprintable()
 
@@ -93,7 +93,7 @@ def test_hdf5_after_a_user_block(tmp_path: Path, offset_bytes: int) -> None:
     assert (kind.name, kind.offset_bytes) == ("hdf5", offset_bytes)
 
 
-def test_hdf5_signature_where_it_does_not_count(tmp_path: Path) -> None:
+def test_hdf5_signature_at_another_offset_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * 768 + b"\x89HDF\r\n\x1a\n" + bytes(100))
     assert identify(path).name == "other"
@@ -125,7 +125,7 @@ def test_other_kinds_are_recognised(content: bytes, words: str, advice: str) -> 
     assert advice in kind.advice
 
 
-def test_archives() -> None:
+def test_archives_are_named() -> None:
     assert "tar archive" in identify_bytes(tar()).described
     assert "zip archive" in identify_bytes(zipped()).described
     assert "NumPy" in identify_bytes(npy()).described
@@ -142,18 +142,18 @@ def test_empty_and_folder(tmp_path: Path) -> None:
     assert identify(tmp_path).name == "folder"
 
 
-def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_open_of_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "pipe" in identify(tmp_path / "pipe").described
 
 
-def test_missing(tmp_path: Path) -> None:
+def test_missing_file_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file") as caught:
         identify(tmp_path / "a")
     assert caught.value.path == str(tmp_path / "a")
 
 
-def test_require_kind(tmp_path: Path) -> None:
+def test_require_kind_names_the_found_kind(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     path.write_bytes(RECORDS)
     assert require_kind(path, "hdf5", "tfrecord").name == "tfrecord"

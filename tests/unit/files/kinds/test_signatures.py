@@ -16,11 +16,11 @@ def test_each_is_found_and_none_hides_another(number: int) -> None:
 def test_descriptions_fit_into_a_sentence() -> None:
     for signature in _SIGNATURES:
         assert signature.described.isprintable() and not signature.described.endswith(".")
-        # What may be a damaged TFRecord begins so, and is told by its records instead.
+        # These beginnings are reserved for files that may be damaged TFRecords.
         assert not signature.described.startswith(("binary data", "zero bytes", "damaged"))
 
 
-def test_a_short_one_may_be_the_length_of_a_record() -> None:
+def test_short_signature_is_ignored_in_a_possible_record() -> None:
     found = find_signature(b"\x80\x03}q\x00.")
     assert found is not None and found.described == "a Python pickle"
     assert find_signature(b"\x80\x03" + bytes(6) + b"\x01\x02\x03\x04") is None

@@ -15,7 +15,7 @@ from tests.descriptors import open_descriptors
 from tests.waiting import PATIENCE_S
 
 
-def test_excludes_and_names_the_holder(tmp_path):
+def test_lock_excludes_and_names_the_holder(tmp_path):
     path = tmp_path / "a.h5"
     before = time.time()
     with lock(path) as mine:
@@ -44,7 +44,7 @@ def test_the_timeout_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("timeout_s", [PATIENCE_S, None])
-def test_a_waiter_gets_it_when_it_is_free(tmp_path, timeout_s):
+def test_waiter_acquires_the_lock_after_its_release(tmp_path, timeout_s):
     first = lock(tmp_path / "a").acquire()
     thread = threading.Timer(0.1, first.release)
     thread.start()
@@ -54,7 +54,7 @@ def test_a_waiter_gets_it_when_it_is_free(tmp_path, timeout_s):
     thread.join()
 
 
-def test_shared_ones_exclude_exclusive_ones_only(tmp_path):
+def test_shared_locks_exclude_exclusive_ones_only(tmp_path):
     path = tmp_path / "a"
     one, two = lock(path, shared=True).acquire(), lock(path, shared=True, timeout_s=0).acquire()
     for released in (one, two):
@@ -76,7 +76,7 @@ def test_the_name_stays_while_a_shared_holder_is_left(tmp_path):
 
 
 def test_a_lock_without_a_name_is_not_taken(tmp_path):
-    """A waiter that opened the file before its holder removed it must not believe in its lock."""
+    """A waiter that opened the file before its holder removed it does not hold the lock."""
     path = tmp_path / "a"
     holder = lock(path).acquire()
     original = FileLock._flock
@@ -102,7 +102,7 @@ def test_leftover_sidecar_does_not_lock(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "not json\n", '{"host": 1}\n', "[1]\n", '{"host": "h", "pid": "x"}\n'])
-def test_a_holder_that_did_not_sign(tmp_path, text):
+def test_holder_without_an_entry_is_unknown(tmp_path, text):
     with open(tmp_path / "a.lock", "w") as file:
         file.write(text)
         file.flush()
@@ -123,13 +123,13 @@ def test_not_reentrant_and_release_twice(tmp_path):
     assert "not held" in repr(mine)
 
 
-def test_no_such_folder(tmp_path):
+def test_missing_folder_is_not_found(tmp_path):
     with pytest.raises(NotFoundError, match="create it first"), lock(tmp_path / "no" / "a"):
         pass
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC])
-def test_the_sidecar_cannot_be_made(tmp_path, monkeypatch, code):
+def test_sidecar_that_cannot_be_created_is_an_error(tmp_path, monkeypatch, code):
     def refuse(*_, **__):
         raise OSError(code, os.strerror(code))
 
@@ -162,7 +162,7 @@ def test_a_full_disk_does_not_refuse_the_lock(tmp_path, monkeypatch):
         assert mine.held
 
 
-def test_the_program_goes_to_another_folder(tmp_path, monkeypatch):
+def test_lock_survives_a_change_of_directory(tmp_path, monkeypatch):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "a")

@@ -25,7 +25,7 @@ def container():
     return parse_mountinfo(CONTAINER)
 
 
-def test_every_kind_of_line(container):
+def test_lines_of_mountinfo_are_parsed(container):
     found = {mount.number: mount for mount in container}
     assert found[589] == Mount(
         589,
@@ -51,7 +51,7 @@ def test_an_empty_source_is_a_field(container):
 @pytest.mark.parametrize(
     "line", ["", "36 35 98:0 / /mnt rw", "x 35 98:0 / /m rw - ext4 /dev/a rw", "1 2 - 3"]
 )
-def test_another_shape_is_passed_over(line):
+def test_malformed_lines_are_ignored(line):
     assert parse_mountinfo(line) == []
 
 
@@ -68,17 +68,17 @@ def test_another_shape_is_passed_over(line):
         ("/scratch/a", 707),  # mounted over the other one
     ],
 )
-def test_the_longest_point_wins_and_the_last_of_two(container, path, number):
+def test_longest_and_last_mount_point_matches(container, path, number):
     found = mount_at(path, container)
     assert found is not None
     assert found.number == number
 
 
-def test_no_mounts():
+def test_without_mounts_no_mount_is_found():
     assert mount_at("/a", []) is None
 
 
-def test_this_machine(tmp_path):
+def test_mounts_of_this_machine_are_found(tmp_path):
     mount = mount_of(str(tmp_path))
     if mount is None:
         pytest.skip("no /proc here")
@@ -91,7 +91,7 @@ def test_this_machine(tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["fdinfo", "mountinfo"])
-def test_where_the_kernel_tells_less(tmp_path, monkeypatch, missing):
+def test_without_mount_ids_the_path_decides(tmp_path, monkeypatch, missing):
     whole = mount_of(str(tmp_path))
     if missing == "fdinfo":
         monkeypatch.setattr(mounts, "_mount_number", lambda folder: None)
@@ -106,7 +106,7 @@ def test_where_the_kernel_tells_less(tmp_path, monkeypatch, missing):
 
 
 def test_a_mount_that_hides_another_is_found_by_its_number(tmp_path, monkeypatch):
-    """The text alone would give the wrong one: the later line is not the one on top here."""
+    """The text alone would select the wrong mount: the later line is not the visible one."""
     number = mounts._mount_number(str(tmp_path))
     if number is None:
         pytest.skip("no /proc here")

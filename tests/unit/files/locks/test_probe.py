@@ -53,7 +53,7 @@ def sshfs(monkeypatch):
     ],
     ids=lambda mount: f"{mount.kind}-{mount.options[-1]}",
 )
-def test_excludes(mount):
+def test_file_systems_with_shared_locks_have_no_fault(mount):
     assert lock_fault(mount) is None
 
 
@@ -115,7 +115,7 @@ def test_shared_locks_are_refused_too(tmp_path, sshfs):
 
 
 @pytest.mark.parametrize("how", ["argument", "environment"])
-def test_trust(tmp_path, sshfs, monkeypatch, how):
+def test_trusted_lock_skips_the_check(tmp_path, sshfs, monkeypatch, how):
     if how == "environment":
         monkeypatch.setenv("SHARDKEEP_LOCKS", "trust")
     with lock(tmp_path / "a", if_unsafe="trust" if how == "argument" else "refuse") as mine:
@@ -125,7 +125,7 @@ def test_trust(tmp_path, sshfs, monkeypatch, how):
     assert sshfs == []
 
 
-def test_warn_takes_what_there_is(tmp_path, sshfs):
+def test_warn_acquires_the_lock_with_a_warning(tmp_path, sshfs):
     with (
         pytest.warns(RuntimeWarning, match=r"fuse\.sshfs.*no other process"),
         lock(tmp_path / "a", if_unsafe="warn") as mine,
@@ -148,7 +148,7 @@ def test_warn_still_waits_for_a_holder(tmp_path):
         lock(tmp_path / "a", timeout_s=0, if_unsafe="warn").acquire()
 
 
-def test_a_flock_that_does_nothing_is_found_out(tmp_path, monkeypatch):
+def test_flock_without_effect_is_detected(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
     with pytest.raises(LockError, match="two holders at once"):
         lock(tmp_path / "a").acquire()
@@ -159,14 +159,14 @@ def test_a_flock_that_does_nothing_is_found_out(tmp_path, monkeypatch):
         assert mine.held
 
 
-def test_a_shared_lock_is_tried_too(tmp_path):
+def test_shared_lock_without_effect_is_detected(tmp_path):
     path = tmp_path / "a.lock"
     with open(path, "w+") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         assert second_lock_is_refused(file.fileno(), str(path))
 
 
-def test_the_answer_is_kept_and_asked_again_after_a_minute(tmp_path, sshfs, monkeypatch):
+def test_result_is_cached_for_a_minute(tmp_path, sshfs, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(probe, "time", SimpleNamespace(monotonic=lambda: now[0]))
     for later_s, asked in [(0, 1), (59, 1), (2, 2)]:

@@ -1,4 +1,4 @@
-"""The audit: true for every honest history, false for every other one, fast for the largest."""
+"""The audit: ok for correct histories only, and fast for the largest."""
 
 from __future__ import annotations
 

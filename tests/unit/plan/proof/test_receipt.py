@@ -1,4 +1,4 @@
-"""Receipts: small, read back as written, and no other way."""
+"""Receipts (`receipt` and `contents`): their size, round trip and the refusal of invalid ones."""
 
 from __future__ import annotations
 

@@ -65,16 +65,16 @@ def scalars(*values: bytes) -> list[tuple[str, float]]:
 SCALAR_SHAPE = field(2, b"")
 
 
-def test_the_first_event_of_a_file() -> None:
+def test_version_event_has_no_scalar() -> None:
     assert EventParser().parse(version_event(1.5)) == (1.5, 0, "brain.Event:2", [])
 
 
-def test_simple_values() -> None:
+def test_simple_values_are_scalars() -> None:
     got = EventParser().parse(event(12.25, 2**40, simple("a", 0.5), simple("größe", -math.inf)))
     assert got == (12.25, 2**40, "", [("a", 0.5), ("größe", -math.inf)])
 
 
-def test_negative_steps() -> None:
+def test_negative_steps_are_signed() -> None:
     assert EventParser().parse(event(1.0, -3)).step == -3
 
 
@@ -86,7 +86,7 @@ CONTENT = [
 
 
 @pytest.mark.parametrize(("dtype", "code", "value"), CONTENT)
-def test_tensor_content(dtype: int, code: str, value: float) -> None:
+def test_tensor_content_is_decoded(dtype: int, code: str, value: float) -> None:
     part = field(4, struct.pack(code, value))
     assert scalars(tensor("x", dtype, SCALAR_SHAPE, part)) == [("x", float(value))]
 
@@ -117,7 +117,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("dtype", "part", "value"), VALUES)
-def test_tensor_values(dtype: int, part: bytes, value: float) -> None:
+def test_tensor_values_are_decoded(dtype: int, part: bytes, value: float) -> None:
     assert scalars(tensor("x", dtype, SCALAR_SHAPE, part)) == [("x", value)]
 
 
@@ -126,7 +126,7 @@ def test_the_order_of_fields_does_not_matter() -> None:
     assert scalars(metadata("scalars") + field(8, inner) + field(1, "x")) == [("x", 0.1)]
 
 
-def test_bfloat16_content() -> None:
+def test_bfloat16_content_is_decoded() -> None:
     assert scalars(tensor("x", 14, SCALAR_SHAPE, field(4, b"\x40\x40"))) == [("x", 3.0)]
 
 
@@ -159,7 +159,7 @@ def test_metadata_of_the_first_value_holds_for_the_tag() -> None:
     assert parser.parse(event(1, 1, tensor("x", 1, SCALAR_SHAPE, one))).scalars == [("x", 1.0)]
 
 
-def test_unknown_fields_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     more = field(4, b"a graph") + field(7, field(1, 2)) + field(99, b"?") + field(98, 5)
     value = simple("a", 1.0) + field(7, "node") + field(77, bytes(8), 1)
     assert EventParser().parse(more + event(1.0, 2, value) + more).scalars == [("a", 1.0)]
@@ -179,7 +179,7 @@ def test_a_field_of_another_type_is_unknown() -> None:
         field(5, 7),
     ],
 )
-def test_a_tensor_that_cannot_be_is_refused(part: bytes) -> None:
+def test_contradictory_tensor_is_refused(part: bytes) -> None:
     with pytest.raises(WireError):
         scalars(tensor("x", 1, SCALAR_SHAPE, part))
 
@@ -195,7 +195,7 @@ WHOLE = event(1.5, 300, simple("loss", 0.5), tensor("x", 9, SCALAR_SHAPE, packed
 
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255), st.integers(0, len(WHOLE)))
-def test_no_bytes_raise_anything_else(at: int, byte: int, cut: int) -> None:
+def test_any_bytes_are_an_event_or_a_wire_error(at: int, byte: int, cut: int) -> None:
     damaged = bytearray(WHOLE)
     damaged[at] = byte
     for data in (bytes(damaged), WHOLE[:cut], bytes(damaged[:cut])):

@@ -38,7 +38,7 @@ def steps(columns: dict[str, np.ndarray]) -> list[int]:
     return columns["step"][columns["tag"] == "loss"].tolist()
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_columns_have_the_logged_values(tmp_path: Path) -> None:
     path = event_file(tmp_path, b"".join(FRAMES))
     columns = read_scalars(path)
     assert list(columns) == ["run", "tag", "step", "wall_time", "value", "file"]

@@ -64,7 +64,7 @@ def write(path: Path, count: int, compression: str | None = None) -> Path:
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("count", [0, 1, 30])
-def test_the_same_as_in_columns(
+def test_table_equals_the_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, compression: str | None
 ) -> None:
     monkeypatch.setattr(columns, "_BATCH_ROWS", 7)
@@ -85,7 +85,7 @@ def test_the_same_as_in_columns(
             ]
 
 
-def test_types(tmp_path: Path) -> None:
+def test_columns_have_the_documented_types(tmp_path: Path) -> None:
     schema = read_arrow(write(tmp_path / "a", 2), FEATURES).schema
     assert {field.name: field.type for field in schema} == {
         "i": pa.int64(),
@@ -102,7 +102,7 @@ def test_types(tmp_path: Path) -> None:
     }
 
 
-def test_it_outlives_everything_else_and_goes_to_parquet(tmp_path: Path) -> None:
+def test_table_outlives_its_arrays_and_is_written_to_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     features = {name: feature for name, feature in FEATURES.items() if name not in ("none", "s0")}
@@ -111,7 +111,7 @@ def test_it_outlives_everything_else_and_goes_to_parquet(tmp_path: Path) -> None
     assert pq.read_table(tmp_path / "a.parquet").equals(table)
 
 
-def test_no_object_is_made_for_a_string(tmp_path: Path) -> None:
+def test_strings_are_read_without_python_objects(tmp_path: Path) -> None:
     # 33 bytes of Python object and 8 of pointer for each string would be 40 MB more.
     path = tmp_path / "a"
     with Writer(path) as writer:
@@ -147,7 +147,7 @@ def test_errors_are_those_of_read_columns(tmp_path: Path) -> None:
         read_arrow(write(tmp_path / "a", 3), {"i": FixedLen((), "float32")})
 
 
-def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'shardkeep\[arrow\]'"):
         read_arrow(tmp_path / "none", {"i": FixedLen()})

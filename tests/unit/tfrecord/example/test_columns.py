@@ -155,7 +155,7 @@ def test_the_size_of_batches_changes_nothing(
     assert found["s"].tolist() == [b"s" * i for i in range(30)]
 
 
-def test_defaults_and_what_is_missing(tmp_path: Path) -> None:
+def test_defaults_fill_missing_features(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1}, {}, {"x": 3, "s": b"s", "v": [1.5]}])
     features = {
         "x": FixedLen((), "int64", -1),
@@ -174,7 +174,7 @@ def test_defaults_and_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
-def test_images(tmp_path: Path, compression: str | None) -> None:
+def test_images_are_decoded(tmp_path: Path, compression: str | None) -> None:
     path = write(tmp_path / "a", [{"x": png(2, 3, i)} for i in range(100)], compression)
     found = read(path, {"x": Image(3, "uint8")})["x"]
     assert found.shape == (100, 2, 3, 3)
@@ -186,7 +186,7 @@ def test_images(tmp_path: Path, compression: str | None) -> None:
 
 @pytest.mark.parametrize("compression", [None, "zlib"])
 @pytest.mark.parametrize("other", [5, 16, 90])
-def test_an_image_of_another_size(tmp_path: Path, other: int, compression: str | None) -> None:
+def test_image_of_another_size_is_an_error(tmp_path: Path, other: int, compression: str | None) -> None:
     examples = [{"x": png(2 if i < other else 4, 3)} for i in range(100)]
     path = write(tmp_path / "a", examples, compression)
     message = rf'record {other}\b.*feature ."?x"?.*expected 2x3x3 .*found 4x3x3; pass size= and channels='
@@ -200,7 +200,7 @@ def test_an_image_of_another_size(tmp_path: Path, other: int, compression: str |
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
-def test_no_records(tmp_path: Path, compression: str | None) -> None:
+def test_file_without_records_has_empty_columns(tmp_path: Path, compression: str | None) -> None:
     features = {
         "i": FixedLen((2, 3)),
         "f": FixedLen((), "float32"),
@@ -243,7 +243,7 @@ def test_no_records(tmp_path: Path, compression: str | None) -> None:
         ({"x": 5}, Image(), "expected one image as bytes, found int64 (1 value)"),
     ],
 )
-def test_a_record_that_does_not_fit(
+def test_record_with_another_shape_is_an_error(
     tmp_path: Path, compression: str | None, example: Any, feature: Any, message: str
 ) -> None:
     good: dict[str, Any] = {"x": 1}
@@ -268,7 +268,7 @@ def test_record_that_is_not_an_example_is_refused(tmp_path: Path, compression: s
         read(path, {"x": FixedLen()})
 
 
-def test_damage(tmp_path: Path) -> None:
+def test_damage_names_file_record_and_offset(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": i} for i in range(10)])
     content = bytearray(path.read_bytes())
     content[-5] ^= 1  # the last byte of the last record is its value
@@ -281,7 +281,7 @@ def test_damage(tmp_path: Path) -> None:
         read(path, {"x": FixedLen()})
 
 
-def test_arguments(tmp_path: Path) -> None:
+def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1}])
     for features in ({}, None, ["x"]):
         with pytest.raises(SchemaError, match="pass at least one"):
@@ -300,7 +300,7 @@ def test_arguments(tmp_path: Path) -> None:
 # -- progress and memory -------------------------------------------------------------------------------------
 
 
-def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reaches_all_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_BATCH_ROWS", 10)
     paths = [
         write(tmp_path / "a", [{"x": i} for i in range(25)]),

@@ -27,7 +27,7 @@ strings = st.lists(st.binary(max_size=30), min_size=1, max_size=5)
         max_size=8,
     )
 )
-def test_round_trip(features: dict[str, Any]) -> None:
+def test_encoded_values_are_decoded_again(features: dict[str, Any]) -> None:
     record = encode_example(features)
     back = decode_example(record)
     assert back.keys() == features.keys()

@@ -34,7 +34,7 @@ def test_dtypes_go_by_several_names() -> None:
         (lambda: describe({1: FixedLen()}), "must be a str"),  # type: ignore[dict-item]
     ],
 )
-def test_features_that_cannot_be_are_one_line(make: Any, said: str) -> None:
+def test_invalid_feature_is_an_error_of_one_line(make: Any, said: str) -> None:
     with pytest.raises(SchemaError, match=said) as caught:
         make()
     assert "\n" not in str(caught.value)

@@ -8,7 +8,7 @@ import pytest
 from shardkeep.tfrecord import Ragged
 
 
-def test_rows() -> None:
+def test_rows_are_slices_of_the_values() -> None:
     ragged = Ragged(np.array([1.0, 2.0, 3.0]), np.array([0, 2, 2, 3]))
     assert [row.tolist() for row in ragged] == [[1.0, 2.0], [], [3.0]]
     assert ragged[-1].tolist() == [3.0]
@@ -19,7 +19,7 @@ def test_rows() -> None:
     assert len(Ragged(np.zeros(0), np.zeros(1, np.int64))) == 0
 
 
-def test_equality_and_pickle() -> None:
+def test_equal_rows_compare_equal_after_pickle() -> None:
     ragged = Ragged(np.arange(3), np.array([0, 1, 3]))
     assert pickle.loads(pickle.dumps(ragged)) == ragged
     assert ragged != Ragged(np.arange(3), np.array([0, 2, 3]))

@@ -44,7 +44,7 @@ def test_strings_keep_their_nuls_and_text_is_utf8(tmp_path: Path) -> None:
     assert list(Reader(tmp_path / "x")) == [first, encode_example({"s": b"", "t": "x"})]
 
 
-def test_no_rows(tmp_path: Path) -> None:
+def test_columns_without_rows_write_nothing(tmp_path: Path) -> None:
     with Writer(tmp_path / "x") as w:
         w.write_examples({"i": np.zeros((0, 3), np.int64)})
     assert list(Reader(tmp_path / "x")) == []

@@ -35,7 +35,7 @@ def picture(height: int, width: int, mode: str = "RGB", kind: str = "PNG") -> by
     return out.getvalue()
 
 
-def test_kinds_and_lengths(tmp_path: Path) -> None:
+def test_kinds_and_lengths_are_inferred(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a",
         [
@@ -64,16 +64,16 @@ def test_feature_missing_in_some_records_is_ragged_without_default(tmp_path: Pat
     assert [row.tolist() for row in read_columns(path, schema)["y"]] == [[2.5], [], [2.5]]
 
 
-def test_a_feature_that_never_has_a_value(tmp_path: Path) -> None:
+def test_feature_without_any_value_is_var_len_bytes(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": np.array([], "S")}, {"x": np.array([], "S")}])
     assert infer_schema(path) == {"x": VarLen("bytes")}
     assert "# never has a value" in infer_schema(path).source()
-    # Of a list of bytes without any, nobody can say that it is not an empty list of integers.
+    # An empty list of bytes cannot be distinguished from an empty list of integers.
     write(tmp_path / "b", [{"x": np.array([], "S")}, {"x": [1, 2]}])
     assert infer_schema(tmp_path / "b") == {"x": VarLen("int64")}
 
 
-def test_images(tmp_path: Path) -> None:
+def test_images_are_inferred_with_channels_and_size(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a",
         [
@@ -154,7 +154,7 @@ def test_more_files_than_sampled_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-def test_compressed(tmp_path: Path, compression: str) -> None:
+def test_compressed_files_are_sampled_from_the_start(tmp_path: Path, compression: str) -> None:
     path = write(tmp_path / "a", [{"x": i} for i in range(9)], compression)
     assert infer_schema(path, sample=4) == {"x": FixedLen()}
     assert infer_schema(path, sample=4).records == 4
@@ -172,18 +172,18 @@ def test_source_evaluates_to_the_same_schema(tmp_path: Path) -> None:
     assert scope["features"] == schema == dict.fromkeys(names, FixedLen((2,), "float32"))
 
 
-def test_pickles(tmp_path: Path) -> None:
+def test_schema_is_picklable(tmp_path: Path) -> None:
     schema = infer_schema(write(tmp_path / "a", [{"x": 1}]))
     again = pickle.loads(pickle.dumps(schema))
     assert (again, again.source()) == (schema, schema.source())
 
 
-def test_no_records(tmp_path: Path) -> None:
+def test_files_without_records_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="hold no record"):
         infer_schema(write(tmp_path / "a", []))
 
 
-def test_no_examples(tmp_path: Path) -> None:
+def test_records_that_are_not_examples_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1}, b"\x12\x01a"])
     with pytest.raises(SchemaError, match=r"record 1 is not a tf\.train\.Example"):
         infer_schema(path)
@@ -191,7 +191,7 @@ def test_no_examples(tmp_path: Path) -> None:
         infer_schema(write(tmp_path / "b", [b"\xff\xff"]))
 
 
-def test_other_errors(tmp_path: Path) -> None:
+def test_reading_errors_are_raised(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         infer_schema(tmp_path / "none")
     (tmp_path / "t").write_text("<html>")

@@ -61,7 +61,7 @@ def test_an_array_is_a_list_of_its_rows() -> None:
     np.testing.assert_array_equal(np.stack(steps), rows)
 
 
-def test_nothing_is_the_message_with_both_fields_set() -> None:
+def test_empty_sequence_sets_both_fields() -> None:
     assert encode_sequence_example({}, {}) == b"\x0a\x00\x12\x00"
     assert decode_sequence_example(b"") == ({}, {})
     assert decode_sequence_example(encode_sequence_example({}, {"x": []})) == ({}, {"x": []})

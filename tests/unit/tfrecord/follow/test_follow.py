@@ -46,7 +46,7 @@ def no_descriptor_is_left() -> Iterator[None]:
 
 
 class Clock:
-    """The time of a follower: it passes only while the follower waits, and what is due then is done."""
+    """Clock of a follower: it advances only while the follower waits, and then runs the due actions."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -107,7 +107,7 @@ def put(path: Path, data: bytes, offset_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("poll_s", [None, 0.01])
-def test_records_come_as_they_are_written(path: Path, poll_s: float | None) -> None:
+def test_records_are_yielded_as_they_are_written(path: Path, poll_s: float | None) -> None:
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S, poll_s=poll_s)
     assert next(records) == b"one"
@@ -117,20 +117,20 @@ def test_records_come_as_they_are_written(path: Path, poll_s: float | None) -> N
     records.close()
 
 
-def test_idle_ends_it_quietly(path: Path, clock: Clock) -> None:
+def test_idle_file_ends_the_iteration(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + TWO)
     assert list(follow(path, idle_timeout_s=0.3)) == [b"one", b"two"]
     assert clock.now_s == pytest.approx(0.3, abs=0.01)
 
 
-def test_time_really_passes(path: Path) -> None:
+def test_idle_timeout_elapses_in_real_time(path: Path) -> None:
     path.write_bytes(ONE + TWO)
     start = time.monotonic()
     assert list(follow(path, idle_timeout_s=0.3)) == [b"one", b"two"]
     assert time.monotonic() - start >= 0.3
 
 
-def test_zero_reads_what_is_there_and_does_not_wait(path: Path) -> None:
+def test_timeout_of_zero_yields_the_present_records(path: Path) -> None:
     path.write_bytes(b"".join(frame(b"%d" % i) for i in range(50_000)))
     assert [int(record) for record in follow(path, idle_timeout_s=0)] == list(range(50_000))
 
@@ -139,7 +139,9 @@ def test_zero_reads_what_is_there_and_does_not_wait(path: Path) -> None:
     sizes=st.lists(st.sampled_from([0, 1, 100, 65_000, 65_536 - 16, 65_537, 1_100_000]), max_size=6),
     cut=st.integers(0, 3_000_000),
 )
-def test_blocks_do_not_show(sizes: list[int], cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_records_are_whole_across_block_boundaries(
+    sizes: list[int], cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("f") / "x"
     records = [bytes([i + 1]) * size for i, size in enumerate(sizes)]
     content = b"".join(map(frame, records))
@@ -153,7 +155,7 @@ def test_blocks_do_not_show(sizes: list[int], cut: int, tmp_path_factory: pytest
     assert list(follow(path, idle_timeout_s=0)) == records
 
 
-def test_a_partial_record_is_not_there_yet(path: Path) -> None:
+def test_partial_record_is_waited_for(path: Path) -> None:
     path.write_bytes(ONE)
     records = follow(path, idle_timeout_s=PATIENCE_S)
     assert next(records) == b"one"
@@ -200,7 +202,7 @@ def test_a_file_that_is_not_there_yet_is_waited_for(path: Path, clock: Clock) ->
 
 
 def test_a_file_that_came_late_is_watched_itself(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nobody looks again: the second write is told by the kernel, or polled for where it tells nothing.
+    # Without the check every second, only an event or polling reveals the second write.
     monkeypatch.setattr(watch, "_LONGEST_SILENCE_S", 2 * PATIENCE_S)
     records = follow(path, idle_timeout_s=PATIENCE_S)
     with soon(lambda: path.write_bytes(ONE)):
@@ -210,7 +212,7 @@ def test_a_file_that_came_late_is_watched_itself(path: Path, monkeypatch: pytest
     records.close()
 
 
-def test_so_is_its_folder(tmp_path: Path, clock: Clock) -> None:
+def test_missing_folder_is_waited_for(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "run" / "live.tfrecord"
 
     def make() -> None:
@@ -221,20 +223,20 @@ def test_so_is_its_folder(tmp_path: Path, clock: Clock) -> None:
     assert list(follow(path, idle_timeout_s=0.7)) == [b"one"]
 
 
-def test_a_file_that_never_comes(path: Path, clock: Clock) -> None:
+def test_file_that_never_appears_is_not_found(path: Path, clock: Clock) -> None:
     with pytest.raises(NotFoundError, match=r"live\.tfrecord: no such file") as caught:
         list(follow(path, idle_timeout_s=0.1))
     assert caught.value.path == str(path)
 
 
-def test_from_the_end_means_the_end_at_the_call(path: Path, clock: Clock) -> None:
+def test_from_the_end_skips_the_records_present_at_the_call(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + TWO[:7])
     records = follow(path, idle_timeout_s=0.1, from_start=False)
     append(path, TWO[7:] + THREE)
     assert list(records) == [b"two", b"three"]
 
 
-def test_from_the_end_of_no_file_is_its_start(path: Path, clock: Clock) -> None:
+def test_from_the_end_of_a_missing_file_is_its_start(path: Path, clock: Clock) -> None:
     records = follow(path, idle_timeout_s=0.1, from_start=False)
     path.write_bytes(ONE)
     assert list(records) == [b"one"]
@@ -264,7 +266,7 @@ def test_torn_tail_raises_at_the_end(path: Path, clock: Clock) -> None:
 
 @pytest.mark.parametrize("name", ["header", "payload", "footer", "page"])
 def test_a_hole_that_is_filled_is_waited_for(path: Path, name: str, clock: Clock) -> None:
-    """Later bytes are there already: as a network file system shows pages out of order."""
+    """Later bytes exist already, as on a network file system that shows pages out of order."""
     hole = frame(os.urandom(9000))
     a, b = {"header": (0, 12), "payload": (100, len(hole)), "footer": (len(hole) - 4, len(hole))}.get(
         name, (4096, 8192)
@@ -326,7 +328,7 @@ def test_a_wrong_length_is_damage_after_the_grace(path: Path, clock: Clock) -> N
         list(follow(path, idle_timeout_s=30, grace_s=0.1))
 
 
-def test_within_the_grace_it_may_heal(path: Path, clock: Clock) -> None:
+def test_bytes_corrected_within_the_grace_time_are_accepted(path: Path, clock: Clock) -> None:
     path.write_bytes(ONE + TWO[:-1] + b"?" + THREE)
     records = follow(path, idle_timeout_s=PATIENCE_S, grace_s=2)
     assert next(records) == b"one"

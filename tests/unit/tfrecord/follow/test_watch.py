@@ -16,12 +16,12 @@ from tests.waiting import PATIENCE_S
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not told is not found by chance either."""
+    """Disable the check every second, so that only events are reported."""
     monkeypatch.setattr(watch, "_LONGEST_SILENCE_S", 3600)
 
 
 class Sleeps:
-    """Notes pauses instead of making them."""
+    """Records pauses instead of sleeping."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
@@ -69,7 +69,7 @@ def test_new_file_is_reported_immediately(tmp_path: Path, patient: None) -> None
     one.close()
 
 
-def test_silence_is_not_believed_for_long(tmp_path: Path) -> None:
+def test_file_is_checked_every_second_without_events(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
     one = Watch(str(tmp_path / "x"))
     one.wait(5)
@@ -77,7 +77,7 @@ def test_silence_is_not_believed_for_long(tmp_path: Path) -> None:
     one.close()
 
 
-def test_polling_pauses_grow_and_are_short_again_after_news(tmp_path: Path, sleeps: list[float]) -> None:
+def test_polling_pauses_grow_and_are_reset_after_a_change(tmp_path: Path, sleeps: list[float]) -> None:
     one = Watch(str(tmp_path / "no" / "folder"))
     for _ in range(8):
         one.wait(60)
@@ -98,7 +98,7 @@ def test_poll_interval_is_used(tmp_path: Path, sleeps: list[float]) -> None:
 
 
 @pytest.mark.parametrize("what", ["inotify_init1", "inotify_add_watch", "network", "statfs"])
-def test_where_inotify_is_refused_it_polls(
+def test_watch_polls_if_inotify_is_refused(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, sleeps: list[float]
 ) -> None:
     (tmp_path / "x").write_bytes(b"")

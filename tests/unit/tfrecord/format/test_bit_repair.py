@@ -17,7 +17,7 @@ def flipped(data: bytes, *bits: int) -> bytes:
 
 
 @given(st.binary(max_size=300), st.data())
-def test_any_bit_of_a_frame(payload: bytes, data: st.DataObject) -> None:
+def test_any_single_flipped_bit_of_a_frame_is_corrected(payload: bytes, data: st.DataObject) -> None:
     good = frame(payload)
     bit = data.draw(st.integers(0, len(good) * 8 - 1))
     found = corrected_frame(flipped(good, bit))
@@ -34,14 +34,14 @@ def test_two_bits_of_a_payload_and_its_checksum_are_left_alone(payload: bytes, d
     assert corrected_frame(flipped(good, one, other)) is None
 
 
-def test_a_frame_that_is_whole_or_none() -> None:
+def test_intact_and_unrecognisable_frames_are_not_corrected() -> None:
     assert corrected_frame(frame(b"abc")) is None
     assert corrected_frame(b"") is None
     assert corrected_frame(bytes(15)) is None
 
 
 @pytest.mark.parametrize("length", [0, 1, 51_000, 2**40, 2**64 - 1])
-def test_any_bit_of_a_length(length: int) -> None:
+def test_any_single_flipped_bit_of_a_length_is_corrected(length: int) -> None:
     raw = length.to_bytes(8, "little")
     header = raw + masked_crc32c(raw).to_bytes(4, "little")
     for bit in range(96):
@@ -51,7 +51,7 @@ def test_any_bit_of_a_length(length: int) -> None:
     assert corrected_length(header[:-1]) is None
 
 
-def test_a_payload_too_long_to_be_sure() -> None:
+def test_long_payload_with_an_ambiguous_bit_is_not_corrected() -> None:
     payload = bytes((1 << 20) + 1)
     assert find_flipped_bit(flipped(payload, 9), masked_crc32c(payload)) is None
     less = payload[1:]

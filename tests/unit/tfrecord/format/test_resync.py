@@ -40,7 +40,7 @@ GOOD = frame(b"good")
         (frame(b"")[:-1] + b"?", 16),
     ],
 )
-def test_the_next_whole_record(fd: int, damage: bytes, lost: int) -> None:
+def test_next_whole_record_is_found(fd: int, damage: bytes, lost: int) -> None:
     for behind in (GOOD, frame(b""), frame(bytes(20))):
         content(fd, GOOD + damage + behind + GOOD)
         assert next_frame(fd, len(GOOD)) == len(GOOD) + lost
@@ -48,7 +48,7 @@ def test_the_next_whole_record(fd: int, damage: bytes, lost: int) -> None:
     assert next_frame(fd, len(GOOD)) is None
 
 
-def test_a_record_inside_a_damaged_payload_is_none(fd: int) -> None:
+def test_record_inside_a_damaged_payload_is_skipped(fd: int) -> None:
     bad = bytearray(frame(b"ab" + frame(b"inside") + b"cd"))
     bad[12] ^= 1
     content(fd, bytes(bad) + GOOD)
@@ -63,7 +63,7 @@ def test_valid_length_before_a_wrong_payload_is_skipped(fd: int) -> None:
 
 
 @given(size=st.integers(0, 70), noise=st.binary(max_size=70))
-def test_wherever_blocks_end(size: int, noise: bytes, fd: int) -> None:
+def test_record_across_a_block_boundary_is_found(size: int, noise: bytes, fd: int) -> None:
     old, resync._BLOCK_BYTES = resync._BLOCK_BYTES, 16
     try:
         content(fd, b"\xff" * (size + 12) + frame(noise))
@@ -73,7 +73,7 @@ def test_wherever_blocks_end(size: int, noise: bytes, fd: int) -> None:
 
 
 @pytest.mark.parametrize("length", [2**63 - 30, 2**63, 2**64 - 1])
-def test_a_length_beyond_any_file(length: int, fd: int) -> None:
+def test_length_beyond_any_file_is_skipped(length: int, fd: int) -> None:
     claimed = length.to_bytes(8, "little")
     content(fd, claimed + masked_crc32c(claimed).to_bytes(4, "little") + b"rest" + GOOD)
     assert next_frame(fd, 0) == 16

@@ -28,7 +28,7 @@ def made(lengths: list[int], *, mtime_ns: int = 5, samples: tuple[int, ...] = (1
 
 
 def sealed(data: bytes) -> bytes:
-    """Give bytes that were changed on purpose a right checksum."""
+    """Return changed bytes with a correct checksum."""
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
 
 
@@ -37,7 +37,7 @@ def sealed(data: bytes) -> bytes:
     st.integers(-(2**63), 2**63 - 1),
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=SAMPLES).map(tuple),
 )
-def test_round_trip(lengths: list[int], mtime_ns: int, samples: tuple[int, ...]) -> None:
+def test_encoded_index_is_decoded_again(lengths: list[int], mtime_ns: int, samples: tuple[int, ...]) -> None:
     starts = starts_of(lengths)
     fingerprint = Fingerprint(int(starts[-1]), mtime_ns, samples)
     found = decode(encode(starts, fingerprint), shard_bytes=fingerprint.size_bytes)
@@ -47,7 +47,7 @@ def test_round_trip(lengths: list[int], mtime_ns: int, samples: tuple[int, ...])
     assert found[1] == fingerprint
 
 
-def test_the_format_is_what_the_module_says() -> None:
+def test_bytes_follow_the_documented_format() -> None:
     data = made([16, 20], mtime_ns=-7, samples=(3, 4))
     head = b"\x89SKIDX\r\n" + bytes.fromhex("0100 02 02 00000000")
     head += struct.pack("<QQq8I", 2, 36, -7, 3, 4, 0, 0, 0, 0, 0, 0)
@@ -57,7 +57,7 @@ def test_the_format_is_what_the_module_says() -> None:
 
 
 @pytest.mark.parametrize(("longest", "width"), [(65_535, 2), (65_536, 4), (2**32 - 1, 4), (2**32, 8)])
-def test_the_smallest_width_that_holds_the_longest(longest: int, width: int) -> None:
+def test_lengths_have_the_smallest_sufficient_width(longest: int, width: int) -> None:
     assert len(made([16, longest])) == HEAD_BYTES + 2 * width + 4
 
 
@@ -73,7 +73,7 @@ def test_every_flipped_bit_every_cut_and_every_addition_is_refused() -> None:
     assert decode(data + b"\0", shard_bytes=2**62) is None
 
 
-def test_of_another_version_or_with_unknown_widths_and_counts() -> None:
+def test_other_versions_widths_and_counts_are_refused() -> None:
     data = made([16, 70, 33])
     for at, value in [(8, 2), (8, 0), (10, 0), (10, 1), (10, 3), (10, 16), (11, 0), (11, SAMPLES + 1)]:
         bad = sealed(data[:at] + bytes([value]) + data[at + 1 :])
@@ -82,7 +82,7 @@ def test_of_another_version_or_with_unknown_widths_and_counts() -> None:
 
 @given(st.data())
 def test_manipulated_index_is_refused_or_still_valid(draw: st.DataObject) -> None:
-    """With a right checksum only the bounds stand between a hostile file and whoever reads by it."""
+    """With a correct checksum, only the checks of the bounds protect a reader from a hostile file."""
     lengths = draw.draw(st.lists(st.integers(16, 2**40), min_size=1, max_size=8))
     data = bytearray(made(lengths))
     for _ in range(draw.draw(st.integers(1, 4))):
@@ -105,7 +105,7 @@ def test_manipulated_index_is_refused_or_still_valid(draw: st.DataObject) -> Non
         [0, 36],
     ],
 )
-def test_lengths_that_wrap_around_or_are_shorter_than_a_frame(lengths: list[int]) -> None:
+def test_lengths_that_overflow_or_are_shorter_than_a_frame_are_refused(lengths: list[int]) -> None:
     data = made([2**33] * len(lengths))
     head = bytearray(data[:HEAD_BYTES])
     head[24:32] = struct.pack("<Q", 36)
@@ -115,13 +115,13 @@ def test_lengths_that_wrap_around_or_are_shorter_than_a_frame(lengths: list[int]
     assert decode(sealed(bytes(head) + bad[HEAD_BYTES:]), shard_bytes=2**62) is None
 
 
-def test_a_sum_that_is_not_the_size() -> None:
+def test_lengths_that_do_not_add_up_to_the_size_are_refused() -> None:
     data = bytearray(made([16, 20]))
     data[24:32] = struct.pack("<Q", 37)
     assert decode(sealed(bytes(data)), shard_bytes=1000) is None
 
 
-def test_one_that_covers_more_than_the_shard_is_refused(tmp_path: Path) -> None:
+def test_index_of_more_bytes_than_the_shard_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.skidx"
     path.write_bytes(made([16, 20]))
     assert read_index_file(str(path), shard_bytes=36) is not None

@@ -30,7 +30,7 @@ def with_frame(number: int, damaged: bytes) -> bytes:
     return b"".join([*FRAMES[:number], damaged, *FRAMES[number + 1 :]])
 
 
-def test_without_damage(tmp_path: Path) -> None:
+def test_undamaged_file_has_the_same_index(tmp_path: Path) -> None:
     assert around(tmp_path / "x", b"".join(FRAMES)) == (STARTS, ())
     assert around(tmp_path / "x", b"") == ([0], ())
     assert around(tmp_path / "x", with_frame(4, flipped(FRAMES[4], 200))) == (STARTS, ())
@@ -42,7 +42,7 @@ def test_damaged_headers_keep_the_numbers(number: int, bits: tuple[int, ...], tm
     assert around(tmp_path / "x", with_frame(number, flipped(FRAMES[number], *bits))) == (STARTS, ())
 
 
-def test_header_and_payload(tmp_path: Path) -> None:
+def test_damaged_header_and_payload_are_one_hole(tmp_path: Path) -> None:
     one_flip_each = flipped(FRAMES[2], 3, 200)
     assert around(tmp_path / "x", with_frame(2, one_flip_each)) == (STARTS, ())
     assert around(tmp_path / "x", with_frame(2, flipped(FRAMES[2], 3, 4, 200))) == (STARTS, (2,))
@@ -85,14 +85,14 @@ def test_a_whole_header_of_another_length_before_a_whole_payload(length: int, tm
     assert next(iter(records))["valid"].tolist() == [True, True, False, True, True, True, True]
 
 
-def test_nothing_is_stored_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_of_a_damaged_file_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDKEEP_INDEX", "beside")
     big = frame(bytes(2 << 20))
     around(tmp_path / "x", b"?" + big[1:] + FRAMES[0])
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
-def test_other_kinds_of_files_are_no_damage(tmp_path: Path) -> None:
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("<html>403</html>" + " " * 100)
     with pytest.raises(FormatError, match="HTML"):
         index_around_damage(str(tmp_path / "x"))

@@ -47,7 +47,7 @@ def test_a_change_in_any_sampled_block_shows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 10, 4095, 4097, 100_001])
-def test_of_the_old_part_of_a_file_that_grew(size: int, tmp_path: Path) -> None:
+def test_old_part_of_a_grown_file_has_the_same_fingerprint(size: int, tmp_path: Path) -> None:
     path = tmp_path / "x"
     content = os.urandom(size)
     path.write_bytes(content)
@@ -60,7 +60,7 @@ def test_of_the_old_part_of_a_file_that_grew(size: int, tmp_path: Path) -> None:
         assert taken(path, size)[0] != before
 
 
-def test_a_header_as_the_writer_makes_it(tmp_path: Path) -> None:
+def test_computed_header_equals_that_of_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with Writer(path) as w:
         w.write(b"x" * 300)

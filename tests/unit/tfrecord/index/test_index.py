@@ -24,7 +24,7 @@ from shardkeep.tfrecord.index.index import frame_starts, load_index, load_indexe
 
 @pytest.fixture(autouse=True)
 def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Index files beside the shards, a reader's too: they are what is looked at here."""
+    """Store index files next to the shards, also those of readers, since these tests inspect them."""
     monkeypatch.setenv("SHARDKEEP_INDEX", "beside")
 
 
@@ -40,14 +40,14 @@ def files(folder: Path, counts: list[int]) -> list[Path]:
 
 
 @pytest.mark.parametrize("threads", [1, 4, None])
-def test_starts_of_several_files(threads: int | None, tmp_path: Path) -> None:
+def test_starts_of_several_files_are_returned(threads: int | None, tmp_path: Path) -> None:
     found = frame_starts(files(tmp_path, [3, 0, 50]), threads=threads)
     assert [len(starts) - 1 for starts in found] == [3, 0, 50]
     assert found[0].tolist() == [0, 16, 33, 51]
     assert frame_starts([]) == []
 
 
-def test_only_verify_sees_damaged_payloads_but_headers_are_always_checked(tmp_path: Path) -> None:
+def test_payloads_are_checked_only_with_verify_and_headers_always(tmp_path: Path) -> None:
     (path,) = files(tmp_path, [10])
     content = bytearray(path.read_bytes())
     content[16 + 12] ^= 1  # the payload of record 1
@@ -70,7 +70,7 @@ def test_the_first_bad_file_is_named(tmp_path: Path) -> None:
     assert caught.value.path == str(paths[1])
 
 
-def test_other_kinds(tmp_path: Path) -> None:
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
     (path,) = files(tmp_path, [3])
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(path.read_bytes()))
@@ -86,7 +86,7 @@ def test_other_kinds(tmp_path: Path) -> None:
 # -- Index and build_index --------------------------------------------------------------------------------
 
 
-def test_an_index_is_of_the_content_alone(tmp_path: Path) -> None:
+def test_index_depends_on_the_content_alone(tmp_path: Path) -> None:
     (path,) = files(tmp_path, [4])
     index = build_index(path)
     assert index.starts.tolist() == [0, 16, 33, 51, 70]
@@ -112,7 +112,7 @@ def test_an_index_is_of_the_content_alone(tmp_path: Path) -> None:
     assert build_index(tmp_path / "more" / "1.tfrecord").lengths.tolist() == []
 
 
-def test_one_path_or_several_or_patterns(tmp_path: Path) -> None:
+def test_one_path_several_paths_and_patterns_are_accepted(tmp_path: Path) -> None:
     paths = files(tmp_path, [3, 0, 50])
     assert build_index(str(paths[0])).records == 3
     assert [index.records for index in build_index(paths)] == [3, 0, 50]
@@ -136,7 +136,9 @@ def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("part_bytes", [1, 15, 16, 17, 1000, 1 << 20])
-def test_in_parts_as_in_one(part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_in_parts_equals_a_scan_at_once(
+    part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", part_bytes)
     (path,) = files(tmp_path, [60])
     assert build_index(path) == Index(frame_starts([path])[0])
@@ -152,7 +154,7 @@ def test_in_parts_as_in_one(part_bytes: int, tmp_path: Path, monkeypatch: pytest
     assert (caught.value.record, caught.value.offset_bytes) == (40, at)
 
 
-def test_build_says_what_a_file_is_instead(tmp_path: Path) -> None:
+def test_build_names_the_kind_of_another_file(tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(files(tmp_path, [3])[0].read_bytes()))
     with pytest.raises(FormatError, match="gzip-compressed as a whole"):
@@ -166,7 +168,7 @@ BODY = 1200
 
 
 def large(path: Path, *, records: int = BODY, first: int = 0, exists: str = "fail") -> Path:
-    """Write a shard that is worth an index file."""
+    """Write a shard that is large enough for an index file."""
     with Writer(path, exists=exists) as w:
         for i in range(first, first + records):
             w.write(i.to_bytes(2, "big") * (450 + i % 50))
@@ -175,7 +177,7 @@ def large(path: Path, *, records: int = BODY, first: int = 0, exists: str = "fai
 
 @pytest.fixture
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list of the offsets from which something was scanned."""
+    """Return the list of offsets at which scans began."""
     offsets: list[int] = []
     real = _core.scan_part
 
@@ -202,7 +204,7 @@ def test_a_stored_index_is_used(tmp_path: Path, scanned: list[int]) -> None:
     assert scanned == [0, 0, 0]
 
 
-def test_reader_and_loader_use_it(tmp_path: Path, scanned: list[int]) -> None:
+def test_reader_and_loader_use_a_stored_index(tmp_path: Path, scanned: list[int]) -> None:
     path = large(tmp_path / "a")
     assert Reader(path)[-1] == (BODY - 1).to_bytes(2, "big") * (450 + (BODY - 1) % 50)
     assert scanned == [0]
@@ -243,14 +245,14 @@ def test_a_damaged_new_part_is_reported_as_by_a_scan(tmp_path: Path) -> None:
 
 
 def put(path: Path, content: bytes, mtime_ns: int) -> None:
-    """Rewrite in place and hide it."""
+    """Rewrite a file in place and restore its modification time."""
     with path.open("r+b") as file:
         file.truncate(0)
         file.write(content)
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def test_rewritten_with_the_same_size_and_time(tmp_path: Path, scanned: list[int]) -> None:
+def test_rewrite_with_the_same_size_and_time_is_noticed(tmp_path: Path, scanned: list[int]) -> None:
     path = large(tmp_path / "a")
     old = load_index(path)
     mtime_ns = path.stat().st_mtime_ns
@@ -277,7 +279,7 @@ def swapped(path: Path, index: Index) -> bytes:
     return content[: starts[1]] + two + one + content[starts[3] :]
 
 
-def test_only_the_sampled_content_tells(tmp_path: Path, scanned: list[int]) -> None:
+def test_sampled_blocks_reveal_a_rewrite(tmp_path: Path, scanned: list[int]) -> None:
     path = large(tmp_path / "a")
     old, mtime_ns = load_index(path), path.stat().st_mtime_ns
     put(path, swapped(path, old), mtime_ns)
@@ -285,7 +287,7 @@ def test_only_the_sampled_content_tells(tmp_path: Path, scanned: list[int]) -> N
     assert scanned == [0, 0]
 
 
-def test_touched_or_replaced_or_cut(tmp_path: Path, scanned: list[int]) -> None:
+def test_touched_replaced_and_truncated_shards_are_scanned_again(tmp_path: Path, scanned: list[int]) -> None:
     path = large(tmp_path / "a")
     load_index(path)
     os.utime(path, ns=(1, 1))
@@ -299,7 +301,7 @@ def test_touched_or_replaced_or_cut(tmp_path: Path, scanned: list[int]) -> None:
     assert load_index(path).records == BODY + 48
 
 
-def test_replaced_by_a_larger_file_with_another_head(tmp_path: Path, scanned: list[int]) -> None:
+def test_larger_file_with_another_head_is_scanned_again(tmp_path: Path, scanned: list[int]) -> None:
     path = large(tmp_path / "a")
     load_index(path)
     large(path, records=2 * BODY, first=3, exists="replace")
@@ -347,7 +349,7 @@ def test_a_damaged_or_foreign_index_file_is_replaced(tmp_path: Path, scanned: li
 
 
 def test_an_index_with_wrong_offsets_and_right_checksums_is_noticed(tmp_path: Path) -> None:
-    """Whoever can write beside the shard can make one; the headers in the sampled blocks tell."""
+    """Any user with write permission can make such a file; the headers in the sampled blocks reveal it."""
     path = large(tmp_path / "a")
     right = load_index(path)
     beside = tmp_path / "a.skidx"
@@ -359,10 +361,10 @@ def test_an_index_with_wrong_offsets_and_right_checksums_is_noticed(tmp_path: Pa
     assert load_index(path) == right
 
 
-def test_rewritten_during_the_scan_within_the_same_tick(
+def test_rewrite_during_the_scan_within_one_clock_tick_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored then is of a content that is gone, and is never used."""
+    """The stored index is that of the old content, and is never used."""
     path = large(tmp_path / "a")
     old, mtime_ns = truth(path), path.stat().st_mtime_ns
     other = swapped(path, old)
@@ -380,7 +382,7 @@ def test_rewritten_during_the_scan_within_the_same_tick(
     assert load_index(path) == truth(path) != old
 
 
-def test_not_stored_while_the_file_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_of_a_file_being_written_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = large(tmp_path / "a")
     real = _core.scan_part
 
@@ -395,7 +397,9 @@ def test_not_stored_while_the_file_is_being_written(tmp_path: Path, monkeypatch:
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_replaced_between_two_parts_of_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_between_two_parts_of_the_scan_restarts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, other = large(tmp_path / "a"), tmp_path / "b"
     monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", 500_000)
     # Two frames change places, so the frames of both files meet again before the second part begins.
@@ -415,7 +419,7 @@ def test_replaced_between_two_parts_of_the_scan(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_removed_during_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_during_the_scan_does_not_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = large(tmp_path / "a")
     monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", path.stat().st_size)
     real = _core.scan_part
@@ -437,7 +441,7 @@ def test_folder_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_descriptor_is_left_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = large(tmp_path / "a")
 
     def no_more(*args: object, **kwargs: object) -> int:
@@ -450,7 +454,7 @@ def test_no_descriptor_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("starts", [[0, 33, 51], [0, 17, 33, 51], [0, 16, 32, 51], [0, 16, 33, 50]])
 def test_reading_with_a_wrong_index_raises(starts: list[int], verify: bool, tmp_path: Path) -> None:
-    """The last resort, when an index that does not fit was believed after all."""
+    """The last check, after an index that does not match was accepted."""
     (path,) = files(tmp_path, [3])
     assert frame_starts([path])[0].tolist() == [0, 16, 33, 51]
     wrong = _core.RecordFile(path, np.array(starts, np.uint64), verify=verify)

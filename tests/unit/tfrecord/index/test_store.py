@@ -1,4 +1,4 @@
-"""Where index files go, and that no index is ever a reason to fail."""
+"""Paths of index files, and errors of index files, which never fail a read."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_reader_stores_nothing_next_to_the_shards_by_default(
     assert len(os.listdir(cache)) == 1
 
 
-def test_in_the_cache_of_a_read_only_file_system(
+def test_index_of_a_read_only_file_system_is_stored_in_the_cache(
     mounted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shard(mounted / "x.tfrecord")
@@ -91,7 +91,7 @@ def test_in_the_cache_of_a_read_only_file_system(
     assert_stored(Path("x.tfrecord"), monkeypatch)  # the name is of the absolute path
 
 
-def test_in_the_cache_when_the_disk_is_full(
+def test_index_is_stored_in_the_cache_if_the_disk_is_full(
     mounted: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shard(mounted / "x.tfrecord")
@@ -106,10 +106,10 @@ def test_in_the_cache_when_the_disk_is_full(
 
 @pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
 @pytest.mark.parametrize("broken", ["beside", "both"])
-def test_without_the_right_to_write(
+def test_index_is_stored_in_the_cache_without_write_permission(
     broken: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As root no folder is read-only; a folder in the place of the file does as well."""
+    """For root no folder is read-only; a folder with the name of the index has the same effect."""
     path = shard(tmp_path / "data" / "x.tfrecord")
     (tmp_path / "data" / "x.tfrecord.skidx").mkdir()
     if broken == "both":
@@ -134,7 +134,9 @@ def test_stale_index_next_to_the_shard_does_not_hide_a_valid_one_in_the_cache(
     assert_stored(path, monkeypatch)
 
 
-def test_cache_and_off(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_selects_cache_or_off(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = shard(tmp_path / "data" / "x.tfrecord")
     monkeypatch.setenv("SHARDKEEP_INDEX", "off")
     assert load_index(path).records == build_index(path).records == 1200
@@ -152,7 +154,7 @@ def test_cache_and_off(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPa
         load_index(path)
 
 
-def test_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def folder() -> str:
         return os.path.dirname(list(places("x"))[1])
 
@@ -167,7 +169,7 @@ def test_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(names) == 2
 
 
-def test_a_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path, cache: Path) -> None:
+def test_link_with_the_name_of_an_index_is_not_followed(tmp_path: Path, cache: Path) -> None:
     path = shard(tmp_path / "data" / "x.tfrecord")
     precious = tmp_path / "precious"
     precious.write_bytes(b"not an index")
@@ -196,7 +198,7 @@ def test_nothing_is_stored_for_small_files_unless_asked(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
 
 
-def test_a_name_too_long_for_a_suffix(tmp_path: Path, cache: Path) -> None:
+def test_shard_with_a_name_of_255_bytes_is_indexed_in_the_cache(tmp_path: Path, cache: Path) -> None:
     path = shard(tmp_path / "data" / "short")
     path = path.rename(path.with_name("n" * 255))
     assert load_index(path).records == 1200

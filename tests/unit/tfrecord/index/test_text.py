@@ -12,7 +12,7 @@ from shardkeep.tfrecord import Writer, build_index, read_text_index, write_text_
 
 
 def tfrecord2idx(shard: Path) -> str:
-    """Do as DALI's and vahidk's scripts do, blind to the end of the file included."""
+    """Do as the scripts of DALI and vahidk, which do not notice a truncated file."""
     lines = []
     with shard.open("rb") as file:
         while True:
@@ -33,7 +33,7 @@ def shard(tmp_path: Path) -> Path:
     return path
 
 
-def test_as_the_scripts_write_it(shard: Path, tmp_path: Path) -> None:
+def test_text_equals_that_of_the_scripts(shard: Path, tmp_path: Path) -> None:
     output = tmp_path / "x.idx"
     assert write_text_index(shard, output) == build_index(shard)
     assert output.read_text() == tfrecord2idx(shard)
@@ -43,7 +43,7 @@ def test_as_the_scripts_write_it(shard: Path, tmp_path: Path) -> None:
     write_text_index(shard, output, exists="replace")
 
 
-def test_of_no_records(tmp_path: Path, shard: Path) -> None:
+def test_text_of_an_empty_shard_is_empty(tmp_path: Path, shard: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     write_text_index(empty, tmp_path / "idx")
@@ -76,7 +76,7 @@ def test_non_text_index_is_refused(text: str, says: str, shard: Path, tmp_path: 
         read_text_index(output, shard)
 
 
-def test_of_another_shard(shard: Path, tmp_path: Path) -> None:
+def test_text_of_another_shard_is_refused(shard: Path, tmp_path: Path) -> None:
     output = tmp_path / "x.idx"
     lines = tfrecord2idx(shard).splitlines(keepends=True)
 
@@ -100,9 +100,7 @@ def test_of_another_shard(shard: Path, tmp_path: Path) -> None:
 
 
 @given(draw=st.data())
-def test_a_changed_number_is_never_taken(
-    draw: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_changed_number_is_refused(draw: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("changed")
     path, output = folder / "x", folder / "x.idx"
     with Writer(path) as w:
@@ -132,7 +130,7 @@ def test_an_index_of_a_cut_shard_says_that_the_shard_is_cut(cut: int, shard: Pat
         read_text_index(output, shard)
 
 
-def test_one_that_is_not_there(shard: Path, tmp_path: Path) -> None:
+def test_missing_text_index_is_not_found(shard: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no-idx"):
         read_text_index(tmp_path / "no-idx", shard)
     (tmp_path / "idx").touch()

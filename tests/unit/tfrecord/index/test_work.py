@@ -32,7 +32,7 @@ def test_results_in_order_and_progress_in_the_calling_thread(threads: int) -> No
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_the_first_error_wins_and_the_rest_is_not_done(threads: int) -> None:
+def test_first_error_is_raised_and_the_other_tasks_end(threads: int) -> None:
     begun = []
     work = Work(None, 0)
 
@@ -43,7 +43,7 @@ def test_the_first_error_wins_and_the_rest_is_not_done(threads: int) -> None:
             raise ValueError("one")
         if item == 2:
             raise ValueError("two")
-        while item > 2:  # until nobody waits for it any more
+        while item > 2:  # until the result is not needed any more
             work.tick(1)
             time.sleep(0.01)
 
@@ -85,7 +85,7 @@ def test_quick_tasks_stay_in_the_calling_thread_and_slow_ones_do_not() -> None:
     assert set(Work(None, 0).run(where, [0.01] * 8, 1, quick_s=0.005)) == {here}
 
 
-def test_a_file_that_grew_is_not_done_by_more_than_all() -> None:
+def test_progress_of_a_grown_file_stays_at_100_percent() -> None:
     told = []
     work = Work(lambda done, total: told.append((done, total)), 10)
     work.run(lambda _: work.tick(25), [0], 1)

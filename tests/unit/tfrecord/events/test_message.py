@@ -208,11 +208,11 @@ def test_varints_round_trip(value: int) -> None:
     assert protobuf_varint(b"?" + put_varint(value), 1) == (value, 1 + len(put_varint(value)))
 
 
-def test_signed_numbers() -> None:
+def test_numbers_are_signed_by_twos_complement() -> None:
     assert [message._signed(n) for n in (0, 2**63 - 1, 2**63, 2**64 - 1)] == [0, 2**63 - 1, -(2**63), -1]
 
 
-def test_fields_of_every_type() -> None:
+def test_fields_of_every_wire_type_are_read() -> None:
     data = field(1, 300) + field(2, b"ab") + field(3, bytes(8), 1) + field(4, bytes(4), 5) + field(2000, b"")
     found = walk(data)
     assert found[0] == (1 << 3, 300, 0)
@@ -220,7 +220,7 @@ def test_fields_of_every_type() -> None:
     assert [tag >> 3 for tag, _, _ in found] == [1, 2, 3, 4, 2000]
 
 
-def test_a_long_field() -> None:
+def test_long_field_is_read() -> None:
     data = field(2, b"x" * 1000)
     assert walk(data) == [(2 << 3 | 2, 3, 1003)]
 
@@ -229,7 +229,7 @@ def test_a_long_field() -> None:
     "group",
     [b"", field(1, 300), field(2, b"abc") + field(3, bytes(8), 1) + field(4, bytes(4), 5), b"\x23\x24"],
 )
-def test_groups_are_passed_over(group: bytes) -> None:
+def test_groups_are_skipped(group: bytes) -> None:
     assert [tag for tag, _, _ in walk(b"\x1b" + group + b"\x1c" + field(1, 7))] == [8]
 
 
@@ -268,7 +268,7 @@ def test_a_field_ends_with_its_message_not_with_the_bytes() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_end_in_fields_or_in_the_one_error(data: bytes) -> None:
+def test_any_bytes_are_fields_or_a_wire_error(data: bytes) -> None:
     try:
         found = walk(data)
     except WireError:

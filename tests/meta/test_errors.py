@@ -1,4 +1,7 @@
-"""The tree of errors: drawn as it is, picklable, with exit codes of the one table."""
+"""The tree of errors: drawn as it is, picklable, with exit codes of the one table.
+
+Covers `shardkeep.errors`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The rules of the house that no linter knows."""
+"""The rules of the house that no linter knows.
+
+Covers `shardkeep._lazy`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,6 @@ from tests.waiting import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCES = sorted((ROOT / "src/shardkeep").rglob("*.py"))
-CRATES = sorted((ROOT / "crates").rglob("*.rs"))
 PACKAGES = ["shardkeep"] + [
     f"shardkeep.{found.name}" for found in pkgutil.iter_modules(shardkeep.__path__) if found.ispkg
 ]
@@ -74,13 +76,6 @@ PUBLIC = {
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("path", SOURCES + CRATES, ids=relative)
-def test_a_room_has_at_most_about_400_lines(path: Path) -> None:
-    # The tests at the end of a Rust file do not count.
-    code = path.read_text(encoding="utf-8").partition("\n#[cfg(test)]\nmod ")[0]
-    assert len(code.splitlines()) <= (500 if path.suffix == ".rs" else 460)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

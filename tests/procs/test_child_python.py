@@ -1,4 +1,7 @@
-"""Child interpreters of Shardkeep, which import no files of the user from the current folder."""
+"""Child interpreters of Shardkeep, which import no files of the user from the current folder.
+
+Covers `shardkeep.files.child_python`.
+"""
 
 import subprocess
 import sys

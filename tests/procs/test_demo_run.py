@@ -1,4 +1,7 @@
-"""One run of the demo from end to end, and the files that it leaves."""
+"""One run of the demo from end to end, and the files that it leaves.
+
+Covers `shardkeep.cli.demo`, `shardkeep.demo.train` and `shardkeep.demo.worker`.
+"""
 
 from __future__ import annotations
 

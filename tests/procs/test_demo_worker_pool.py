@@ -1,4 +1,7 @@
-"""The worker pool of the demo, with scripts in place of its workers."""
+"""The worker pool of the demo, with scripts in place of its workers.
+
+Covers `shardkeep.demo.messages` and `shardkeep.demo.worker_pool`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A program under ``python -m shardkeep.guard`` is what it is without: arguments, path, traceback, end."""
+"""A program under ``python -m shardkeep.guard`` is what it is without: arguments, path, traceback, end.
+
+Covers `shardkeep.guard`.
+"""
 
 from __future__ import annotations
 

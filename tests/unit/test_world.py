@@ -1,4 +1,7 @@
-"""Ranks from the variables of launchers, single and nested (`world` and `launchers`)."""
+"""Ranks from the variables of launchers, single and nested (`world` and `launchers`).
+
+Covers `shardkeep.launchers`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group, and the one place where an error becomes a message and an exit code."""
+"""The command group, and the conversion of errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["app", "main", "run"]
 
 class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # click's own would cut a summary that does not fit into the line.
+        # The method of click truncates a summary that does not fit into the line.
         with formatter.section("Commands"):
             formatter.write_dl(
                 [(name, one.get_short_help_str(limit=200)) for name, one in sorted(self.commands.items())]
@@ -56,8 +56,8 @@ class _Group(click.Group):
 def app(context: click.Context) -> None:
     """Keep the files of distributed training whole.
 
-    Many processes read one set of TFRecord shards exactly once; many processes write one HDF5
-    result without corrupting it; and what happened can be proved afterwards.
+    Many processes read one set of TFRecord shards exactly once, many processes write one HDF5
+    result without corrupting it, and receipts prove which records were used.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -68,23 +68,26 @@ for _command in (demo, info, cat, schema, verify, index, follow, split, concat, 
 
 
 def main() -> NoReturn:
-    """Run the command of ``sys.argv`` and leave with its exit code."""
+    """Run the command of ``sys.argv`` and exit with its exit code."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit code; the message of an error goes to standard error.
-
-    No traceback is shown unless ``--debug`` is given.
+    """Run one command; write the message of an error to standard error, with ``--debug`` also the traceback.
 
     Parameters
     ----------
     arguments : sequence of str
-        As in ``sys.argv[1:]``.
+        Arguments as in ``sys.argv[1:]``.
+
+    Returns
+    -------
+    int
+        An exit code (see `ExitCode`).
     """
     settings = Settings()
     try:
-        # Not app.main(): it has ways of its own to end on a broken pipe and on Ctrl-C.
+        # Not app.main(), which handles a broken pipe and Ctrl-C differently.
         with app.make_context("shardkeep", list(arguments), obj=settings) as context:
             result = app.invoke(context)
         sys.stdout.flush()
@@ -97,10 +100,10 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", ExitCode.INTERRUPTED, settings)
     except BrokenPipeError:
-        return _reader_left()
+        return _on_broken_pipe()
     except ShardkeepError as error:
-        _show_table(error)
-        return _fail(_as_options(_told_once(error), context), ExitCode(error.exit_code), settings)
+        _print_table(error)
+        return _fail(_as_options(_with_path(error), context), ExitCode(error.exit_code), settings)
     except OSError as error:
         return _fail(_describe(error), _code_of(error), settings)
     except Exception as error:
@@ -126,8 +129,8 @@ def _usage(error: click.UsageError) -> int:
     return ExitCode.USAGE
 
 
-def _show_table(error: ShardkeepError) -> None:
-    """Print who has what, where many files do not agree."""
+def _print_table(error: ShardkeepError) -> None:
+    """Print the table of an error about many files that differ."""
     rows = getattr(error, "table", ())
     if rows:
         from shardkeep.cli.output.console import console
@@ -136,8 +139,8 @@ def _show_table(error: ShardkeepError) -> None:
         console(stderr=True).print(schema_table(rows))
 
 
-def _told_once(error: ShardkeepError) -> str:
-    """Return the message, with the path in front where the message does not name it itself."""
+def _with_path(error: ShardkeepError) -> str:
+    """Return the message, preceded by the path if the message does not contain it."""
     message = str(error)
     if error.path is None or error.path in message:
         return message
@@ -145,7 +148,7 @@ def _told_once(error: ShardkeepError) -> str:
 
 
 def _as_options(message: str, context: click.Context) -> str:
-    """Say what to do in the words of the command: ``exists="replace"`` is ``--exists replace`` there."""
+    """Replace arguments of functions by options: ``exists="replace"`` by ``--exists replace``."""
     command = app.get_command(context, context.invoked_subcommand or "")
     options = (
         {one.name: one.opts[0] for one in command.params if one.opts[0].startswith("--")} if command else {}
@@ -174,8 +177,8 @@ def _as_text(name: Any) -> str:
     return os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else f"descriptor {name}"
 
 
-def _reader_left() -> int:
-    # `shardkeep cat … | head` is no error. Python would complain once more when it flushes
-    # standard output at exit, so that goes nowhere from here on.
+def _on_broken_pipe() -> int:
+    # `shardkeep cat … | head` is not an error. Python flushes standard output at exit and would report the
+    # broken pipe again, so the rest goes to /dev/null.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.CLEAN

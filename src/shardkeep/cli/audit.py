@@ -1,4 +1,4 @@
-"""``shardkeep audit``: was every record used exactly once?"""
+"""The command ``shardkeep audit``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _epochs(
     for part in value.split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part, re.ASCII)
         if found is None:
-            raise click.BadParameter(f"{value!r} is not like 2, 0,1 or 0-2")
+            raise click.BadParameter(f"{value!r} must be like 2, 0,1 or 0-2")
         epochs = range(int(found[1]), int(found[2] or found[1]) + 1)
         if len(epochs) > _MOST_EPOCHS:
             raise click.BadParameter(f"{part} is more than {_MOST_EPOCHS:,} epochs")
@@ -32,14 +32,14 @@ def _epochs(
 
 @command
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
-@click.option("--epochs", callback=_epochs, help="Prove these epochs (2 or 0,1 or 0-2); all if not given.")
+@click.option("--epochs", callback=_epochs, help="Audit these epochs (2 or 0,1 or 0-2) instead of all.")
 @json_option
 def audit(paths: tuple[str, ...], epochs: tuple[int, ...] | None, as_json: bool) -> int:
     """Prove from receipts that every record was used exactly once.
 
     PATHS are receipts (JSON files), folders of runs, worker files or merged HDF5 files. The exit
-    code is 3 if in one of the epochs a record is missing, was used twice, or the receipts do not
-    belong together.
+    code is 3 if a record of an epoch is missing or was used twice, or if receipts contradict each
+    other.
     """
     from shardkeep.cli.output.audit import print_audit
     from shardkeep.cli.output.console import print_json

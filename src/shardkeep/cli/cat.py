@@ -1,4 +1,4 @@
-"""``shardkeep cat``: the records of a TFRecord file, the rows of an HDF5 dataset."""
+"""The command ``shardkeep cat``."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from shardkeep.cli.options.general import command, json_option
 @command
 @click.argument("path", type=click.Path())
 @click.argument("dataset", required=False)
-@click.option("-n", "--limit", type=click.IntRange(min=0), help="Print at most this many; all if not given.")
+@click.option("-n", "--limit", type=click.IntRange(min=0), help="Print at most this many.")
 @click.option(
-    "--skip", type=click.IntRange(min=0), default=0, show_default=True, help="Pass over this many first."
+    "--skip",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Skip this many at the beginning.",
 )
-@click.option(
-    "--raw", is_flag=True, help="Write the bytes of each record as they are, with nothing in between."
-)
+@click.option("--raw", is_flag=True, help="Write the bytes of each record, without separators.")
 @json_option
 def cat(path: str, dataset: str | None, limit: int | None, skip: int, raw: bool, as_json: bool) -> None:
     """Print the records of a TFRecord file or rows of HDF5.
 
-    Records that are tf.train.Example messages are shown feature by feature. DATASET is needed
-    where an HDF5 file has several. With --json each record or row is one line of JSON; the values
-    of bytes features are base64 there, and numbers that JSON does not have are strings ("NaN").
+    Records that are tf.train.Example messages are shown feature by feature. DATASET is required if
+    an HDF5 file has several. With --json each record or row is one line of JSON, in which bytes
+    are base64 text and numbers that JSON does not have are strings ("NaN").
     """
     from shardkeep.cli.output.items import check_form, print_items
     from shardkeep.jobs import cat as read_items

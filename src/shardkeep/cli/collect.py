@@ -1,4 +1,4 @@
-"""``shardkeep collect``: the one process that writes an HDF5 file for many."""
+"""The command ``shardkeep collect``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.collector import collector_options, tell_keys
+from shardkeep.cli.options.collector import collector_options, print_keys
 from shardkeep.cli.options.general import command, json_option
 
 if TYPE_CHECKING:
@@ -33,10 +33,11 @@ def collect(
 ) -> None:
     """Write one HDF5 file for many processes that send it rows.
 
-    Workers call shardkeep.hdf5.connect with the address, or with the folder of PATH. A file whose collector
-    was killed is brought to its last commit first. SIGTERM or Ctrl-C: clients finish, the file is closed.
-    Without --listen it takes clients of this user and host, and ends when every rank has left. To read the
-    file meanwhile, call shardkeep.hdf5.open.
+    Workers call shardkeep.hdf5.connect with the address, or with the folder of PATH. If an earlier
+    collector of the file was killed, the file is first restored to its last commit. On SIGTERM or
+    Ctrl-C the clients finish and the file is closed. Without --listen, only clients of this user
+    on this host can connect, and the command ends when every rank has left. Use
+    shardkeep.hdf5.open to read the file during the collection.
     """
     import sys
 
@@ -46,11 +47,11 @@ def collect(
     from shardkeep.collector.server.process import recover_file, run
 
     if new_key is not None:
-        tell_keys(*make_key(new_key), as_json=as_json)
+        print_keys(*make_key(new_key), as_json=as_json)
         key_file = key_file or new_key
     if path is None:
         if new_key is None:
-            raise click.UsageError("give the HDF5 file to write: PATH")
+            raise click.UsageError("missing argument PATH: the HDF5 file to write")
         return
     how: Report = "json" if as_json else ("progress" if sys.stderr.isatty() else "lines")
     events = Events(sys.stdout if as_json else sys.stderr, how)

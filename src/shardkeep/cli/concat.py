@@ -1,4 +1,4 @@
-"""``shardkeep concat``: the records of several files in one."""
+"""The command ``shardkeep concat``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @command
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The new file; then every argument is a source.")
+@click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
 @compression_option
-@click.option("--verify/--no-verify", default=True, help="Whether to check the payloads' checksums too.")
+@click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
 @exists_option
 @json_option
 def concat(
@@ -28,10 +28,10 @@ def concat(
     exists: Exists,
     as_json: bool,
 ) -> None:
-    """Put the records of several TFRecord files into one.
+    """Concatenate the records of TFRecord files.
 
-    Like cat, but compressed files may be among SOURCES, and a file that is damaged, cut off or of
-    another kind is an error; OUTPUT then does not appear.
+    SOURCES may be compressed. A file that is damaged, truncated or of another kind is an error, and
+    OUTPUT then does not appear.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

@@ -1,4 +1,4 @@
-"""The command ``shardkeep demo``: a complete training run on one machine."""
+"""The command ``shardkeep demo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes of the command: the one table that help, documentation and tests are made from."""
+"""Exit codes of the command; the source of its help, documentation and tests."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["ExitCode"]
 
 
 class ExitCode(IntEnum):
-    """What the ``shardkeep`` command returns to the shell.
+    """Exit code of the ``shardkeep`` command.
 
-    Each member carries its ``meaning``. An error of the tree in `shardkeep.errors` names its code
-    in ``exit_code``; a command that reports returns `FINDINGS` when the report is not clean.
+    Each member has a ``meaning``. The ``exit_code`` of an error in `shardkeep.errors` is one of these; a
+    command with a report returns `FINDINGS` if the report is not clean.
 
     Examples
     --------
@@ -22,16 +22,16 @@ class ExitCode(IntEnum):
     meaning: str
 
     def __new__(cls, code: int, meaning: str = "") -> ExitCode:
-        """Make the member of `code` that means `meaning`."""
+        """Create the member of a code with its meaning."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.meaning = meaning
         return member
 
-    CLEAN = 0, "done, and nothing to complain about"
+    CLEAN = 0, "success, without findings"
     BUG = 1, "a bug of Shardkeep itself: please report it"
-    USAGE = 2, "the call cannot be carried out as given: an argument, a schema, rights, an output that exists"
+    USAGE = 2, "the call is not possible: a wrong argument, a schema, missing rights, an output that exists"
     FINDINGS = 3, "damage, lost or repeated rows, a failed audit or check"
-    NOT_FOUND = 10, "a file, a folder or what a pattern should match is not there"
+    NOT_FOUND = 10, "a file or folder does not exist, or a pattern matches nothing"
     LOCKED = 11, "another process holds the file"
     INTERRUPTED = 130, "interrupted by Ctrl-C"

@@ -1,4 +1,4 @@
-"""``shardkeep follow``: the records of a file that is still being written."""
+"""The command ``shardkeep follow``."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     "--idle-timeout",
     "idle_timeout_s",
     type=click.FloatRange(min=0),
-    help="End after so many seconds in which nothing was written; never, if not given.",
+    help="End after so many seconds without a new record; by default never.",
 )
-@click.option("--new", is_flag=True, help="Begin behind the last record that is whole now.")
-@click.option("--once", is_flag=True, help="A file that is replaced, truncated or deleted is an error.")
+@click.option("--new", is_flag=True, help="Begin after the last whole record.")
+@click.option("--once", is_flag=True, help="Fail if the file is replaced, truncated or deleted.")
 @click.option("--raw", is_flag=True, help="Write the bytes of each record as they are.")
 @json_option
 def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: bool, as_json: bool) -> None:
     """Print the records of a TFRecord file as they are written.
 
-    Each record is printed when it is whole and its checksums hold, whoever writes it; a part of
-    one means "not yet". When another file takes its place that is told on standard error, and the
-    new one is followed from its first record. Ctrl-C ends it.
+    Each record is printed when it is whole and its checksums match. If another file takes the
+    place of PATH, a message is written to standard error and the new file is followed from its
+    first record. Ctrl-C ends the command.
     """
     from shardkeep.cli.output.items import check_form, print_items
     from shardkeep.cli.output.text import printable

@@ -1,4 +1,4 @@
-"""``shardkeep index``: where the records of TFRecord files start, kept beside them."""
+"""The command ``shardkeep index``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @command
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
-@click.option("--verify", is_flag=True, help="Check every payload's checksum too, not only the headers'.")
+@click.option("--verify", is_flag=True, help="Check the checksums of the payloads, too.")
 @click.option(
     "--text",
     metavar="SUFFIX",
-    help="Also write the text index of DALI and vahidk/tfrecord to PATH plus SUFFIX, as in '.idx'.",
+    help="Also write the text index of DALI and vahidk/tfrecord to PATH plus SUFFIX, such as '.idx'.",
 )
 @exists_option
 @json_option
 def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists, as_json: bool) -> None:
-    """Find where the records of TFRecord files start.
+    """Write the index of each TFRecord file.
 
-    PATHS are uncompressed TFRecord files or patterns. Each index goes to PATH.skidx (or to the
-    cache folder where the data's folder is read-only), and readers and loaders use it as long as
-    the file has not changed. --exists says what happens to a text index that is there already.
+    PATHS are uncompressed TFRecord files or patterns. An index has the offset of every record; it
+    is written to PATH.skidx, or to the cache folder if the folder of PATH is read-only. Readers
+    and loaders use it until the file changes. --exists applies to the text index.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

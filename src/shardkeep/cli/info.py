@@ -1,4 +1,4 @@
-"""``shardkeep info``: what is in a file or folder."""
+"""The command ``shardkeep info``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shardkeep.cli.options.general import command, json_option
 @click.argument("path", type=click.Path())
 @json_option
 def info(path: str, as_json: bool) -> None:
-    """Say what is in a file or a run folder.
+    """Show the contents of a file or a run folder.
 
-    PATH is a TFRecord file (compressed or not), an HDF5 file, or a folder of such files. What it
-    is, is told from its content and not from its name. Every record's checksum is verified.
+    PATH is a TFRecord file (compressed or not), an HDF5 file, or a folder of such files. Its kind
+    is determined from its content, not from its name. The checksums of all records are verified.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.info import print_info

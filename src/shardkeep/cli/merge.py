@@ -1,4 +1,4 @@
-"""``shardkeep merge``: the files of many workers become one."""
+"""The command ``shardkeep merge``."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from shardkeep.cli.options.shards import sources_and_output
 
 @command
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The merged file; then every argument is a source.")
+@click.option("-o", "--output", type=click.Path(), help="The merged file; then all arguments are sources.")
 @choice_option(
-    "--mode", ["auto", "copy", "virtual"], "Copy the rows (auto does that), or only point at the sources."
+    "--mode", ["auto", "copy", "virtual"], "Copy the rows (auto does so), or refer to the sources."
 )
 @click.option(
     "--order-by",
     default="rank",
     show_default=True,
-    help='"rank", "step" (then rank), or a dataset of integer keys whose order the rows get.',
+    help='Order of the rows: "rank", "step" (then rank), or a dataset of integer keys.',
 )
 @choice_option(
     "--incomplete",
     ["warn", "refuse", "allow"],
-    "Where a rank of the run is missing, or ends before the others.",
+    "What to do if a rank is missing or ends before the others.",
 )
 @choice_option(
-    "--on-mismatch", ["refuse", "promote"], "Where types differ: promote widens them if no value changes."
+    "--on-mismatch",
+    ["refuse", "promote"],
+    "What to do if types differ; promote widens them if no value changes.",
 )
-@choice_option("--check", ["sample", "full"], "Rows that are compared with the sources, by value.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done, and with which result.")
+@choice_option("--check", ["sample", "full"], "Which rows to compare with the sources, by value.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and its result without writing.")
 @exists_option
 @json_option
 def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Merge the HDF5 files of many workers into one.
 
-    SOURCES is the folder of a run, or HDF5 files. A source that is missing, damaged, too short
-    or of another type is an error, never fill values, and OUTPUT then does not appear.
+    SOURCES is the folder of a run, or HDF5 files. A source that is missing, damaged, too short or
+    of another type is an error; it never becomes fill values, and OUTPUT then does not appear.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.merge import print_merge

@@ -1,4 +1,4 @@
-"""``shardkeep schema``: what to pass as ``features=``."""
+"""The command ``shardkeep schema``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shardkeep.cli.options.general import command, json_option
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="How many records to look at, over all files.",
+    help="Number of records to inspect, over all files.",
 )
-@click.option("--all", "every", is_flag=True, help="Look at every record.")
+@click.option("--all", "every", is_flag=True, help="Inspect every record.")
 @json_option
 def schema(paths: tuple[str, ...], sample: int, every: bool, as_json: bool) -> None:
-    """Tell the features of tf.train.Example records.
+    """Infer the features of tf.train.Example records.
 
-    PATHS are TFRecord files or patterns. Prints Python source to paste where features= is needed:
-    what is fixed, what is ragged, what is an image, and in remarks what was seen of it. A feature
-    that has different kinds in two records is an error that names both.
+    PATHS are TFRecord files or patterns. Prints Python source for the argument features=, with
+    fixed, ragged and image features, and the values that were seen in comments. A feature whose
+    kind differs between two records is an error that names both.
     """
     from shardkeep.tfrecord import infer_schema
 

@@ -1,4 +1,4 @@
-"""``shardkeep split``: the records of some files divided into others."""
+"""The command ``shardkeep split``."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 @command
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="The pattern; then every argument is a source.")
+@click.option("-o", "--output", type=click.Path(), help="The pattern; then all arguments are sources.")
 @sharding_options
 @click.option(
     "--mode",
     type=click.Choice(["contiguous", "round-robin", "balanced"]),
     default="contiguous",
     show_default=True,
-    help="Runs of consecutive records, records in turn, or equal sizes in bytes.",
+    help="Consecutive records, records in turn, or equal sizes in bytes.",
 )
 @compression_option
-@click.option("--verify/--no-verify", default=True, help="Whether to check the payloads' checksums too.")
+@click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
 @exists_option
 @json_option
 def split(
@@ -43,9 +43,9 @@ def split(
 ) -> None:
     """Divide the records of TFRecord files into other files.
 
-    PATTERN names the new files, as in 'train-{shard:05d}-of-{shards:05d}.tfrecord'; they appear
-    together, or not at all. Frames are copied as they are and read back before they get their
-    names: every checksum must hold. Give one of --shards, --shard-bytes and --shard-records.
+    PATTERN is the name of the new files, such as 'train-{shard:05d}-of-{shards:05d}.tfrecord'. They
+    appear together or not at all. Frames are copied unchanged and read back before the files get
+    their names: every checksum must match. Pass one of --shards, --shard-bytes, --shard-records.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

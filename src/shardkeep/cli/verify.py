@@ -1,4 +1,4 @@
-"""``shardkeep verify``: is every byte what was written?"""
+"""The command ``shardkeep verify``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from shardkeep.cli.options.general import command, json_option
 def verify(paths: tuple[str, ...], as_json: bool) -> int:
     """Check files by their checksums, to the last byte.
 
-    PATHS are TFRecord and event files (both checksums of every record), HDF5 files (worker files
-    and merged ones by the hashes that they keep, with the sources of a virtual one; others must
-    be readable), folders of runs, or folders of such files. The exit code is 3 if anything is
-    damaged, missing or changed.
+    PATHS are TFRecord and event files, HDF5 files, folders of runs, or folders of such files. Both
+    checksums of every record are checked. Worker files and merged files are compared with the
+    hashes in them, virtual files together with their sources; other HDF5 files must be readable.
+    The exit code is 3 if anything is damaged, missing or changed.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

@@ -151,7 +151,12 @@ class DemoReport:
         return {"ok": self.ok, **asdict(self)}
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield name and value of each row of the table."""
+        """Yield name and value of each row of the table.
+
+        Yields
+        ------
+        name, value : str
+        """
         shards = self.shard_records
         yield "records", f"{self.records:,} to train on, {self.held_out_records:,} held out"
         yield (

@@ -1,4 +1,4 @@
-"""Gather the receipts of a run from wherever they lie, and prove from them what was used."""
+"""Audit of a run: its receipts are collected from files and folders, and compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["audit", "gather_receipts"]
 
 PathLike = str | os.PathLike[str]
 
-# Every receipt has both keys, so that one of them is left when the other one is damaged.
+# Every receipt has both keys, so a receipt in which one of them is damaged is still recognised.
 _KEYS = ("receipt_version", "segments")
 
 
@@ -27,48 +27,56 @@ def audit(paths: PathLike | Iterable[PathLike], *, epochs: Sequence[int] | None 
     Parameters
     ----------
     paths : path or iterable of paths
-        JSON files with a receipt or a list of them (`Loader.receipt`), folders of a run, worker
-        files, merged HDF5 files; any mixture. A receipt that is found twice counts once.
+        JSON files with one receipt or a list of them (`Loader.receipt`), folders of a run, worker files and
+        merged HDF5 files, in any combination. A receipt that is found twice counts once.
     epochs : sequence of int, optional
-        The epochs to prove. By default all that any receipt mentions, the one still under way
-        included.
+        Epochs to audit. By default all epochs of any receipt, including one that is still in progress.
 
     Returns
     -------
     plan.AuditReport
-        Its ``ok`` is True if nothing was lost and nothing repeated.
+        A report whose ``ok`` is True if no record was lost and none repeated.
 
     Raises
     ------
     NotFoundError
-        If a path is not there, or none of them holds a receipt.
+        A path does not exist, or no receipt was found.
     FormatError
-        If a file is neither JSON receipts nor HDF5.
+        A file is neither JSON with receipts nor HDF5.
     CorruptDataError
-        If a receipt is damaged: it does not have the checksum of its content, or is not JSON any more.
+        A receipt is damaged: its checksum does not match, or it is not valid JSON.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     receipts = [receipt for path in given for receipt in gather_receipts(path)]
     if not receipts:
-        names = "in " + ", ".join(os.fspath(path) for path in given) if given else "nothing was given"
+        names = "in " + ", ".join(os.fspath(path) for path in given) if given else "no path was passed"
         raise NotFoundError(
-            f"no receipt found ({names}): commit with receipt=loader.receipt(), or save that as JSON",
+            f"no receipt found ({names}); commit with receipt=loader.receipt(), or save it as JSON",
             path=given[0] if given else None,
         )
     return plan.audit(receipts, epochs=epochs)
 
 
 def gather_receipts(path: PathLike) -> list[dict[str, Any]]:
-    """Return the receipts at one path: a JSON file, an HDF5 file, or a folder with any of them.
+    """Return the receipts at one path.
+
+    Parameters
+    ----------
+    path : path
+        JSON file, HDF5 file, or folder with any of them.
+
+    Returns
+    -------
+    list of dict
 
     Raises
     ------
     NotFoundError
-        If there is nothing at `path`.
+        `path` does not exist.
     FormatError
-        If the file is neither, or its JSON is not a receipt.
+        The file is neither HDF5 nor JSON, or its JSON is not a receipt.
     CorruptDataError
-        If a receipt is damaged.
+        A receipt is damaged.
     """
     kind = identify(path)
     if kind.name == "folder":
@@ -87,14 +95,14 @@ def gather_receipts(path: PathLike) -> list[dict[str, Any]]:
 
 
 def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
-    """Read a receipt or a list of them; with `stray`, pass over JSON that is something else."""
+    """Read a receipt or a list of them; with `stray`, ignore other JSON files."""
     text = path.read_bytes()
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        # To pass over a damaged receipt could prove an epoch that it contradicts.
+        # An ignored damaged receipt could contradict an epoch that the others prove.
         if any(f'"{key}"'.encode() in text for key in _KEYS):
-            message = f"{path}: a receipt that is not valid JSON any more ({error}): take it from a copy"
+            message = f"{path}: a damaged receipt, not valid JSON ({error}); restore it from a copy"
             raise CorruptDataError(message, path=path) from None
         if stray:
             return []
@@ -106,4 +114,4 @@ def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
         return receipts
     if stray:
         return []
-    raise FormatError(f"{path}: JSON, but not a receipt of a Loader or a list of them", path=path)
+    raise FormatError(f"{path}: JSON, but neither a receipt of a Loader nor a list of receipts", path=path)

@@ -1,4 +1,4 @@
-"""Show what is in a file: record by record, or row by row."""
+"""Records of a TFRecord file, or rows of an HDF5 dataset, one after the other."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RecordItem:
     Attributes
     ----------
     record : int
-        Its number in the file, from 0.
+        Number of the record in the file, from 0.
     data : bytes
-        The record as it is.
+        The record.
     features : dict or None
-        Of a tf.train.Example: name to an int64 or float32 array, or a list of bytes. None if the
-        record is no such message.
+        Name to an int64 or float32 array, or to a list of bytes. None if the record is not a
+        tf.train.Example.
     """
 
     record: int
@@ -40,7 +40,7 @@ class RecordItem:
     features: dict[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able; bytes are base64."""
+        """Return the item as types that JSON supports; bytes are base64 text."""
         item: dict[str, Any] = {"record": self.record, "size_bytes": len(self.data)}
         if self.features is None:
             return item | {"data": plain(self.data)}
@@ -53,14 +53,24 @@ class RecordItem:
 
 @dataclass(frozen=True)
 class RowItem:
-    """One row of an HDF5 dataset: an element along its first axis."""
+    """One row of an HDF5 dataset.
+
+    Attributes
+    ----------
+    dataset : str
+        Name of the dataset.
+    row : int
+        Index along the first axis.
+    value
+        The element at this index.
+    """
 
     dataset: str
     row: int
     value: Any
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able; bytes are base64."""
+        """Return the item as types that JSON supports; bytes are base64 text."""
         return {"dataset": self.dataset, "row": self.row, "value": plain(self.value)}
 
 
@@ -76,22 +86,28 @@ def cat(
     Parameters
     ----------
     path : path
-        The file; what it is, is told from its content.
+        The file. Its kind is determined from its content.
     dataset : str, optional
-        Which dataset of an HDF5 file; needed if it has several.
+        Name of the dataset of an HDF5 file; required if the file has several.
     skip : int
-        Pass over this many first. Their checksums are verified all the same.
+        Number of records or rows to skip at the beginning. Checksums of skipped records are verified, too.
     limit : int, optional
-        Stop after this many.
+        Largest number of records or rows to yield.
+
+    Returns
+    -------
+    iterator of RecordItem or RowItem
 
     Raises
     ------
+    NotFoundError
+        The file does not exist.
     FormatError
-        If the file is neither.
+        The file is neither a TFRecord nor an HDF5 file.
     CorruptDataError
-        When the iteration comes to a damaged record.
+        The iteration reached a damaged record or an unreadable row.
     SchemaError
-        If the dataset does not exist or must be named.
+        The dataset does not exist, or the file has several and none is named.
     """
     kind = require_kind(path, "tfrecord", "empty", "hdf5", found=identify(path))
     if kind.name == "hdf5":
@@ -100,18 +116,29 @@ def cat(
 
 
 def example_or_none(record: bytes) -> dict[str, Any] | None:
-    """Decode a record as tf.train.Example, or return None if it is something else."""
+    """Decode a record as tf.train.Example; return None if it is something else."""
     try:
         features = decode_example(record)
     except ShardkeepError:
         return None
-    # Most messages of other types parse as an Example with nothing but unknown fields. The one field
+    # Most messages of other types parse as an Example that has only unknown fields. The single field
     # of an Example has the tag 0x0a.
     return features if features or record[:1] in (b"", b"\x0a") else None
 
 
 def show_record(number: int, record: bytes) -> RecordItem:
-    """Return what there is to show of a record: its features, if it is a tf.train.Example."""
+    """Return a record with its number, decoded if it is a tf.train.Example.
+
+    Parameters
+    ----------
+    number : int
+        Number of the record in its file.
+    record : bytes
+
+    Returns
+    -------
+    RecordItem
+    """
     return RecordItem(number, record, example_or_none(record))
 
 
@@ -139,7 +166,7 @@ def _rows(
             for number, value in rows_of(chosen, skip=skip, limit=limit):
                 yield RowItem(label, number, value)
             return
-    # HDF5 would put fill values for a source that it cannot read.
+    # For a source that it cannot read, HDF5 itself returns fill values.
     with hdf5.open(name) as file:
         for number, value in rows_of(file[label], skip=skip, limit=limit):
             yield RowItem(label, number, value)

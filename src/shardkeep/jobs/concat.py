@@ -1,4 +1,4 @@
-"""Put the records of several TFRecord files into one."""
+"""Concatenation of TFRecord files."""
 
 from __future__ import annotations
 
@@ -24,28 +24,30 @@ def concat(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> SplitReport:
-    """Put the records of several files into one, in the order of `paths`; it appears whole, or not at all.
+    """Write the records of several files, in the order of `paths`, to one that appears whole or not at all.
 
-    Like ``cat`` for uncompressed files, but verified: ``cat`` also joins what is damaged, cut off or no
-    TFRecord file, and a reader then stops in the middle. Takes compressed files too.
+    For uncompressed files the result is that of ``cat``, but verified: ``cat`` also joins files that are
+    damaged, truncated or of another kind, and a reader then stops in the middle. Compressed files are
+    accepted, too.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
         TFRecord files, compressed or not.
     output : str or os.PathLike
+        Path of the new file.
     compression, exists, verify, progress, executor
-        As for `shardkeep.jobs.split`.
+        As for `shardkeep.split`.
 
     Returns
     -------
     SplitReport
-        With one output, and "concat" as mode.
+        A report with one output and the mode "concat".
 
     Raises
     ------
     CorruptDataError, FormatError, NotFoundError, ExistsError, LockTimeoutError, DurabilityError
-        As for `shardkeep.jobs.split`; nothing is left of the output.
+        As for `shardkeep.split`; after an error the output does not exist.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rows of an HDF5 dataset, one after the other."""
+"""Rows of an HDF5 dataset, one after the other."""
 
 from __future__ import annotations
 
@@ -21,18 +21,20 @@ _BLOCK_BYTES = 1 << 20
 
 
 def pick_dataset(source: Source, name: str | None) -> h5py.Dataset:
-    """Return the dataset of that name, or the only one.
+    """Return the dataset of a name, or the only dataset.
 
     Raises
     ------
     SchemaError
-        If it does not exist, or `name` is None and there are several; both sides are named.
+        The dataset does not exist, or `name` is None and there are several; the message lists them.
     """
     names = source.dataset_names()
-    listed = ", ".join(names) if names else "none at all"
+    listed = ", ".join(names) if names else "no dataset"
     if name is None:
         if len(names) != 1:
-            raise SchemaError(f"{source.path}: name one of its datasets: {listed}", path=source.path)
+            raise SchemaError(
+                f"{source.path}: pass the name of one of its datasets: {listed}", path=source.path
+            )
         return source.dataset(names[0])
     if name.lstrip("/") not in names:
         raise SchemaError(f"{source.path}: no dataset {name!r}; it has {listed}", path=source.path)
@@ -42,14 +44,14 @@ def pick_dataset(source: Source, name: str | None) -> h5py.Dataset:
 def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a dataset with their numbers, read in blocks of about a megabyte.
 
-    A dataset without axes is one row; an empty (null) dataset is none. Strings come as `str`.
+    A dataset without axes has one row, an empty (null) dataset none. Strings are returned as `str`.
 
     Raises
     ------
     CorruptDataError
-        When the iteration comes to rows that cannot be read.
+        The iteration reached rows that cannot be read.
     MissingExtraError
-        They are compressed by a filter that HDF5 does not have here.
+        The rows are compressed by a filter that is not installed.
     """
     with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
         shape = dataset.shape

@@ -1,4 +1,4 @@
-"""Say what is in a file or a folder."""
+"""Contents of a file or a folder."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class FeatureInfo:
     name : str
     type : {"int64", "float32", "bytes"}
     values : int
-        How many values the feature has in that record.
+        Number of values in the record.
     size_bytes : int or None
-        Of a bytes feature: all its values together.
+        Size of all values of a bytes feature; None for the other types.
     sample : list
-        The first few values, JSON-able; of bytes the first few as text with escapes.
+        The first few values as JSON types; bytes as text with escapes.
     """
 
     name: str
@@ -61,21 +61,23 @@ class FeatureInfo:
 
 @dataclass(frozen=True)
 class TFRecordInfo:
-    """What is in one TFRecord file.
+    """Contents of a TFRecord file.
 
     Attributes
     ----------
     path : str
     file_bytes : int
-        Size of the file as it lies on disk.
+        Size of the file.
     compression : {"gzip", "zlib"} or None
+        Compression of the file.
     records : int
+        Number of records.
     payload_bytes : int
-        The records' own bytes, without framing and uncompressed.
+        Size of all records, without framing and compression.
     smallest_bytes, largest_bytes : int or None
-        Of a record; None if there is none.
+        Size of the smallest and of the largest record; None without records.
     features : tuple of FeatureInfo or None
-        Of the first record; None if it is no tf.train.Example.
+        Features of the first record; None if it is not a tf.train.Example.
     """
 
     path: str
@@ -88,7 +90,7 @@ class TFRecordInfo:
     features: tuple[FeatureInfo, ...] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able, with its ``kind``."""
+        """Return the contents as types that JSON supports, with their ``kind``."""
         return {"kind": "tfrecord"} | asdict(self)
 
 
@@ -100,16 +102,18 @@ class DatasetInfo:
     ----------
     name : str
     shape : tuple of int or None
-        None for a dataset of the null dataspace.
+        Shape; None for a dataset with a null dataspace.
     dtype : str
     chunks : tuple of int or None
+        Shape of a chunk; None for a dataset without chunks.
     filters : tuple of str
-        Compression and the like, by their HDF5 names.
+        HDF5 names of the filters.
     stored_bytes : int
-        What its data takes in the file.
+        Size of the data in the file.
     virtual : bool
-        True if its rows lie in other files.
+        True for a virtual dataset, whose rows are in other files.
     attributes : dict
+        Name to value, as JSON types.
     """
 
     name: str
@@ -124,20 +128,20 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What one rank of a run has committed.
+    """Commits of one rank of a run.
 
     Attributes
     ----------
     path : str
-        The folder of the rank, or the one file that was asked about.
+        Folder of the rank, or the file that was inspected.
     rank, world_size : int
-        World size as of the newest commit.
+        Rank, and world size at the newest commit.
     commits : int
-        How many commits stand; each is a file.
+        Number of commits; each is a file.
     committed_step : int
-        Step of the newest one.
+        Step of the newest commit.
     rows : dict
-        Dataset name to committed rows.
+        Dataset name to the number of committed rows.
     """
 
     path: str
@@ -150,9 +154,21 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class HDF5Info:
-    """What is in one HDF5 file; ``worker`` is None unless it is a commit of a `WorkerFile`.
+    """Contents of an HDF5 file.
 
-    ``collected`` tells whether a collector wrote it.
+    Attributes
+    ----------
+    path : str
+    file_bytes : int
+        Size of the file.
+    attributes : dict
+        Attributes of the file, as JSON types.
+    datasets : tuple of DatasetInfo
+        Datasets in the order of their names.
+    worker : WorkerInfo or None
+        The commit, if the file is a segment of a `WorkerFile`.
+    collected : bool
+        True if a collector wrote the file.
     """
 
     path: str
@@ -163,13 +179,13 @@ class HDF5Info:
     collected: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able, with its ``kind``."""
+        """Return the contents as types that JSON supports, with their ``kind``."""
         return {"kind": "hdf5"} | asdict(self)
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """One file of a folder: its name there, what it is, and its size."""
+    """One entry of a folder: its name, a description of its kind, and its size."""
 
     name: str
     described: str
@@ -178,33 +194,51 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class FolderInfo:
-    """What is in a folder (not in the folders inside it); ``workers`` by rank, of a run folder."""
+    """Contents of a folder, without those of its sub-folders.
+
+    Attributes
+    ----------
+    path : str
+    files : tuple of FileEntry
+        Entries in the order of their names.
+    workers : tuple of WorkerInfo
+        Commits of each rank, if the folder is that of a run.
+    """
 
     path: str
     files: tuple[FileEntry, ...]
     workers: tuple[WorkerInfo, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it JSON-able, with its ``kind``."""
+        """Return the contents as types that JSON supports, with their ``kind``."""
         return {"kind": "folder"} | asdict(self)
 
 
 def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
-    """Say what is in a TFRecord file, an HDF5 file or a folder of them.
+    """Return the contents of a TFRecord file, an HDF5 file or a folder.
 
-    What it is, is told from its bytes. Every record of a TFRecord file is read and its checksums
-    verified; nothing is changed.
+    The kind of the file is determined from its bytes. Every record of a TFRecord file is read and its
+    checksums are verified. Nothing is written.
+
+    Parameters
+    ----------
+    path : path
+        File or folder.
+
+    Returns
+    -------
+    TFRecordInfo, HDF5Info or FolderInfo
 
     Raises
     ------
     NotFoundError
-        If there is nothing at `path`.
+        `path` does not exist.
     FormatError
-        If it is another kind of file; the message says which.
+        The file is of another kind, which the message names.
     CorruptDataError
-        If a record or the HDF5 file is damaged.
+        A record or the HDF5 file is damaged.
     LockError
-        If another process holds the HDF5 file open for writing.
+        Another process has the HDF5 file open for writing.
 
     Examples
     --------
@@ -328,7 +362,7 @@ def _attribute(attributes: Any, name: str | bytes) -> Any:
     except Exception as error:
         if not is_of_hdf5(error):
             raise
-        # Some types that HDF5 can hold have no NumPy counterpart; the rest is still worth showing.
+        # Some HDF5 types have no NumPy counterpart; the other attributes are still shown.
         return f"(unreadable: {error})"
     return "(empty)" if isinstance(value, h5py.Empty) else plain(value)
 
@@ -353,7 +387,7 @@ def _entry(path: Path) -> FileEntry:
         kind = identify(path)
         return FileEntry(path.name, kind.described, 0 if kind.name == "folder" else path.stat().st_size)
     except FileNotFoundError:
-        described = "a link to nothing" if path.is_symlink() else "removed while this was read"
+        described = "a broken link" if path.is_symlink() else "removed during the inspection"
     except OSError as error:
         described = f"not readable: {error.strerror or error}"
     return FileEntry(path.name, described, 0)

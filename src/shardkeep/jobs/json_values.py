@@ -1,4 +1,4 @@
-"""Values of NumPy, HDF5 and tf.train.Example as what JSON has: numbers, strings, lists, dicts."""
+"""Values of NumPy, HDF5 and tf.train.Example as JSON types."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["plain"]
 
 
 def plain(value: Any) -> Any:
-    r"""Return `value` as something that `json.dumps` takes and every JSON parser reads.
+    r"""Return `value` as types that `json.dumps` accepts and every JSON parser reads.
 
-    Arrays and tuples become lists, rows of a compound type dicts, bytes base64 text. NaN and the
-    infinities, which JSON does not have, become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as in
-    the JSON form of Protocol Buffers. Whatever is left becomes its text.
+    Arrays and tuples become lists, rows of a compound type dicts, bytes base64 text. NaN and the infinities,
+    which JSON does not have, become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as in the JSON form of
+    Protocol Buffers. Every other value becomes its text.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, str):
-        return str(value)  # np.str_ is a str, too
+        return str(value)  # np.str_ is a subclass of str
     if isinstance(value, float):
         return _plain_float(value)
     if isinstance(value, bytes):
@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:
         return _plain_float(float(str(value)))
     if isinstance(value, (np.generic, np.ndarray)):
         item = value.item()
-        # longdouble and structured scalars come back as NumPy's own or as tuples.
+        # `item` returns a NumPy scalar for longdouble, and a tuple for a structured scalar.
         return str(item) if isinstance(item, np.generic) else plain(item)
     return str(value)
 

@@ -1,4 +1,4 @@
-"""Make TFRecord shards of what people have: folders of images, tables, arrays, tar files."""
+"""Conversion of folders of images, tables, arrays and tar files to TFRecord shards."""
 
 from __future__ import annotations
 
@@ -41,34 +41,37 @@ Arrays = npt.NDArray[Any] | Mapping[str, npt.ArrayLike]
 _SHARD_BYTES = 128 << 20
 _LISTED = 20
 _TICK_RECORDS = 64
-_STREAM = 0x7061636B  # keeps the permutation apart from those of loaders with the same seed
+_STREAM = 0x7061636B  # a permutation that differs from those of loaders with the same seed
 
 
 @dataclass(frozen=True)
 class PackReport:
-    """What `pack` did.
+    """Report of `pack`.
 
     Attributes
     ----------
     kind : str
-        What the source was.
+        Kind of the source.
     sources : tuple of str
+        Files or folder of the source; empty for arrays in memory.
     outputs : tuple of ShardFile
+        Shards, in order.
     records, bytes : int
-        Of all outputs together.
+        Number of records and size of all outputs.
     features : dict of str to str
         Name to "int64", "float32" or "bytes".
     labels : dict of str to int, or None
-        The number of each label, where the source has names for them.
+        Number of each label, if the source has names for them.
     skipped : int
-        Records that were left out because they are bad.
+        Number of bad records that were left out.
     bad : tuple of str
-        Why, of the first 20 of them.
+        Messages of the first 20 of them.
     notes : tuple of str
-        Where values are stored with less precision than they had.
+        Remarks on values that are stored with less precision than they had.
     shuffle : int or None
-        The seed.
+        Seed of the shuffle.
     seconds : float
+        Duration.
     """
 
     kind: str
@@ -85,7 +88,7 @@ class PackReport:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the report as types that JSON supports."""
         return asdict(self)
 
 
@@ -106,66 +109,68 @@ def pack(
     exists: Exists = "fail",
     progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:
-    r"""Write the records of a source as Examples into shards, which appear together, or not at all.
+    r"""Write the records of a source as Examples into shards, which appear together or not at all.
 
     Parameters
     ----------
     source : path, pattern, iterable of them, array, or mapping of str to array
-        One of these, told from its content:
+        One of these, identified by its content:
 
-        - a folder of PNG, JPEG and WebP files, those of each label in a sub-folder of its name: features
+        - a folder of PNG, JPEG and WebP files, with a sub-folder for each label or none: features
           "image_raw" (the bytes of the file), "height", "width", "depth" (channels), "filename" (relative
-          to the folder) and, with sub-folders, "label". Names that begin with a dot are passed over;
-        - CSV files with a header: one feature for each column; how types are told: `CsvTable`;
+          to the folder) and, with sub-folders, "label". Names that begin with a dot are ignored;
+        - CSV files with a header: one feature for each column, with an inferred type (see `CsvTable`);
         - Parquet or Arrow files (needs pyarrow): one feature for each column;
         - a .npy or .npz file, or arrays: row i of each array becomes a feature of record i;
-        - WebDataset tar files: the members of a key become one record, see `WebDataset`.
+        - WebDataset tar files: the members with one key become a record (see `WebDataset`).
     pattern : str or os.PathLike
-        Of the names: ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
+        Pattern of the names: ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
     kind : str
-        Where the content does not tell, or should not decide.
+        Kind of the source, if the content does not identify it or should not decide. By default "auto".
     shards, shard_bytes, shard_records : int, optional
         As for `shardkeep.tfrecord.ShardWriter`; ``shard_bytes`` of 128 MiB if none is given. With `shards`
-        records are dealt out in turn.
+        records go to the shards in turn.
     shuffle : int, optional
-        A seed: the records are stored in an order of which nobody can tell the source's. Worth it wherever
-        something reads the shards without shuffling: a folder packed label by label is read label by label.
-        Takes as much disk again, meanwhile; memory 8 bytes a record.
+        Seed of a random order of the records. Use it if the shards are read without shuffling: a folder
+        packed label by label is read label by label. Needs the size of the shards on disk once more during
+        the work, and 8 bytes of memory for each record.
     labels : mapping of str to int, or path, optional
-        The number of each label, instead of their alphabetical order: for a second set that must agree with
-        the first. A path is a file that `labels_path` wrote.
+        Number of each label, instead of the alphabetical order, for a second data set that must agree with
+        the first. A path is that of a file that `labels_path` wrote.
     labels_path : path, optional
-        Where the map of labels appears, as JSON, together with the shards.
+        File for the map of labels, as JSON; it appears together with the shards.
     dtypes : mapping of str to str, optional
-        For CSV: column to "int64", "float32" or "bytes", where it should not be inferred.
+        For CSV: column to "int64", "float32" or "bytes", instead of the inferred type.
     on_bad : {"raise", "skip"}
-        What to do about a record that is bad: a file that is no whole image, a row with too few cells.
-        Skipped ones are counted and told. A source that cannot be read on is an error in any case.
+        What to do with a bad record, such as a truncated image or a row with too few cells. Skipped records
+        are counted and named in the report. A source whose rest cannot be read is always an error.
     compression, exists
         As for `shardkeep.tfrecord.ShardWriter`.
     progress : callable, optional
-        Called with the bytes of the source done and of all (twice as many with `shuffle`).
+        Called as ``progress(done_bytes, total_bytes)`` with bytes of the source (twice as many with
+        `shuffle`).
 
     Returns
     -------
     PackReport
+        Shards, features, labels and skipped records.
 
     Raises
     ------
     FormatError, CorruptDataError, TruncatedFileError
-        The source is of no known kind, or damaged; or a record is, and the message names it.
+        The kind of the source is unknown, or the source or a record is damaged; the message names the record.
     SchemaError
-        Values that an Example cannot hold, an unknown label, columns that differ between files.
+        The source has values that an Example cannot hold, an unknown label, or files with different columns.
     NotFoundError
-        There is no such source, or nothing in it.
+        The source does not exist or has no record.
     MissingExtraError
-        Parquet and Arrow need pyarrow.
+        pyarrow is needed for Parquet and Arrow, and is not installed.
     ExistsError, LockTimeoutError, DurabilityError, PlanError
-        As for `shardkeep.tfrecord.ShardWriter`. Nothing is left of the shards then.
+        As for `shardkeep.tfrecord.ShardWriter`. After an error none of the shards exists.
 
     Notes
     -----
-    The same source, options and seed give the same files, on every machine.
+    Equal sources, options and seeds yield equal files on every machine.
 
     Examples
     --------
@@ -182,12 +187,12 @@ def pack(
     """
     begin = time.perf_counter()
     if on_bad not in get_args(OnBad):
-        raise PlanError(f'on_bad={on_bad!r} means nothing here: use "raise" or "skip"')
+        raise PlanError(f'on_bad must be "raise" or "skip", not {on_bad!r}')
     if shards is None and shard_bytes is None and shard_records is None:
         shard_bytes = _SHARD_BYTES
     given = _open(source, kind, labels, dtypes)
     if labels_path is not None and given.labels is None:
-        raise PlanError("labels_path= is for a source that has labels: a folder with sub-folders of images")
+        raise PlanError("labels_path= needs a source with labels: a folder with sub-folders of images")
     writer = ShardWriter(
         pattern,
         shards=shards,
@@ -202,15 +207,15 @@ def pack(
         if labels_path is not None:
             content = json.dumps(given.labels, indent=1, ensure_ascii=False) + "\n"
             writer.add_file(labels_path, content.encode())
-        told = _Told(progress, given, passes=1 if shuffle is None else 2)
-        records = _encoded(given, skipped, told)
+        steps = _Progress(progress, given, passes=1 if shuffle is None else 2)
+        records = _encoded(given, skipped, steps)
         if shuffle is None:
             for record in records:
                 writer.write(record)
         else:
-            _write_shuffled(records, writer, shuffle, told)
+            _write_shuffled(records, writer, shuffle, steps)
         if not sum(writer.records):
-            raise NotFoundError(f"{_name(given)}: no record in it" + (f"; {bad[0]}" if bad else ""))
+            raise NotFoundError(f"{_name(given)}: has no record" + (f"; {bad[0]}" if bad else ""))
     outputs = tuple(
         ShardFile(path, count, os.path.getsize(path))
         for path, count in zip(writer.paths, writer.records, strict=True)
@@ -231,7 +236,7 @@ def pack(
     )
 
 
-# -- which source it is --------------------------------------------------------------------------------
+# -- kind of the source --------------------------------------------------------------------------------
 
 
 def _open(
@@ -241,7 +246,7 @@ def _open(
     dtypes: Mapping[str, str] | None,
 ) -> PackSource:
     if kind not in get_args(Kind):
-        raise PlanError(f"kind={kind!r} is not known: {', '.join(get_args(Kind))}")
+        raise PlanError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
     if isinstance(source, (np.ndarray, Mapping)):
         return ArrayRows(source if isinstance(source, Mapping) else {"data": source})
     paths = expand(source)
@@ -254,12 +259,12 @@ def _open(
         )
     found = kinds[0]
     if labels is not None and found != "images":
-        raise PlanError(f"labels= is for folders of images, and {paths[0]} is {found}")
+        raise PlanError(f"labels= needs a folder of images, but {paths[0]} is {found}")
     if dtypes is not None and found != "csv":
-        raise PlanError(f"dtypes= is for CSV files, and {paths[0]} is {found}")
+        raise PlanError(f"dtypes= needs CSV files, but {paths[0]} is {found}")
     if found == "images":
         if len(paths) > 1:
-            raise PlanError(f"{paths[1]}: one folder of images at a time", path=paths[1])
+            raise PlanError(f"{paths[1]}: pack one folder of images at a time", path=paths[1])
         return ImageFolder(paths[0], None if labels is None else read_labels(labels))
     if found == "csv":
         return CsvTable(paths, dtypes)
@@ -300,7 +305,7 @@ def _kind_of(path: str) -> str:
         return _BY_NAME[suffix]
     raise FormatError(
         f"{path}: {kind.described}; pack takes a folder of images, CSV, Parquet, Arrow, NumPy and WebDataset"
-        " tar files (say kind= if it is one of them)",
+        " tar files (pass kind= if it is one of them)",
         path=path,
     )
 
@@ -313,13 +318,13 @@ def _name(source: PackSource) -> str:
 
 
 class _Skipped:
-    """Counts the bad records, and remembers why of the first."""
+    """Number of the bad records, and the messages of the first ones."""
 
     def __init__(self, on_bad: OnBad, messages: list[str]) -> None:
         self.count = 0
         self._on_bad, self._messages = on_bad, messages
 
-    def tell(self, error: ShardkeepError) -> None:
+    def add(self, error: ShardkeepError) -> None:
         if self._on_bad == "raise":
             raise error
         self.count += 1
@@ -327,38 +332,38 @@ class _Skipped:
             self._messages.append(str(error))
 
 
-class _Told:
-    """Tells the caller how far it is, over one pass or two."""
+class _Progress:
+    """Progress over one pass through the data, or two."""
 
     def __init__(
         self, progress: Callable[[int, int], None] | None, source: PackSource, *, passes: int
     ) -> None:
         self._progress, self._source, self._passes = progress, source, passes
 
-    def reading(self) -> None:
+    def report_read(self) -> None:
         if self._progress is not None:
             self._progress(self._source.done_bytes, self._source.total_bytes * self._passes)
 
-    def rest(self, share: float) -> None:
+    def report_written(self, share: float) -> None:
         if self._progress is not None:
             total = self._source.total_bytes
             self._progress(int(total * (self._passes - 1 + share)), total * self._passes)
 
 
-def _encoded(source: PackSource, skipped: _Skipped, told: _Told) -> Iterator[bytes]:
+def _encoded(source: PackSource, skipped: _Skipped, progress: _Progress) -> Iterator[bytes]:
     for number, item in enumerate(source):
         if isinstance(item, ShardkeepError):
-            skipped.tell(item)
+            skipped.add(item)
         else:
             yield encode_example(item)
         if number % _TICK_RECORDS == 0:
-            told.reading()
+            progress.report_read()
     source.done_bytes = source.total_bytes
-    told.reading()
+    progress.report_read()
 
 
-def _write_shuffled(records: Iterator[bytes], writer: ShardWriter, seed: int, told: _Told) -> None:
-    """Write all records to a file that nobody sees, and from there in their new order."""
+def _write_shuffled(records: Iterator[bytes], writer: ShardWriter, seed: int, progress: _Progress) -> None:
+    """Write all records to a temporary file, and from there in their new order."""
     with contextlib.ExitStack() as stack:
         files = FileSet()
         stack.callback(files.undo)
@@ -380,4 +385,4 @@ def _write_shuffled(records: Iterator[bytes], writer: ShardWriter, seed: int, to
                 for record in file.read_many(numbers[batch].astype(np.uint64)):
                     writer.write(record)
                 done_bytes += int(sizes[numbers[batch]].sum())
-                told.rest(done_bytes / int(starts[-1]))
+                progress.report_written(done_bytes / int(starts[-1]))

@@ -1,4 +1,4 @@
-"""Divide the records of TFRecord files into other files."""
+"""Division of TFRecord files into shards."""
 
 from __future__ import annotations
 
@@ -29,65 +29,68 @@ def split(
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> SplitReport:
-    """Divide the records of some files into others; those appear together, or not at all.
+    """Divide the records of TFRecord files into new files, which appear together or not at all.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
         TFRecord files, compressed or not; their records are taken in this order.
     pattern : str or os.PathLike
-        Of the new names: ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
+        Pattern of the new names: ``"train-{shard:05d}-of-{shards:05d}.tfrecord"``.
     shards : int
-        How many files. There may be more than records; then some are empty.
+        Number of files. With more files than records some files are empty. Pass exactly one of `shards`,
+        `shard_bytes` and `shard_records`.
     shard_bytes : int
-        Instead: no file is longer, but for one that has a single record. Not with "round-robin".
+        Largest size of a file; a longer record has a file for itself. Not with "round-robin".
     shard_records : int
-        Instead: no file has more records. Not with "balanced".
+        Largest number of records of a file. Not with "balanced".
     mode : {"contiguous", "round-robin", "balanced"}
         "contiguous": each file gets a run of consecutive records, and all files in order are the input.
         The numbers of records differ by at most one with `shards`. "round-robin": record i goes to file
         i modulo the number of files. "balanced": the largest records first, each to the file that is
         smallest so far; sizes differ by at most the largest record. In each file records keep their order.
     compression : {None, "gzip", "zlib"}
-        Of the new files; whatever the old ones have, None is none. The sizes above are those without.
+        Compression of the new files, whatever that of the old ones. `shard_bytes` is a size without it.
     exists : {"fail", "replace"}
-        What to do if one of the new files is there. It may be one of `paths`.
+        What to do if one of the new files exists. It may be one of `paths`.
     verify : bool
-        Check every payload's checksum. Those of the lengths are checked in any case.
+        True to check the checksum of every payload. Those of the lengths are always checked.
     progress : callable, optional
-        Called with the bytes of records done and of all.
+        Called as ``progress(done_bytes, total_bytes)``.
     executor : concurrent.futures.Executor, optional
-        Who does the work: threads of this process by default. Its workers must see the same files.
+        Executor of the work; by default threads of this process. Its workers must see the same files.
 
     Returns
     -------
     SplitReport
+        Sources, new files and a digest of all records.
 
     Raises
     ------
     CorruptRecordError, TruncatedFileError
-        The input is damaged: path, record and offset are in the message.
+        A source is damaged; the message has its path, the record and the offset.
     CorruptDataError
-        A file changed meanwhile, or what was written is not what was read.
+        A source changed during the copy, or the new files do not have the records that were read.
     FormatError, NotFoundError
-        An input is of another kind, or not there.
+        A source is of another kind, or does not exist.
     PlanError
-        The arguments contradict each other, or the pattern does not give each file a name of its own.
+        The arguments contradict each other, or the pattern yields the same name for two files.
     ExistsError, LockTimeoutError, DurabilityError
         As for `shardkeep.tfrecord.ShardWriter`.
 
-    In all these cases nothing is left of the new files.
+    After an error none of the new files exists.
 
     Notes
     -----
-    Frames are copied as they are, not decoded. Everything is read back from the new files before they get
-    their names: every checksum must hold there, and be that of the record which was read.
+    Frames are copied unchanged, not decoded. Before the new files get their names they are read back: every
+    checksum must match, and be that of the record that was read.
 
-    The same input gives the same files. Two runs for one pattern exclude each other. Any number of files
-    takes two descriptors a thread. Memory: about 30 bytes a record, and at most 64 MiB a thread.
+    Equal sources and arguments yield equal files. Two runs with one pattern exclude each other. Each thread
+    opens two descriptors, whatever the number of files. Memory: about 30 bytes for each record, and at most
+    64 MiB for each thread.
 
-    After a kill nothing has a new name unless it came in the moment of the renames; then a first part has,
-    each file whole, and the last file proves the set.
+    After a kill no new name exists, unless the kill came during the renames. Then the first files exist, each
+    of them whole; the last file is renamed last, so its existence proves the whole set.
 
     Examples
     --------

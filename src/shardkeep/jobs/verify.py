@@ -1,4 +1,4 @@
-"""Read every byte of files and say which are not what was written."""
+"""Verification of whole files by their checksums and hashes."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ __all__ = ["VerifiedFile", "VerifyReport", "verify"]
 PathLike = str | os.PathLike[str]
 
 _MOST_FINDINGS = 20
-# HDF5 tells of every piece of a few megabytes: this long without one, it does not come to an end.
+# A child reports progress every few megabytes; without a report for so long, HDF5 is in an endless loop.
 _SILENT_S = 300.0
 
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """One file.
+    """Result of one file.
 
     Attributes
     ----------
     path : str
     kind : str
-        "tfrecord"; "segment", "merged", "virtual", "collected" or "hdf5", as `shardkeep.hdf5.verify` says;
-        "run", of a folder: whether the commits in it make up a whole run; "other".
+        "tfrecord"; "segment", "merged", "virtual", "collected" or "hdf5" (see `shardkeep.hdf5.verify`); "run"
+        for the folder of a run, whose commits must be complete; "other".
     file_bytes : int
+        Size of the file.
     items : int
-        Records or rows that were read; of a run its commits.
+        Number of records or rows that were read; for a run the number of commits.
     findings : tuple of str
+        Messages about damaged, missing or changed data; empty for a file without.
     """
 
     path: str
@@ -59,17 +61,23 @@ class VerifiedFile:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` found, file by file in the order in which they were named."""
+    """Report of `verify`.
+
+    Attributes
+    ----------
+    files : tuple of VerifiedFile
+        Results in the order of the paths.
+    """
 
     files: tuple[VerifiedFile, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong with any file."""
+        """True if no file has a finding."""
         return not any(one.findings for one in self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the report as types that JSON supports."""
         return {"ok": self.ok, **asdict(self)}
 
 
@@ -79,33 +87,33 @@ def verify(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
-    """Read files whole and check them by everything that they say about themselves.
+    """Read whole files and check every checksum and hash in them.
 
     Parameters
     ----------
     paths : path, pattern, or iterable of them
-        TFRecord and TensorBoard event files: both checksums of every record; behind damage it goes
-        on with the next whole record. HDF5 files, as `shardkeep.hdf5.verify`. Folders: the files of
-        these kinds in and below; of each run in there all commits, and whether any is missing.
+        TFRecord and TensorBoard event files: both checksums of every record; after damage the check continues
+        with the next whole record. HDF5 files: see `shardkeep.hdf5.verify`. Folders: all files of these kinds
+        in them and their sub-folders; for the folder of a run also that no commit is missing.
     threads : int, optional
-        How many files are read at once; by default as many as there are processors.
+        Number of files that are read at once; by default the number of processors.
     progress : callable, optional
-        Called as ``progress(done_bytes, total_bytes)``, in the calling thread.
+        Called as ``progress(done_bytes, total_bytes)`` in the calling thread.
 
     Returns
     -------
     VerifyReport
-        A file that is damaged, locked or of another kind is a finding, not an error.
+        A report in which a file that is damaged, locked or of another kind is a finding, not an error.
 
     Raises
     ------
     NotFoundError
-        A path is not there, a pattern matches nothing, or a folder has no such file.
+        A path does not exist, a pattern matches no file, or a folder has no file of these kinds.
 
     Notes
     -----
-    Nothing is written. HDF5 files are read in processes of their own: a malformed one can crash
-    HDF5, which then is a finding.
+    Nothing is written. HDF5 files are read in child processes, because a malformed file can crash HDF5; the
+    crash is then a finding.
 
     Examples
     --------
@@ -122,7 +130,7 @@ def verify(
     for path in expand(paths):
         tasks += _tasks(path, runs)
     if not tasks:
-        raise NotFoundError("there is no TFRecord or HDF5 file in these folders: name others")
+        raise NotFoundError("no TFRecord or HDF5 file found in these folders; pass others")
     work = Work(progress, sum(_size(path) for path, _ in tasks))
     records: dict[str, str] = {}
     with _Children() as children:
@@ -145,7 +153,7 @@ def _tasks(path: str, runs: list[str]) -> Iterator[tuple[str, str]]:
     for folder, folders, names in os.walk(path):
         try:
             ranks = list_ranks(folder)
-        except CorruptDataError:  # `_run` says so
+        except CorruptDataError:  # a finding of `_run`
             ranks = {}
             runs.append(folder)
         if ranks:
@@ -161,7 +169,7 @@ def _segments(folder: str) -> Iterator[tuple[str, str]]:
     try:
         for segment in list_segments(folder):
             yield segment.path, "hdf5"
-    except CorruptDataError:  # `_run` tells; what is there is read all the same
+    except CorruptDataError:  # a finding of `_run`; the files are read all the same
         yield from _readable(folder, os.listdir(folder))
 
 
@@ -209,7 +217,7 @@ def _tfrecord(path: str, tick: Callable[[int], None]) -> VerifiedFile:
 
 
 def _frames(path: str, tick: Callable[[int], None]) -> tuple[int, tuple[str, ...]]:
-    """Scan a file, again from the next whole record behind each damage."""
+    """Scan a file; after each damage continue with the next whole record."""
     import numpy as np
 
     findings: list[str] = []
@@ -225,27 +233,27 @@ def _frames(path: str, tick: Callable[[int], None]) -> tuple[int, tuple[str, ...
             findings.append(str(error))
             records = error.record or 0
             with open(path, "rb", buffering=0) as file:
-                behind = next_frame(file.fileno(), error.offset_bytes)
-        if behind is None or len(findings) == _MOST_FINDINGS:
-            if behind is not None:
-                findings.append("and perhaps more behind it")
+                next_offset = next_frame(file.fileno(), error.offset_bytes)
+        if next_offset is None or len(findings) == _MOST_FINDINGS:
+            if next_offset is not None:
+                findings.append("there may be more after it")
             return records, tuple(findings)
-        # What the scan needs of the records before: their number, and where the last one ends.
+        # The scan needs the number of the earlier records, and the end of the last one.
         known = np.zeros(records + 1, np.uint64)
-        known[-1] = behind
+        known[-1] = next_offset
 
 
 # -- HDF5 -----------------------------------------------------------------------------------------
 
 
 class _Children:
-    """Processes that read HDF5 files, started as they are needed; each serves one thread at a time."""
+    """Child processes that read HDF5 files, started when needed; each serves one thread at a time."""
 
     def __init__(self) -> None:
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
 
     def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
-        """Return the answer about one file; how the process ended, if it did."""
+        """Return the answer of a child about one file, or its exit code if it died."""
         child = self._take()
         assert child.stdin is not None and child.stdout is not None
         try:
@@ -320,13 +328,11 @@ def _hdf5(
 
 def _died(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "HDF5 does not come to an end with it, or was killed for its memory: it is malformed"
+        return "HDF5 did not finish reading it, or was killed for its memory use: the file is malformed"
     if code >= 0:
-        return (
-            f"it was not read: the process for it ended with exit code {code}, a bug of Shardkeep; report it"
-        )
+        return f"the process that read it ended with exit code {code}, a bug of Shardkeep; please report it"
     name = signal.Signals(-code).name
-    return f"it crashes HDF5 ({name}): it is malformed, open it nowhere and restore it from a copy"
+    return f"it crashes HDF5 ({name}): the file is malformed; do not open it, restore it from a copy"
 
 
 def _run(folder: str, records: dict[str, str]) -> VerifiedFile:

@@ -1,7 +1,7 @@
-"""The process that reads HDF5 files for `shardkeep.jobs.verify`: a malformed one may crash it.
+"""Child process that reads HDF5 files for `shardkeep.jobs.verify`, since a malformed file may crash HDF5.
 
-It takes one path (as JSON) a line, and answers with lines of JSON: ``{"bytes": n}`` while it reads,
-then ``{"verdict": …}``, or ``{"error": [exit code, message]}``.
+It reads one path (as JSON) from each line of standard input. It answers with lines of JSON: ``{"bytes": n}``
+during the work, then ``{"verdict": …}`` or ``{"error": [exit code, message]}``.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from shardkeep.hdf5 import verify
 
 __all__ = ["main"]
 
-_TELL_S = 0.2
+_REPORT_S = 0.2
 
 
 def main() -> None:
     """Serve until standard input ends."""
     for line in sys.stdin:
-        _tell(_answer(json.loads(line)))
+        _send(_answer(json.loads(line)))
 
 
 def _answer(path: str) -> dict[str, Any]:
-    waiting, told = 0, time.monotonic()
+    unreported, reported_s = 0, time.monotonic()
 
     def progress(count: int) -> None:
-        nonlocal waiting, told
-        waiting += count
+        nonlocal unreported, reported_s
+        unreported += count
         now = time.monotonic()
-        if now - told >= _TELL_S:
-            _tell({"bytes": waiting})
-            waiting, told = 0, now
+        if now - reported_s >= _REPORT_S:
+            _send({"bytes": unreported})
+            unreported, reported_s = 0, now
 
     try:
         verdict = verify(path, progress=progress)
@@ -46,5 +46,5 @@ def _answer(path: str) -> dict[str, Any]:
     return {"verdict": {**verdict.to_dict(), "record": record}}
 
 
-def _tell(value: dict[str, Any]) -> None:
+def _send(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201  # the answer to the parent process

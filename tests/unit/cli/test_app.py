@@ -1,4 +1,7 @@
-"""Errors become one line and an exit code, whatever they are."""
+"""Errors become one line and an exit code, whatever they are.
+
+Covers `shardkeep.cli.options.general`.
+"""
 
 from __future__ import annotations
 

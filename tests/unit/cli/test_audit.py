@@ -1,3 +1,8 @@
+"""The command ``shardkeep audit``.
+
+Covers `shardkeep.cli.output.audit`.
+"""
+
 from __future__ import annotations
 
 import json
@@ -108,7 +113,7 @@ def test_epochs(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, e
 @pytest.mark.parametrize("text", ["", "a", "1-", "-1", "1,,2", "1.5"])
 def test_epochs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert run(["audit", str(tmp_path), f"--epochs={text}"]) == 2
-    assert "is not like 2, 0,1 or 0-2" in capsys.readouterr().err
+    assert "must be like 2, 0,1 or 0-2" in capsys.readouterr().err
 
 
 def test_more_epochs_than_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

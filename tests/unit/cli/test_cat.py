@@ -53,7 +53,7 @@ def test_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cat", str(path), "y", "--json", "-n", "1"]) == 0
     assert capsys.readouterr().out == '1  1\n2  2\n{"dataset": "/y", "row": 0, "value": "NaN"}\n'
     assert run(["cat", str(path)]) == 2
-    assert "name one of its datasets: x, y" in capsys.readouterr().err
+    assert "pass the name of one of its datasets: x, y" in capsys.readouterr().err
     assert run(["cat", str(path), "x", "--raw"]) == 2
     assert "--raw is for the records" in capsys.readouterr().err
 

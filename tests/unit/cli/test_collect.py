@@ -1,4 +1,7 @@
-"""``shardkeep collect``: values that make no sense, and keys."""
+"""``shardkeep collect``: values that make no sense, and keys.
+
+Covers `shardkeep.cli.options.collector`.
+"""
 
 import json
 import os
@@ -15,10 +18,10 @@ from shardkeep.errors import PlanError
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        *((["--drain", value], "no time") for value in ("nan", "-1", "inf", "-inf", "1e300")),
+        *((["--drain", value], "must be from 0") for value in ("nan", "-1", "inf", "-inf", "1e300")),
         (["--drain", "x"], "not a valid float"),
         *(
-            (["--memory", value], "no size")
+            (["--memory", value], "write it like")
             for value in ("0", "-1", "nan", "inf", "1e300", "MB", "", "1e30GB", "0.1")
         ),
         (["--memory", "1MB"], "must be at least 16777216 (16 MiB)"),

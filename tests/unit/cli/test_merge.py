@@ -1,3 +1,8 @@
+"""The command ``shardkeep merge``.
+
+Covers `shardkeep.cli.output.merge`.
+"""
+
 from __future__ import annotations
 
 import json
@@ -169,5 +174,7 @@ def test_a_forgotten_output_costs_no_part(
     for name in names:
         Path(name).write_text(name)
     assert run([command, *names, "--exists", "replace"]) == 2
-    assert "'part-002' would be replaced, and is named as the sources are" in capsys.readouterr().err
+    assert (
+        "'part-002' would be replaced, but its name is like those of the sources" in capsys.readouterr().err
+    )
     assert [Path(name).read_text() for name in names] == names

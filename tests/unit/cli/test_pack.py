@@ -8,7 +8,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.tfrecord import Reader, decode_example
-from tests.unit.jobs.test_pack import image
+from tests.unit.jobs.packing import image
 
 PATTERN = "out-{shard}-of-{shards}"
 

@@ -1,3 +1,8 @@
+"""The command ``shardkeep split``.
+
+Covers `shardkeep.cli.options.shards` and `shardkeep.cli.output.shards`.
+"""
+
 from __future__ import annotations
 
 import json

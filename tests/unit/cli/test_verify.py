@@ -1,3 +1,8 @@
+"""The command ``shardkeep verify``.
+
+Covers `shardkeep.cli.output.verify`.
+"""
+
 from __future__ import annotations
 
 import json
@@ -21,7 +26,7 @@ def shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_clean(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "a.tfrecord"]) == 0
     printed = capsys.readouterr().out
-    assert "all as it was written" in printed
+    assert "all files are intact" in printed
     assert max(map(len, printed.splitlines())) <= 80
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 
 from rich.console import Console
 
-from shardkeep.demo.console import ProgressObserver, TerminalProgress, show_progress
-from shardkeep.demo.report import Death
+from shardkeep.demo.console import ProgressObserver, TerminalProgress, print_report, show_progress
+from shardkeep.demo.report import Check, Death
+from tests.unit.demo.test_report import REPORT
 
 DEATH = Death(
     rank=1, pid=4711, step=33, moment="computing", resumed_step=30, workers_before=4, workers_after=1,
@@ -50,3 +52,29 @@ def test_without_a_console_nothing_is_printed() -> None:
     with show_progress(None) as progress:
         report_all_progress(progress)
     assert not isinstance(progress, TerminalProgress)
+
+
+def test_the_table_fits_80_columns() -> None:
+    out = io.StringIO()
+    print_report(Console(file=out, width=80), REPORT)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    text = out.getvalue()
+    for part in (
+        "1,438 to train on",
+        "5,149",
+        "12 of 1,024",
+        "97.2%",
+        "4,314 predictions",
+        "from step 30 with 3",
+    ):
+        assert part in text
+    assert "FAILED" not in text
+
+
+def test_table_shows_the_finding_of_a_failed_check() -> None:
+    out = io.StringIO()
+    failed = dataclasses.replace(REPORT, checks=(Check("counted", False, "epoch 1: 1 missing"),), deaths=())
+    print_report(Console(file=out, width=80), failed)
+    assert "FAILED  epoch 1: 1 missing" in out.getvalue()
+    assert "killed" not in out.getvalue()

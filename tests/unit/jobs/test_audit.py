@@ -109,7 +109,7 @@ def test_nothing_there(tmp_path: Path) -> None:
         audit(tmp_path / "gone")
     with pytest.raises(NotFoundError, match=r"no receipt found .*receipt=loader\.receipt"):
         audit(tmp_path)
-    with pytest.raises(NotFoundError, match="nothing was given"):
+    with pytest.raises(NotFoundError, match="no path was passed"):
         audit([])
 
 

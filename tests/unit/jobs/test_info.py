@@ -114,7 +114,7 @@ def test_folder(tmp_path: Path) -> None:
     assert [(entry.name, entry.described, entry.file_bytes) for entry in found.files] == [
         ("a", "a TFRecord file", 21),
         ("b.txt", "plain text that begins 'hello'", 5),
-        ("dangling", "a link to nothing", 0),
+        ("dangling", "a broken link", 0),
         ("inner", "a folder", 0),
     ]
     assert found.workers == ()

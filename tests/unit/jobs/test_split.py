@@ -1,3 +1,9 @@
+"""Splits of every mode, and copies that go wrong.
+
+Covers `shardkeep.jobs.division.divide`, `shardkeep.jobs.division.frames`,
+`shardkeep.jobs.division.packed_frames` and `shardkeep.jobs.division.targets`.
+"""
+
 from __future__ import annotations
 
 import gzip
@@ -253,8 +259,8 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         ({"shards": 0}, "at least"),
         ({"shard_records": 0}, "at least"),
         ({"shards": 2, "mode": "random"}, "contiguous"),
-        ({"shard_bytes": 9, "mode": "round-robin"}, "does not go with"),
-        ({"shard_records": 9, "mode": "balanced"}, "does not go with"),
+        ({"shard_bytes": 9, "mode": "round-robin"}, "is not supported by"),
+        ({"shard_records": 9, "mode": "balanced"}, "is not supported by"),
         ({"shards": 2, "compression": "lzma"}, "lzma"),
         ({"shards": 2, "exists": "append"}, "append"),
     ],
@@ -410,7 +416,7 @@ def test_writes_that_go_astray(
 ) -> None:
     path = write(tmp_path / "in", SAME_SIZE)
     astray(monkeypatch, change)
-    with pytest.raises(CorruptDataError, match="is not what was read"):
+    with pytest.raises(CorruptDataError, match="are not those read"):
         split(path, tmp_path / "{shard}", shards=2)
     assert data_of(tmp_path) == ["in"]
 
@@ -467,7 +473,7 @@ def test_a_compressed_shard_that_is_not_what_was_written(
             return found
 
         monkeypatch.setattr(packed_frames, "Reader", reader)
-        with pytest.raises(CorruptDataError, match="is not what was read"):
+        with pytest.raises(CorruptDataError, match="are not those read"):
             split(path, tmp_path / "{shard}", shards=2, compression="gzip")
     assert data_of(tmp_path) == ["in"]
 

@@ -1,3 +1,8 @@
+"""Verification of files, folders and runs.
+
+Covers `shardkeep.jobs.verify_child`.
+"""
+
 import os
 import signal
 
@@ -138,7 +143,7 @@ def test_a_file_that_never_ends(tmp_path, monkeypatch):
         lambda arguments, **options: original([arguments[0], "-c", "import time; time.sleep(60)"], **options),
     )
     (one,) = verify(tmp_path / "a.h5").files
-    assert "does not come to an end" in one.findings[0]
+    assert "did not finish reading" in one.findings[0]
 
 
 def test_a_file_that_is_being_written(tmp_path):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["collector_options", "tell_keys"]
+__all__ = ["collector_options", "print_keys"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -23,54 +23,54 @@ def _as_bytes(_context: click.Context, _parameter: click.Parameter, value: str) 
     try:
         size = int(float(number) * _UNITS[unit])
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no size: write 256MB or 1GB") from None
+        raise click.BadParameter(f"{value!r} is not a size; write it like 256MB or 1GB") from None
     if not 0 < size < 1 << 62:
-        raise click.BadParameter(f"{value!r} is no size of memory: write 256MB or 1GB")
+        raise click.BadParameter(f"{value!r} is out of range; write it like 256MB or 1GB")
     return size
 
 
 def _as_seconds(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
     if not 0 <= value <= _LONGEST_S:
-        raise click.BadParameter(f"{value!r} is no time: give seconds from 0 to {_LONGEST_S:,}")
+        raise click.BadParameter(f"{value!r} must be from 0 to {_LONGEST_S:,} seconds")
     return value
 
 
 _OPTIONS = [
-    click.option("--listen", metavar="ADDRESS", help="ipc:///path/of/a/socket or tcp://host:port."),
+    click.option("--listen", metavar="ADDRESS", help="Address: ipc:///path/of/a/socket or tcp://host:port."),
     click.option(
         "--key-file",
         type=click.Path(),
-        help="The key of --new-key; needed for tcp. Clients have FILE.client.",
+        help="Key that --new-key made, required for tcp. Clients use FILE.client.",
     ),
     click.option(
         "--new-key",
         metavar="FILE",
         type=click.Path(),
-        help="Make a key: FILE for the collector, FILE.client for clients.",
+        help="Make a key: FILE for the collector and FILE.client for its clients.",
     ),
     click.option(
         "--memory",
         default="256MB",
         show_default=True,
         callback=_as_bytes,
-        help="Most memory for rows, whatever the number of clients.",
+        help="Memory for rows of all clients together.",
     ),
     click.option(
         "--durability",
         type=click.Choice(["fsync", "flush"]),
         default="fsync",
         show_default=True,
-        help="Acknowledged rows survive a power cut (fsync), or the death of processes (flush).",
+        help="Acknowledged rows survive a power failure (fsync) or a kill of processes (flush).",
     ),
     click.option(
         "--drain",
         default=10.0,
         show_default=True,
         callback=_as_seconds,
-        help="Seconds that clients have to finish at the end.",
+        help="Seconds for clients to finish after a signal.",
     ),
     click.option("--until-done", is_flag=True, help="End when every rank has left, also with --listen."),
-    click.option("--recover", is_flag=True, help="Bring the file to its last commit, and end."),
+    click.option("--recover", is_flag=True, help="Restore the file to its last commit and exit."),
     click.option(
         "--metrics-port",
         type=click.IntRange(0, 65535),
@@ -80,14 +80,14 @@ _OPTIONS = [
 
 
 def collector_options(function: _F) -> _F:
-    """Add where to listen, keys, limits, and how it ends."""
+    """Add the options of the address, keys, limits and end of a collector."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def tell_keys(server: str, client: str, *, as_json: bool) -> None:
-    """Say which key file is for whom."""
+def print_keys(server: str, client: str, *, as_json: bool) -> None:
+    """Print the path of each key file and its purpose."""
     if as_json:
         values = {"time": round(time.time(), 3), "event": "key", "server": server, "client": client}
         click.echo(json.dumps(values))

@@ -1,4 +1,4 @@
-"""Options that several commands share, written once."""
+"""Options of several commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass
 class Settings:
-    """What holds for the whole call; click hands it down as ``ctx.obj``."""
+    """Settings of the whole call; click passes them as ``ctx.obj``."""
 
     debug: bool = False
 
@@ -26,7 +26,7 @@ def _set_debug(context: click.Context, _parameter: click.Parameter, value: bool)
 
 
 def debug_option(function: _F) -> _F:
-    """Add ``--debug``; it may stand before or behind the name of the command."""
+    """Add ``--debug``, before or after the name of the command."""
     return click.option(
         "--debug",
         is_flag=True,
@@ -38,32 +38,30 @@ def debug_option(function: _F) -> _F:
 
 
 def command(function: Callable[..., Any]) -> click.Command:
-    """Make a command of `function`, named after it, with what every command has.
+    """Return the command of `function`, with its name and the options of every command.
 
-    Modules of commands import what they call inside the function: ``shardkeep --help`` would
-    otherwise load NumPy and HDF5 first.
+    Modules of commands import the functions that they call when they run. Otherwise ``shardkeep --help``
+    would load NumPy and HDF5.
     """
     return click.command(no_args_is_help=False)(debug_option(function))
 
 
 def json_option(function: _F) -> _F:
-    """Add ``--json``, passed on as ``as_json``."""
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON for programs instead of tables for people."
-    )(function)
+    """Add ``--json``, which is passed as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")(function)
 
 
 def choice_option(name: str, values: list[str], what: str) -> Callable[[_F], _F]:
-    """Return an option that takes one of some words; the first if it is not given."""
+    """Return an option with some values, of which the first is the default."""
     return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
 
 
 def exists_option(function: _F) -> _F:
-    """Add ``--exists``: what to do where the output is there already."""
+    """Add ``--exists``."""
     return click.option(
         "--exists",
         type=click.Choice(["fail", "replace"]),
         default="fail",
         show_default=True,
-        help="What to do if the output is there already.",
+        help="What to do if the output exists.",
     )(function)

@@ -1,4 +1,4 @@
-"""The options of the commands that write shards, written once."""
+"""Options of the commands that write shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 __all__ = ["SIZE", "compression_option", "sharding_options", "sources_and_output"]
 
 if TYPE_CHECKING:
-    _Parameter = click.ParamType[int]  # older ones are not generic when they run
+    _Parameter = click.ParamType[int]  # older versions of click are not generic at run time
 else:
     _Parameter = click.ParamType
 
@@ -29,10 +29,10 @@ class _Size(_Parameter):
             return value
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", str(value).strip().lower(), re.ASCII)
         if found is None or (found[3] and not found[2]):
-            self.fail(f"{value!r} is not like 500000, 100MB or 128MiB", param, ctx)
+            self.fail(f"{value!r} must be like 500000, 100MB or 128MiB", param, ctx)
         size = int(float(found[1]) * (1024 if found[3] else 1000) ** _UNITS[found[2]])
         if size < 1:
-            self.fail(f"{value!r} is less than a byte", param, ctx)
+            self.fail(f"{value!r} must be at least one byte", param, ctx)
         return size
 
 
@@ -42,9 +42,9 @@ SIZE = _Size()
 def sharding_options(function: _F) -> _F:
     """Add ``--shards``, ``--shard-bytes`` and ``--shard-records``."""
     for option in (
-        click.option("--shard-records", type=click.IntRange(min=1), help="At most so many records a file."),
-        click.option("--shard-bytes", type=SIZE, help="At most so long a file, as in 100MB or 128MiB."),
-        click.option("--shards", type=click.IntRange(min=1), help="So many files."),
+        click.option("--shard-records", type=click.IntRange(min=1), help="Most records of a file."),
+        click.option("--shard-bytes", type=SIZE, help="Largest size of a file, such as 100MB or 128MiB."),
+        click.option("--shards", type=click.IntRange(min=1), help="Number of files."),
     ):
         function = option(function)
     return function
@@ -57,29 +57,30 @@ def compression_option(function: _F) -> _F:
         type=click.Choice(["none", "gzip", "zlib"]),
         default="none",
         show_default=True,
-        help="Of the new files.",
+        help="Compression of the new files.",
     )(function)
 
 
 def sources_and_output(
     paths: tuple[str, ...], output: str | None, name: str, exists: str
 ) -> tuple[list[str], str]:
-    """Tell the sources from the output, which is the last of the arguments if it is no option.
+    """Return the sources and the output, which is the last argument unless an option has it.
 
     Raises
     ------
     click.UsageError
-        One of them is missing; or what would be replaced is named as a source is, but for its number. Then
-        the output was forgotten after ``part-*``, and the last part would be lost.
+        A source or the output is missing; or the name of the file that would be replaced differs from that of
+        a source only in its number. The output was then forgotten after ``part-*``, and the last part would
+        be lost.
     """
     if output is not None:
         return list(paths), output
     if len(paths) < 2:
-        raise click.UsageError(f"give at least one source and the output: SOURCES... {name}")
+        raise click.UsageError(f"pass at least one source and the output: SOURCES... {name}")
     *sources, output = paths
     if exists == "replace" and os.path.isfile(output) and _unnumbered(output) in map(_unnumbered, sources):
-        message = f"{output!r} would be replaced, and is named as the sources are"
-        raise click.UsageError(f"{message}: give the output by -o, if it is that")
+        message = f"{output!r} would be replaced, but its name is like those of the sources"
+        raise click.UsageError(f"{message}; if it is the output, pass it with -o")
     return sources, output
 
 

@@ -18,7 +18,7 @@ _SHOWN_RECORDS = 8
 
 
 def print_audit(report: AuditReport) -> None:
-    """Print what `shardkeep.plan.audit` found."""
+    """Print the report of `shardkeep.plan.audit`."""
     counts = ["records", "delivered", "lost", "repeated", "dropped"]
     some_skipped = any(epoch.skipped for epoch in report.epochs)
     counts += ["skipped"] * some_skipped

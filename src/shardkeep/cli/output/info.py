@@ -15,7 +15,7 @@ __all__ = ["print_info"]
 
 
 def print_info(found: TFRecordInfo | HDF5Info | FolderInfo) -> None:
-    """Print what `shardkeep.jobs.info` found."""
+    """Print the contents that `shardkeep.jobs.info` returned."""
     if isinstance(found, TFRecordInfo):
         _print_tfrecord(found)
     elif isinstance(found, HDF5Info):

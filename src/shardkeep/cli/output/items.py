@@ -30,7 +30,7 @@ def check_form(*, raw: bool, as_json: bool) -> None:
 def print_items(
     items: Iterable[RecordItem | RowItem], *, raw: bool, as_json: bool, at_once: bool = False
 ) -> None:
-    """Print items as they come.
+    """Print items one after the other.
 
     Parameters
     ----------

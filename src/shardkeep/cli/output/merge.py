@@ -22,7 +22,7 @@ _SHOWN_RANKS = 8
 
 
 def print_merge(report: MergeReport) -> None:
-    """Print what `shardkeep.hdf5.merge` did."""
+    """Print the report of `shardkeep.hdf5.merge`."""
     files = counted(len(report.sources), "file")
     table = listing("dataset", "rows", "how", right=["rows"])
     for name, rows in report.rows.items():

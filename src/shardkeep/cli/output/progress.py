@@ -1,4 +1,4 @@
-"""The bar that long work shows meanwhile."""
+"""Progress bar of long work."""
 
 from __future__ import annotations
 
@@ -25,16 +25,21 @@ __all__ = ["watched"]
 def watched(
     doing: str, *, files: bool = False, at_end: str | None = None
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar with the time left on a terminal's standard error; give what moves it.
+    """Show a progress bar with the remaining time, if standard error is a terminal.
 
     Parameters
     ----------
     doing : str
-        What is written in front of it.
+        Text before the bar.
     files : bool
-        The numbers are files, not bytes.
+        True if the numbers count files, not bytes.
     at_end : str, optional
-        What is still done when the last number has come.
+        Text for the work after the last byte or file.
+
+    Yields
+    ------
+    callable
+        Moves the bar, as ``move(done, total)``.
     """
     out = console(stderr=True)
     numbers: list[ProgressColumn] = (
@@ -53,7 +58,7 @@ def watched(
         task = progress.add_task(doing, total=None)
 
         def move(done: int, total: int) -> None:
-            told = at_end if at_end and done >= total else doing
-            progress.update(task, completed=done, total=total, description=told)
+            text = at_end if at_end and done >= total else doing
+            progress.update(task, completed=done, total=total, description=text)
 
         yield move

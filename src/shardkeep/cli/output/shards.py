@@ -1,4 +1,4 @@
-"""How the commands that write shards show what they wrote."""
+"""Output of ``split``, ``concat``, ``pack`` and ``index``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN_BAD = 5
 
 
 def print_split(report: SplitReport) -> None:
-    """Print what `shardkeep.jobs.split` or `concat` did."""
+    """Print the report of `split` or `concat`."""
     how = "" if report.mode == "concat" else f", {report.mode}"
     checked = "every checksum" if report.verified else "lengths and order, not the payloads"
     rows = {
@@ -39,7 +39,7 @@ def print_split(report: SplitReport) -> None:
 
 
 def print_pack(report: PackReport) -> None:
-    """Print what `shardkeep.jobs.pack` did."""
+    """Print the report of `pack`."""
     shuffled = "" if report.shuffle is None else f", shuffled with seed {report.shuffle}"
     source = "arrays" if not report.sources else printable(report.sources[0])
     more = f" and {len(report.sources) - 1:,} more" if len(report.sources) > 1 else ""
@@ -67,7 +67,7 @@ def print_pack(report: PackReport) -> None:
 
 
 def print_indexes(indexes: dict[str, Index]) -> None:
-    """Print what `shardkeep.tfrecord.build_index` found, by path."""
+    """Print the indexes of `shardkeep.tfrecord.build_index`, by path."""
     rows = [(path, len(one), one.size_bytes) for path, one in indexes.items()]
     total = f"{sum(records for _, records, _ in rows):,} records in {counted(len(rows), 'file')}"
     print_parts(_table(rows), total)
@@ -88,7 +88,7 @@ def _listing(outputs: tuple[ShardFile, ...]) -> Table:
 
 
 def _table(files: Sequence[tuple[str, int, int]]) -> Table:
-    """Return path, records and bytes of each file; of many, the first and the last."""
+    """Return a table of path, records and size of each file; of many, the first ones and the last."""
     table = listing("file", "records", "size", right=["records", "size"])
     shown = files if len(files) <= _SHOWN_FILES else files[: _SHOWN_FILES - 2]
     for path, records, size in shown:

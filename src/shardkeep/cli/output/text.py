@@ -1,4 +1,4 @@
-"""Small pieces of text that messages and tables share."""
+"""Texts of numbers, sizes and values for messages and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with control characters escaped: what comes from a file must not steer a terminal.
+    r"""Return `text` with control characters escaped, so that bytes of a file cannot steer a terminal.
 
     Examples
     --------
@@ -25,10 +25,10 @@ def printable(text: str) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    r"""Return a value as JSON, with all but printable characters escaped.
+    r"""Return a value as JSON in which all characters that are not printable are escaped.
 
-    JSON itself asks for that of the first 32 only; a terminal also obeys U+0080 to U+009F, marks of the
-    direction of writing, and separators of lines (CWE-150, CVE-2021-42574).
+    JSON requires this for the first 32 only. A terminal also obeys U+0080 to U+009F, marks of the direction
+    of writing, and line separators (CWE-150, CVE-2021-42574).
 
     Examples
     --------
@@ -44,7 +44,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return how many there are of something.
+    """Return a number with its noun in singular or plural.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def human_bytes(count: int) -> str:
-    """Return a size as people say it, in powers of 1,024.
+    """Return a size in units of powers of 1,024.
 
     Examples
     --------

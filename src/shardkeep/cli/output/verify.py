@@ -18,7 +18,7 @@ _SHOWN_FILES = 40
 
 
 def print_verify(report: VerifyReport) -> None:
-    """Print what `shardkeep.jobs.verify` found: every file with findings, and a few of the others."""
+    """Print the report of `verify`: every file with findings, and some of the others."""
     bad = [one for one in report.files if one.findings]
     shown = bad + [one for one in report.files if not one.findings][: max(0, _SHOWN_FILES - len(bad))]
     right = ["size", "records or rows"]
@@ -37,7 +37,7 @@ def print_verify(report: VerifyReport) -> None:
     if lines:
         parts.append("\n".join(lines))
     read_bytes = sum(one.file_bytes for one in report.files)
-    verdict = "all as it was written" if report.ok else f"{len(bad):,} with findings"
+    verdict = "all files are intact" if report.ok else f"{len(bad):,} with findings"
     parts.append(
         facts({"files": f"{len(report.files):,}", "read": human_bytes(read_bytes), "verdict": verdict})
     )

@@ -1,4 +1,4 @@
-"""Which shard each record goes to: arithmetic on the sizes of frames, nothing else."""
+"""Assignment of records to shards, computed from the sizes of their frames."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ def assign(
     shard_records: int | None = None,
     mode: Mode = "contiguous",
 ) -> tuple[Places, int]:
-    """Say for each record which shard it goes to.
+    """Return the shard of each record.
 
     Parameters
     ----------
     sizes : ndarray of int64, shape (records,)
-        Bytes of each frame: the record and 16 more.
-    shards, shard_bytes, shard_records : int
-        One of them; see `shardkeep.jobs.split`.
+        Size of each frame in bytes: the record and 16 bytes more.
+    shards, shard_bytes, shard_records : int, optional
+        Exactly one of the three; see `shardkeep.jobs.split.split`.
     mode : {"contiguous", "round-robin", "balanced"}
+        See `shardkeep.jobs.split.split`.
 
     Returns
     -------
     ndarray of int32, shape (records,)
-        The shard of each record. In a shard records keep their order.
+        The shard of each record. Records of one shard keep their order.
     int
-        How many shards there are; those at the end may be without records.
+        The number of shards; the last ones may have no records.
 
     Raises
     ------
     PlanError
-        Not exactly one of the three, one that is not positive, or one that does not go with the mode.
+        Not exactly one of the three is set, it is not positive, or the mode does not support it.
 
     Examples
     --------
@@ -62,13 +63,13 @@ def assign(
     given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
-        raise PlanError("say how to divide: one of shards=, shard_bytes= and shard_records=")
+        raise PlanError(f"pass exactly one of shards=, shard_bytes= and shard_records=, not {len(chosen)}")
     ((name, value),) = chosen.items()
     if value < 1:
-        raise PlanError(f"{name}={value}: at least 1")
+        raise PlanError(f"{name} must be at least 1, not {value}")
     if (mode, name) in (("round-robin", "shard_bytes"), ("balanced", "shard_records")):
-        fit = "contiguous or balanced" if name == "shard_bytes" else "contiguous or round-robin"
-        raise PlanError(f"{name}= does not go with mode={mode!r}: {fit} it is, or give shards=")
+        fit = '"contiguous" or "balanced"' if name == "shard_bytes" else '"contiguous" or "round-robin"'
+        raise PlanError(f"{name}= is not supported by mode={mode!r}; use mode {fit}, or pass shards=")
     records = len(sizes)
     if mode == "contiguous" and shard_bytes is not None:
         return _filled(sizes, shard_bytes)
@@ -87,7 +88,7 @@ def assign(
 
 
 def _filled(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
-    """Fill one shard after the other; a record that is too long for any has one of its own."""
+    """Fill one shard after the other; a record longer than `shard_bytes` has a shard for itself."""
     ends = np.cumsum(sizes)
     counts: list[int] = []
     first = 0
@@ -101,9 +102,9 @@ def _filled(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
 
 
 def _balanced(sizes: Sizes, shards: int) -> Places:
-    """Give the largest records away first, each to the shard that has least so far.
+    """Assign the largest records first, each to the smallest shard so far.
 
-    So no two shards differ by more than the largest record (Graham, "Bounds on multiprocessing timing
+    No two shards then differ by more than the largest record (Graham, "Bounds on multiprocessing timing
     anomalies", 1969). Among equals the earlier record and the lower shard come first.
     """
     places = np.zeros(len(sizes), np.int32)
@@ -117,7 +118,7 @@ def _balanced(sizes: Sizes, shards: int) -> Places:
 
 
 def _balanced_below(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
-    # As many as there are records always do, each with one.
+    # With one shard for each record the limit always holds.
     most = max(1, len(sizes))
     shards = min(max(1, -(-int(sizes.sum()) // shard_bytes)), most)
     while True:
@@ -125,7 +126,7 @@ def _balanced_below(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
         loads = np.zeros(shards, np.int64)
         np.add.at(loads, places, sizes)
         too_long = loads > shard_bytes
-        # A record that is too long for any shard has one of its own, which no number of shards cures.
+        # A record longer than the limit is alone in its shard; more shards do not help.
         if not too_long.any() or (np.bincount(places, minlength=shards)[too_long] == 1).all():
             return places, shards
         shards = min(shards + max(1, int((loads[too_long] - shard_bytes).sum()) // shard_bytes), most)

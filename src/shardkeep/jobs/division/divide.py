@@ -1,4 +1,4 @@
-"""The work that `split` and `concat` share: records of some files become the records of others."""
+"""Division of the records of some files among other files, for `split` and `concat`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _Task = tuple[Callable[[Any], Copied], Any]
 
 _PART_BYTES = 32 << 20
 _BLOCK_BYTES = 2 << 20
-# Records that are dealt out to N shards are read in windows that leave each shard a piece worth a write.
+# For records dealt out to N shards in turn, the window is large enough that each shard gets one long write.
 _PIECE_BYTES = 128 << 10
 _SMALLEST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 4 << 20, 64 << 20
 _INLINE_BYTES = 4 << 20
@@ -55,27 +55,29 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What `split` or `concat` did.
+    """Report of `split` or `concat`.
 
     Attributes
     ----------
     sources : tuple of str
-        In the order in which their records were taken.
+        Source files, in the order of their records.
     outputs : tuple of ShardFile
     records : int
-        Of all sources, and of all outputs: they are equal.
+        Number of records of all sources, equal to that of all outputs.
     bytes : int
         Size of all outputs.
     mode : str
-        "contiguous", "round-robin" or "balanced"; "concat" if it was that.
+        "contiguous", "round-robin" or "balanced" for `split`; "concat" for `concat`.
     compression : {None, "gzip", "zlib"}
-        Of the outputs.
+        Compression of the outputs.
     verified : bool
-        Whether the payloads' checksums were checked too.
+        True if the checksums of the payloads were checked.
     digest : str
-        16 hexadecimal digits over all records in any order, of sources and outputs alike: two sets of files
-        with the same digest hold the same records, but for a chance of about 1 in 2**32.
+        16 hexadecimal digits computed from all records, whatever their order; equal for sources and outputs.
+        Two sets of files with the same digest hold the same records, except with a chance of about 1 in
+        2**32.
     seconds : float
+        Duration.
     """
 
     sources: tuple[str, ...]
@@ -89,7 +91,7 @@ class SplitReport:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the report as types that JSON supports."""
         return asdict(self)
 
 
@@ -106,18 +108,29 @@ def divide(
     progress: Progress | None,
     executor: Executor | None,
 ) -> SplitReport:
-    """Copy the records of `paths` to the shards that `plan` chooses and `names` names.
-
-    The arguments that are not explained here, and what is raised, are those of `shardkeep.jobs.split`.
+    """Copy the records of `paths` to the shards that `plan` chooses.
 
     Parameters
     ----------
+    paths, compression, exists, verify, progress, executor
+        See `shardkeep.jobs.split.split`.
     plan : callable
-        From the size of each frame to the shard of each record, and how many shards there are.
+        Function from the size of each frame to the shard of each record and the number of shards.
     names : callable
-        From the number of shards to their final names.
+        Function from the number of shards to their final names.
     lock : str
-        What is locked meanwhile.
+        Path that is locked during the work.
+    mode : str
+        Mode for the report.
+
+    Returns
+    -------
+    SplitReport
+
+    Raises
+    ------
+    ShardkeepError
+        See `shardkeep.jobs.split.split`.
     """
     begin = time.perf_counter()
     sources = expand(paths)
@@ -168,14 +181,14 @@ def divide(
     )
 
 
-# -- looking at the sources ----------------------------------------------------------------------------
+# -- scan of the sources -------------------------------------------------------------------------------
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
     try:
         status = os.stat(path)
     except OSError:
-        return None  # reading it will say what is wrong
+        return None  # the scan raises the error
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -197,7 +210,7 @@ def _scan_packed(path: str, compression: str) -> Source:
     return Source(path, compression, starts)
 
 
-# -- cutting the work into tasks -----------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------------------------
 
 
 def _plain_tasks(
@@ -250,20 +263,20 @@ def _packed_tasks(
     sources: tuple[Source, ...], shards: Places, places: list[Place], packing: str, verify: bool
 ) -> Iterator[_Task]:
     room = max(1, budget().reserve // 4)
-    # A compressed source is read once for each task, so those are few then.
+    # Each task reads every compressed source once, so with such sources the tasks are few.
     together = room if any(source.compression for source in sources) else min(room, _PACKED_TOGETHER)
     for first in range(0, len(places), together):
         some = {shard: places[shard] for shard in range(first, min(first + together, len(places)))}
         yield copy_packed, PackedPart(sources, shards, some, packing, verify)
 
 
-# -- doing it ------------------------------------------------------------------------------------------
+# -- execution -----------------------------------------------------------------------------------------
 
 
 def _run(
     tasks: Iterator[_Task], executor: Executor | None, total_bytes: int
 ) -> Generator[Copied, None, None]:
-    """Run tasks and give their results in order, so that of several errors the first is told."""
+    """Run tasks and yield their results in order, so that of several errors the first is raised."""
     if executor is None and total_bytes < _INLINE_BYTES:
         for function, part in tasks:
             yield function(part)
@@ -284,7 +297,7 @@ def _run(
             while pending:
                 yield pending.popleft().result()
         finally:
-            # Nobody may still write when the files are taken back.
+            # No task may still write when the files are removed.
             wait([one for one in pending if not one.cancel()])
 
 
@@ -293,7 +306,7 @@ def _check(done: list[Copied], sizes: Sizes, places: list[Place], shards: Places
     read, written = (sum(one.read for one in done), sum(one.written for one in done))
     if (records, size_bytes) != (len(sizes), int(sizes.sum())) or (read - written) % 2**64:
         raise InternalError(
-            f"{places[0].path}: {records} of {len(sizes)} records were copied, or others than were read"
+            f"{places[0].path}: {records} of {len(sizes)} records were copied, or they differ from those read"
         )
     if not whole:
         return
@@ -302,5 +315,5 @@ def _check(done: list[Copied], sizes: Sizes, places: list[Place], shards: Places
     for place, size in zip(places, expected.tolist(), strict=True):
         if os.stat(place.temporary).st_size != size:
             raise InternalError(
-                f"{place.path}: not of the {size} bytes that its records have", path=place.path
+                f"{place.path}: the file does not have the {size} bytes of its records", path=place.path
             )

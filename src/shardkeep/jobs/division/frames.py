@@ -1,13 +1,13 @@
-"""Copying records from files into shards: units of work that any executor can run, and run again.
+"""Copies of records into uncompressed shards: units of work that any executor can run, and run again.
 
-Where every frame goes is known before the first is copied. So a unit writes its frames at fixed offsets
-of files that exist already, needs nothing but names and numbers, and may be repeated, by another process
-too: it writes the same bytes to the same places.
+The place of every frame is known before the first frame is copied. A unit therefore writes its frames at
+fixed offsets of existing files and needs only names and numbers. It may be repeated, also by another process,
+because it writes the same bytes to the same places.
 
-**What is verified.** Each unit reads back what it wrote, from the file: the frames must lie where the plan
-says, both checksums of every record must hold, and the stored checksums must be those of the records that
-were read, in order. A wrong offset, a frame written twice, a write that went astray or a file that changed
-meanwhile all show there. Only then does a unit return.
+Before a unit returns it reads back from the file what it wrote. The frames must lie at the planned offsets,
+both checksums of every record must match, and the stored checksums must equal those of the records that were
+read, in order. A wrong offset, a frame that was written twice, a lost write and a source that changed during
+the copy are all found in this way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HELD_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class PlainPart:
-    """A run of records of an uncompressed file.
+    """Consecutive records of an uncompressed file.
 
     Attributes
     ----------
@@ -52,13 +52,13 @@ class PlainPart:
     starts : ndarray of uint64, shape (records + 1,)
         Offsets of the frames, and of the end of the last one.
     shards : ndarray of int32, shape (records,)
-        Which shard each goes to.
+        Shard of each record.
     places : dict
-        Of the shards that occur.
+        Place of the first frame in each shard that occurs.
     block_bytes : int
-        How much is read at once.
+        Size of one read.
     verify : bool
-        Whether the payloads' checksums are checked, too.
+        True to check the checksums of the payloads.
     """
 
     source: str
@@ -84,14 +84,14 @@ class StreamPart:
 
 @dataclass(frozen=True)
 class Copied:
-    """What a unit did.
+    """Result of a unit.
 
     Attributes
     ----------
     records, bytes : int
-        Copied records and the bytes of their frames.
+        Number of copied records, and the size of their frames.
     read, written : int
-        The digests of what was read and of what was found in the shards, see `record_digest`.
+        Digests of the records that were read, and of those found in the shards (see `record_digest`).
     """
 
     records: int
@@ -101,9 +101,9 @@ class Copied:
 
 
 def record_digest(checksums: U32, sizes: I64) -> int:
-    """Return a 64-bit sum over records of a hash of their stored checksum and size, in any order.
+    """Return the 64-bit sum of a hash of each record's stored checksum and size.
 
-    Equal for two sets of files that hold the same records, however they are divided.
+    It does not depend on the order of the records or on their division among files.
     """
     with np.errstate(over="ignore"):
         mixed = checksums.astype(np.uint64) | sizes.astype(np.uint64) << np.uint64(32)
@@ -113,14 +113,14 @@ def record_digest(checksums: U32, sizes: I64) -> int:
 
 
 def copy_plain(part: PlainPart) -> Copied:
-    """Copy the frames of a part to their shards, as they are, and verify them there.
+    """Copy the frames of a part to their shards unchanged, and verify them there.
 
     Raises
     ------
     CorruptRecordError
-        A record of the source is damaged: path, record and offset are the source's.
+        A record of the source is damaged; path, record and offset refer to the source.
     CorruptDataError
-        The source became shorter, or what was written is not what was read.
+        The source became shorter, or the shards do not have the records that were read.
     DurabilityError
         A shard cannot be written.
     """
@@ -191,7 +191,7 @@ def _reading(path: str) -> Iterator[int]:
 
 
 def _buffer(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return memory of this thread, used again each time: fresh pages cost as much as the copy into them."""
+    """Return the buffer of this thread, which is reused: fresh pages cost as much as the copy into them."""
     kept: npt.NDArray[np.uint8] | None = getattr(_of_thread, "buffer", None)
     if kept is None or len(kept) < size_bytes:
         kept = _of_thread.buffer = np.empty(size_bytes, np.uint8)
@@ -202,7 +202,7 @@ _of_thread = threading.local()
 
 
 def _blocks(starts: I64, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut into runs of whole frames of at most so many bytes; a longer frame is a run of its own."""
+    """Divide frames into groups of at most `block_bytes`; a longer frame is a group by itself."""
     first, records = 0, len(starts) - 1
     while first < records:
         last = int(np.searchsorted(starts, starts[first] + block_bytes, side="right")) - 1
@@ -225,7 +225,7 @@ def _read_into(fd: int, buffer: npt.NDArray[np.uint8], offset_bytes: int, path: 
 
 
 def _footers(block: npt.NDArray[np.uint8], ends: I64) -> U32:
-    """Gather the last four bytes before each of `ends`, as little-endian numbers."""
+    """Return the four bytes before each of `ends` as little-endian numbers."""
     found = np.zeros(len(ends), np.uint32)
     for byte in range(_FOOTER_BYTES):
         found |= block[ends - _FOOTER_BYTES + byte].astype(np.uint32) << np.uint32(8 * byte)
@@ -252,7 +252,7 @@ def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
 
 
 def _scatter(block: memoryview, inside: I64, shards: I32, targets: Targets, ends: dict[int, int]) -> None:
-    """Write the frames of a block, which begin at `inside`, each run to its shard."""
+    """Write the frames of a block, which begin at the offsets `inside`, to their shards."""
     present = np.unique(shards)
     if len(present) == 1:
         shard = int(present[0])
@@ -278,7 +278,7 @@ def _copy_huge(
     ends: dict[int, int],
     part: PlainPart,
 ) -> int:
-    """Copy one frame piece by piece; return its stored checksum."""
+    """Copy one long frame in pieces; return its stored checksum."""
     buffer, last = np.empty(_CHUNK_BYTES, np.uint8), b""
     done = 0
     while done < length:
@@ -294,7 +294,7 @@ def _copy_huge(
 
 
 def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U32, targets: Targets) -> int:
-    """Read back what was written to one shard; return its digest."""
+    """Read back the frames of one shard, compare them with those that were read, and return their digest."""
     place = part.places[shard]
     expected = place.offset_bytes + np.concatenate(([0], np.cumsum(sizes)))
     try:
@@ -310,11 +310,11 @@ def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U
         if same and np.array_equal(there, checksums):
             targets.write_back(shard, place.offset_bytes, int(expected[-1]) - place.offset_bytes)
             return record_digest(there, sizes)
-        reason = "the records differ" if same else "they do not lie where they should"
+        reason = "the records differ" if same else "they are at other offsets"
     except CorruptDataError as error:
         reason = str(error)
     if isinstance(part, PlainPart):
-        # Most likely the source is damaged just so, and then this names the place there.
+        # The same damage is probably in the source; this scan then raises the error with its offset there.
         _core.scan_part(
             part.source,
             offset_bytes=int(part.starts[0]),
@@ -323,14 +323,14 @@ def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U
             verify=part.verify,
         )
     raise CorruptDataError(
-        f"{place.path}: what was written is not what was read from {part.source} ({reason});"
-        " that file changed meanwhile, or memory or disk fail",
+        f"{place.path}: the records written are not those read from {part.source} ({reason});"
+        " that file changed during the copy, or memory or disk are faulty; check them, then try again",
         path=part.source,
     )
 
 
 def _stored(fd: int, starts: I64, path: str) -> U32:
-    """Read the stored checksum of each frame."""
+    """Return the stored checksum of each frame."""
     records = len(starts) - 1
     if int(starts[-1] - starts[0]) > records * (32 << 10):
         return np.array(

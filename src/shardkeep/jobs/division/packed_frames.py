@@ -1,4 +1,4 @@
-"""Copying records into compressed shards: a stream that is written from its beginning to its end."""
+"""Copies of records into compressed shards, each written as one stream from beginning to end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """A file to copy from.
+    """Source file of a copy.
 
     Attributes
     ----------
     path : str
     compression : {None, "gzip", "zlib"}
     starts : ndarray of uint64, shape (records + 1,)
-        Offsets of the frames, as they would lie without compression.
+        Offsets of the frames in the uncompressed data.
     """
 
     path: str
@@ -41,7 +41,7 @@ class Source:
 
     @property
     def records(self) -> int:
-        """How many records it has."""
+        """Number of records."""
         return len(self.starts) - 1
 
 
@@ -53,9 +53,9 @@ class PackedPart:
     ----------
     sources : tuple of Source
     shards : ndarray of int32, shape (records,)
-        Which shard each record of all sources goes to.
+        Shard of each record of all sources.
     places : dict
-        The shards of this unit; they are written from the beginning.
+        Place of each shard of this unit; the offsets are 0.
     compression : {"gzip", "zlib"}
     verify : bool
     """
@@ -70,7 +70,8 @@ class PackedPart:
 def copy_packed(part: PackedPart) -> Copied:
     """Write whole compressed shards and read them back.
 
-    It may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two at the same time.
+    The unit may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two processes at the
+    same time.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def copy_packed(part: PackedPart) -> Copied:
         for shard, place in part.places.items():
             fd = open_temporary(place.temporary, os.O_WRONLY)
             try:
-                os.ftruncate(fd, 0)  # what an attempt before this one left
+                os.ftruncate(fd, 0)  # bytes of an earlier attempt
             finally:
                 os.close(fd)
             sinks[shard] = OpenSink(place.temporary, place.path, compression=part.compression)
@@ -104,7 +105,8 @@ def copy_packed(part: PackedPart) -> Copied:
         ]
         if there != read[shard]:
             raise CorruptDataError(
-                f"{place.path}: what was written is not what was read; memory or disk fail", path=place.path
+                f"{place.path}: the records written are not those read; check memory and disk",
+                path=place.path,
             )
         digests += _digest(there)
     return Copied(records, frame_bytes, sum(map(_digest, read.values())) % 2**64, digests % 2**64)
@@ -140,7 +142,7 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
 
 
 def batches(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
-    """Cut records of these sizes into runs that may be in memory at once."""
+    """Yield slices of records of these sizes that fit into memory together."""
     ends = np.cumsum(sizes)
     first = 0
     while first < len(sizes):

@@ -1,4 +1,4 @@
-"""The shards that a unit of work writes into, at fixed offsets of files that exist already."""
+"""Shards that a unit of work writes: existing files, at fixed offsets."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from shardkeep.files.leftovers import open_temporary
 
 __all__ = ["Place", "Targets"]
 
-# Below this, joining slices and one write is quicker than a vector of them.
+# Slices shorter than this are joined and written by one call, which is faster than a vector of them.
 _JOIN_BELOW_BYTES = 8192
 _VECTOR = 1024
-# Smaller pieces share pages with what comes next, which would be written twice.
+# Shorter pieces share pages with later data; these pages would be written twice.
 _WRITE_BACK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the first frame of a unit goes in one shard.
+    """Place of the first frame of a unit in one shard.
 
     Attributes
     ----------
     temporary : str
-        The file, which exists.
+        Existing file that is written.
     path : str
-        Its final name, for messages.
+        Final name, for messages.
     offset_bytes, record : int
-        Where that frame begins, and its number in the shard.
+        Offset of that frame, and its number in the shard.
     """
 
     temporary: str
@@ -54,7 +54,7 @@ class Targets:
         self._close()
 
     def fd(self, shard: int) -> int:
-        """Return a descriptor of a shard, for writing and reading, good until the next call."""
+        """Return a descriptor of a shard for writing and reading, valid until the next call."""
         if self._shard != shard:
             self._close()
             place = self.places[shard]
@@ -71,7 +71,7 @@ class Targets:
         return len(data)
 
     def write_slices(self, shard: int, slices: list[memoryview], offset_bytes: int) -> int:
-        """Write slices one behind the other; return their length."""
+        """Write slices one after the other; return their length."""
         total = sum(map(len, slices))
         if total < _JOIN_BELOW_BYTES * len(slices):
             return self.write(shard, b"".join(slices), offset_bytes)
@@ -86,7 +86,7 @@ class Targets:
         return total
 
     def write_records(self, shard: int, records: list[bytes], offset_bytes: int) -> int:
-        """Write records as frames; return the length of these."""
+        """Write records as frames; return the length of the frames."""
         if not records:
             return 0
         fd, path = self.fd(shard), self.places[shard].path
@@ -99,9 +99,9 @@ class Targets:
         return frames.written_bytes
 
     def write_back(self, shard: int, offset_bytes: int, length: int) -> None:
-        """Let the kernel begin to write these bytes to disk, so that the sync at the end waits less."""
+        """Make the kernel begin to write these bytes to disk, so that the sync at the end waits less."""
         if length >= _WRITE_BACK_BYTES and hasattr(os, "posix_fadvise"):
-            # On Linux the advice starts the writing; what is not clean yet stays in memory.
+            # On Linux this advice starts the writing; pages that are still dirty stay in memory.
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self.fd(shard), offset_bytes, length, os.POSIX_FADV_DONTNEED)
 

@@ -28,13 +28,13 @@ class ArrayRows(PackSource):
     arrays : mapping of str to array
         All of the same length along their first axis.
     paths : sequence of str
-        Where they come from.
+        Files from which they come, if any.
 
     Notes
     -----
     Integers and booleans become int64, floats float32, strings and bytes bytes; rows of several dimensions
-    are stored flat, in C order, for `FixedLen` with their shape. The fields of a structured array are
-    features of their own.
+    are stored flat, in C order, for `FixedLen` with their shape. Each field of a structured array becomes a
+    feature.
     """
 
     kind = "numpy"
@@ -50,16 +50,16 @@ class ArrayRows(PackSource):
                 self._arrays[name] = array
         where = self.paths[0] if self.paths else "the arrays"
         if not self._arrays:
-            raise SchemaError(f"{where}: there is no array", path=where if self.paths else None)
+            raise SchemaError(f"{where}: no array to pack", path=where if self.paths else None)
         lengths = {}
         for name, array in self._arrays.items():
             if array.ndim == 0:
-                raise SchemaError(f"{where}: {name!r} is a single value, without rows")
+                raise SchemaError(f"{where}: {name!r} is a single value; pass an array with rows")
             lengths[name] = len(array)
             self.features[name] = self._feature(name, array, where)
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
-            raise SchemaError(f"{where}: arrays of different lengths: {listed}")
+            raise SchemaError(f"{where}: all arrays must have the same length: {listed}")
         self._rows = next(iter(lengths.values()))
         self.total_bytes = sum(array.nbytes for array in self._arrays.values())
 
@@ -77,38 +77,42 @@ class ArrayRows(PackSource):
         if kind == "f":
             if array.dtype.itemsize > 4:
                 self.notes.append(
-                    f"{name!r}: {array.dtype} is stored as float32, which is what an Example has"
+                    f"{name!r}: {array.dtype} is stored as float32, the float type of an Example"
                 )
             return "float32"
         if kind in "SU":
             return "bytes"
         raise SchemaError(
-            f"{where}: {name!r} is of {array.dtype}, and an Example has integers, floats and bytes"
+            f"{where}: {name!r} has the type {array.dtype}; an Example holds integers, floats and bytes"
         )
 
 
 def read_arrays(paths: Sequence[str]) -> ArrayRows:
     """Open .npy and .npz files.
 
-    A .npy file's array is called "data" and read as it is needed; those of a .npz file have the names that
-    they were saved under, and are in memory.
+    The array of a .npy file is called "data" and read in blocks of rows. Those of a .npz file have the names
+    under which they were saved, and are loaded into memory.
 
     Raises
     ------
     FormatError
-        Not a NumPy file, a damaged one, or one with Python objects.
+        The file is not a NumPy file, is damaged, or has Python objects.
+    TruncatedFileError
+        The file is shorter than its header says.
     SchemaError
-        Several files: give one.
+        There are several files.
     """
     if len(paths) > 1:
-        raise SchemaError(f"{paths[1]}: one NumPy file at a time; join the arrays before", path=paths[1])
+        raise SchemaError(
+            f"{paths[1]}: pack one NumPy file at a time; concatenate the arrays before", path=paths[1]
+        )
     path = paths[0]
     try:
         with open(path, "rb") as file:
             packed = file.read(2) == b"PK"
             file.seek(0)
             if packed:
-                # Given the open file: NumPy would leave its own open when it is damaged.
+                # Opened here, because NumPy does not close a damaged file.
                 with np.load(file, allow_pickle=False) as loaded:
                     return ArrayRows({name: loaded[name] for name in loaded.files}, [path])
             return ArrayRows({_NAME: _stored(file, path)}, [path])
@@ -135,14 +139,14 @@ def _stored(file: BinaryIO, path: str) -> Any:
             offset_bytes=size_bytes,
         )
     if fortran and len(shape) > 1:
-        return np.load(path, allow_pickle=False)  # its rows do not lie together
+        return np.load(path, allow_pickle=False)  # its rows are not contiguous
     return array
 
 
 class _StoredArray:
-    """An array in a .npy file, of which slices of rows are read.
+    """An array in a .npy file, read in slices of rows.
 
-    It is not mapped: a file that is cut while it is mapped kills the process.
+    It is not mapped into memory: a file that is truncated while it is mapped kills the process.
     """
 
     def __init__(

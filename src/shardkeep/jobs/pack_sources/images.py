@@ -1,4 +1,4 @@
-"""Images on their way into records: whole PNG, JPEG and WebP files, told by their bytes, never decoded."""
+"""Folders of images: PNG, JPEG and WebP files, identified by their bytes and stored without decoding."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTHS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _JPEG = b"\xff\xd8\xff"
 _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Files that are read together by one thread, and how many such groups are under way.
+# Files that one thread reads together; the number of threads, and of groups at a time.
 _GROUP_FILES, _GROUP_BYTES = 32, 8 << 20
 _THREADS, _GROUPS = 4, 8
 
 
 class ImageFacts(NamedTuple):
-    """What the header of an image says; `depth` is the number of its channels."""
+    """Format and shape of an image, from its header; `depth` is the number of channels."""
 
     format: str
     height: int
@@ -36,20 +36,18 @@ class ImageFacts(NamedTuple):
 
 
 def image_facts(data: bytes) -> ImageFacts:
-    """Return what a whole PNG, JPEG or WebP file is, without decoding it.
+    """Return format and shape of a whole PNG, JPEG or WebP file, without decoding it.
 
-    Of a PNG file every chunk must have its checksum, up to the last. Of a JPEG file, which has none, there
-    must be a frame, a scan, and the marker of its end. A WebP file must be as long as it says, and no
+    In a PNG file the checksum of every chunk must match. A JPEG file has no checksums, but it must have a
+    frame, a scan, and the marker of its end. A WebP file must have the length in its header, and not be an
     animation.
 
     Raises
     ------
     FormatError
-        It is something else.
+        The data are of another format, a checksum does not match, or the structure is damaged.
     TruncatedFileError
-        The end is missing, as after a download that broke off.
-    CorruptDataError
-        A checksum does not match, or the structure is not that of such a file.
+        The end is missing, as after an interrupted download.
 
     Examples
     --------
@@ -144,7 +142,8 @@ class ImageFolder(PackSource):
     ----------
     path : str
     labels : mapping of str to int, optional
-        The number of each label. By default the names of the sub-folders in the order of their code points.
+        Number of each label. By default the sub-folders are numbered in the order of their names' code
+        points.
     """
 
     kind = "images"
@@ -154,8 +153,8 @@ class ImageFolder(PackSource):
         folders, loose = _entries(path)
         if folders and loose:
             raise SchemaError(
-                f"{path}: images beside folders of images ({loose[0].name} beside {folders[0].name}/): one"
-                " folder for each label, or none at all",
+                f"{path}: has both images and folders of images ({loose[0].name} and {folders[0].name}/);"
+                " move each image into the folder of its label",
                 path=path,
             )
         self._files: list[_File] = []
@@ -168,14 +167,14 @@ class ImageFolder(PackSource):
             for folder in folders:
                 if folder.name not in self.labels:
                     raise SchemaError(
-                        f"{folder.path}: {folder.name!r} is none of the {len(self.labels)} labels given",
+                        f"{folder.path}: {folder.name!r} is not one of the {len(self.labels)} labels",
                         path=folder.path,
                     )
                 self._walk(folder.path, f"{folder.name}/", self.labels[folder.name], [folder.path])
         else:
             self._files = [_File(one.path, one.name, None, one.stat().st_size) for one in loose]
         if not self._files:
-            raise NotFoundError(f"{path}: there is no file in it, nor in its sub-folders", path=path)
+            raise NotFoundError(f"{path}: the folder and its sub-folders have no file", path=path)
         self.total_bytes = sum(file.size_bytes for file in self._files)
         self.features = {"image_raw": "bytes", "filename": "bytes"} | dict.fromkeys(
             ("height", "width", "depth"), "int64"
@@ -218,12 +217,12 @@ class ImageFolder(PackSource):
         self._files += [_File(one.path, name + one.name, label, one.stat().st_size) for one in files]
         for folder in folders:
             if any(os.path.samefile(folder.path, one) for one in above):
-                raise SchemaError(f"{folder.path}: a link to a folder that it lies in", path=folder.path)
+                raise SchemaError(f"{folder.path}: a link to a folder above it; remove it", path=folder.path)
             self._walk(folder.path, f"{name}{folder.name}/", label, [*above, folder.path])
 
 
 def _entries(path: str) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Return the folders and the files in a folder, sorted; names that begin with a dot are passed over."""
+    """Return the folders and the files in a folder, sorted, without names that begin with a dot."""
     with os.scandir(path) as entries:
         shown = sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
     return [one for one in shown if one.is_dir()], [one for one in shown if not one.is_dir()]
@@ -248,14 +247,22 @@ def _read_images(files: list[_File]) -> list[Item]:
 
 
 def read_labels(labels: Mapping[str, int] | str | os.PathLike[str]) -> dict[str, int]:
-    """Return a map of labels, or read the one that `pack` wrote.
+    """Return a map of labels, from a mapping or from a file that `pack` wrote.
+
+    Parameters
+    ----------
+    labels : mapping of str to int, or path
+
+    Returns
+    -------
+    dict of str to int
 
     Raises
     ------
     FormatError
-        The file is not JSON of that form.
+        The file is not JSON of this form.
     NotFoundError
-        It is not there.
+        The file does not exist.
     """
     if isinstance(labels, Mapping):
         return dict(labels)
@@ -264,9 +271,9 @@ def read_labels(labels: Mapping[str, int] | str | os.PathLike[str]) -> dict[str,
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
     except FileNotFoundError:
-        raise NotFoundError(f"{path}: there is no such file of labels", path=path) from None
+        raise NotFoundError(f"{path}: no file of labels found", path=path) from None
     except ValueError as error:
         raise FormatError(f"{path}: not valid JSON ({error})", path=path) from None
     if not isinstance(found, dict) or not all(isinstance(number, int) for number in found.values()):
-        raise FormatError(f"{path}: a map of labels is {{name: number, …}}", path=path)
+        raise FormatError(f"{path}: not a map of labels; expected {{name: number, …}}", path=path)
     return found

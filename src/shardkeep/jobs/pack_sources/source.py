@@ -1,4 +1,4 @@
-"""What every source of `pack` is: something that gives the features of one record after the other."""
+"""Base class of the sources of `pack`, which yield the features of one record after the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardkeep.errors import ShardkeepError
 
 __all__ = ["Item", "PackSource"]
 
-# The features of a record, or what is wrong with it.
+# The features of a record, or the error of a bad one.
 Item = dict[str, Any] | ShardkeepError
 
 
@@ -21,13 +21,15 @@ class PackSource:
     kind : str
         "images", "csv", "parquet", "arrow", "numpy" or "webdataset".
     paths : tuple of str
+        Files of the source; empty for arrays in memory.
     features : dict of str to str
         Name to "int64", "float32" or "bytes"; complete after the iteration.
     labels : dict of str to int, or None
+        Number of each label, if the source has names for them.
     notes : list of str
-        What a person should know about how values are stored.
+        Remarks on values that are stored with less precision than they had.
     total_bytes, done_bytes : int
-        How much there is to read, and how much has been.
+        Size of the source, and the part of it that has been read.
     """
 
     kind = ""
@@ -41,5 +43,5 @@ class PackSource:
         self.done_bytes = 0
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the features of each record, or the error that tells why there are none."""
+        """Yield the features of each record, or the error of a bad record."""
         raise NotImplementedError

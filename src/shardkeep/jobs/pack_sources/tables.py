@@ -1,4 +1,4 @@
-"""Rows of tables as records: CSV with the standard library, Parquet and Arrow with pyarrow."""
+"""Tables: CSV through the standard library, Parquet and Arrow through pyarrow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _checked_dtypes(dtypes: Mapping[str, str] | None, columns: Sequence[str], pa
     for name, kind in (dtypes or {}).items():
         if kind not in _TYPES:
             raise SchemaError(
-                f"{path}: column {name!r} as {kind!r}: an Example has {', '.join(_TYPES)}", path=path
+                f"{path}: column {name!r}: {kind!r} is not one of {', '.join(_TYPES)}", path=path
             )
         if name not in columns:
             raise SchemaError(f"{path}: no column {name!r}; it has {', '.join(columns)}", path=path)
@@ -33,23 +33,23 @@ def _checked_dtypes(dtypes: Mapping[str, str] | None, columns: Sequence[str], pa
 
 
 class CsvTable(PackSource):
-    """CSV files with a header, UTF-8.
+    """CSV files in UTF-8 with a header.
 
     Parameters
     ----------
     paths : sequence of str
-        With the same header.
+        Files with equal headers.
     dtypes : mapping of str to str, optional
-        Column to "int64", "float32" or "bytes", where what was inferred is not what is wanted.
+        Column to "int64", "float32" or "bytes", instead of the inferred type.
     delimiter : str, optional
         By default a tab for a name that ends in ``.tsv``, otherwise a comma.
 
     Notes
     -----
     The type of a column is inferred from all of its cells: "int64" if each is a decimal integer of 64 bits
-    without leading zeros, otherwise "float32" if each is a number, otherwise "bytes" (UTF-8). So a zip code
-    or an identifier of 20 digits stays text. An empty cell of a number is a feature that this record does
-    not have; of text it is an empty text.
+    without leading zeros, otherwise "float32" if each is a number, otherwise "bytes" (UTF-8). A zip code or
+    an identifier of 20 digits therefore stays text. A record has no feature for an empty cell of a column of
+    numbers; an empty cell of text is an empty string.
     """
 
     kind = "csv"
@@ -93,7 +93,7 @@ class CsvTable(PackSource):
         places = [(place, name) for place, name in enumerate(self.columns) if name in levels]
         for _, _, row in self._rows():
             if len(row) != len(self.columns):
-                continue  # told when it is packed
+                continue  # `__iter__` yields the error
             for place, name in places:
                 cell = row[place]
                 if levels[name] < 2 and cell:
@@ -107,9 +107,11 @@ class CsvTable(PackSource):
             repeated = {name for name in row if row.count(name) > 1}
             if repeated or not all(row):
                 what = f"{sorted(repeated)[0]!r} twice" if repeated else "a column without a name"
-                raise SchemaError(f"{path}: the first line is the header, and it has {what}", path=path)
+                raise SchemaError(
+                    f"{path}: the header (the first line) has {what}; name each column once", path=path
+                )
             return row
-        raise FormatError(f"{path}: an empty file, without the header of a CSV file", path=path)
+        raise FormatError(f"{path}: an empty file; a CSV file begins with a header", path=path)
 
     def _rows(self) -> Iterator[tuple[str, int, list[str]]]:
         for path in self.paths:
@@ -150,7 +152,7 @@ def _level(cell: str) -> int:
     if _INTEGER.fullmatch(cell) and -(2**63) <= int(cell) < 2**63:
         return 0
     if _INTEGER.fullmatch(cell) or not _FLOAT.fullmatch(cell):
-        return 2  # an integer beyond 64 bits is an identifier, not a number that may be rounded
+        return 2  # an integer of more than 64 bits is an identifier and must not be rounded
     return 2 if re.match(r"[+-]?0\d", cell) else 1
 
 
@@ -169,7 +171,7 @@ def _cell(cell: str, kind: str) -> Any:
 
 def _uneven(path: str, line: int, row: list[str], columns: list[str]) -> ShardkeepError:
     return SchemaError(
-        f"{path}: line {line} has {len(row)} cells, the header {len(columns)}: quote a cell that holds the"
+        f"{path}: line {line} has {len(row)} cells, the header {len(columns)}; quote a cell with the"
         " delimiter",
         path=path,
     )
@@ -181,13 +183,13 @@ class ArrowTable(PackSource):
     Parameters
     ----------
     paths : sequence of str
-        With the same columns.
+        Files with equal columns.
     kind : {"parquet", "arrow"}
 
     Notes
     -----
-    Integers and booleans become int64, floats float32, strings and binary bytes; lists of them features
-    with several values. A null is a feature that this record does not have.
+    Integers and booleans become int64, floats float32, strings and binary values bytes; a list becomes a
+    feature with several values. A record has no feature for a null.
     """
 
     def __init__(self, paths: Sequence[str], kind: str) -> None:
@@ -210,7 +212,7 @@ class ArrowTable(PackSource):
                 if schema is None:
                     schema = found
                 elif not found.equals(schema):
-                    raise SchemaError(f"{path}: its columns are not those of {paths[0]}", path=path)
+                    raise SchemaError(f"{path}: its columns differ from those of {paths[0]}", path=path)
         for field in schema or ():
             self.features[field.name] = self._feature(field.name, field.type)
 
@@ -239,7 +241,7 @@ class ArrowTable(PackSource):
                 if isinstance(value, list):
                     if None in value:
                         yield SchemaError(
-                            f"{path}: row {first + number}: column {name!r} has a null inside a list",
+                            f"{path}: row {first + number}: column {name!r} has a null in a list; replace it",
                             path=path,
                         )
                         break
@@ -263,7 +265,7 @@ class ArrowTable(PackSource):
         if types.is_floating(kind):
             if kind.bit_width == 64:
                 self.notes.append(
-                    f"column {name!r}: float64 is stored as float32, which is what an Example has"
+                    f"column {name!r}: float64 is stored as float32, the float type of an Example"
                 )
             return "float32"
         if (
@@ -275,8 +277,8 @@ class ArrowTable(PackSource):
         ):
             return "bytes"
         raise SchemaError(
-            f"{self.paths[0]}: column {name!r} is {kind}, and an Example has integers, floats and bytes: cast"
-            " it or leave it out",
+            f"{self.paths[0]}: column {name!r} is {kind}; an Example holds integers, floats and bytes: cast"
+            " or drop it",
             path=self.paths[0],
         )
 
@@ -291,7 +293,7 @@ class ArrowTable(PackSource):
 
 
 class _Opened:
-    """An open file of a table: its schema, its batches, and the number of its rows if that is known."""
+    """An open table file as a context: its schema, its batches and the number of its rows, 0 if unknown."""
 
     def __init__(self, arrow: Any, path: str, kind: str) -> None:
         self._arrow, self._path, self._kind = arrow, path, kind

@@ -1,4 +1,4 @@
-"""WebDataset tar files as records: members with the same key are one sample."""
+"""WebDataset tar files, whose members with the same key form one sample."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class WebDataset(PackSource):
 
     Notes
     -----
-    The key ends at the first dot of the last part of the name. It becomes the feature "key"; ``.png``,
+    The key ends at the first dot of the file name and becomes the feature "key". ``.png``,
     ``.jpg``, ``.jpeg`` and ``.webp`` become "image_raw" with "height", "width" and "depth"; ``.cls`` becomes
-    the int64 "label"; every other extension is a bytes feature of that name, as ``.json`` and ``.txt``.
+    the int64 "label". Every other extension, such as ``.json``, becomes a bytes feature of that name.
     """
 
     kind = "webdataset"
@@ -53,7 +53,7 @@ class WebDataset(PackSource):
             except (tarfile.TarError, EOFError, zlib.error) as error:
                 reason = " ".join(str(error).split())
                 raise CorruptDataError(
-                    f"{path}: a damaged or cut tar archive ({reason})", path=path
+                    f"{path}: a damaged or truncated tar archive ({reason})", path=path
                 ) from None
 
     def _item(self, path: str, key: str, members: dict[str, bytes]) -> Item:
@@ -63,12 +63,12 @@ class WebDataset(PackSource):
             for extension, data in members.items():
                 if extension in _IMAGES:
                     if "image_raw" in features:
-                        raise SchemaError("two images; give one of them a name of its own, as in .left.png")
+                        raise SchemaError("two images; rename one, for example to KEY.left.png")
                     features |= image_features(data)
                 elif extension == "cls":
                     features["label"] = _label(data)
                 elif extension in ("key", "image_raw", "label", "height", "width", "depth"):
-                    raise SchemaError(f"a member called .{extension}, which is a feature already")
+                    raise SchemaError(f"the member .{extension} has the name of another feature; rename it")
                 else:
                     features[extension] = data
         except ShardkeepError as error:
@@ -82,7 +82,7 @@ def _label(data: bytes) -> int:
     try:
         return int(data)
     except ValueError:
-        raise SchemaError(f"the label in .cls is no integer: {data[:40]!r}") from None
+        raise SchemaError(f"the label in .cls must be an integer, not {data[:40]!r}") from None
 
 
 def _samples(path: str, tar: tarfile.TarFile) -> Iterator[tuple[str, dict[str, bytes]]]:
@@ -94,12 +94,12 @@ def _samples(path: str, tar: tarfile.TarFile) -> Iterator[tuple[str, dict[str, b
             if member.isdir():
                 continue
             raise FormatError(
-                f"{path}: {member.name} is a link or a device, which has no bytes here", path=path
+                f"{path}: {member.name} is a link or a device; pack regular files only", path=path
             )
         folder, name = os.path.split(member.name)
         stem, dot, extension = name.partition(".")
         if not stem or not dot:
-            raise FormatError(f"{path}: {member.name}: a member is called KEY.EXTENSION", path=path)
+            raise FormatError(f"{path}: {member.name}: the name of a member must be KEY.EXTENSION", path=path)
         mine = os.path.join(folder, stem)
         if mine != key:
             if members:
@@ -107,7 +107,7 @@ def _samples(path: str, tar: tarfile.TarFile) -> Iterator[tuple[str, dict[str, b
                 done.add(key)
             if mine in done:
                 raise FormatError(
-                    f"{path}: the members of {mine} do not follow each other: sort the archive by name",
+                    f"{path}: the members of {mine} are not consecutive; sort the archive by name",
                     path=path,
                 )
             key, members = mine, {}
@@ -123,21 +123,21 @@ def _samples(path: str, tar: tarfile.TarFile) -> Iterator[tuple[str, dict[str, b
 
 
 def _check_end(path: str, tar: tarfile.TarFile) -> None:
-    """See that the archive ends as tar files end; Python takes a cut between members for the end."""
+    """Check the end of the archive; Python takes a truncation between two members for the end."""
     assert tar.fileobj is not None
     tar.fileobj.seek(tar.offset)
     rest = tar.fileobj.read(_BLOCK_BYTES)
     if len(rest) < _BLOCK_BYTES or rest.strip(b"\0"):
-        # `offset` lies behind the first of the two blocks of zeros, unless there was none.
+        # `offset` is after the first of the two blocks of zeros, unless there was none.
         tar.fileobj.seek(max(tar.offset - _BLOCK_BYTES, 0))
         rest = tar.fileobj.read(_BLOCK_BYTES)
         if len(rest) < _BLOCK_BYTES or rest.strip(b"\0"):
             raise TruncatedFileError(
-                f"{path}: the archive has no end; it was cut off, or two of them were joined", path=path
+                f"{path}: the archive has no end; it was truncated, or two archives were joined", path=path
             )
     while rest := tar.fileobj.read(1 << 20):
         if rest.strip(b"\0"):
             raise FormatError(
-                f"{path}: there is more behind the end of the archive; pack archives that were joined apart",
+                f"{path}: data after the end of the archive; pack archives that were joined separately",
                 path=path,
             )

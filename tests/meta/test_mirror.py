@@ -1,0 +1,61 @@
+"""The rule that each module has a test of its name, or a neighbour's test that says so.
+
+The test of ``src/shardkeep/a/b.py`` is ``tests/unit/a/test_b.py``. A test module that covers other modules,
+or has no module of its name, names them in its docstring: "Covers `shardkeep.a.b` and `shardkeep.a.c`."
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src/shardkeep"
+UNIT = ROOT / "tests/unit"
+# Folders whose tests do not follow the rule yet.
+NOT_YET = tuple(f"shardkeep.{room}." for room in ("collector", "files", "hdf5", "loader", "plan", "tfrecord"))
+
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    for path in SOURCE.rglob("*.py")
+    if path.stem not in ("__init__", "__main__")
+)
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+
+
+@cache
+def covered(test: Path) -> tuple[str, ...]:
+    """Return the modules that a test module names in its docstring."""
+    text = ast.get_docstring(ast.parse(test.read_text(encoding="utf-8"))) or ""
+    sentences = re.findall(r"\bCovers (`.*?`)\.(?:\s|$)", text, re.DOTALL)
+    return tuple(name for sentence in sentences for name in re.findall(r"`([\w.]+)`", sentence))
+
+
+def mirrored(test: Path) -> str:
+    """Return the module or package that a unit test is named after."""
+    path = test.relative_to(UNIT).with_name(test.stem.removeprefix("test_"))
+    return ".".join(("shardkeep", *path.parts))
+
+
+def exists(module: str) -> bool:
+    path = SOURCE.parent.joinpath(*module.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_has_a_test(module: str) -> None:
+    if module.startswith(NOT_YET):
+        pytest.skip("not yet")
+    own = UNIT.joinpath(*module.split(".")[1:-1], f"test_{module.rpartition('.')[2]}.py")
+    assert own.is_file() or any(module in covered(test) for test in TESTS), f"add {own.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("test", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_test_names_modules_that_exist(test: Path) -> None:
+    assert [module for module in covered(test) if not exists(module)] == []
+    if UNIT in test.parents and not mirrored(test).startswith(NOT_YET):
+        assert exists(mirrored(test)) or covered(test), "name the modules it covers in its docstring"

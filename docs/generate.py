@@ -61,17 +61,20 @@ def design_page() -> str:
     parts = [
         "# Design notes\n",
         MADE,
-        "What was decided, what was measured for it, and what was left out. One page per question.\n",
+        "Decisions with their reasons and final figures, one page per subject.\n",
         *(f"- [{_title(note)}]({note.name})" for note in notes),
-        "\nThe directions of imports, enforced by `make lint`, from the top to what stands alone:\n",
+        "\nThe directions of imports, from top to bottom; `make lint` enforces them:\n",
         f"```text\n{LAYERS}\n```\n",
-        "The Rust half holds what must be fast (framing, checksums, parsing, decoding, the batch engine) and"
-        " nothing else. Policy, plans, HDF5 and everything that a person reads is Python.\n",
+        "Four crates in Rust do the work that must be fast or must survive hostile bytes: `shardkeep-core`"
+        " (framing, checksums, Examples, columns, the batch engine, copies of chunks), `shardkeep-image` (PNG,"
+        " JPEG, WebP, resizing), `shardkeep-hdf5` (a reader of HDF5 metadata, for merge, open and verify) and"
+        " `shardkeep-py` (the binding). Plans, policy, writing HDF5, the collector, messages and commands are"
+        " Python.\n",
     ]
     return "\n".join(parts)
 
 
-LAYERS = "cli → demo → jobs → loader, hdf5 → tfrecord → plan, files, world → _core, errors"
+LAYERS = "cli → demo → jobs → loader, collector → hdf5 → tfrecord → plan, files, world → _core, errors"
 PAGES = {"commands.md": commands_page, "errors.md": errors_page, "design/README.md": design_page}
 
 
@@ -97,7 +100,7 @@ def _in_tree_order(cls: type[errors.ShardkeepError]) -> list[type[errors.Shardke
 
 
 def _options(command: click.Command, *, common: bool = False) -> str:
-    """Return the table of a command's options, in words of our own: click's differ between versions."""
+    """Return the table of a command's options, not by click, whose format differs between versions."""
     lines = ["| option | meaning |", "|---|---|"]
     for parameter in command.params:
         if isinstance(parameter, click.Option) and (common or parameter.name != "debug"):

@@ -129,7 +129,7 @@ def test_what_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     (folder / "empty").mkdir()
     for source, said in (
         ("gone.h5", "no file or folder 'gone.h5'"),
-        ("run/rank-00001", "the folder of one rank: give that of the run, 'run', or"),
+        ("run/rank-00001", "the folder of one rank: pass that of the run, 'run', or"),
         ("plain", "give a pattern, 'plain/*.h5'"),
         ("empty", "'empty' has no worker files"),
     ):

@@ -130,7 +130,7 @@ def test_what_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     for source, said in (
         ("gone.h5", "no file or folder 'gone.h5'"),
         ("run/rank-00001", "the folder of one rank: pass that of the run, 'run', or"),
-        ("plain", "give a pattern, 'plain/*.h5'"),
+        ("plain", "pass a pattern, 'plain/*.h5'"),
         ("empty", "'empty' has no worker files"),
     ):
         assert run(["merge", source, "all.h5"]) == 10

@@ -1,4 +1,4 @@
-"""A collector and its clients as processes that can be killed: what the tests of both stand on."""
+"""A collector and its clients as processes that tests can kill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ACK = struct.Struct("<qq")
 
 
 class Child:
-    """A process and what it acknowledged."""
+    """A process and the bytes that it writes to the test."""
 
     def __init__(self, target, *args) -> None:
         self.read_end, write_end = os.pipe()
@@ -55,7 +55,7 @@ class Child:
         self.pid = self.process.pid
 
     def wait_for_word(self, timeout_s: float = PATIENCE_S) -> bytes:
-        """Return the first thing it writes."""
+        """Return the first bytes that it writes."""
         assert select.select([self.read_end], [], [], timeout_s)[0], "nothing came"
         return os.read(self.read_end, 1 << 16)
 
@@ -64,7 +64,7 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
     def join(self, timeout_s: float = PATIENCE_S) -> int:
-        """Wait for its end and return its exit code; what it says meanwhile is read, so that it can go on."""
+        """Wait for its end and return its exit code; read its output meanwhile, so that it cannot block."""
         deadline = time.monotonic() + timeout_s
         while not self._is_over:
             left_s = deadline - time.monotonic()
@@ -81,7 +81,7 @@ class Child:
         return self.process.exitcode
 
     def said(self) -> bytes:
-        """Everything it wrote; it must have been joined."""
+        """Return everything it wrote; it must have been joined."""
         assert self._is_over
         return self._said
 
@@ -125,7 +125,7 @@ def stop(collector: Child) -> None:
 
 @contextlib.contextmanager
 def collecting(path, **options):
-    """A forked collector for the body; it starts ten times as fast as a `Collector`."""
+    """Yield a forked collector, which starts ten times as fast as a `Collector`."""
     collector = start_collector(path, **options)
     collector.connect = lambda world: connect(collector.address, world)
     try:
@@ -135,7 +135,7 @@ def collecting(path, **options):
 
 
 def wait_until_put_back(client) -> None:
-    """Wait until a collector has found its file in its place again, and stored the rows."""
+    """Wait until a collector has found its file again, and stored the rows."""
 
     def is_stored() -> bool:
         try:
@@ -148,7 +148,7 @@ def wait_until_put_back(client) -> None:
     eventually(is_stored)
 
 
-def _append_until_told(write_end, place, rank, incarnation, seed, go_on) -> None:
+def _append_until_stopped(write_end, place, rank, incarnation, seed, go_on) -> None:
     chance = random.Random(seed)
     row = texts = 0
     with connect(place, World(rank=rank, size=4), timeout_s=PATIENCE_S) as client:
@@ -176,13 +176,13 @@ def flag():
 
 
 def start_client(place, rank, incarnation, seed, go_on) -> Child:
-    child = Child(_append_until_told, str(place), rank, incarnation, seed, go_on)
+    child = Child(_append_until_stopped, str(place), rank, incarnation, seed, go_on)
     child.rank, child.incarnation = rank, incarnation
     return child
 
 
 def check_rows(path, acknowledged: dict[tuple[int, int], tuple[int, int]]) -> int:
-    """Each client's rows are there from the first on, once, in order, at least as far as was acknowledged."""
+    """Check that the rows of each client are complete up to the acknowledged one, in order, each once."""
     with h5py.File(path) as file:
         rows = file["x"][:] if "x" in file else np.empty((0, 16), "i8")
         texts = file["t"].asstr()[:].tolist() if "t" in file else []

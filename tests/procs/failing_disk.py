@@ -1,4 +1,4 @@
-"""A plan for `failing_calls.c` in another process: which of its calls fail, and how far its clock is off."""
+"""Plans for `failing_calls.c` in another process: which calls fail, and the offset of its clock."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class FailingCalls:
     Parameters
     ----------
     library : path
-        Of the shim.
+        The compiled shim.
     file : path
-        Is made.
+        The plan; it is created.
     """
 
     def __init__(self, library: Path, file: Path) -> None:
@@ -33,7 +33,7 @@ class FailingCalls:
 
     @property
     def calls(self) -> int:
-        """How many calls of the chosen kind there were."""
+        """Number of calls of the chosen kind."""
         return int(_PLAN.unpack(self._map[:])[6])
 
     @contextlib.contextmanager
@@ -47,9 +47,9 @@ class FailingCalls:
         last: int = 1 << 40,
         is_short: bool = False,
     ) -> Iterator[None]:
-        """Have calls on files with `path` in their names fail while the body runs."""
+        """Make calls on files with `path` in their names fail while the body runs."""
         plan = _PLAN.pack(functions.encode(), path.encode(), number, is_short, first, last, 0, 0)
-        # The names last: a call in between finds no half of a plan.
+        # The names last: a call in between must not find half of a plan.
         self._map[64:] = plan[64:]
         self._map[:64] = plan[:64]
         try:
@@ -58,5 +58,5 @@ class FailingCalls:
             self._map[:64] = bytes(64)
 
     def step_clock(self, seconds: int) -> None:
-        """Have the clock of the day be off by so many seconds."""
+        """Set the clock of the process off by a number of seconds."""
         self._map[-8:] = struct.pack("<q", seconds)

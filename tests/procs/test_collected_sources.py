@@ -1,4 +1,4 @@
-"""The file of a collector that runs or was killed, as a source of merges and checks, and to write on."""
+"""The file of a running or killed collector as a source of merges and checks, and opened for writing."""
 
 import os
 import shutil
@@ -43,17 +43,17 @@ def killed(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["r+", "a"])
-def test_who_writes_it_finds_every_row(killed, mode):
+def test_a_writer_finds_every_row(killed, mode):
     with sk.hdf5.open(killed, mode) as file:
         assert file["x"][:].tolist() == list(range(10))
         file["x"].attrs["unit"] = "m"
     assert os.listdir(os.path.dirname(killed)) == ["all.h5"]
-    store = Store(killed, synced=False)  # and a collector goes on with it
+    store = Store(killed, synced=False)  # and a collector continues with it
     assert store.rows == {"x": 10}
     store.close()
 
 
-def test_who_empties_it_leaves_no_log_of_the_old_one(killed):
+def test_emptying_the_file_removes_its_log(killed):
     with sk.hdf5.open(killed, "w") as file:
         file["y"] = [1]
     assert os.listdir(os.path.dirname(killed)) == ["all.h5"]
@@ -61,7 +61,7 @@ def test_who_empties_it_leaves_no_log_of_the_old_one(killed):
         assert list(file) == ["y"]
 
 
-def test_a_reader_of_it_is_waited_for(killed, monkeypatch):
+def test_a_writer_waits_for_readers(killed, monkeypatch):
     monkeypatch.setattr("shardkeep.hdf5.journal.live_view._LEAST_WAIT_S", 0.1)
     with reader_lock(killed, shared=True, timeout_s=0), pytest.raises(LockTimeoutError):
         sk.hdf5.open(killed, "r+")
@@ -69,7 +69,7 @@ def test_a_reader_of_it_is_waited_for(killed, monkeypatch):
         assert len(file["x"]) == 5
 
 
-def test_a_log_of_another_file_is_told_to_writers(killed, tmp_path):
+def test_a_log_of_another_file_is_an_error_for_writers(killed, tmp_path):
     os.rename(killed, tmp_path / "moved.h5")
     with pytest.raises(NotFoundError, match="put the file of that log back"):
         sk.hdf5.open(killed, "a")
@@ -83,7 +83,7 @@ def test_a_log_of_another_file_is_told_to_writers(killed, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["merge", "virtual", "verify", "info"])
-def test_all_who_read_it_find_every_row(killed, tmp_path, how):
+def test_every_reader_finds_every_row(killed, tmp_path, how):
     before = open_descriptors()
     if how == "verify":
         assert sk.hdf5.verify(killed).rows >= 10
@@ -98,7 +98,7 @@ def test_all_who_read_it_find_every_row(killed, tmp_path, how):
     assert open_descriptors() == before
 
 
-def test_merges_and_checks_of_a_file_that_grows_see_whole_commits(tmp_path):
+def test_merges_and_checks_of_a_growing_file_see_complete_commits(tmp_path):
     path, seen, over = tmp_path / "all.h5", set(), threading.Event()
 
     def grow(client):
@@ -114,7 +114,7 @@ def test_merges_and_checks_of_a_file_that_grows_see_whole_commits(tmp_path):
             deadline = time.monotonic() + PATIENCE_S
             while len(seen) < 2:
                 assert time.monotonic() < deadline
-                time.sleep(0.3)  # readers that take turns without a pause keep the collector out
+                time.sleep(0.3)  # readers that follow each other without a pause keep the collector out
                 assert sk.hdf5.verify(path).ok
                 report = sk.hdf5.merge([path], tmp_path / "merged.h5", exists="replace")
                 if "x" in report.rows:
@@ -128,7 +128,7 @@ def test_merges_and_checks_of_a_file_that_grows_see_whole_commits(tmp_path):
             growing.result()
 
 
-def test_a_merge_holds_the_file_from_the_first_look_to_the_last_row(tmp_path, monkeypatch):
+def test_a_merge_holds_the_file_from_its_plan_to_its_last_row(tmp_path, monkeypatch):
     path = tmp_path / "all.h5"
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", np.arange(10))
@@ -143,7 +143,7 @@ def test_a_merge_holds_the_file_from_the_first_look_to_the_last_row(tmp_path, mo
 
         def later(*args):
             client.append("x", np.arange(10, 100_000))
-            client.flush()  # the file grows while it is merged, and what was looked at stays
+            client.flush()  # the file grows while it is merged, and the planned rows stay
             with pytest.raises(LockTimeoutError):
                 reader_lock(str(path), shared=False, timeout_s=0).acquire()
             return fill(*args)
@@ -154,7 +154,7 @@ def test_a_merge_holds_the_file_from_the_first_look_to_the_last_row(tmp_path, mo
         assert file["x"][:].tolist() == list(range(10))
 
 
-def test_a_collector_that_waits_no_longer_is_told(tmp_path, monkeypatch):
+def test_a_merge_fails_if_the_collector_waits_no_longer(tmp_path, monkeypatch):
     path = str(tmp_path / "all.h5")
     store = Store(path, synced=False)
     store.declare(Schema("x", np.dtype("<i8"), (), 64))

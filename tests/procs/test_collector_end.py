@@ -1,4 +1,4 @@
-"""When a run ends by itself, although its collector was killed and started again in between."""
+"""Ends of a run, also of one whose collector was killed and started again."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def _rows(path):
 
 
 @pytest.mark.parametrize("how", ["again", "recovered"])
-def test_who_left_before_a_kill_counts(tmp_path, how):
+def test_ranks_that_left_before_a_kill_count(tmp_path, how):
     path = tmp_path / "all.h5"
     collector = start_collector(path, until_done=True)
     _one_client(tmp_path, 0)
@@ -45,7 +45,7 @@ def test_who_left_before_a_kill_counts(tmp_path, how):
     assert _rows(path) == [0, 1]
 
 
-def test_it_ends_at_once_if_everybody_had_left(tmp_path):
+def test_a_restarted_collector_ends_at_once_if_every_rank_had_left(tmp_path):
     path = tmp_path / "all.h5"
     first = start_collector(path)
     for rank in range(2):
@@ -55,7 +55,7 @@ def test_it_ends_at_once_if_everybody_had_left(tmp_path):
     assert _rows(path) == [0, 1]
 
 
-def test_the_next_run_on_the_same_file_counts_anew(tmp_path):
+def test_the_next_run_on_the_same_file_counts_from_zero(tmp_path):
     path = tmp_path / "all.h5"
     for _ in range(2):
         collector = start_collector(path, until_done=True)
@@ -66,7 +66,7 @@ def test_the_next_run_on_the_same_file_counts_anew(tmp_path):
     assert _rows(path) == [0, 0, 1, 1]
 
 
-def test_a_run_that_begins_anew_after_a_kill_counts_anew(tmp_path):
+def test_a_run_that_restarts_after_a_kill_counts_from_zero(tmp_path):
     path = tmp_path / "all.h5"
     collector = start_collector(path, until_done=True)
     _one_client(tmp_path, 0)
@@ -116,7 +116,7 @@ def test_the_end_of_rank_0_waits_for_the_others(tmp_path):
     assert _rows(tmp_path / "all.h5") == [0, 1, 2, 10, 20]
 
 
-def test_who_never_leaves_is_not_waited_for_any_longer(tmp_path):
+def test_the_wait_for_a_killed_rank_is_limited(tmp_path):
     collector = Collector(tmp_path / "all.h5", durability="flush", wait_s=1)
     others, tell = _two_others(collector)
     others[1].kill()
@@ -128,7 +128,7 @@ def test_who_never_leaves_is_not_waited_for_any_longer(tmp_path):
     assert _rows(tmp_path / "all.h5") == [0, 1, 2, 10]
 
 
-def test_a_body_that_fails_does_not_wait(tmp_path):
+def test_a_failing_body_does_not_wait(tmp_path):
     started = time.monotonic()
     with (
         pytest.raises(ZeroDivisionError),

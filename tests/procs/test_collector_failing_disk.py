@@ -1,4 +1,4 @@
-"""Writes of a collector that fail: it goes on, clients keep their rows, and each is stored once."""
+"""Failing writes of a collector: it continues, clients keep their rows, and each row is stored once."""
 
 import contextlib
 import errno
@@ -44,10 +44,10 @@ class _Run:
         self.client.declare("packed", "i8", (100,), compression="gzip", chunk_rows=64)
         self.client.declare("numbered", "i8", rows=1 << 20)
         self.rows = dict.fromkeys(("x", "packed", "loss", "word", "numbered"), 0)
-        self.told: set[str] = set()
+        self.errors: set[str] = set()
 
     def append(self, count: int) -> None:
-        """Append rows; what is refused was not added and is appended again."""
+        """Append rows; refused rows were not added and are appended again."""
         for name in self.rows:
             for _ in range(count):
                 eventually(lambda: self._append(name))  # noqa: B023
@@ -72,23 +72,23 @@ class _Run:
         try:
             call(*args, **options)
         except CollectorError as error:
-            self.told.add(str(error))
+            self.errors.add(str(error))
             return False
         return True
 
-    def append_until_told(self, reason: str) -> None:
-        """Append until the client has been told that the disk failed."""
-        self.told.clear()
+    def append_until_failed(self, reason: str) -> None:
+        """Append until the client gets the error of the disk."""
+        self.errors.clear()
 
-        def is_told() -> bool:
+        def has_failed() -> bool:
             for name in self.rows:
                 self._append(name)
-            return any(reason in one for one in self.told)
+            return any(reason in one for one in self.errors)
 
-        eventually(is_told, f"{reason}: {self.log.read_text()[-2000:]}")
+        eventually(has_failed, f"{reason}: {self.log.read_text()[-2000:]}")
 
     def end(self) -> None:
-        """Check that everything is there once."""
+        """Stop the collector, and check that every row is stored once."""
         self.flush()
         self.client.close()
         assert self.process.poll() is None, self.log.read_text()
@@ -141,18 +141,18 @@ MORE_KINDS = [
 ]
 
 
-def _fail_and_pass(run, calls, functions, path, number):
+def _fail_for_a_while(run, calls, functions, path, number):
     with calls.failing(functions, path, number):
-        run.append_until_told(f"({errno.errorcode[number]})")
+        run.append_until_failed(f"({errno.errorcode[number]})")
     run.flush()
 
 
-def test_a_disk_that_fails_and_passes(tmp_path, shim):
+def test_rows_survive_failures_of_the_disk(tmp_path, shim):
     calls = FailingCalls(shim, tmp_path / "plan")
     with _running(tmp_path / "all.h5", env=calls.environment) as run:
         run.append(10)
         for kind in KINDS:
-            _fail_and_pass(run, calls, *kind)
+            _fail_for_a_while(run, calls, *kind)
         with calls.failing("pwrite,write", "all.h5", is_short=True):
             run.append(40)
             run.flush()
@@ -162,11 +162,11 @@ def test_a_disk_that_fails_and_passes(tmp_path, shim):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["fsync", "flush"])
-def test_a_disk_that_fails_in_any_call(tmp_path, shim, durability):
+def test_rows_survive_a_failure_of_any_call(tmp_path, shim, durability):
     calls = FailingCalls(shim, tmp_path / "plan")
     with _running(tmp_path / "all.h5", "--durability", durability, env=calls.environment) as run:
         for functions, path, number in MORE_KINDS:
-            _fail_and_pass(run, calls, functions, path, number)
+            _fail_for_a_while(run, calls, functions, path, number)
         for first in range(1, 40):  # one call, wherever it is
             with calls.failing("pwrite,ftruncate,fdatasync", "all.h5", errno.EIO, first=first, last=first):
                 run.append(2)
@@ -174,32 +174,32 @@ def test_a_disk_that_fails_in_any_call(tmp_path, shim, durability):
         run.end()
 
 
-def test_a_disk_that_is_full(tmp_path):
+def test_rows_survive_a_full_disk(tmp_path):
     with mounted(tmp_path / "small", "24m") as folder, _running(folder / "all.h5") as run:
         run.append(20)
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(16 << 20))
-        run.append_until_told("No space left")
+        run.append_until_failed("No space left")
         ballast.unlink()
         run.append(20)
         run.end()
 
 
-def test_a_file_that_must_not_grow(tmp_path):
+def test_rows_survive_a_limit_of_the_file_size(tmp_path):
     with _running(tmp_path / "all.h5") as run:
         unlimited = resource.RLIM_INFINITY
         resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (4 << 20, unlimited))
-        run.append_until_told("File too large")
+        run.append_until_failed("File too large")
         resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
         run.end()
 
 
-def test_it_is_stopped_while_the_disk_fails(tmp_path, shim):
-    """It stops once the disk has room again and the clients have sent what they kept."""
+def test_a_collector_stopped_while_the_disk_fails_waits_for_its_clients(tmp_path, shim):
+    """It ends when the disk has room again and the clients have sent the rows that they kept."""
     calls = FailingCalls(shim, tmp_path / "plan")
     with _running(tmp_path / "all.h5", "--drain", "60", env=calls.environment) as run:
         with calls.failing("pwrite", "all.h5", errno.ENOSPC):
-            run.append_until_told("(ENOSPC)")
+            run.append_until_failed("(ENOSPC)")
             run.process.send_signal(signal.SIGTERM)
             eventually(lambda: "stopping" in run.log.read_text())
         assert run.process.wait(PATIENCE_S) == 0, run.log.read_text()
@@ -208,7 +208,7 @@ def test_it_is_stopped_while_the_disk_fails(tmp_path, shim):
             run.client.close()
 
 
-def test_a_clock_that_jumps(tmp_path, shim):
+def test_a_clock_that_jumps_loses_no_client(tmp_path, shim):
     calls = FailingCalls(shim, tmp_path / "plan")
     with _running(tmp_path / "all.h5", env=calls.environment) as run:
         for seconds in (86_400, -86_400, 0, 1 << 30, -(1 << 30)):

@@ -1,4 +1,4 @@
-"""What goes wrong around a collector: strangers, full disks, slow clients, forks."""
+"""Faults around a collector: strangers, full disks, slow clients, forks."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ def small_disk(tmp_path):
         yield folder
 
 
-def test_a_full_disk_reaches_the_client_and_passes(small_disk, tmp_path):
+def test_a_full_disk_is_an_error_of_the_client_until_there_is_room(small_disk, tmp_path):
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(5 << 20))
     collector = start_collector(small_disk / "all.h5")
@@ -81,7 +81,7 @@ def _limited(write_end, path):
     store.abandon().release()
 
 
-def test_a_file_that_must_not_grow(tmp_path):
+def test_a_limit_of_the_file_size_is_an_error_of_the_client(tmp_path):
     child = start(_limited, str(tmp_path / "all.h5"))
     assert child.join() == 0
     commits = len(child.said())
@@ -90,7 +90,7 @@ def test_a_file_that_must_not_grow(tmp_path):
         assert len(file["x"]) == commits * 1024
 
 
-def test_a_second_collector_and_a_file_of_somebody_else(tmp_path):
+def test_a_second_collector_and_a_file_of_another_program_are_refused(tmp_path):
     with Collector(tmp_path / "all.h5") as collector:
         with pytest.raises(LockTimeoutError, match="is locked by") as caught:
             Collector(tmp_path / "all.h5")
@@ -123,7 +123,7 @@ def _fast(write_end, place, rank):
             client.append("y", np.full((4, 4096), row))
 
 
-def test_a_slow_client_holds_up_nobody(tmp_path):
+def test_a_slow_client_does_not_delay_others(tmp_path):
     collector = start_collector(tmp_path / "all.h5", memory_bytes=32 << 20)
     slow = start(_slow, str(tmp_path))
     eventually(lambda: _state_of(slow.pid) == "T", "the slow one has not come to its stop")
@@ -154,7 +154,7 @@ def _garbage(chance):
     return frames
 
 
-def test_a_fuzzed_socket_disturbs_nobody(tmp_path):
+def test_garbage_on_the_socket_does_not_disturb_clients(tmp_path):
     collector = start_collector(tmp_path / "all.h5")
     path = collector.address.removeprefix("ipc://")
     chance = random.Random(1)
@@ -246,7 +246,7 @@ def _in_child(client, row):
     return client.rank
 
 
-def test_a_client_crosses_into_other_processes(tmp_path):
+def test_a_client_works_in_forked_and_spawned_processes(tmp_path):
     with Collector(tmp_path / "all.h5") as collector:
         with collector.connect(World(rank=0, size=1)) as client:
             client.append("x", [1])
@@ -275,7 +275,7 @@ def _owner(write_end, path):
     time.sleep(60)
 
 
-def test_it_drains_when_its_parent_dies(tmp_path):
+def test_a_collector_drains_when_its_parent_dies(tmp_path):
     owner = start(_owner, str(tmp_path / "all.h5"))
     pid = int(owner.wait_for_word())
     other = connect(tmp_path, World(rank=0, size=1))
@@ -334,7 +334,7 @@ def disk_with_ballast(tmp_path):
         yield folder
 
 
-def test_a_full_spill_disk_is_an_error_and_passes(disk_with_ballast, tmp_path):
+def test_a_full_spill_disk_is_an_error_until_there_is_room(disk_with_ballast, tmp_path):
     small_disk = disk_with_ballast
     ballast = small_disk / "ballast"
     collector = start_collector(tmp_path / "all.h5", durability="flush")
@@ -370,7 +370,7 @@ def test_a_full_spill_disk_is_an_error_and_passes(disk_with_ballast, tmp_path):
     assert os.listdir(small_disk) == []
 
 
-def test_what_a_spilling_client_could_not_deliver_is_kept_for_the_next_one(tmp_path):
+def test_undelivered_rows_of_a_spilling_client_are_sent_by_the_next_one(tmp_path):
     collector = start_collector(tmp_path / "all.h5", durability="flush")
     options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "timeout_s": 1}
     client = connect(tmp_path, World(rank=0, size=1), **options)

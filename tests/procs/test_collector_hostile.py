@@ -1,4 +1,4 @@
-"""Messages of a client that lies, taken by a collector that may take only little more memory."""
+"""Messages with false claims, processed by a collector that may use only little more memory."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from shardkeep.collector.protocol.schema import dtype_to_json
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.protocol.values import pack_attribute
 from shardkeep.collector.server.events import Events
-from shardkeep.collector.server.listening import open_router
+from shardkeep.collector.server.router import open_router
 from shardkeep.collector.server.server import Server
 from shardkeep.hdf5.storage.dtypes import TEXT
 from tests.procs.collector_run import start
@@ -29,18 +29,18 @@ PADDED = np.dtype({"names": ["t", "n"], "formats": [TEXT, "u1"], "offsets": [0, 
 
 
 class _Answers:
-    """A socket that keeps what is sent to it."""
+    """A socket that records what is sent to it."""
 
     def __init__(self):
-        self.said = []
+        self.sent = []
 
     def send_multipart(self, frames, _flags):
         header = struct.unpack("<2sBBIQQ", frames[1])
-        self.said.append((Kind(header[2]), json.loads(frames[2]) if len(frames) > 2 else None))
+        self.sent.append((Kind(header[2]), json.loads(frames[2]) if len(frames) > 2 else None))
 
 
 def _server(folder):
-    """A collector without its loop: messages are given to it by hand."""
+    """Return a collector without its loop: the test passes messages to it."""
     server = Server(
         Settings(os.path.join(folder, "all.h5"), f"ipc://{folder}/s", None, 16 << 20, "flush"), Events(None)
     )
@@ -49,10 +49,10 @@ def _server(folder):
     return server, answers
 
 
-def _give(server, frames):
+def _pass(server, frames):
     try:
-        server._take(ROUTE, unpack([memoryview(bytes(one)) for one in frames]))
-        return "taken"
+        server._process(ROUTE, unpack([memoryview(bytes(one)) for one in frames]))
+        return "processed"
     except BadMessage as error:
         return f"refused: {error}"
 
@@ -82,9 +82,9 @@ def _limit(allowance_mib):
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _lie(write_end, folder):
+def _send_false_claims(write_end, folder):
     server, answers = _server(folder)
-    _give(server, pack(Kind.HELLO, data=HELLO))
+    _pass(server, pack(Kind.HELLO, data=HELLO))
     for frames in (
         _declare("text", TEXT),
         _declare("both", PADDED, chunk_rows=1),
@@ -95,7 +95,7 @@ def _lie(write_end, folder):
         _declare("keys", rows=MOST_ROWS),
         _declare("none", np.dtype("<f4"), row_shape=[0]),
     ):
-        _give(server, frames)
+        _pass(server, frames)
     _limit(200)
     batches = (
         ("text", (1 << 32) - 1, bytes(16), False),
@@ -111,9 +111,9 @@ def _lie(write_end, folder):
         ("text", 2, b"\x01\0\0\0\x02\0\0\0abc", False),
     )
     for sequence, (name, rows, data, keyed) in enumerate(batches, 1):
-        _give(server, _batch(name, rows, data, sequence, keyed))
-        server._tick()
-        assert server._disk.failure is None, (name, rows, server._disk.failure)
+        _pass(server, _batch(name, rows, data, sequence, keyed))
+        server._commit()
+        assert server._committer.failure is None, (name, rows, server._committer.failure)
     for frames in (
         [*pack(Kind.BATCH, sequence=99, parts=(1 << 32) - 1), b""],
         [*pack(Kind.BATCH, sequence=99, parts=1 << 20), struct.pack("<HBBIQQ", 0, 1, 0, 1, 1, 0) * (1 << 20)],
@@ -122,15 +122,15 @@ def _lie(write_end, folder):
         pack(Kind.GIVE_BACK, value=(1 << 64) - 1),
         pack(Kind.FLUSH, sequence=(1 << 64) - 1),
     ):
-        _give(server, frames)
-    refused = [data["text"] for kind, data in answers.said if kind is Kind.REFUSED]
-    server._disk.hurry()
-    server._tick()
-    os.write(write_end, json.dumps([refused, server._disk.store.rows]).encode())
+        _pass(server, frames)
+    refused = [data["text"] for kind, data in answers.sent if kind is Kind.REFUSED]
+    server._committer.request_commit()
+    server._commit()
+    os.write(write_end, json.dumps([refused, server._committer.store.rows]).encode())
 
 
-def test_what_is_claimed_is_compared_with_what_came(tmp_path):
-    child = start(_lie, str(tmp_path))
+def test_claims_are_compared_with_the_received_bytes(tmp_path):
+    child = start(_send_false_claims, str(tmp_path))
     assert child.join() == 0
     refused, rows = json.loads(child.said())
     assert rows == {"text": 2, "both": 300, "keys": MOST_ROWS, "none": (1 << 32) - 1}
@@ -139,7 +139,7 @@ def test_what_is_claimed_is_compared_with_what_came(tmp_path):
 
 
 def _mutant(chance, frames):
-    """Return frames with a byte, a number or a length that is another one."""
+    """Return frames with another byte, number or length."""
     frames = [bytearray(one) for one in frames]
     for _ in range(chance.randrange(1, 4)):
         one = chance.choice(frames)
@@ -163,14 +163,14 @@ def _mutant(chance, frames):
     return frames
 
 
-def _lie_at_random(write_end, folder, seed):
+def _send_at_random(write_end, folder, seed):
     server, _ = _server(folder)
     chance = random.Random(seed)
     _limit(300)
     kinds = [np.dtype("<f4"), TEXT, np.dtype([("a", "<i2"), ("t", TEXT)]), np.dtype((np.void, 8)), PADDED]
     for turn in range(3000):
         if turn % 50 == 0:
-            _give(server, pack(Kind.HELLO, data=HELLO))
+            _pass(server, pack(Kind.HELLO, data=HELLO))
         name = f"d{chance.randrange(30)}/x"
         session = server._sessions.get(ROUTE)
         sequence = 1 if session is None else min(session.entry.sequence + 1, (1 << 64) - 1)
@@ -188,17 +188,17 @@ def _lie_at_random(write_end, folder, seed):
         )
         if chance.random() < 0.7:
             frames = _mutant(chance, frames)
-        _give(server, frames)
+        _pass(server, frames)
         if turn % 20 == 0:
-            server._disk.hurry()
-            server._tick()
-        assert server._disk.failure is None, server._disk.failure
-    os.write(write_end, str(len(server._disk.store.rows)).encode())
+            server._committer.request_commit()
+            server._commit()
+        assert server._committer.failure is None, server._committer.failure
+    os.write(write_end, str(len(server._committer.store.rows)).encode())
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
-def test_no_lie_disturbs_the_file(tmp_path, seed):
-    child = start(_lie_at_random, str(tmp_path), seed)
+def test_random_messages_do_not_disturb_the_file(tmp_path, seed):
+    child = start(_send_at_random, str(tmp_path), seed)
     assert child.join() == 0
     assert int(child.said()) > 3
 

@@ -59,12 +59,12 @@ def _one_run(folder, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kill_at_random_instants(tmp_path, seed):
+def test_kills_at_random_instants_lose_no_acknowledged_row(tmp_path, seed):
     _one_run(tmp_path / "run", seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tenth", range(20))
-def test_two_hundred_kills_at_random_instants(tmp_path, tenth):
+def test_two_hundred_kills_lose_no_acknowledged_row(tmp_path, tenth):
     for seed in range(100 + 10 * tenth, 110 + 10 * tenth):
         _one_run(tmp_path / str(seed), seed)

@@ -1,4 +1,4 @@
-"""A collector without memory, with strangers at its door, and with a second one that uses another mount."""
+"""A collector without memory, with connections of strangers, and with a second one on another mount."""
 
 import contextlib
 import json
@@ -26,8 +26,8 @@ def _address_space(pid):
         return int(status.read().split("VmSize:")[1].split()[0]) << 10
 
 
-def test_memory_that_the_machine_does_not_have(tmp_path):
-    """It goes on, or ends; either way what was acknowledged is in the file."""
+def test_acknowledged_rows_survive_a_lack_of_memory(tmp_path):
+    """The collector may continue or end."""
     path = tmp_path / "all.h5"
     collector = start_collector(path, durability="flush")
     client = connect(collector.address, World(rank=0, size=1), timeout_s=20)
@@ -59,7 +59,7 @@ def test_memory_that_the_machine_does_not_have(tmp_path):
     assert len(rows) >= acknowledged
 
 
-def _knock(address, keys, stop):
+def _connect_as_stranger(address, keys, stop):
     """Connect with a wrong key, with none, and with no ZeroMQ at all, again and again."""
     with zmq.Context() as context:
         while not stop.is_set():
@@ -77,7 +77,7 @@ def _knock(address, keys, stop):
                 one.close()
 
 
-def test_strangers_under_load(tmp_path):
+def test_strangers_do_not_disturb_clients(tmp_path):
     key, client_key = new_key(str(tmp_path / "key"))
     mine = json.loads((tmp_path / "key.client").read_text())
     public, secret = zmq.curve_keypair()
@@ -87,7 +87,8 @@ def test_strangers_under_load(tmp_path):
     with Collector(tmp_path / "all.h5", "tcp://127.0.0.1:*", **options) as collector:
         before = peak_bytes(collector.pid)
         strangers = [
-            threading.Thread(target=_knock, args=(collector.address, [wrong, None], stop)) for _ in range(2)
+            threading.Thread(target=_connect_as_stranger, args=(collector.address, [wrong, None], stop))
+            for _ in range(2)
         ]
         for one in strangers:
             one.start()

@@ -1,4 +1,4 @@
-"""The lines that ``shardkeep collect`` writes go nowhere: their reader has ended, or its disk is full."""
+"""The log of ``shardkeep collect`` when its reader has ended, or its disk is full."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S
 
 @pytest.mark.parametrize("how", ["--json", ""])
 @pytest.mark.parametrize("lost", ["pipe", "full"])
-def test_nobody_has_to_read_the_log(tmp_path, how, lost):
+def test_a_log_that_cannot_be_written_does_not_stop_the_collector(tmp_path, how, lost):
     path = str(tmp_path / "all.h5")
     if lost == "pipe":
         reads, out = os.pipe()

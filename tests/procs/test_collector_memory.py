@@ -1,4 +1,4 @@
-"""The memory of a collector, in what is not under way but kept."""
+"""The memory of a collector for rows, datasets and messages."""
 
 import os
 import time
@@ -32,8 +32,8 @@ def _shows(path, name):
         return name in file
 
 
-def test_a_reader_that_never_ends_and_rows_by_number(tmp_path):
-    """Rows by number change what commits speak of; nothing of that may pile up until the reader ends."""
+def test_an_endless_reader_does_not_raise_the_memory_of_rows_by_number(tmp_path):
+    """Rows by number change committed bytes; these changes must not accumulate until the reader ends."""
     path, row_bytes, count = tmp_path / "all.h5", 128 << 10, 640
     with (
         collecting(path, memory_bytes=MEMORY_BYTES, durability="flush") as collector,
@@ -43,7 +43,7 @@ def test_a_reader_that_never_ends_and_rows_by_number(tmp_path):
         client.declare("x", "u1", (row_bytes,), rows=count, chunk_rows=16)
         numbers = np.arange(count)
         blank = np.zeros((1, row_bytes), "u1")
-        for number in numbers[::16]:  # now commits speak of every chunk
+        for number in numbers[::16]:  # now every chunk is committed
             client.append("x", blank, key=[number])
         client.flush()
         eventually(lambda: _shows(path, "x"))
@@ -90,7 +90,7 @@ def _collect_slowly(write_end, path, memory_bytes):
     run(settings, _Slow(None), ready=lambda address: os.write(write_end, address.encode()))
 
 
-def test_many_clients_that_send_more_than_fits(tmp_path):
+def test_many_clients_together_stay_under_the_limit(tmp_path):
     path, megabytes, clients = tmp_path / "all.h5", 120, 60
     collector = start(_collect_slowly, str(path), MEMORY_BYTES)
     address = collector.wait_for_word().decode()
@@ -105,8 +105,8 @@ def test_many_clients_that_send_more_than_fits(tmp_path):
         assert len(file["x"]) == megabytes * 8 // clients * clients * 16
 
 
-def test_a_client_that_sends_without_credit(tmp_path):
-    """ZeroMQ takes messages before the collector does: few of each client."""
+def test_a_client_that_sends_without_credit_stays_under_the_limit(tmp_path):
+    """ZeroMQ holds only a few messages of each client."""
     path = tmp_path / "all.h5"
     collector = start(_collect_slowly, str(path), MEMORY_BYTES)
     address = collector.wait_for_word().decode()
@@ -179,7 +179,7 @@ def _number_many(client, count):
         pytest.param(_number_many, 40, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_kept_stays_under_the_limit(tmp_path, fill, count):
+def test_datasets_values_and_text_stay_under_the_limit(tmp_path, fill, count):
     path = tmp_path / "all.h5"
     with collecting(path, memory_bytes=SMALL_BYTES, durability="flush", drain_s=60) as collector:
         before = _resident_bytes(collector.pid)
@@ -198,7 +198,7 @@ def _is_done(call, *args):
     return True
 
 
-def test_more_datasets_than_there_is_memory_for_are_refused(tmp_path):
+def test_datasets_beyond_the_memory_are_refused(tmp_path):
     with (
         collecting(tmp_path / "all.h5", memory_bytes=MEMORY_BYTES, durability="flush") as collector,
         connect(collector.address, World(rank=0, size=1), timeout_s=PATIENCE_S) as client,

@@ -20,7 +20,7 @@ def _killed(path):
     """Leave a file whose newest rows are in its redo log."""
     collector = Collector(path)
     client = collector.connect(WORLD, timeout_s=PATIENCE_S)
-    with snapshot(path):  # a reader: the log is not brought into the file
+    with snapshot(path):  # a reader: the log is not applied to the file
         client.append("x", [1.0, 2.0])
         client.flush()
         os.kill(collector.pid, signal.SIGKILL)
@@ -29,7 +29,7 @@ def _killed(path):
     client.close()  # everything was acknowledged
 
 
-def test_a_log_is_never_brought_into_another_file(tmp_path):
+def test_a_log_is_never_applied_to_another_file(tmp_path):
     path, saved, other = tmp_path / "all.h5", tmp_path / "saved.h5", tmp_path / "other.h5"
     _killed(path)
     shutil.copy(path, saved)
@@ -51,7 +51,7 @@ def test_a_log_is_never_brought_into_another_file(tmp_path):
         assert file["x"][:].tolist() == [1.0, 2.0]
 
 
-def test_a_file_that_is_gone_is_told_and_may_come_back(tmp_path):
+def test_a_moved_file_is_an_error_until_it_is_put_back(tmp_path):
     path, elsewhere = tmp_path / "all.h5", tmp_path / "elsewhere.h5"
     with Collector(path, drain_s=5) as collector, collector.connect(WORLD, timeout_s=PATIENCE_S) as client:
         client.append("x", [1.0])

@@ -1,4 +1,4 @@
-"""`hdf5.open` of a file that a collector writes: a whole view, without knowing that there is a collector."""
+"""`hdf5.open` of a file that a collector writes: a consistent view, without an option for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows_in(path) -> int:
         return len(file["x"]) if "x" in file else 0
 
 
-def test_what_is_open_stays_as_it_is(tmp_path):
+def test_an_open_file_does_not_change(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", np.zeros((10, 4)))
@@ -42,7 +42,7 @@ def test_what_is_open_stays_as_it_is(tmp_path):
             client.append("x", np.ones((10, 4)))
             client.append("y", [1])
             client.flush()
-            time.sleep(1.5)  # longer than the collector waits between two of its turns
+            time.sleep(1.5)  # longer than the collector waits before it applies new rows
             assert (file["x"].shape, sorted(file)) == ((10, 4), ["_collector", "x"])
             with pickle.loads(pickle.dumps(file)) as other:
                 assert other["x"].shape == (10, 4)
@@ -52,7 +52,7 @@ def test_what_is_open_stays_as_it_is(tmp_path):
         reader_lock(str(path), shared=False, timeout_s=PATIENCE_S).acquire().release()
 
 
-def test_each_of_many_views_is_whole(tmp_path):
+def test_each_of_many_views_is_consistent(tmp_path):
     path, go_on = tmp_path / "all.h5", flag()
     go_on.value = 1
     collector = start_collector(path)
@@ -65,7 +65,7 @@ def test_each_of_many_views_is_whole(tmp_path):
             rows = file["x"][:] if "x" in file else np.empty((0, 16), "i8")
         assert (rows[:, 2:] == np.arange(len(rows))[:, None]).all()
         seen.add(len(rows))
-        time.sleep(0.05)  # the collector brings new rows in while nobody reads
+        time.sleep(0.05)  # the collector applies new rows while no reader holds the file
     assert not open_descriptors() - before
     go_on.value = 0
     assert client.join() == 0
@@ -73,7 +73,7 @@ def test_each_of_many_views_is_whole(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["all.h5", "all.h5.log"]
 
 
-def test_a_collector_that_was_killed(tmp_path):
+def test_the_file_of_a_killed_collector_has_every_acknowledged_row(tmp_path):
     path = tmp_path / "all.h5"
     collector = start_collector(path)
     client = sk.hdf5.connect(path, WORLD)
@@ -88,7 +88,7 @@ def test_a_collector_that_was_killed(tmp_path):
     stop(again)
 
 
-def test_a_collector_that_starts_while_its_file_is_read(tmp_path):
+def test_a_collector_may_start_while_its_file_is_read(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path) as collector, collector.connect(WORLD) as client:
         client.append("x", np.zeros((10, 4)))
@@ -101,7 +101,7 @@ def test_a_collector_that_starts_while_its_file_is_read(tmp_path):
     assert rows_in(path) == 20
 
 
-def test_no_pyzmq_is_needed(tmp_path):
+def test_reading_needs_no_pyzmq(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path) as collector:
         with collector.connect(WORLD) as client:
@@ -120,7 +120,7 @@ def test_no_pyzmq_is_needed(tmp_path):
         assert file["x"][:].tolist() == [1.0]
 
 
-def test_a_finished_file_in_a_folder_that_nobody_may_write(tmp_path):
+def test_a_finished_file_in_a_read_only_folder_is_opened(tmp_path):
     path = tmp_path / "all.h5"
     with collecting(path):
         pass
@@ -130,7 +130,7 @@ def test_a_finished_file_in_a_folder_that_nobody_may_write(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["while it is written", "afterwards"])
-def test_all_ways_to_read_a_file_go_together_in_one_process(tmp_path, when):
+def test_all_ways_to_read_a_file_work_together_in_one_process(tmp_path, when):
     """HDF5 opens a file twice in a process only if both ask for the same locks."""
     path = tmp_path / "all.h5"
     ways = [sk.hdf5.open, sk.hdf5.snapshot, lambda path: h5py.File(path, "r")]
@@ -143,7 +143,7 @@ def test_all_ways_to_read_a_file_go_together_in_one_process(tmp_path, when):
         if when == "afterwards":
             writing.close()
         else:
-            ways.pop()  # a plain one does not keep the collector from bringing in rows in that very moment
+            ways.pop()  # a plain one does not keep the collector from applying rows at that moment
         for first, second in itertools.permutations(ways, 2):
             with first(path) as one, second(path) as other:
                 assert one["x"][:].tolist() == other["x"][:].tolist() == list(range(10))

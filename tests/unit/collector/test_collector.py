@@ -16,7 +16,7 @@ from shardkeep.cli.app import app
 from shardkeep.collector.protocol.keys import new_key, read_client_key, read_server_key
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.server.events import Events
-from shardkeep.collector.server.metrics import serve
+from shardkeep.collector.server.metrics import Metrics
 from shardkeep.collector.server.process import run
 from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError, PlanError, SchemaError
 from shardkeep.hdf5 import Collector, WorkerFile, connect, merge, snapshot, verify
@@ -267,7 +267,7 @@ def test_the_command(tmp_path):
 
 def test_metrics(tmp_path):
     with open(tmp_path / "log", "w") as log:
-        tell = serve(0)
+        tell = Metrics(0)
         events = Events(log, "json", every_s=0.0, metrics=tell)
         settings = Settings(str(tmp_path / "all.h5"), "", until_done=True)
         worker = threading.Thread(target=_three_rows, args=(tmp_path,))

@@ -1,4 +1,4 @@
-"""The process of a collector: its loop, its clients, credits and commits.
+"""The process of a collector: receives batches, grants credit, commits, reports.
 
 Other rooms import `events` and `process`.
 """

@@ -1,4 +1,14 @@
-"""`Committer`: when the collector commits, and what waits for it."""
+"""`Committer`: decides when the collector commits, and calls back what waits for a commit.
+
+A commit begins when a client waits for one, when an eighth of the memory is full of rows, or a second after
+the first row. A client that only needs room requests one without waiting: it begins when no more rows are
+there, after 20 ms at the latest, since a commit takes as long as 2 MB of rows.
+
+Order: `Store.begin_commit` in the loop, ``live.write_commit`` in the thread that syncs (with fsync),
+``live.end_commit`` and the callbacks in the loop. So a FLUSH is answered, and a GOODBYE sent, only after the
+commit is durable; requests that come meanwhile share the next one. At most once a second, `Store.apply` then
+shows the commits to readers.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +17,27 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from shardkeep.collector.protocol.settings import Settings
-from shardkeep.collector.server.events import Events
-from shardkeep.collector.server.kept_errors import without_frames
+from shardkeep.collector.server.events import Counters, Events
 from shardkeep.collector.store.client_table import ClientEntry
 from shardkeep.collector.store.store import Store
 from shardkeep.errors import ShardkeepError
+from shardkeep.files.locks.lock import FileLock
 
 __all__ = ["Committer"]
 
 _COMMIT_EVERY_S = 1.0
-# What nobody waits for, while more rows come.
-_WANTED_WITHIN_S = 0.02
+_REQUESTED_WITHIN_S = 0.02
 _APPLY_EVERY_S = 1.0
 _LONGEST_LOG_BYTES = 16 << 20
 _RETRY_S = 1.0
+_Error = TypeVar("_Error", bound=BaseException)
 
 
 class Committer:
-    """The store, and the thread that syncs it.
-
-    A commit happens when somebody waits for one (`hurry`), when `commit_bytes` of rows came since the
-    last, or a second after the first of them. One that clients only want, to have room again, waits until
-    no more rows are there, for 20 ms at most: it takes as long as 2 MB of rows. With fsync it is written
-    by a thread of its own, while more rows are received; all who asked meanwhile share the next one.
+    """The store of a collector, and the thread that syncs it.
 
     Parameters
     ----------
@@ -41,130 +46,126 @@ class Committer:
 
     Attributes
     ----------
+    store : Store
+    counters : Counters
     failure : ShardkeepError or None
-        Why nothing can be stored now. The file is then tried again every second.
+        The reason why nothing can be stored now. The file is then opened again every second.
+    wake_fd : int
+        Readable when the thread is done; `drain_wake_fd` reads it.
     """
+
+    _changed: dict[bytes, ClientEntry]
+    _committing: dict[bytes, int]
+    _durable: dict[bytes, int]
+    _callbacks: list[Callable[[], None]]
+    _committing_callbacks: list[Callable[[], None]]
+    _is_awaited: bool
+    _uncommitted_bytes: int
+    _requested_at: float | None
+    _first_at: float | None
 
     def __init__(self, settings: Settings, events: Events) -> None:
         self._settings = settings
         self._events = events
         self._synced = settings.durability == "fsync"
         self._commit_bytes = settings.memory_bytes // 8
-        # One part of the changes waits for a commit, one is written by it, one is copied into the log, one
-        # waits to be brought into the file.
-        self._change_bytes = settings.memory_bytes // 16
-        self.wakes, self._wake = os.pipe()
-        os.set_blocking(self.wakes, False)
+        # A quarter of the memory is for changes: those that wait for a commit, that a commit is writing, that
+        # are copied into the log, and that wait to be applied to the file.
+        self._changes_bytes = settings.memory_bytes // 4
+        self.wake_fd, self._wake_end = os.pipe()
+        os.set_blocking(self.wake_fd, False)
         try:
             self.store = self._open(None)
         except BaseException:
-            os.close(self.wakes)
-            os.close(self._wake)
+            self._close_pipe()
             raise
         events.opened(self.store)
         self.failure: ShardkeepError | None = None
-        self.rows = self.bytes = self.commits = 0
-        self.last_commit: float | None = None
-        self._durable: dict[bytes, int] = {}
-        self._touched: dict[bytes, ClientEntry] = {}
-        self._committing: dict[bytes, int] = {}
-        self._answers: list[Callable[[], None]] = []
-        self._answering: list[Callable[[], None]] = []
+        self.counters = Counters()
         self._thread: threading.Thread | None = None
         self._thread_failure: BaseException | None = None
-        self._thread_done = False
+        self._is_thread_done = False
         self._is_commit = False
-        self._hurry = False
-        self._wanted_at: float | None = None
-        self._uncommitted_bytes = self._committing_bytes = 0
-        self._first_at: float | None = None
         self._applied_at = time.monotonic()
-        self._to_apply = False
         self._retry_at = 0.0
-        self._lock: Any = None
+        self._lock: FileLock | None = None
+        self._reset()
 
-    # -- what came -----------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------
 
-    def note(self, entry: ClientEntry) -> None:
-        """A batch of this client was taken."""
-        self._touched[entry.id] = entry
+    def mark_changed(self, entry: ClientEntry) -> None:
+        """Make the newest batch of a client part of the next commit."""
+        self._changed[entry.id] = entry
         if self._first_at is None:
             self._first_at = time.monotonic()
 
     def count(self, rows: int, size: int) -> None:
-        """Rows were taken."""
-        self.rows += rows
-        self.bytes += size
+        """Count rows that were stored."""
+        self.counters.rows += rows
+        self.counters.bytes += size
+        self.counters.queued_bytes += size
         self._uncommitted_bytes += size
 
-    def hurry(self, *, waits: bool = True) -> None:
-        """Somebody waits for the next commit, or would like to have one soon."""
-        self._hurry = self._hurry or waits
-        if self._wanted_at is None:
-            self._wanted_at = time.monotonic()
+    def request_commit(self, *, waits: bool = True) -> None:
+        """Request a commit, at once if a client waits for it."""
+        self._is_awaited = self._is_awaited or waits
+        if self._requested_at is None:
+            self._requested_at = time.monotonic()
 
-    def answer_after_commit(self, answer: Callable[[], None]) -> None:
-        """Call `answer` when everything so far is durable."""
-        self._answers.append(answer)
-        self._hurry = True
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when everything so far is durable."""
+        self._callbacks.append(callback)
+        self._is_awaited = True
 
-    def durable_of(self, entry: ClientEntry) -> int:
-        """Return up to which batch of a client everything is durable."""
-        return self._durable.get(entry.id, entry.sequence if entry.id not in self._pending else 0)
-
-    @property
-    def _pending(self) -> set[bytes]:
-        return set(self._touched) | set(self._committing)
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes of rows that came and are not durable yet."""
-        return self._uncommitted_bytes + self._committing_bytes
+    def durable_sequence(self, entry: ClientEntry) -> int:
+        """Return the sequence number up to which all batches of a client are durable."""
+        is_pending = entry.id in self._changed or entry.id in self._committing
+        return self._durable.get(entry.id, 0 if is_pending else entry.sequence)
 
     @property
     def excess_bytes(self) -> int:
-        """Memory of changes beyond the quarter that there is for them; 0 when nothing will become of less."""
+        """Memory of changes beyond their quarter; 0 if no commit would reduce it."""
         if self.failure is not None or not self.is_busy:
             return 0
-        return max(self.store.held_bytes - self._settings.memory_bytes // 4, 0)
+        return max(self.store.held_bytes - self._changes_bytes, 0)
 
     # -- work ----------------------------------------------------------------------------------------------
 
     @property
     def is_busy(self) -> bool:
         """Whether something is not durable yet."""
-        return self._thread is not None or bool(self._touched) or bool(self._answers)
+        return self._thread is not None or bool(self._changed) or bool(self._callbacks)
 
-    def wait_s(self) -> float:
-        """Return how long nothing will have to be done."""
+    def idle_s(self) -> float:
+        """Return how long there is nothing to do."""
+        now = time.monotonic()
         if self.failure is not None:
-            return max(self._retry_at - time.monotonic(), 0.01)
+            return max(self._retry_at - now, 0.01)
         if self._thread is not None:
             return 1.0
-        if self._hurry or self._wanted_at is not None:
+        if self._is_awaited or self._requested_at is not None:
             return 0.0
         due = [1.0]
-        now = time.monotonic()
         if self._first_at is not None:
             due.append(self._first_at + _COMMIT_EVERY_S - now)
-        if self._to_apply:
+        if self._has_unapplied:
             due.append(self._applied_at + _APPLY_EVERY_S - now)
         return max(min(due), 0.0)
 
-    def wake_up(self) -> None:
-        """Read away what the thread wrote."""
+    def drain_wake_fd(self) -> None:
+        """Read what the thread wrote."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self.wakes, 4096)
+            os.read(self.wake_fd, 4096)
 
-    def work(self, *, hurry: bool, more: bool = False) -> dict[bytes, int]:
-        """Begin or end what is due; return up to which batch of whom everything has become durable.
+    def work(self, *, is_draining: bool, more: bool = False) -> dict[bytes, int]:
+        """Begin or end what is due; return the clients with new durable batches, and their sequence numbers.
 
         Parameters
         ----------
-        hurry : bool
-            Whether there is no use in waiting for more rows.
+        is_draining : bool
+            Whether to commit without waiting for more rows.
         more : bool
-            Whether more rows are there already: what nobody waits for is committed together with them.
+            Whether more rows are there already: they join a commit that no client waits for.
 
         Raises
         ------
@@ -174,40 +175,49 @@ class Committer:
         if self.failure is not None:
             self._retry()
             return {}
-        done: dict[bytes, int] = {}
+        durable: dict[bytes, int] = {}
         if self._thread is not None:
-            if not self._thread_done:
-                return done
-            done |= self._end()
+            if not self._is_thread_done:
+                return durable
+            durable |= self._end()
         now = time.monotonic()
-        due = self._hurry or self._uncommitted_bytes >= self._commit_bytes
-        if self._wanted_at is not None:
-            due = due or not more or self._uncommitted_bytes >= self._commit_bytes // 2
-            due = due or now >= self._wanted_at + _WANTED_WITHIN_S
-        due = due or (hurry and bool(self._touched or self._answers))
-        due = due or (self._first_at is not None and now >= self._first_at + _COMMIT_EVERY_S)
-        due = due or self.store.changed_bytes > self._change_bytes
-        if due:
-            done |= self._begin()
-        if self._thread is None and self._to_apply and self._apply_is_due(now):
+        if self._is_commit_due(now, is_draining=is_draining, more=more):
+            durable |= self._begin()
+        if self._thread is None and self._has_unapplied and self._is_apply_due(now):
             self._applied_at = now
             self._run(self._apply, is_commit=False)
-            done |= self._end() if self._thread is None else {}
-        return done
+            if self._thread is None:
+                self._end()
+        return durable
+
+    def _is_commit_due(self, now: float, *, is_draining: bool, more: bool) -> bool:
+        size = self._uncommitted_bytes
+        requested, first = self._requested_at, self._first_at
+        return (
+            self._is_awaited
+            or size >= self._commit_bytes
+            or (
+                requested is not None
+                and (not more or size >= self._commit_bytes // 2 or now >= requested + _REQUESTED_WITHIN_S)
+            )
+            or (is_draining and bool(self._changed or self._callbacks))
+            or (first is not None and now >= first + _COMMIT_EVERY_S)
+            or self.store.changed_bytes > self._changes_bytes // 4
+        )
 
     def fail(self, error: ShardkeepError) -> None:
-        """Give up everything since the last commit, and try the file again later."""
+        """Drop everything since the last commit, and open the file again later."""
         if self._thread is not None:
             self._thread.join()
         self._thread = None
         self._thread_failure = None
-        self.failure = without_frames(error)
+        self.failure = _without_frames(error)
         self._retry_at = time.monotonic() + _RETRY_S
         self._lock = self._lock or self.store.abandon()
         self._reset()
 
     def close(self) -> dict[str, Any]:
-        """Store everything, close the file, and return what there is to report."""
+        """Store everything, close the file, and return the final report."""
         try:
             if self._thread is not None:
                 self._thread.join()
@@ -216,35 +226,33 @@ class Committer:
                 if self._lock is not None:
                     self._lock.release()
                 raise self.failure
-            report = {"path": self._settings.path, "rows": self.store.rows, "commits": self.commits}
+            report = {"path": self._settings.path, "rows": self.store.rows, "commits": self.counters.commits}
             if self._thread_failure is None and self._is_commit and self._committing:
                 self.store.live.end_commit()
             self.store.close()
             return report
         finally:
-            os.close(self.wakes)
-            os.close(self._wake)
+            self._close_pipe()
 
-    # -- inside --------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------
 
-    def _open(self, lock: Any) -> Store:
+    def _open(self, lock: FileLock | None) -> Store:
         settings = self._settings
         return Store(settings.path, synced=self._synced, lock=lock, memory_bytes=settings.memory_bytes)
 
     def _begin(self) -> dict[bytes, int]:
         commit = self.store.begin_commit()
-        self._committing = {key: one.sequence for key, one in self._touched.items()}
-        self._answering, self._answers = self._answers, []
-        self._touched = {}
-        self._committing_bytes += self._uncommitted_bytes
-        self._forget_what_is_due()
+        self._committing = {key: one.sequence for key, one in self._changed.items()}
+        self._committing_callbacks, self._callbacks = self._callbacks, []
+        self._changed = {}
+        self._clear_requests()
         self._run(lambda: self.store.live.write_commit(commit), is_commit=True)
         return self._end() if self._thread is None else {}
 
     def _run(self, job: Callable[[], Any], *, is_commit: bool) -> None:
         self._is_commit = is_commit
         self._thread_failure = None
-        self._thread_done = False
+        self._is_thread_done = False
         if not self._synced:
             job()
             return
@@ -253,10 +261,10 @@ class Committer:
             try:
                 job()
             except BaseException as error:
-                self._thread_failure = without_frames(error)
-            # Told before the wake-up: the thread itself may still be alive when that is heard.
-            self._thread_done = True
-            os.write(self._wake, b".")
+                self._thread_failure = _without_frames(error)
+            # Set before the wake-up: the loop may read the byte before this thread has ended.
+            self._is_thread_done = True
+            os.write(self._wake_end, b".")
 
         self._thread = threading.Thread(target=run, name="shardkeep-commit", daemon=True)
         self._thread.start()
@@ -271,29 +279,29 @@ class Committer:
             return {}
         self._is_commit = False
         self.store.live.end_commit()
-        self._committing_bytes = 0
-        self.commits += 1
-        self.last_commit = time.monotonic()
-        self._to_apply = True
-        done, self._committing = self._committing, {}
-        self._durable |= done
-        for answer in self._answering:
-            answer()
-        self._answering = []
-        return done
+        self.counters.queued_bytes = self._uncommitted_bytes
+        self.counters.commits += 1
+        self.counters.last_commit = time.monotonic()
+        self._has_unapplied = True
+        durable, self._committing = self._committing, {}
+        self._durable |= durable
+        callbacks, self._committing_callbacks = self._committing_callbacks, []
+        for callback in callbacks:
+            callback()
+        return durable
 
-    def _apply_is_due(self, now: float) -> bool:
-        if (
-            self.store.live.log_bytes > _LONGEST_LOG_BYTES
-            or self.store.live.unapplied_bytes > self._change_bytes
-        ):
-            return now >= self._applied_at + 0.05
-        return now >= self._applied_at + _APPLY_EVERY_S
+    @property
+    def _has_many_unapplied(self) -> bool:
+        return self.store.live.unapplied_bytes > self._changes_bytes // 4
+
+    def _is_apply_due(self, now: float) -> bool:
+        is_urgent = self.store.live.log_bytes > _LONGEST_LOG_BYTES or self._has_many_unapplied
+        return now >= self._applied_at + (0.05 if is_urgent else _APPLY_EVERY_S)
 
     def _apply(self) -> None:
         if self.store.apply():
-            self._to_apply = False
-        elif self.store.live.unapplied_bytes > self._change_bytes:
+            self._has_unapplied = False
+        elif self._has_many_unapplied:
             self.store.live.apply_rows()
 
     def _retry(self) -> None:
@@ -303,20 +311,40 @@ class Committer:
         self._retry_at = now + _RETRY_S
         try:
             self.store = self._open(self._lock)
-        except Exception:  # whatever a disk without room, or a machine without memory, makes of it
+        except Exception:  # a disk without room, or a machine without memory, may cause any error
             return
         self._lock = None
         self.failure = None
         self._events.opened(self.store)
 
     def _reset(self) -> None:
-        self._touched, self._committing = {}, {}
-        self._answers, self._answering = [], []
-        self._committing_bytes = 0
-        self._forget_what_is_due()
-        self._to_apply = False
-        self._durable = {}
+        self._changed, self._committing, self._durable = {}, {}, {}
+        self._callbacks, self._committing_callbacks = [], []
+        self._has_unapplied = False
+        self.counters.queued_bytes = 0
+        self._clear_requests()
 
-    def _forget_what_is_due(self) -> None:
-        self._hurry, self._wanted_at = False, None
+    def _clear_requests(self) -> None:
+        self._is_awaited, self._requested_at = False, None
         self._first_at, self._uncommitted_bytes = None, 0
+
+    def _close_pipe(self) -> None:
+        os.close(self.wake_fd)
+        os.close(self._wake_end)
+
+
+def _without_frames(error: _Error) -> _Error:
+    """Return an error without its tracebacks and those of its causes.
+
+    A traceback refers to frames, and so to rows in shared memory. A kept one would keep these mappings, which
+    cannot be closed while a view of them exists.
+    """
+    seen: set[int] = set()
+    left: list[BaseException | None] = [error]
+    while left:
+        one = left.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            left += [one.__cause__, one.__context__]
+    return error

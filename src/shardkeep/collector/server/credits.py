@@ -1,8 +1,13 @@
-"""`CreditPool`: how many bytes each client may send, so that all of them fit into a fixed memory.
+"""Credit: the bytes that each client may send, so that all messages under way fit into a fixed memory.
 
-Every client has a limit: how many bytes it may have sent in all since it connected, as in QUIC
-(RFC 9000, section 4.1). What is between its limit and what was taken from it is reserved. The
-reservations of all clients together never exceed the pool.
+Each client has a limit: the bytes that it may have sent in all since it connected, as in QUIC (RFC 9000,
+section 4.1). The bytes between its limit and those received from it are reserved for it. **Invariant:** a
+reservation only grows within what is free of the pool, so all of them together never exceed its size.
+
+Credit is granted in three places: `CreditPool.open` grants a first window, `CreditPool.receive` renews used
+credit while no client waits, and `CreditPool.grant` serves waiting clients in the order of their requests.
+While a client waits, used credit is not renewed, unused credit is recalled, and a client that requests more
+returns its rest. Without these three rules, some clients would wait for ever.
 """
 
 from __future__ import annotations
@@ -18,31 +23,36 @@ _LARGEST_WINDOW = 8 << 20
 
 @dataclass
 class _Account:
-    taken: int = 0
+    received: int = 0
     limit: int = 0
     window: int = _SMALLEST_WINDOW
-    wanted: int = 0
-    recalled: bool = False
+    requested: int = 0
+    is_recalled: bool = False
 
     @property
     def reserved(self) -> int:
-        return self.limit - self.taken
+        return self.limit - self.received
 
 
 class CreditPool:
-    """Credits of all clients.
+    """The credit of all clients.
 
     Parameters
     ----------
     size : int
-        Bytes for all of them.
+        Bytes for all clients.
+
+    Attributes
+    ----------
+    reserved : int
+        Bytes that clients may send now.
 
     Examples
     --------
     >>> pool = CreditPool(64 * 1024)
     >>> [pool.open(name) for name in "abcd"]
     [16384, 16384, 16384, 16384]
-    >>> pool.open("e")  # nothing left: it has to wait
+    >>> pool.open("e")  # nothing is free: it has to wait
     0
     >>> pool.close("a")
     >>> pool.grant()
@@ -56,104 +66,103 @@ class CreditPool:
         self.reserved = 0
         self._withheld = 0
         self._accounts: dict[Hashable, _Account] = {}
-        self._waiting: dict[Hashable, None] = {}  # in the order of their asking
+        self._waiting: dict[Hashable, None] = {}  # in the order of their requests
 
     @property
     def largest(self) -> int:
-        """The longest message that can ever be sent."""
+        """Bytes of the longest message that may be sent."""
         return self.size // 2
 
     def withhold(self, count: int) -> None:
-        """Lend so many bytes less: what came takes them in another form, until a commit has written it."""
+        """Grant `count` bytes less: received rows use that memory until they are in the file."""
         self._withheld = count
 
     def open(self, client: Hashable) -> int:
-        """Begin an account; return its limit."""
+        """Open an account; return its limit."""
         self.close(client)
         account = self._accounts[client] = _Account()
         self._renew(account)
         if account.limit == 0:
-            account.wanted = account.window
+            account.requested = account.window
             self._waiting[client] = None
         return account.limit
 
     def close(self, client: Hashable) -> None:
-        """End an account."""
+        """Close an account."""
         account = self._accounts.pop(client, None)
         self._waiting.pop(client, None)
         if account is not None:
             self.reserved -= account.reserved
 
     def limit(self, client: Hashable) -> int:
-        """Return how many bytes a client may have sent in all."""
+        """Return the bytes that a client may have sent in all."""
         return self._accounts[client].limit
 
-    def is_news(self, client: Hashable, told: int) -> bool:
-        """Whether a client that was told this limit has used half of its credit, and there is more."""
+    def is_limit_due(self, client: Hashable, sent_limit: int) -> bool:
+        """Return whether a client that knows `sent_limit` has used half of its credit, and has more now."""
         account = self._accounts[client]
-        return account.limit - told >= max(account.window // 2, 1)
+        return account.limit - sent_limit >= max(account.window // 2, 1)
 
-    def take(self, client: Hashable, count: int) -> bool:
-        """Note that so many bytes came and are done with; False if they are far beyond the client's credit.
+    def receive(self, client: Hashable, count: int) -> bool:
+        """Count bytes as received and processed; return False if they are far beyond the client's credit.
 
-        Credit that is called back may be on its way to be used.
+        Credit that is recalled may still be used by messages under way.
         """
         account = self._accounts[client]
-        allowed = account.taken + count <= account.limit + _LARGEST_WINDOW
+        is_allowed = account.received + count <= account.limit + _LARGEST_WINDOW
         used = min(count, account.reserved)
-        # All of it, also what came without credit: both sides have to count the same.
-        account.taken += count
-        account.limit = max(account.limit, account.taken)
+        # Bytes without credit too: both sides have to count the same.
+        account.received += count
+        account.limit = max(account.limit, account.received)
         self.reserved -= used
-        # While somebody waits, whoever has used its credit has to wait as well.
-        if not account.recalled and not self._waiting:
+        if not account.is_recalled and not self._waiting:
             self._renew(account)
-        return allowed
+        return is_allowed
 
-    def want(self, client: Hashable, count: int) -> None:
-        """Note that a client waits to send so many bytes; until it may, it sends nothing."""
+    def request(self, client: Hashable, count: int) -> None:
+        """Record that a client waits to send `count` bytes; it sends nothing until then."""
         account = self._accounts[client]
-        # What is left of its credit is too little for it: others who wait can use it.
+        # The rest of its credit is too small for it, and free for other clients.
         self.reserved -= account.reserved
-        account.limit = account.taken
+        account.limit = account.received
         account.window = min(max(account.window * 2, count), max(_LARGEST_WINDOW, count))
-        account.wanted = min(count, self.largest)
-        account.recalled = False
+        account.requested = min(count, self.largest)
+        account.is_recalled = False
         self._waiting.setdefault(client)
 
     def give_back(self, client: Hashable, sent: int) -> None:
-        """Note that a client will not use its credit; `sent` is what it has sent in all."""
+        """Free the credit that a client will not use; `sent` is the number of bytes it has sent in all."""
         account = self._accounts[client]
-        kept = min(max(sent, account.taken), account.limit)
+        kept = min(max(sent, account.received), account.limit)
         self.reserved -= account.limit - kept
         account.limit = kept
         account.window = _SMALLEST_WINDOW
 
     def grant(self) -> list[Hashable]:
-        """Give credit to those who wait, in the order of their asking; return who got some."""
-        happy = []
+        """Grant credit to the waiting clients, in the order of their requests; return those that got some."""
+        granted = []
         for client in list(self._waiting):
             account = self._accounts[client]
             free = self._free + account.reserved
-            if account.wanted > free:
+            if account.requested > free:
                 break
-            target = max(account.wanted, min(account.window, self._share))
+            target = max(account.requested, min(account.window, self._share))
             self._reserve(account, min(target, free))
-            account.wanted = 0
+            account.requested = 0
             del self._waiting[client]
-            happy.append(client)
-        return happy
+            granted.append(client)
+        return granted
 
     def recall(self) -> list[Hashable]:
-        """Return who has to give credit back because somebody waits; nobody is asked twice."""
+        """Return the clients that have to give credit back because another one waits, each client once."""
         if not self._waiting:
             return []
-        asked = []
+        recalled = []
         for client, account in self._accounts.items():
-            if account.reserved and not account.wanted and not account.recalled:
-                account.recalled = True
-                asked.append(client)
-        return asked
+            if account.reserved and not account.requested and not account.is_recalled:
+                account.is_recalled = True
+                recalled.append(client)
+        return recalled
 
     @property
     def _free(self) -> int:
@@ -170,4 +179,4 @@ class CreditPool:
     def _reserve(self, account: _Account, count: int) -> None:
         if count > account.reserved:
             self.reserved += count - account.reserved
-            account.limit = account.taken + count
+            account.limit = account.received + count

@@ -6,73 +6,72 @@ from typing import Any
 
 from shardkeep.errors import CollectorError, MissingExtraError
 
-__all__ = ["Metrics", "serve"]
+__all__ = ["Metrics"]
+
+_PREFIX = "shardkeep_collector_"
+_COUNTERS = {
+    "rows": "Rows received",
+    "bytes": "Bytes of rows received",
+    "commits": "Commits",
+    "refused": "Messages refused",
+    "repeated": "Batches that were sent again",
+}
+_GAUGES = {
+    "clients": ("clients", "Clients connected"),
+    "queued_bytes": ("queued_bytes", "Bytes of rows not durable yet"),
+    "credit_bytes": ("credit_bytes", "Bytes that may be under way"),
+    "last_commit_s_ago": ("last_commit_age_seconds", "Age of the last commit"),
+}
 
 
 class Metrics:
-    """The numbers, and the server that shows them.
+    """The numbers of the last progress report, served over HTTP.
 
-    Call it with the numbers of each progress report. `port` is where it is served.
+    Parameters
+    ----------
+    port : int
+        0 for any free port.
+    host : str
 
     Raises
     ------
     MissingExtraError
         prometheus-client is not installed.
     CollectorError
-        The port is taken.
+        The port is in use.
     """
 
-    def __init__(self, port: int, host: str) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
         except ImportError:
             message = "metrics need prometheus-client: pip install 'shardkeep[metrics]'"
             raise MissingExtraError(message) from None
         registry = CollectorRegistry()
-        counters = {
-            "rows": Counter("shardkeep_collector_rows", "Rows received", registry=registry),
-            "bytes": Counter("shardkeep_collector_bytes", "Bytes of rows received", registry=registry),
-            "commits": Counter("shardkeep_collector_commits", "Commits", registry=registry),
-            "refused": Counter("shardkeep_collector_refused", "Messages refused", registry=registry),
-            "repeated": Counter("shardkeep_collector_repeated", "Batches that came again", registry=registry),
+        self._counters = {
+            name: Counter(_PREFIX + name, text, registry=registry) for name, text in _COUNTERS.items()
         }
-        gauges = {
-            "clients": Gauge("shardkeep_collector_clients", "Clients connected", registry=registry),
-            "queued_bytes": Gauge(
-                "shardkeep_collector_queued_bytes", "Bytes of rows not durable yet", registry=registry
-            ),
-            "credit_bytes": Gauge(
-                "shardkeep_collector_credit_bytes", "Bytes that may be under way", registry=registry
-            ),
-            "last_commit_s_ago": Gauge(
-                "shardkeep_collector_last_commit_age_seconds", "Age of the last commit", registry=registry
-            ),
+        self._gauges = {
+            name: Gauge(_PREFIX + shown, text, registry=registry) for name, (shown, text) in _GAUGES.items()
         }
+        self._counted = dict.fromkeys(_COUNTERS, 0)
         try:
             self._server, _ = start_http_server(port, host, registry=registry)
         except OSError as error:
-            raise CollectorError(
-                f"metrics cannot be served on port {port} ({error}): choose another"
-            ) from None
+            message = f"metrics cannot be served on port {port} ({error}): choose another"
+            raise CollectorError(message) from None
         self.port: int = self._server.server_port
-        self._counters, self._gauges = counters, gauges
-        self._told = dict.fromkeys(counters, 0)
 
     def __call__(self, values: dict[str, Any]) -> None:
-        """Take the numbers of a progress report."""
+        """Publish the numbers of a progress report."""
         for name, counter in self._counters.items():
-            counter.inc(max(values[name] - self._told[name], 0))
-            self._told[name] = values[name]
+            counter.inc(max(values[name] - self._counted[name], 0))
+            self._counted[name] = values[name]
         for name, gauge in self._gauges.items():
             if values[name] is not None:
                 gauge.set(values[name])
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
-
-
-def serve(port: int, host: str = "127.0.0.1") -> Metrics:
-    """Serve metrics over HTTP; port 0 is any that is free."""
-    return Metrics(port, host)

@@ -1,11 +1,11 @@
-"""A collector's process: from its options to its end. The command and `Collector` both run it."""
+"""The process of a collector, from its settings to its end. The command and `Collector` both run it."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import select
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -21,6 +21,8 @@ from shardkeep.errors import NotFoundError, ShardkeepError
 
 __all__ = ["child_main", "recover_file", "run"]
 
+_MOST_DESCRIPTORS = 65_536
+
 
 def run(
     settings: Settings,
@@ -29,18 +31,18 @@ def run(
     ready: Callable[[str], None] | None = None,
     commands: int | None = None,
 ) -> dict[str, Any]:
-    """Collect until told to stop; return what there is to report.
+    """Collect until the end is requested; return the final report.
 
     Parameters
     ----------
     settings : Settings
-        Without an address it listens on a Unix socket of its own.
+        Without an address, it listens on a Unix socket in its own folder.
     events : Events
     ready : callable, optional
-        Told the address once clients may come.
+        Called with the address when clients can connect.
     commands : int, optional
-        A descriptor: after a line "finish" it ends when every rank has left; after "stop", or when nobody has
-        the other end any more, at once. So it does after SIGTERM and SIGINT.
+        A descriptor. After the line "finish" the collector ends when every rank has left; after "stop", or
+        when the other end is closed, it ends at once, as it does after SIGTERM and SIGINT.
     """
     reasons: list[str] = []
     signals = _Signals(reasons)
@@ -51,24 +53,24 @@ def run(
         try:
             key = None if settings.key_file is None else os.path.abspath(client_key_path(settings.key_file))
             write_address_file(settings.path, server.address, key)
-            server.poller.register(signals.fd, 1)
-            if commands is not None:
-                server.poller.register(commands, 1)
+            for fd in (signals.fd, commands):
+                if fd is not None:
+                    server.poller.register(fd, 1)
             events.listening(server.address)
             if ready is not None:
                 ready(server.address)
             while not server.is_done:
-                others = server.step(server.wait_s)
+                others = server.step(server.idle_s)
                 if commands is not None and commands in others:
-                    said = os.read(commands, 4096)
-                    until_done = until_done or b"finish" in said
-                    if not said or b"stop" in said:
-                        reasons.append("told to" if said else "the process that started it has ended")
+                    line = os.read(commands, 4096)
+                    until_done = until_done or b"finish" in line
+                    if not line or b"stop" in line:
+                        reasons.append("as requested" if line else "the process that started it has ended")
                         server.poller.unregister(commands)
                         commands = None
                 if signals.fd in others:
                     signals.drain()
-                if until_done and server.everybody_has_left:
+                if until_done and server.is_finished:
                     reasons.append("every rank has left")
                 if reasons:
                     server.stop(reasons[0])
@@ -82,9 +84,9 @@ def run(
 
 
 def recover_file(path: str, events: Events) -> None:
-    """Bring the file of a collector that was killed to its last commit, and close it in good order."""
+    """Restore the file of a killed collector to its last commit, and close it properly."""
     if not os.path.exists(path):
-        raise NotFoundError(f"there is no file {path!r}: give the one that a collector wrote", path=path)
+        raise NotFoundError(f"{path!r} does not exist: pass the file that a collector wrote", path=path)
     store = Store(path, synced=True, takes_old_log=True)
     events.opened(store)
     rows = store.rows
@@ -93,26 +95,27 @@ def recover_file(path: str, events: Events) -> None:
 
 
 class _Signals:
-    """SIGTERM and SIGINT as something to wait for."""
+    """SIGTERM and SIGINT as a descriptor to wait for."""
 
     def __init__(self, reasons: list[str]) -> None:
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
         self._reasons = reasons
-        self._old = {one: signal.signal(one, self._note) for one in (signal.SIGTERM, signal.SIGINT)}
+        self._old = {one: signal.signal(one, self._receive) for one in (signal.SIGTERM, signal.SIGINT)}
 
-    def _note(self, number: int, frame: Any) -> None:
+    def _receive(self, number: int, frame: Any) -> None:
         self._reasons.append(signal.Signals(number).name)
         os.write(self._write, b".")
 
     def drain(self) -> None:
-        """Read away what woke the loop."""
-        while select.select([self.fd], [], [], 0)[0]:
-            os.read(self.fd, 100)
+        """Read the bytes that woke the loop."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self.fd, 100):
+                pass
 
     def restore(self) -> None:
-        """Put the handlers back."""
+        """Restore the signal handlers of before."""
         for number, handler in self._old.items():
             signal.signal(number, handler)
         os.close(self.fd)
@@ -120,9 +123,9 @@ class _Signals:
 
 
 def child_main() -> None:
-    """Run as the child of a `Collector`: options on stdin, answers on stdout, a JSON line each."""
+    """Run as the child of a `Collector`: settings on stdin, answers on stdout, one JSON object per line."""
     settings = Settings(**json.loads(sys.stdin.buffer.readline()))
-    # The process that started it decides when it ends; its terminal's Ctrl-C is not for the child.
+    # The process that started the collector decides when it ends; a Ctrl-C of its terminal must not.
     with contextlib.suppress(PermissionError):
         os.setsid()
     answers = os.fdopen(os.dup(1), "w")
@@ -132,22 +135,19 @@ def child_main() -> None:
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 
-    try:
-        events = Events(sys.stderr, "problems")
-        report = run(settings, events, ready=lambda address: answer(address=address), commands=0)
-        answer(report=report)
-    except BrokenPipeError:
-        pass
-    except ShardkeepError as error:
-        with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            events = Events(sys.stderr, "problems")
+            answer(report=run(settings, events, ready=lambda address: answer(address=address), commands=0))
+        except ShardkeepError as error:
             answer(error=type(error).__name__, text=str(error))
 
 
 def _raise_descriptor_limit() -> None:
-    """A client takes a descriptor or two; the soft limit is often 1,024."""
-    import resource
-
+    # Each client takes a descriptor, and one more for shared memory. libzmq 4.3.5 aborts the process when
+    # none is left for a connection, which the usual soft limit of 1,024 would reach at some 500 clients. It
+    # is that low for select(2), which this process does not use.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

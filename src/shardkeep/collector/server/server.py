@@ -1,11 +1,16 @@
-"""`Server`: the loop of a collector. Receives, stores, commits, answers; one thread and one for the disk."""
+"""`Server`: the loop of a collector, in one thread; a second thread syncs the file.
+
+One step of the loop receives messages (`Receiver` stores rows), begins or ends commits (`Committer`), and
+sends each client its new limit (`CreditPool`) and the number of its newest durable batch. So the answer to a
+FLUSH follows the commit that made the rows durable (`shardkeep.hdf5.journal.live_file`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardkeep.collector.protocol.address import SocketFolder
@@ -25,19 +30,19 @@ from shardkeep.collector.protocol.zeromq import zmq_module
 from shardkeep.collector.server.committer import Committer
 from shardkeep.collector.server.credits import CreditPool
 from shardkeep.collector.server.events import Events
-from shardkeep.collector.server.listening import failed_handshake, open_router, wanted_address
-from shardkeep.collector.server.receiver import Intake, LostStepError
-from shardkeep.collector.server.sessions import SILENT_S, Session, parse_hello
+from shardkeep.collector.server.receiver import GapError, Receiver
+from shardkeep.collector.server.router import failed_handshake, open_router, wanted_address
+from shardkeep.collector.server.session import SILENT_S, Session, parse_hello
 from shardkeep.collector.store.client_table import LEFT, ClientEntry
 from shardkeep.errors import CollectorError, MissingExtraError, ShardkeepError
 
 __all__ = ["Server"]
 
 _TAKEOVER_S = 1.0
-_BYTES_A_ROUND = 2 << 20
-_MESSAGES_A_ROUND = 256
-# A client that hears nothing for seconds takes the collector for dead; to make something takes milliseconds.
-_ROUND_S = 0.1
+# Limits of one step: a client that receives nothing for seconds takes the collector for dead.
+_BYTES_PER_STEP = 2 << 20
+_MESSAGES_PER_STEP = 256
+_STEP_S = 0.1
 
 
 class Server:
@@ -47,12 +52,17 @@ class Server:
     ----------
     settings : Settings
     events : Events
-        Told everything that a person may want to see.
+
+    Attributes
+    ----------
+    address : str
+    world_size : int
+        Number of ranks, as clients have sent it; 0 before the first client.
 
     Raises
     ------
     PlanError, CollectorError, LockTimeoutError, ExistsError
-        It cannot begin.
+        The collector cannot start.
     """
 
     def __init__(self, settings: Settings, events: Events) -> None:
@@ -64,7 +74,7 @@ class Server:
         self._key = None if settings.key_file is None else read_server_key(settings.key_file)
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
-        # Clients that a failure of the disk cut off: they come again with their rows, also while it stops.
+        # Clients that a failure of the disk cut off: they come again with their rows, also during the drain.
         self._interrupted: set[bytes] = set()
         self._awaited_until = 0.0
         self._credits = CreditPool(settings.memory_bytes // 4)
@@ -79,81 +89,85 @@ class Server:
             Kind.PING: self._ping,
             Kind.WANT: self._want,
             Kind.GIVE_BACK: self._give_back,
-            Kind.SLOTS: self._give_slots,
+            Kind.SLOTS: self._open_slots,
         }
-        self._zap: ZapAuthenticator | None = None
-        self._disk = Committer(settings, events)
-        self._intake = Intake(self._disk, self._credits, events)
+        self._committer = Committer(settings, events)
+        self._receiver = Receiver(self._committer, self._credits, events)
         self._context = zmq.Context()
-        # Who had left before a collector that was killed was started again.
-        self._finished, self.world_size = self._disk.store.clients.finished()
+        # Ranks that had left a collector that was killed.
+        self._finished, self.world_size = self._committer.store.clients.finished()
         self._left_before = frozenset(self._finished)
-        self._place: SocketFolder | None = None
+        self._authenticator: ZapAuthenticator | None = None
+        self._folder: SocketFolder | None = None
         try:
             if address is None:
-                # Not before the lock of the file is held: whoever holds it may be in that place.
-                self._place = SocketFolder(settings.path)
-                address = self._place.address
+                # Not before the lock of the file is held: another collector of it may use that folder.
+                self._folder = SocketFolder(settings.path)
+                address = self._folder.address
             self._listen(address)
         except BaseException:
-            self._disk.close()
+            self._committer.close()
             self._context.destroy(linger=0)
-            self._leave_place()
+            self._remove_folder()
             raise
 
     def _listen(self, address: str) -> None:
-        zmq = self._zmq
-        key = self._key
+        zmq, key = self._zmq, self._key
         if key is not None:
-            self._zap = ZapAuthenticator(self._context, key.clients, self._events.refused)
+            self._authenticator = ZapAuthenticator(self._context, key.clients, self._events.refused)
         router = self._router = open_router(self._context, address, key, self._credits.largest + (1 << 20))
         self.address: str = router.last_endpoint.decode().rstrip("\0")
         failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._monitor = router.get_monitor_socket(failures)
         self._poller = zmq.Poller()
-        for one in (router, self._monitor, self._disk.wakes, *([self._zap.socket] if self._zap else [])):
+        sockets = [self._authenticator.socket] if self._authenticator is not None else []
+        for one in (router, self._monitor, self._committer.wake_fd, *sockets):
             self._poller.register(one, zmq.POLLIN)
 
     # -- the loop ------------------------------------------------------------------------------------------
 
     @property
     def poller(self) -> Any:
-        """For one more thing to wait for."""
+        """The poller of `step`, to register more."""
         return self._poller
 
     def step(self, timeout_s: float) -> set[Any]:
-        """Wait for something, do it, and return what else was ready."""
+        """Wait for events and process them; return what else was ready."""
         ready = dict(self._poller.poll(max(timeout_s, 0) * 1000))
-        if self._zap is not None and ready.pop(self._zap.socket, None):
-            self._zap.answer()
+        if self._authenticator is not None and ready.pop(self._authenticator.socket, None):
+            self._authenticator.answer()
         if ready.pop(self._monitor, None):
             self._events.refused("a stranger", failed_handshake(self._monitor))
-        if ready.pop(self._disk.wakes, None):
-            self._disk.wake_up()
-        self._tick(more=bool(ready.pop(self._router, None)) and self._receive())
-        self._tell()
+        if ready.pop(self._committer.wake_fd, None):
+            self._committer.drain_wake_fd()
+        more = bool(ready.pop(self._router, None)) and self._receive()
+        self._commit(more=more)
+        self._drop_silent()
+        self._events.progress(self._committer.counters, len(self._sessions), self._credits.reserved)
+        self._send_states()
         return set(ready)
 
     @property
-    def wait_s(self) -> float:
+    def idle_s(self) -> float:
         """How long `step` may wait."""
-        return self._disk.wait_s()
+        return self._committer.idle_s()
 
     @property
     def is_done(self) -> bool:
-        """Whether it was told to stop and everybody has left, or had the time to."""
+        """Whether the collector was stopped and all clients have left, or had the time to."""
         if self._stop_at is None:
             return False
-        everybody = not (self._sessions or self._interrupted or self._disk.is_busy or self._disk.failure)
-        return everybody or time.monotonic() >= self._stop_at
+        committer = self._committer
+        waits = self._sessions or self._interrupted or committer.is_busy or committer.failure
+        return not waits or time.monotonic() >= self._stop_at
 
     @property
-    def everybody_has_left(self) -> bool:
-        """Whether each rank of the world was there, and said goodbye."""
+    def is_finished(self) -> bool:
+        """Whether each rank of the world was connected, and said goodbye."""
         return self.world_size > 0 and len(self._finished) >= self.world_size and not self._sessions
 
     def stop(self, reason: str) -> None:
-        """Drain: tell the clients to send what they have and to leave."""
+        """Ask the clients to send what they have and to leave."""
         if self._stop_at is None:
             self._events.stopping(reason, len(self._sessions))
             self._stop_at = time.monotonic() + self._settings.drain_s
@@ -162,64 +176,98 @@ class Server:
                 self._send(session, Kind.STOPPING, data={"reason": reason})
 
     def close(self) -> dict[str, Any]:
-        """Store everything that was received, close file and sockets; return what there is to report."""
+        """Store everything that was received, close file and sockets; return the final report."""
         try:
-            report = self._disk.close()
+            report = self._committer.close()
             for session in list(self._sessions.values()):
                 session.durable = session.entry.sequence
-                self._state(session)
+                self._send_state(session)
             return report
         finally:
             for session in list(self._sessions.values()):
                 self._forget(session)
             self._router.disable_monitor()
-            if self._zap is not None:
-                self._zap.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
             self._monitor.close(linger=0)
             self._router.close()
             self._context.term()
-            self._leave_place()
-
-    # -- messages ------------------------------------------------------------------------------------------
+            self._remove_folder()
 
     def _receive(self) -> bool:
-        """Take what has come, up to some; return whether there may be more."""
-        zmq = self._zmq
-        most = self._disk.bytes + _BYTES_A_ROUND
-        until = time.monotonic() + _ROUND_S
-        for _ in range(_MESSAGES_A_ROUND):
-            if self._disk.bytes >= most or time.monotonic() > until:
+        """Process messages up to the limits of a step; return whether there may be more."""
+        counters = self._committer.counters
+        most = counters.bytes + _BYTES_PER_STEP
+        until = time.monotonic() + _STEP_S
+        for _ in range(_MESSAGES_PER_STEP):
+            if counters.bytes >= most or time.monotonic() > until:
                 break
             try:
-                frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+                frames = self._router.recv_multipart(self._zmq.NOBLOCK, copy=False)
+            except self._zmq.Again:
                 return False
             route = frames[0].bytes
-            try:
-                message = unpack([frame.buffer for frame in frames[1:]])
-                self._take(route, message)
-            except BadMessage as error:
-                self._events.refused(self._who(route), str(error))
-            except ShardkeepError as error:
-                self._storage_failed(error)
-            except Exception as error:
-                self._storage_failed(unknown_error(error, self._settings.path))
+            with self._storage_errors():
+                try:
+                    self._process(route, unpack([frame.buffer for frame in frames[1:]]))
+                except BadMessage as error:
+                    self._events.refused(self._label(route), str(error))
         return True
 
-    def _tell(self) -> None:
-        """Tell clients what they may send and what is durable; in few messages, since each wakes somebody."""
-        self._credits.withhold(self._disk.excess_bytes)
+    def _commit(self, *, more: bool = False) -> None:
+        with self._storage_errors():
+            durable = self._committer.work(is_draining=self._stop_at is not None, more=more)
+            for identity, sequence in durable.items():
+                session = self._by_client.get(identity)
+                if session is not None:
+                    session.durable = sequence
+                    session.state_due = True
+        if self._committer.failure is None:
+            self._events.working(self._committer.store, len(self._sessions))
+
+    def _drop_silent(self) -> None:
+        now = time.monotonic()
+        if self._committer.failure is not None:
+            self._awaited_until = now + SILENT_S
+        elif now > self._awaited_until:
+            self._interrupted.clear()
+        for session in [one for one in self._sessions.values() if one.is_silent(now)]:
+            self._events.lost(session.label, len(self._sessions) - 1)
+            self._forget(session)
+
+    def _send_states(self) -> None:
+        """Send limits and what is durable, in few messages, since each wakes a process."""
+        self._credits.withhold(self._committer.excess_bytes)
         for session in self._sessions.values():
-            if session.state_due or self._credits.is_news(session.route, session.told_limit):
-                self._state(session)
+            if session.state_due or self._credits.is_limit_due(session.route, session.sent_limit):
+                self._send_state(session)
         for route in self._credits.grant():
-            self._state(self._sessions[route])  # type: ignore[index]
+            self._send_state(self._sessions[route])  # type: ignore[index]
         for route in self._credits.recall():
             self._send(self._sessions[route], Kind.RECALL)  # type: ignore[index]
 
-    def _take(self, route: bytes, message: Message) -> None:
-        if self._disk.failure is not None:
-            self._send_to(route, Kind.REFUSED, data=error_data(self._disk.failure))
+    @contextlib.contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        """Abandon the file after any error of the body: its state in memory is unknown.
+
+        The file is at its last commit, and is opened again every second. The clients get the error.
+        """
+        try:
+            yield
+        except Exception as cause:
+            error = cause if isinstance(cause, ShardkeepError) else unknown_error(cause, self._settings.path)
+            self._events.failed(error)
+            self._committer.fail(error)
+            for session in list(self._sessions.values()):
+                self._interrupted.add(session.entry.id)
+                self._send(session, Kind.REFUSED, data=error_data(error))
+                self._forget(session)
+
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def _process(self, route: bytes, message: Message) -> None:
+        if self._committer.failure is not None:
+            self._send_to(route, Kind.REFUSED, data=error_data(self._committer.failure))
             return
         if message.kind is Kind.HELLO:
             self._hello(route, message)
@@ -230,7 +278,7 @@ class Server:
             raise BadMessage(f"{message.kind.name} is sent by collectors, not to them")
         if session is None:
             if message.kind is Kind.BATCH:
-                self._events.unknown(self._who(route))
+                self._events.unknown(self._label(route))
             self._send_to(route, Kind.UNKNOWN)
             return
         session.seen = time.monotonic()
@@ -238,58 +286,38 @@ class Server:
 
     def _hello(self, route: bytes, message: Message) -> None:
         try:
-            identity, rank, size, who, owner = parse_hello(message.json())
+            identity, rank, size, label, owner = parse_hello(message.json())
             if self._stop_at is not None and identity not in self._interrupted:
-                raise CollectorError("the collector is stopping: it takes no more clients")
+                raise CollectorError("the collector is stopping and accepts no more clients")
             old = self._by_client.get(identity)
             if old is not None and old.route != route:
                 if time.monotonic() - old.seen < _TAKEOVER_S:
-                    # It asks again; a stranger that replays a HELLO does not get in.
-                    self._events.refused(old.who, "its identity on another connection")
+                    # The client itself asks again; a stranger that replays a HELLO is kept out.
+                    self._events.refused(old.label, "its identity on another connection")
                     return
                 self._forget(old)
             if self.world_size not in (0, size) and self._sessions:
-                self._events.warn(f"{who} says there are {size} ranks, others said {self.world_size}")
+                self._events.warn(f"{label} has a world of {size} ranks, others have {self.world_size}")
         except CollectorError as error:
-            self._events.refused(self._who(route), str(error))
+            self._events.refused(self._label(route), str(error))
             self._send_to(route, Kind.REFUSED, data=error_data(error))
             return
-        store = self._disk.store
-        entry = store.clients.find(identity)
-        if entry is None:
-            entry = ClientEntry(identity, rank, size)
-            durable = 0
-            if self._left_before and store.clients.is_newcomer(entry):
-                # Not a client that outlived the collector: the run itself begins anew, and all come again.
-                self._finished -= self._left_before
-                self._left_before = frozenset()
-                store.clients.end_run()
-        else:
-            durable = self._disk.durable_of(entry)
-        self._interrupted.discard(identity)
+        entry, durable = self._admit(identity, rank, size)
         known = self._sessions.get(route)
         if known is not None:
-            # It begins again on this connection: datasets and shared memory of before count no more.
+            # The client begins again on this connection: its earlier datasets and shared memory are invalid.
             self._forget(known)
-        session = self._sessions[route] = self._by_client[identity] = Session(
-            route, entry, who, durable, owner=owner
-        )
+        session = Session(route, entry, label, durable, owner=owner)
+        self._sessions[route] = self._by_client[identity] = session
         if known is None or known.entry.id != identity:
-            self._events.joined(who, len(self._sessions))
+            self._events.joined(label, len(self._sessions))
         else:
             session.durable = max(durable, known.durable)
-        self._credits.open(route)
-        if entry.closed:
-            entry.closed = 0
-            store.clients.update(entry)
-            self._disk.note(entry)
-        self.world_size = size
-        self._finished.discard(rank)
-        session.told_limit = self._credits.limit(route)
+        session.sent_limit = self._credits.open(route)
         welcome = {
             "received": entry.sequence,
             "durable": session.durable,
-            "limit": session.told_limit,
+            "limit": session.sent_limit,
             "largest": self._credits.largest,
             "path": os.path.abspath(self._settings.path),
         }
@@ -297,107 +325,92 @@ class Server:
         if self._stop_at is not None:
             self._send(session, Kind.STOPPING, data={"reason": self._stop_reason})
         if message.sequence > entry.sequence + 1:
-            # It goes on from the spill file of a client that died: what was only in its memory is gone.
+            # It sends the spill file of a client that died, and whose memory is lost.
             entry.sequence = message.sequence - 1
 
+    def _admit(self, identity: bytes, rank: int, size: int) -> tuple[ClientEntry, int]:
+        """Return the entry of a client that connects, and up to which batch it is durable."""
+        clients = self._committer.store.clients
+        entry, durable = clients.find(identity), 0
+        if entry is None:
+            entry = ClientEntry(identity, rank, size)
+            if self._left_before and clients.is_newcomer(entry):
+                # Not a client that outlived the collector: the run itself began again, and all ranks come.
+                self._finished -= self._left_before
+                self._left_before = frozenset()
+                clients.end_run()
+        else:
+            durable = self._committer.durable_sequence(entry)
+        self._interrupted.discard(identity)
+        if entry.closed:
+            entry.closed = 0
+            clients.update(entry)
+            self._committer.mark_changed(entry)
+        self.world_size = size
+        self._finished.discard(rank)
+        return entry, durable
+
     def _declare(self, session: Session, message: Message) -> None:
+        store, memory_bytes = self._committer.store, self._settings.memory_bytes
         try:
-            schema, is_new = session.forms.declare(message, self._disk.store, self._settings.memory_bytes)
+            schema, is_new = session.declared.declare(message, store, memory_bytes)
         except (CollectorError, ValueError, MissingExtraError) as error:
             self._send(session, Kind.REFUSED, value=message.value, data=error_data(error))
             return
         if is_new:
-            self._disk.note(session.entry)
+            self._committer.mark_changed(session.entry)
+        # Before there is a commit: rows that follow are in no earlier commit than their dataset.
         self._send(session, Kind.DECLARED, value=message.value, data=schema.to_json())
 
     def _batch(self, session: Session, message: Message) -> None:
         try:
-            refusals = self._intake.take(session, message)
-        except LostStepError:
+            refusals = self._receiver.receive(session, message)
+        except GapError:
             self._send(session, Kind.UNKNOWN)
             self._forget(session)
             return
         for refusal in refusals:
-            self._send(session, Kind.REFUSED, sequence=message.sequence, data=error_data(refusal))
-            self._events.refused(session.who, str(refusal))
+            self._send(session, Kind.REFUSED, sequence=message.sequence, data=refusal)
+            self._events.refused(session.label, refusal["text"])
 
     def _flush(self, session: Session, message: Message) -> None:
         session.flush = max(session.flush, min(message.sequence, session.entry.sequence))
         if session.durable >= session.flush:
             session.state_due = True
         else:
-            self._disk.hurry(waits=message.value == 0)
+            self._committer.request_commit(waits=message.value == 0)
 
     def _bye(self, session: Session, message: Message) -> None:
         session.entry.closed = LEFT
-        self._disk.store.clients.update(session.entry)
-        self._disk.note(session.entry)
-        session.leaving = True
+        self._committer.store.clients.update(session.entry)
+        self._committer.mark_changed(session.entry)
         self._finished.add(session.entry.rank)
-        # Not before it is durable: a collector that is started again has to know who has left.
-        self._disk.answer_after_commit(lambda: self._send(session, Kind.GOODBYE))
+        # Not before it is durable: a collector that is started again has to know the ranks that have left.
+        self._committer.after_commit(lambda: self._send(session, Kind.GOODBYE))
         self._forget(session)
-        self._events.left(session.who, len(self._sessions))
+        self._events.left(session.label, len(self._sessions))
 
     def _ping(self, session: Session, message: Message) -> None:
         session.state_due = True
 
     def _want(self, session: Session, message: Message) -> None:
-        self._credits.want(session.route, message.value)
+        self._credits.request(session.route, message.value)
 
     def _give_back(self, session: Session, message: Message) -> None:
         session.returns += 1
         self._credits.give_back(session.route, message.value)
 
-    def _give_slots(self, session: Session, message: Message) -> None:
+    def _open_slots(self, session: Session, message: Message) -> None:
         if self.address.startswith("ipc://"):  # a client of another host could claim it, and never map it
             session.slots = session.slots or self._slots.open()
         address = {} if session.slots is None else session.slots.address
         self._send(session, Kind.SLOTS, data=address)
 
-    # -- time ----------------------------------------------------------------------------------------------
+    # -- sessions ------------------------------------------------------------------------------------------
 
-    def _tick(self, *, more: bool = False) -> None:
-        try:
-            for identity, sequence in self._disk.work(hurry=self._stop_at is not None, more=more).items():
-                session = self._by_client.get(identity)
-                if session is not None:
-                    session.durable = sequence
-                    session.state_due = True
-        except ShardkeepError as error:
-            self._storage_failed(error)
-        except Exception as error:
-            self._storage_failed(unknown_error(error, self._settings.path))
-        now = time.monotonic()
-        if self._disk.failure is not None:
-            self._awaited_until = now + SILENT_S
-        elif now > self._awaited_until:
-            self._interrupted.clear()
-        for session in [one for one in self._sessions.values() if one.is_silent(now)]:
-            self._events.lost(session.who, len(self._sessions) - 1)
-            self._forget(session)
-        self._events.progress(self._disk, len(self._sessions), self._credits.reserved)
-
-    def _storage_failed(self, error: ShardkeepError) -> None:
-        """Tell everybody; the file is at its last commit, and is tried again."""
-        self._events.failed(error)
-        self._disk.fail(error)
-        for session in list(self._sessions.values()):
-            self._interrupted.add(session.entry.id)
-            self._send(session, Kind.REFUSED, data=error_data(error))
-            self._forget(session)
-
-    # -- small things --------------------------------------------------------------------------------------
-
-    def _leave_place(self) -> None:
-        if self._place is not None:
-            self._place.close()
-
-    def _state(self, session: Session) -> None:
-        session.state_due = False
-        if session.route in self._sessions:
-            limit = session.told_limit = self._credits.limit(session.route)
-            self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.close()
 
     def _forget(self, session: Session) -> None:
         if self._sessions.get(session.route) is session:
@@ -409,14 +422,20 @@ class Server:
             self._slots.close(session.slots)
             session.slots = None
 
-    def _who(self, route: bytes) -> str:
+    def _label(self, route: bytes) -> str:
         session = self._sessions.get(route)
-        return f"connection {route.hex()}" if session is None else session.who
+        return f"connection {route.hex()}" if session is None else session.label
+
+    def _send_state(self, session: Session) -> None:
+        session.state_due = False
+        if session.route in self._sessions:
+            limit = session.sent_limit = self._credits.limit(session.route)
+            self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
 
     def _send(self, session: Session, kind: Kind, **fields: Any) -> None:
         self._send_to(session.route, kind, **fields)
 
     def _send_to(self, route: bytes, kind: Kind, **fields: Any) -> None:
-        # A client that takes nothing loses answers, not others their time: it will ask again.
+        # A client that does not read loses answers, and does not delay others: it will ask again.
         with contextlib.suppress(self._zmq.ZMQError):
             self._router.send_multipart([route, *pack(kind, **fields)], self._zmq.NOBLOCK)

@@ -128,7 +128,7 @@ def allocate_chunk(live: LiveFile, dataset: h5py.Dataset, row: int, size: int) -
 
 
 def chunk_address(dataset: h5py.Dataset, row: int) -> int:
-    """Return the offset in the file of the chunk that holds `row`; -1 if there is no such chunk."""
+    """Return the offset in the file of the chunk that holds `row`; -1 if it does not exist."""
     start = row - row % dataset.chunks[0]
     info = dataset.id.get_chunk_info_by_coord((start, *(0 for _ in dataset.shape[1:])))
     return -1 if info.byte_offset is None else int(info.byte_offset)

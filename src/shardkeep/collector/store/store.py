@@ -204,7 +204,7 @@ class Store:
         """Append rows, encoded as `shardkeep.collector.protocol.payload` does; see `AppendedRows.append`."""
         dataset = self._datasets.get(name)
         if not isinstance(dataset, AppendedRows):
-            raise CollectorError(f"there is no dataset {name!r} that rows are appended to: declare it first")
+            raise CollectorError(f"{name!r} is not a dataset that rows are appended to: declare it first")
         dataset.append(data, rows)
         self._changed[name] = dataset
 
@@ -212,7 +212,7 @@ class Store:
         """Write rows at their numbers; see `KeyedRows.put`."""
         dataset = self._datasets.get(name)
         if not isinstance(dataset, KeyedRows):
-            raise CollectorError(f"there is no dataset {name!r} whose rows have keys: declare it first")
+            raise CollectorError(f"{name!r} is not a dataset whose rows have keys: declare it first")
         dataset.put(data, keys, rank)
         self._changed[name] = dataset
 

@@ -1,60 +1,75 @@
-"""When the rows that came are committed."""
+"""When received rows are committed."""
 
 import numpy as np
 import pytest
 
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.protocol.settings import Settings
-from shardkeep.collector.server import committer
+from shardkeep.collector.server import committer as committer_module
 from shardkeep.collector.server.committer import Committer
 from shardkeep.collector.server.events import Events
 from shardkeep.collector.store.client_table import ClientEntry
 
 
 @pytest.fixture
-def disk(tmp_path, monkeypatch):
-    monkeypatch.setattr(committer, "_COMMIT_EVERY_S", 1e6)
-    monkeypatch.setattr(committer, "_WANTED_WITHIN_S", 1e6)
+def committer(tmp_path, monkeypatch):
+    monkeypatch.setattr(committer_module, "_COMMIT_EVERY_S", 1e6)
+    monkeypatch.setattr(committer_module, "_REQUESTED_WITHIN_S", 1e6)
     settings = Settings(str(tmp_path / "all.h5"), "", durability="flush", memory_bytes=16 << 20)
-    disk = Committer(settings, Events(None))
-    disk.store.declare(Schema("x", np.dtype("<i8"), (), 1024))
-    yield disk
-    disk.close()
+    committer = Committer(settings, Events(None))
+    committer.store.declare(Schema("x", np.dtype("<i8"), (), 1024))
+    yield committer
+    committer.close()
 
 
-def _take(disk, sequence, size=8):
+def _receive(committer, sequence, size=8):
     entry = ClientEntry(b"c" * 16, 0, 1)
     entry.sequence = sequence
-    disk.store.clients.update(entry)
-    disk.note(entry)
-    disk.count(1, size)
+    committer.store.clients.update(entry)
+    committer.mark_changed(entry)
+    committer.count(1, size)
 
 
-def test_rows_wait_until_a_commit_is_wanted_and_longer_while_more_come(disk):
-    _take(disk, 1)
-    assert disk.work(hurry=False) == {}
-    disk.hurry(waits=False)
-    assert disk.wait_s() == 0
-    assert disk.work(hurry=False, more=True) == {}
-    _take(disk, 2)
-    assert disk.work(hurry=False, more=True) == {}
-    assert disk.work(hurry=False) == {b"c" * 16: 2}
-    _take(disk, 3)
-    assert disk.work(hurry=False) == {}, "it is wanted once"
+def _work(committer, *, more=False):
+    return committer.work(is_draining=False, more=more)
 
 
-def test_who_waits_is_not_kept_waiting_by_more(disk):
-    _take(disk, 1)
-    disk.hurry(waits=False)
-    disk.hurry()
-    assert disk.work(hurry=False, more=True) == {b"c" * 16: 1}
+def test_rows_wait_for_a_request_and_then_until_no_more_come(committer):
+    _receive(committer, 1)
+    assert _work(committer) == {}
+    committer.request_commit(waits=False)
+    assert committer.idle_s() == 0
+    assert _work(committer, more=True) == {}
+    _receive(committer, 2)
+    assert _work(committer, more=True) == {}
+    assert _work(committer) == {b"c" * 16: 2}
+    _receive(committer, 3)
+    assert _work(committer) == {}, "one request is one commit"
 
 
-def test_what_is_only_wanted_comes_in_time_and_before_there_is_too_much(disk, monkeypatch):
-    _take(disk, 1, size=1 << 20)
-    disk.hurry(waits=False)
-    assert disk.work(hurry=False, more=True) == {b"c" * 16: 1}
-    _take(disk, 2)
-    disk.hurry(waits=False)
-    monkeypatch.setattr(committer, "_WANTED_WITHIN_S", 0)
-    assert disk.work(hurry=False, more=True) == {b"c" * 16: 2}
+def test_a_waiting_client_does_not_wait_for_more_rows(committer):
+    _receive(committer, 1)
+    committer.request_commit(waits=False)
+    committer.request_commit()
+    assert _work(committer, more=True) == {b"c" * 16: 1}
+
+
+def test_a_request_without_waiting_is_bounded_in_time_and_bytes(committer, monkeypatch):
+    _receive(committer, 1, size=1 << 20)
+    committer.request_commit(waits=False)
+    assert _work(committer, more=True) == {b"c" * 16: 1}
+    _receive(committer, 2)
+    committer.request_commit(waits=False)
+    monkeypatch.setattr(committer_module, "_REQUESTED_WITHIN_S", 0)
+    assert _work(committer, more=True) == {b"c" * 16: 2}
+
+
+def test_a_kept_error_refers_to_no_frame(committer):
+    try:
+        try:
+            raise OSError("no space")
+        except OSError as cause:
+            raise ValueError("not stored") from cause
+    except ValueError as error:
+        kept = committer_module._without_frames(error)
+    assert (kept.__traceback__, kept.__cause__.__traceback__) == (None, None)

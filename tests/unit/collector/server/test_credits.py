@@ -14,7 +14,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.integers(1 << 16, 1 << 22))
-def test_all_that_may_be_under_way_fits(steps, size):
+def test_reserved_credit_never_exceeds_the_pool(steps, size):
     pool = CreditPool(size)
     sent: dict[int, int] = {}
     for what, client, count in steps:
@@ -34,9 +34,9 @@ def test_all_that_may_be_under_way_fits(steps, size):
         elif what == "send":
             count = min(count, pool.limit(client) - sent[client])
             sent[client] += count
-            assert pool.take(client, count)
+            assert pool.receive(client, count)
         elif what == "want":
-            pool.want(client, count)
+            pool.request(client, count)
         elif what == "back":
             pool.give_back(client, sent[client])
         under_way = sum(max(pool.limit(one) - sent[one], 0) for one in sent)
@@ -44,7 +44,7 @@ def test_all_that_may_be_under_way_fits(steps, size):
         assert under_way == pool.reserved
 
 
-def test_everybody_gets_a_turn():
+def test_every_client_is_served():
     pool = CreditPool(1 << 17)
     sent = dict.fromkeys(range(50), 0)
     done = dict.fromkeys(sent, 0)
@@ -53,7 +53,7 @@ def test_everybody_gets_a_turn():
         if pool.limit(one) - sent[one] < 10_000:
             return False
         sent[one] += 10_000
-        pool.take(one, 10_000)
+        pool.receive(one, 10_000)
         done[one] += 1
         return True
 
@@ -62,7 +62,7 @@ def test_everybody_gets_a_turn():
     for _ in range(200):
         for one in sent:
             if not send(one):
-                pool.want(one, 10_000)
+                pool.request(one, 10_000)
         pool.grant()
         for one in pool.recall():
             send(one)
@@ -72,22 +72,22 @@ def test_everybody_gets_a_turn():
     assert max(done.values()) <= 2 * min(done.values())
 
 
-def test_without_credit_it_is_told():
+def test_bytes_far_beyond_the_credit_are_detected_and_counted():
     pool = CreditPool(1 << 24)
     pool.open("a")
-    assert not pool.take("a", 9 << 20)
-    # Both sides go on from the same count, or the client would wait for ever.
-    pool.want("a", 1000)
+    assert not pool.receive("a", 9 << 20)
+    # Both sides have to count the same, or the client would wait for ever.
+    pool.request("a", 1000)
     assert pool.grant() == ["a"]
     assert pool.limit("a") >= (9 << 20) + 1000
 
 
-def test_a_limit_is_news_once_half_of_the_credit_is_used():
+def test_a_limit_is_due_when_half_of_the_credit_is_used():
     pool = CreditPool(1 << 20)
-    told = pool.open("a")
-    assert not pool.is_news("a", told)
-    pool.take("a", told // 2 - 1)
-    assert not pool.is_news("a", told)
-    pool.take("a", 1)
-    assert pool.is_news("a", told)
-    assert not pool.is_news("a", pool.limit("a"))
+    sent_limit = pool.open("a")
+    assert not pool.is_limit_due("a", sent_limit)
+    pool.receive("a", sent_limit // 2 - 1)
+    assert not pool.is_limit_due("a", sent_limit)
+    pool.receive("a", 1)
+    assert pool.is_limit_due("a", sent_limit)
+    assert not pool.is_limit_due("a", pool.limit("a"))

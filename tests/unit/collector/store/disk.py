@@ -1,4 +1,4 @@
-"""A disk that forgets: what a file may look like after a kill, or a power cut, at any operation."""
+"""A recorder of disk operations that builds the files that a kill or a power cut could leave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Operation:
 
 
 class Disk:
-    """Records what is done to files through `os`, and builds what a crash would leave.
+    """The operations on files through `os`, and the files after a crash in between.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Disk:
             monkeypatch.setattr(os, name, sync(name))
 
     def say(self, what: object) -> None:
-        """Somebody outside was told this; a crash later must not take it back."""
+        """Record a promise to the outside, which a later crash must not break."""
         self.operations.append(_Operation("said", said=what))
 
     def _add(self, kind: str, fd: int, offset: int = 0, data: bytes = b"") -> None:
@@ -104,7 +104,7 @@ class Disk:
             elif one.kind == "make":
                 names[one.name] = []
             elif one.kind == "remove":
-                # It may come back, as it was: nobody synced the folder.
+                # It may come back, as it was: the folder was not synced.
                 later = done[number:]
                 stays = power_cut is not None and not any(other.kind == "folder" for other in later)
                 if not (stays and power_cut.random() < 0.5):

@@ -1,4 +1,4 @@
-"""Datasets that are declared: wholly or not at all, and thousands of them."""
+"""Declared datasets: created completely or not at all, and thousands of them."""
 
 import time
 
@@ -39,7 +39,7 @@ def _names(store):
         ("a//x", {}),
     ],
 )
-def test_what_cannot_be_made_leaves_nothing(store, name, changes):
+def test_a_refused_declaration_leaves_nothing(store, name, changes):
     store.declare(Schema("kept", np.dtype("<f4"), (), 64))
     before = _names(store)
     wanted = Schema(**{**Schema(name, np.dtype("<f4"), (2,), 64).__dict__, **changes})
@@ -47,13 +47,13 @@ def test_what_cannot_be_made_leaves_nothing(store, name, changes):
         store.declare(wanted)
     assert _names(store) == before
     assert list(store.rows) == ["kept"]
-    store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64))  # as if nobody had tried before
+    store.declare(Schema("a/b/x", np.dtype("<f4"), (), 64))  # as if it had not failed before
     store.append("a/b/x", memoryview(bytes(8)), 2)
     store.commit()
     assert store.rows == {"kept": 0, "a/b/x": 2}
 
 
-def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
+def test_a_failed_declaration_removes_what_it_created(store, monkeypatch):
     store.declare(Schema("a/kept", np.dtype("<f4"), (), 64))
     store.store_value(memoryview(pack_attribute("unit", "m", "a/b/x")))
     before = _names(store)
@@ -70,7 +70,7 @@ def test_a_failure_halfway_takes_back_what_was_made(store, monkeypatch):
     assert dict(store._file["a/b/x"].attrs) == {"unit": "m"}
 
 
-def test_a_failure_leaves_groups_that_were_there(tmp_path):
+def test_a_failed_declaration_keeps_existing_groups(tmp_path):
     path = str(tmp_path / "all.h5")
     for _ in range(2):
         store = Store(path, synced=False)
@@ -87,7 +87,7 @@ def test_a_failure_leaves_groups_that_were_there(tmp_path):
         assert list(file["values"]) == ["one"]
 
 
-def test_a_dataset_and_a_group_at_once(store):
+def test_a_dataset_and_a_group_of_one_name_are_refused(store):
     store.declare(Schema("a/b", np.dtype("<f4"), (), 64))
     for name in ("a", "a/b/c", "a/b/c/d"):
         with pytest.raises(SchemaError, match="at once"):
@@ -109,7 +109,7 @@ def test_the_time_of_a_declaration_does_not_grow_with_their_number(store):
 
 
 @pytest.mark.parametrize("compression", ["gzip", "lzf", "zstd", "blosc2"])
-def test_a_collector_compresses_with_everything_that_clients_may_ask_for(tmp_path, compression):
+def test_a_collector_has_every_compression_of_its_clients(tmp_path, compression):
     with Collector(tmp_path / "all.h5") as collector, collector.connect(World(rank=0, size=1)) as client:
         client.declare("x", "<i8", (), chunk_rows=1000, compression=compression)
         client.append("x", np.zeros(5000, "<i8"))

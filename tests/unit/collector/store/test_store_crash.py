@@ -35,7 +35,7 @@ def _rows(name: str, start: int, stop: int) -> np.ndarray:
 
 
 def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> None:
-    """Every commit says how many rows of each dataset it has; row i has the value i."""
+    """Append and commit; each commit promises its number of rows of each dataset. Row i has the value i."""
     chance = random.Random(seed)
     store = Store(path, synced=synced)
     rows = dict.fromkeys((one.name for one in SCHEMAS), 0)
@@ -63,7 +63,7 @@ def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> Non
             disk.say(begun)
             store.live.end_commit()
         if chance.random() < 0.3:
-            store.live.apply_rows()  # a reader holds the file, and memory is short
+            store.live.apply_rows()  # as while a reader holds the file and memory is short
         if chance.random() < 0.3:
             store.apply()
     if close:
@@ -74,7 +74,7 @@ def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> Non
 
 
 def _check(folder, said) -> None:
-    """Everything that was said is there; what was not said is whole, or not there."""
+    """Check that promised rows are there, and that other rows are complete or absent."""
     path = str(folder / "all.h5")
     wanted, sequence = said or ({}, 0)
     store = Store(path, synced=False)
@@ -130,7 +130,7 @@ def _power_cuts(tmp_path, seed, times):
             _check(folder, said)
 
 
-def test_rows_that_come_while_a_commit_is_written(tmp_path, monkeypatch):
+def test_rows_may_come_while_a_commit_is_written(tmp_path, monkeypatch):
     """Another thread writes a commit; whatever it calls, more rows may have come just before."""
     store = Store(str(tmp_path / "all.h5"), synced=True)
     store.declare(Schema("x", np.dtype("i8"), (4,), 8))
@@ -155,21 +155,21 @@ def test_rows_that_come_while_a_commit_is_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_kill_at_any_operation(tmp_path, synced):
+def test_a_kill_at_any_operation_loses_no_commit(tmp_path, synced):
     _kills(tmp_path, synced, 13)
 
 
-def test_a_power_cut_at_any_operation(tmp_path):
+def test_a_power_cut_at_any_operation_loses_no_synced_commit(tmp_path):
     _power_cuts(tmp_path, 7, 30)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("synced", [False, True])
-def test_a_kill_at_every_operation(tmp_path, synced):
+def test_a_kill_at_every_operation_loses_no_commit(tmp_path, synced):
     _kills(tmp_path, synced, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
-def test_many_power_cuts(tmp_path, seed):
+def test_many_power_cuts_lose_no_synced_commit(tmp_path, seed):
     _power_cuts(tmp_path, seed, 200)

@@ -1,4 +1,4 @@
-"""The socket that a collector listens on."""
+"""The socket that a collector receives messages on."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["failed_handshake", "open_router", "wanted_address"]
 
-_WAITING_MESSAGES = 16
+_QUEUED_MESSAGES = 16
 
 
 def wanted_address(settings: Settings) -> str | None:
-    """Return where to listen; None for a place of its own.
+    """Return the address to listen on; None for a socket in its own folder.
 
     Raises
     ------
     PlanError
-        It is no address, or one that strangers reach, without a key.
+        Not an address, or one that other users can reach, without a key.
     """
     if not settings.address:
         return None
@@ -40,7 +40,7 @@ def wanted_address(settings: Settings) -> str | None:
 
 
 def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, largest_bytes: int) -> Any:
-    """Return a socket that takes clients.
+    """Return a ROUTER socket that listens on an address.
 
     Parameters
     ----------
@@ -48,23 +48,24 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     address : str
         As `shardkeep.collector.protocol.address.check_address` allows.
     key : ServerKey or None
+        Key for CURVE; without it, connections are not encrypted.
     largest_bytes : int
-        Longer frames end the connection that they come from.
+        A longer frame ends its connection.
 
     Raises
     ------
     CollectorError
-        It cannot listen there.
+        The address is in use, or not one of this host.
     """
     zmq = zmq_module()
     router = context.socket(zmq.ROUTER)
     router.linger = 1000
     router.maxmsgsize = largest_bytes
-    # Messages of a client that ZeroMQ takes before the collector does. What honest ones have under way is
-    # bounded by their credit; one that sends without credit has this many of the longest here.
-    router.rcvhwm, router.sndhwm = _WAITING_MESSAGES, 1000
+    # Messages of one client that ZeroMQ holds. Credit bounds those of an honest client; of one that sends
+    # without credit, this many of the longest are in memory.
+    router.rcvhwm, router.sndhwm = _QUEUED_MESSAGES, 1000
     # No heartbeat on this side: libzmq 4.3.5 aborts the process when one is due on the connection of a client
-    # that died while more of its messages waited than `rcvhwm`. Clients are missed when they are silent.
+    # that died while more of its messages waited than `rcvhwm`. Silent clients are dropped by `Server`.
     router.tcp_keepalive, router.tcp_keepalive_idle = 1, 10
     router.tcp_keepalive_intvl, router.tcp_keepalive_cnt = 5, 3
     router.backlog = 1024
@@ -74,8 +75,8 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
         router.ipv6 = True
     if address.startswith("ipc://"):
         remove_dead_socket(address)
-        # Beyond the permissions of the socket, which a default ACL of the folder would widen: ZeroMQ asks the
-        # kernel for the user of each connection (SO_PEERCRED) and closes that of another one.
+        # Beyond the permissions of the socket, which a default ACL of the folder would extend: ZeroMQ gets
+        # the user of each connection from the kernel (SO_PEERCRED) and closes that of another user.
         if hasattr(socket, "SO_PEERCRED"):
             for user in sorted(trusted_users()):
                 router.setsockopt(zmq.IPC_FILTER_UID, user)
@@ -92,7 +93,7 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
 
 
 def failed_handshake(monitor: Any) -> str:
-    """Read one event of the monitor of a router; return what went wrong, in words."""
+    """Read one event of the monitor of a router; return the reason of the failure as text."""
     from zmq.utils.monitor import recv_monitor_message
 
     event = recv_monitor_message(monitor, zmq_module().NOBLOCK)

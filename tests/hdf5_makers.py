@@ -18,7 +18,7 @@ def _run(folder: Path) -> str:
     run = str(folder / "run")
     for rank in range(2):
         with sk.hdf5.WorkerFile(run, sk.World(rank, 2)) as out:
-            out.create("z", "f4", (4,), compression="gzip", chunk_rows=8)
+            out.declare("z", "f4", (4,), compression="gzip", chunk_rows=8)
             out.append("z", np.arange(80, dtype="f4").reshape(20, 4))
             out.append("a", [1, 2, 3])
             out.append("words", ["one", "two", "a longer one"])

@@ -38,7 +38,7 @@ def check(run, step):
 
 def case(run, function, first, last, code, link):
     out = WorkerFile(run, world)
-    out.create("x", "i4", (100,), compression=None if first % 2 else "gzip")
+    out.declare("x", "i4", (100,), compression=None if first % 2 else "gzip")
     for step in (1, 2):
         out.append("x", rows[1000 * step - 1000 : 1000 * step])
         out.set_attribute("step", step)

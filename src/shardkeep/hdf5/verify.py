@@ -1,4 +1,8 @@
-"""`verify`: is an HDF5 file still what was committed, merged or pointed to?"""
+"""Verification of an HDF5 file: a segment, a merged file and its sources, or any other file.
+
+Contents are compared with the hashes that a commit (`shardkeep.hdf5.segments.commit_record`) or a merge
+(`shardkeep.hdf5.merge.checks`) wrote. Of other files everything is read.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +38,21 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found.
+    """Result of `verify`.
 
     Attributes
     ----------
     path : str
+        The file.
     kind : {"segment", "merged", "virtual", "collected", "hdf5"}
         A commit of a worker; a merged copy; a merged file that points to its sources; the file of a
         collector; any other.
     rows : int
-        Rows that were read, those of sources included.
+        Number of rows that were read, those of sources included.
     findings : tuple of str
-        What is wrong; empty if nothing is.
-    record : dict or None
-        Of a segment: what its commit says.
+        One line for each difference; empty for an undamaged file.
+    record : CommitRecord or None
+        The record of the commit of a segment.
     """
 
     path: str
@@ -58,11 +63,16 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no findings."""
         return not self.findings
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the result in types that JSON has.
+
+        Returns
+        -------
+        dict
+        """
         return {key: value for key, value in asdict(self).items() if key != "record"} | {"ok": self.ok}
 
 
@@ -72,14 +82,14 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     Parameters
     ----------
     path : str or os.PathLike
-        A segment: rows and values have the hash of their commit. A merged copy: rows and chunks
-        have the hash that they had when they were merged, and chunks can be decompressed. A merged
-        virtual file: every source is there, with as many rows as then and of the same hash. Of both:
-        values, attributes and links have the hash that they had, and no rows came later. Any other
-        file, that of a collector too: all of it can be read, and so can what its virtual and external
-        datasets point to.
+        A segment: rows and values must have the hash of their commit. A merged copy: rows and
+        chunks must have the hash that they had when they were merged, and chunks must be
+        decodable. A merged virtual file: every source must be there, with as many rows as then and
+        the same hash. Of both: values, attributes and links must have the hash that they had, and no
+        rows may have been added. Any other file, that of a collector too: all of it must be readable,
+        and so must the files to which its virtual and external datasets point.
     progress : callable, optional
-        Called with the number of bytes of each piece that was read.
+        Called with the number of bytes of each block that was read.
 
     Returns
     -------
@@ -88,12 +98,14 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     Raises
     ------
     NotFoundError, FormatError, LockError, BudgetError, CorruptDataError, TruncatedFileError
-        The file itself cannot be opened.
+        The file itself cannot be opened. Damage inside it is a finding.
 
     Notes
     -----
     A malformed file can crash HDF5 and the process with it: for files of unknown origin use the
-    command, ``shardkeep verify``, which reads in a process of its own.
+    command ``shardkeep verify``, which reads in a separate process. Nothing is written, so a crash
+    leaves the file as it is. A collector may write the file meanwhile: its last durable state is
+    verified.
 
     Examples
     --------
@@ -131,7 +143,7 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
 
 
 def _whole(findings: Iterator[str], path: str) -> Iterator[str]:
-    """Yield findings; what ends them is one more."""
+    """Yield findings; an error that ends them is one more."""
     try:
         with reading(path):
             yield from findings
@@ -195,7 +207,7 @@ class _Work:
         yield from self.everything(but=covered)
 
     def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
-        """Read all datasets, without hashes; what they point to must be there."""
+        """Read all datasets, without hashes, and the files to which they point."""
         for name in [*self._source.dataset_names(), *self._source.collector_names()]:
             if name in but:
                 continue
@@ -227,7 +239,7 @@ class _Work:
                 yield f"{name!r} has {self._count(name)} rows, {rows} were merged"
 
     def _decodes(self, check: Check) -> Iterator[str]:
-        """Read chunks that may have been damaged in their source already: no hash tells, but a filter may."""
+        """Decode chunks that may have been damaged before the merge: no hash shows that, but a filter may."""
         try:
             with reading(self._source.path, check.dataset):
                 dataset = self._source.dataset(check.dataset)
@@ -284,10 +296,10 @@ class _Work:
         folder = os.path.dirname(os.path.abspath(self._source.path))
         for file, *_ in dataset.external or ():
             if not os.path.exists(os.path.join(folder, os.fsdecode(file))):
-                yield f"{name!r} keeps its rows in {os.fsdecode(file)!r}, which is not there"
+                yield f"{name!r} keeps its rows in {os.fsdecode(file)!r}, which does not exist"
 
     def _virtual(self, dataset: h5py.Dataset, name: str) -> None:
-        """Read what other files have: HDF5 alone would put fill values for what it cannot read."""
+        """Read rows of other files; plain HDF5 would return fill values for those that it cannot read."""
         path = os.path.abspath(self._source.path)
         layout = read_virtual_layout(dataset.file.id, path, f"/{name}", dataset.id)
         virtual = VirtualDataset(path, f"/{name}", layout, None, open_source_file)

@@ -221,7 +221,7 @@ def test_a_value_of_a_merged_file(tmp_path, mode, name):
             out.put("own", [f"rank {rank}"])
             out.put("scalar", 7)
             out.append("x", [1.0])
-            out.create("none", "f4")
+            out.declare("none", "f4")
             out.commit(step=1)
     merge(tmp_path / "run", tmp_path / "all.h5", mode=mode)
     assert verify(tmp_path / "all.h5").ok
@@ -238,7 +238,7 @@ def test_a_value_of_a_merged_file(tmp_path, mode, name):
 @pytest.mark.parametrize("name", ["x", "none"])
 def test_rows_that_came_after_the_merge(run, tmp_path, name):
     with WorkerFile(run, World(rank=0, size=2)) as out:
-        out.create("none", "f4")
+        out.declare("none", "f4")
         out.commit(step=2)
     merge(run, tmp_path / "all.h5", incomplete="allow")
     with h5py.File(tmp_path / "all.h5", "a") as file:

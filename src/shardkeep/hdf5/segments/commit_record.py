@@ -1,4 +1,4 @@
-"""The record of a commit, in the dataset ``_commit`` of a sealed segment (JSON text).
+"""Record of a commit, in the dataset ``_commit`` of a sealed segment (JSON text).
 
 ::
 
@@ -14,11 +14,11 @@
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
 `shardkeep.hdf5.storage.content_hash.content_crc` of the segment's rows, ``chunks_crc32c``
 `shardkeep.hdf5.storage.chunk_table.table_crc` of their compressed chunks, so that a merge can copy these
-as they are and still know that they are whole. ``puts`` has the values without rows that
-stand, and the segment in which each lies. ``receipts`` names every Loader since the first segment.
-So the newest segment of a rank is enough to find all values and receipts that stand. The last ``crc32c``
-is that of the record itself (`plan.proof.sealed_json`), ``previous`` that of the record before it in the
-series, so that a segment of another run is noticed; records of format 1 have none.
+as they are and compare them with their hash. ``puts`` has all values without rows, and the segment of
+each. ``receipts`` names every Loader since the first segment. So the newest segment of a rank is enough to
+find all values and receipts. The last ``crc32c`` is that of the record itself (`plan.proof.sealed_json`),
+``previous`` that of the record before it in the series, so that a segment of another run is noticed; records
+of format 1 have none.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.plan.proof.sealed_json import CRC_KEY, check_sealed_text, sealed_crc, sealed_text
 
 __all__ = [
@@ -51,7 +52,7 @@ _FORMAT_WITHOUT_SEAL = 1
 
 @dataclass(frozen=True)
 class DatasetRecord:
-    """The rows of one dataset in one segment."""
+    """Rows of one dataset in one segment."""
 
     first_row: int
     rows: int
@@ -61,7 +62,7 @@ class DatasetRecord:
 
 @dataclass(frozen=True)
 class PutRecord:
-    """A value that was written once, and the segment of its rank that holds it."""
+    """Value that was written once, and the number of the segment that has it."""
 
     sequence: int
     crc32c: str
@@ -69,7 +70,7 @@ class PutRecord:
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """The commit that sealed a segment."""
+    """Commit of one segment."""
 
     rank: int
     world_size: int
@@ -84,23 +85,23 @@ class CommitRecord:
     receipts: dict[str, int] = field(default_factory=dict)
     puts: dict[str, PutRecord] = field(default_factory=dict)
     previous: str | None = None
-    # Its own, where it was read from a file that has one.
+    # The checksum of this record, where it was read from a file that has one.
     crc32c: str | None = field(default=None, compare=False)
 
     @property
     def objects(self) -> list[str]:
-        """The names of what this segment holds: datasets with rows, then what was put with this commit."""
+        """Names of the datasets with rows, then of the values that were put with this commit."""
         here = [name for name, put in self.puts.items() if put.sequence == self.sequence]
         return [*self.datasets, *here]
 
     def to_json(self) -> str:
-        """Return the text that the file holds."""
+        """Return the text in the file."""
         values = {key: value for key, value in asdict(self).items() if key != CRC_KEY}
         return sealed_text({"format": _FORMAT, **values}).decode()
 
 
 def write_record(file: h5py.File, record: CommitRecord) -> CommitRecord:
-    """Put the record into an open segment; return it with its checksum."""
+    """Write the record into an open segment; return it with its checksum."""
     text = record.to_json().encode()
     # A dataset and not an attribute: receipts may outgrow the 64 KiB of an object header.
     file.create_dataset(COMMIT, data=np.array(text, dtype=h5py.string_dtype("utf-8", len(text))))
@@ -113,21 +114,20 @@ def read_record(file: h5py.File, path: str) -> CommitRecord | None:
     Raises
     ------
     CorruptDataError
-        It has one that is damaged.
+        The record is damaged.
     FormatError
-        It was written by a later Shardkeep.
+        A later Shardkeep wrote it.
     """
-    if COMMIT not in file:
-        return None
-    try:
-        text = bytes(file[COMMIT][()])
-    except (ValueError, TypeError, KeyError, AttributeError, OSError, RuntimeError) as error:
-        raise _damaged(path, error) from error
-    return parse_record(text, path)
+    with reading(path, COMMIT, "commit record"):
+        if COMMIT not in file:
+            return None
+        item = file[COMMIT]
+        text = item[()] if isinstance(item, h5py.Dataset) else b""
+    return parse_record(bytes(text) if isinstance(text, bytes) else b"", path)
 
 
 def parse_record(text: bytes, path: str) -> CommitRecord:
-    """Return the record that `text` is; errors as `read_record`."""
+    """Parse the text of a record; errors as `read_record`."""
     try:
         values = json.loads(text)
         version = values.pop("format")
@@ -153,13 +153,7 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
 
 
 def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a copy of a receipt as JSON keeps it.
-
-    Raises
-    ------
-    PlanError
-        It is none.
-    """
+    """Return a copy of a receipt as JSON keeps it; raise `PlanError` if it is not a receipt."""
     if receipt is None:
         return None
     try:
@@ -167,7 +161,7 @@ def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
             raise TypeError(f"a {type(receipt).__name__} is not a dict")
         copy: dict[str, Any] = json.loads(json.dumps(receipt, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise PlanError(f"receipt= is not what loader.receipt() gives ({error}): pass that") from error
+        raise PlanError(f"receipt= must be a receipt, as of loader.receipt(): {error}") from error
     return copy
 
 

@@ -1,4 +1,4 @@
-"""Forgetting commits: of one rank, or of every rank of a run."""
+"""Removal of commits, of one rank or of every rank of a run."""
 
 from __future__ import annotations
 
@@ -15,33 +15,39 @@ __all__ = ["check_checkpoint", "remove_after", "rollback"]
 
 
 def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | None]:
-    """Forget what any rank committed after `step`, also ranks that do not exist any more.
+    """Remove the commits of every rank after `step`, also of ranks that no longer exist.
 
     For a run that starts again from its checkpoint of `step`, perhaps with another world size,
-    before its workers open their files. -1 forgets everything.
+    before its workers open their files.
 
     Parameters
     ----------
     run_dir : str or os.PathLike
+        The run folder.
     step : int
+        The step of the checkpoint; -1 removes everything.
 
     Returns
     -------
     dict
-        The committed step of every rank that has a folder; None where nothing is left.
+        The committed step of every rank that has a folder; None for a rank without a commit.
 
     Raises
     ------
     LockTimeoutError
-        A rank is being written by a process that lives. Nothing was removed, unless that process
-        began while this call was at work.
+        Another process is writing a rank. Nothing was removed, unless that process began
+        during this call.
     NotFoundError
-        There is no such folder.
+        The folder does not exist.
     PlanError
         The step is not a whole number.
     DurabilityError
-        A segment could not be removed. What is there is a first part of the commits of each
-        rank, as after a crash, and the same call goes on.
+        A segment could not be removed.
+
+    Notes
+    -----
+    The newest segments of a rank are removed first. After a crash or an error, a first part of the
+    commits of each rank is there, and the same call completes the work.
 
     Examples
     --------
@@ -74,11 +80,11 @@ def check_checkpoint(step: object) -> int:
     try:
         return operator.index(step)  # type: ignore[arg-type]
     except TypeError:
-        raise PlanError(f"step={step!r} is not a whole number: give the step of the checkpoint") from None
+        raise PlanError(f"step={step!r} is not a whole number: pass the step of the checkpoint") from None
 
 
 def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
-    """Remove the segments of one rank after `step`, newest first; return the step that stands.
+    """Remove the segments of one rank after `step`, newest first; return the newest step left.
 
     The caller holds the lock of the rank.
     """

@@ -1,15 +1,15 @@
-"""Where the files of a run are, told by their names alone.
+"""Paths of a run folder.
 
 ::
 
     RUN/
     ├── rank-00000/
-    │   ├── 00000000-step-100.h5     a sealed segment: number in the series, step of its commit
+    │   ├── 00000000-step-100.h5     a segment: its number in the series, the step of its commit
     │   ├── 00000001-step-200.h5
     │   └── writer.lock              while a worker of that rank lives
     └── rank-00001/ …
 
-The newest commit of a rank is therefore known without opening a file, and so is a gap.
+So the newest commit of a rank, and a gap in its series, are found without opening a file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SEGMENT = re.compile(r"(\d+)-step-(\d+)\.h5", re.ASCII)
 
 @dataclass(frozen=True, order=True)
 class SegmentName:
-    """A sealed segment: its place in the series of its rank, its step, its path."""
+    """Segment by its name: number in the series of its rank, step, path."""
 
     sequence: int
     step: int
@@ -51,12 +51,7 @@ def rank_folder(run_dir: str, rank: int) -> str:
 
 
 def make_rank_folder(folder: str, *, durable: bool) -> None:
-    """Make the folder of a rank, and those above it; `durable` syncs the names of all that are new.
-
-    Raises
-    ------
-    DurabilityError
-    """
+    """Make the folder of a rank and those above it; `durable` syncs the names of all new ones."""
     try:
         made = []
         current = os.path.abspath(folder)
@@ -72,7 +67,7 @@ def make_rank_folder(folder: str, *, durable: bool) -> None:
 
 
 def writer_path(folder: str) -> str:
-    """Return what the writer of a rank locks."""
+    """Return the path that the writer of a rank locks."""
     return os.path.join(folder, "writer")
 
 
@@ -82,7 +77,7 @@ def segment_path(folder: str, sequence: int, step: int) -> str:
 
 
 def is_rank_folder(path: str) -> bool:
-    """Whether a path has the name of the folder of a rank."""
+    """Return whether a path has the name of the folder of a rank."""
     match = _RANK.fullmatch(os.path.basename(path))
     return match is not None and path == rank_folder(os.path.dirname(path), int(match[1]))
 
@@ -93,15 +88,15 @@ def list_ranks(run_dir: str) -> dict[int, str]:
     Raises
     ------
     NotFoundError
-        There is no such folder.
+        The folder does not exist.
     CorruptDataError
-        Beside the folders of ranks is one that no worker made, as ``rank-0`` or ``rank-000000``: its rows, or
-        those of the rank's own folder, would be passed over.
+        There is a folder that no worker made, as ``rank-0`` or ``rank-000000``: its rows, or those of the
+        right folder of that rank, would be left out.
     """
     try:
         names = os.listdir(run_dir)
     except (FileNotFoundError, NotADirectoryError):
-        message = f"there is no run folder {run_dir!r}: give the one that the workers were given"
+        message = f"there is no run folder {run_dir!r}: pass the one that was passed to the workers"
         raise NotFoundError(message, path=run_dir) from None
     ranks: dict[int, str] = {}
     others: dict[str, int] = {}
@@ -129,10 +124,10 @@ def list_segments(folder: str) -> list[SegmentName]:
     Raises
     ------
     NotFoundError
-        There is no such folder any more.
+        The folder no longer exists.
     CorruptDataError
-        A segment is missing from the series, is there twice, or steps do not rise; or one has a name that no
-        worker gave it.
+        A segment is missing from the series or occurs twice, steps do not increase, or a name is not one that
+        a worker chooses.
     """
     found = []
     try:
@@ -147,7 +142,7 @@ def list_segments(folder: str) -> list[SegmentName]:
         segment = SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name))
         expected_path = segment_path(folder, segment.sequence, segment.step)
         if segment.path != expected_path:
-            message = f"{segment.path!r} has a name that no worker gave it: rename it to"
+            message = f"{segment.path!r} does not have the name that a worker chose: rename it to"
             advice = f"{os.path.basename(expected_path)!r}, or move it away"
             raise CorruptDataError(f"{message} {advice}", path=segment.path)
         found.append(segment)

@@ -1,10 +1,12 @@
-"""One segment while it is being written: an HDF5 file without a name, until it is sealed.
+"""Segment that is being written: an HDF5 file under a temporary name until it is sealed.
 
-HDF5 writes through a Python file (`shardkeep.files.temporary_file`) and not to a path,
-for three reasons. A failed write never reaches HDF5, which cannot close a file whose flush failed;
-it is kept, and raised here. A forked child inherits an HDF5 library that would flush its stale
-view of the file at exit; its writes go nowhere. And no lock of HDF5's own is taken, whatever
-``HDF5_USE_FILE_LOCKING`` says: the rank's lock excludes.
+HDF5 writes through a Python file (`shardkeep.files.temporary_file`) and not to a path, for three reasons:
+
+- HDF5 cannot close a file whose flush failed. So it never sees a failed write; the error is kept and raised
+  here.
+- A forked child inherits an HDF5 library that would flush its stale copy of the file at exit. Its writes are
+  dropped.
+- HDF5 takes no lock, whatever ``HDF5_USE_FILE_LOCKING`` is: the lock of the rank excludes other writers.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ H5_VERSIONS = ("v110", "v110")
 
 
 class Segment:
-    """A file under a temporary name in the folder of a rank, made when it is first needed.
+    """HDF5 file under a temporary name in the folder of a rank, created when it is first needed.
 
     Parameters
     ----------
     folder : str
-        Of the rank; its lock is held.
+        Folder of the rank, whose lock the caller holds.
     durable : bool
-        Whether sealing syncs file and folder.
+        Whether `seal` syncs file and folder.
     """
 
     def __init__(self, folder: str, *, durable: bool) -> None:
@@ -43,13 +45,7 @@ class Segment:
         self._pid = os.getpid()
 
     def group(self) -> h5py.File:
-        """Return the open file.
-
-        Raises
-        ------
-        DurabilityError
-            It cannot be made, or something that was written to it failed.
-        """
+        """Return the open file; raise `DurabilityError` if it cannot be created, or a write failed."""
         if self._file is None:
             self._pending = Pending(
                 os.path.join(self._folder, "segment.h5"), replace=False, durable=self._durable
@@ -61,7 +57,7 @@ class Segment:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Raise what failed in the body: HDF5 does not see it, or stumbles over it later."""
+        """Raise the error of a write that failed in the body, which HDF5 did not see."""
         try:
             yield
         except (OSError, RuntimeError):
@@ -70,12 +66,9 @@ class Segment:
         self._raise_failure()
 
     def seal(self, path: str) -> None:
-        """Close the file, sync it, and give it its final name: from then on it is committed.
+        """Close the file, sync it, rename it to `path`, and sync the folder.
 
-        Notes
-        -----
-        In this order, so that a power cut finds the whole file under its name or no such name:
-        bytes, name, folder.
+        In this order, so that a power cut leaves the complete file under its name, or no such name.
         """
         file = self.group()
         assert self._pending is not None
@@ -88,7 +81,7 @@ class Segment:
         self._pending.sync_folder()
         pending, self._pending = self._pending, None
         try:
-            with durably("close", path):  # a network's file system may say only now that a quota is full
+            with durably("close", path):  # a network file system may report a full quota only now
                 pending.close()
         except BaseException:
             with contextlib.suppress(OSError):
@@ -96,7 +89,7 @@ class Segment:
             raise
 
     def abort(self) -> None:
-        """Drop the file. In a forked child: close HDF5's view of it and touch nothing."""
+        """Remove the file. In a forked child: close the copy of HDF5 and write nothing."""
         pending, self._pending = self._pending, None
         file, self._file = self._file, None
         if pending is None:

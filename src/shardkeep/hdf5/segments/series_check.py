@@ -1,4 +1,4 @@
-"""Whether segments make up whole runs: rows without a gap, every rank, every rank's newest step."""
+"""Check that segments are complete runs: rows without a gap, every rank, the same newest step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED = 5
 
 @dataclass
 class _Rank:
-    """What is known of one rank of one run."""
+    """State of the check for one rank of one run."""
 
     newest: CommitRecord
     newest_path: str
@@ -28,10 +28,10 @@ class _Rank:
 
 
 class RunCheck:
-    """Takes the records of segments in the order in which they are merged, then says what is amiss.
+    """Check of the records of segments, added in the order in which they are merged.
 
-    Segments belong to one run if their rank folders are in one folder, so that a list may name
-    segments of several runs.
+    Segments belong to one run if their rank folders are in one folder, so a list may name segments of
+    several runs.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class RunCheck:
         self._findings: list[str] = []
 
     def add(self, path: str, record: CommitRecord, *, listed: bool) -> None:
-        """Take one segment.
+        """Add one segment.
 
         Raises
         ------
         CorruptDataError
-            It does not continue where the one before of its rank ended, or is of another run.
+            Its rows do not continue those of the segment before of its rank, or it is of another run.
         """
         folder = os.path.dirname(path)
         run = self._run_of.get(folder)
@@ -74,13 +74,13 @@ class RunCheck:
             rank.next_rows[name] = one.first_row + one.rows
         if record.sequence == before.sequence + 1:
             check_follows(record, path, before, path_before)
-        # Also of records without a checksum: no worker returns to an opening that another one ended.
+        # Also for records without a checksum: an opening does not continue after a later one has begun.
         if record.incarnation != before.incarnation and record.incarnation in rank.incarnations:
             raise _of_two_runs(path, path_before)
         rank.incarnations.add(record.incarnation)
 
     def findings(self) -> tuple[str, ...]:
-        """Return what is missing or there twice, one sentence each, naming ranks and steps."""
+        """Return one sentence for each commit that is missing or occurs twice, with ranks and steps."""
         result = list(self._findings)
         for run, ranks in self._runs.items():
             result += [f"{text} in {run!r}" for text in _findings_of(ranks)]
@@ -112,7 +112,7 @@ def _findings_of(ranks: dict[int, _Rank]) -> list[str]:
         steps = sorted({ranks[number].newest.step for number in behind})
         at = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
         result.append(f"{_numbers(behind)} of {size} ended at {at}, the newest commit is step {step}")
-    # Where the newest world took over: its ranks forgot what they had after that step.
+    # The newest world starts after this step: its ranks rolled back later commits.
     before = [one.earlier_step for one in current.values() if one.earlier_step is not None]
     taken_over = max(before) if before else min(one.world_step for one in current.values()) - 1
     twice = [n for n, one in ranks.items() if n not in current and one.newest.step > taken_over]
@@ -120,7 +120,7 @@ def _findings_of(ranks: dict[int, _Rank]) -> list[str]:
         late = max(ranks[number].newest.step for number in twice)
         result.append(
             f"{_numbers(twice)} of an earlier world {_have(twice)} commits up to step {late}, although a "
-            f"world of {size} went on from step {taken_over} (call hdf5.rollback(run_dir, step=…) before it)"
+            f"world of {size} started from step {taken_over} (call hdf5.rollback(run_dir, step=…) before it)"
         )
     return result
 

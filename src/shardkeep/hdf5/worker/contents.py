@@ -1,13 +1,17 @@
-"""What the worker file of one rank holds: datasets with rows, values put once, attributes.
+"""Contents of the worker file of one rank: datasets with rows, values put once, attributes.
 
-Everything here is about names, types and values. Commits, processes and errors of the disk are
-the business of `shardkeep.hdf5.worker.worker_file`.
+This module checks names, types and values. Commits, processes and errors of the disk are handled in
+`shardkeep.hdf5.worker.worker_file`.
 """
 
 from __future__ import annotations
 
+import operator
+import os
+import socket
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -15,7 +19,13 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, PutRecord, write_record
+from shardkeep.hdf5.segments.commit_record import (
+    CommitRecord,
+    DatasetRecord,
+    PutRecord,
+    check_receipt,
+    write_record,
+)
 from shardkeep.hdf5.segments.run_folder import list_segments
 from shardkeep.hdf5.segments.series_check import check_follows
 from shardkeep.hdf5.sources.source import Source, open_source
@@ -28,14 +38,14 @@ from shardkeep.hdf5.storage.names import PUT, check_name, check_path
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_first_rows, as_value
 
-__all__ = ["Contents", "Storage"]
+__all__ = ["Contents", "Storage", "as_row_shape"]
 
 ROOT = "/"
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How the rows of a dataset are to be stored, as the user says it."""
+    """Storage options of a dataset, as the user passed them."""
 
     compression: Compression | None = None
     level: int | None = None
@@ -43,11 +53,17 @@ class Storage:
     chunk_rows: int | None = None
 
     def check(self) -> None:
-        """Raise a `PlanError` or `MissingExtraError` for what cannot be had."""
+        """Raise a `PlanError` or `MissingExtraError` for options that are not valid or not installed."""
         compression_filters(self.compression, self.level, self.shuffle, np.dtype("f8"))
         rows = self.chunk_rows
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise PlanError(f"chunk_rows={rows!r} is no number of rows: use a whole number from 1 on")
+            raise PlanError(f"chunk_rows={rows!r} is not a number of rows: pass a whole number of at least 1")
+
+    def or_default(self, default: Storage) -> Storage:
+        """Return these options with the compression of `default`, unless they have a level or shuffle."""
+        if self.level is not None or self.shuffle is not None:
+            return self
+        return replace(default, chunk_rows=self.chunk_rows)
 
     def filters(self, name: str, dtype: np.dtype[Any], *, forced: bool) -> tuple[FilterSpec, ...]:
         """Return the filters for a dtype; values of variable length have none."""
@@ -61,25 +77,27 @@ class Storage:
 
 @dataclass
 class Contents:
-    """The state of one rank: what its newest segment says, and what came since.
+    """Committed and uncommitted contents of one rank.
 
     Attributes
     ----------
     default : Storage
-        For datasets that do not say otherwise.
+        Options of datasets that are declared without their own.
     writers : dict of str to RowWriter
-        Every dataset that has rows, or was created.
+        Every dataset that has rows or was declared.
     first_row : dict of str to int
-        How many rows of each are committed.
+        Number of committed rows of each dataset.
     values : dict of str to ndarray
-        Put since the last commit.
+        Values that were put since the last commit.
     puts : dict of str to PutRecord
-        Put and committed.
+        Values that were put and committed.
     attributes : dict of str to Attributes
-        By the name of the object, ``"/"`` is the root. Those of a committed value are not here:
-        they are in its segment, and stay as they are.
+        Attributes by the name of the object, ``"/"`` is the root. Those of a committed value are only
+        in its segment, and do not change.
     groups : set of str
-        Groups of committed segments that hold nothing but attributes.
+        Groups of committed segments that have only attributes.
+    declared : dict of str to tuple
+        Arguments of `declare`, which outlive a rollback.
     newest_crc32c : str or None
         Checksum of the record of the newest segment.
     """
@@ -100,13 +118,7 @@ class Contents:
     newest_crc32c: str | None = None
 
     def reload(self) -> Contents:
-        """Return what is committed; datasets that were declared stay so.
-
-        Raises
-        ------
-        CorruptDataError
-            A segment is missing or damaged.
-        """
+        """Return the committed contents and all declarations; errors as `list_segments`, `open_source`."""
         new = Contents(self.folder, self.rank, self.default)
         segments = list_segments(self.folder)
         new.sequence = len(segments)
@@ -135,7 +147,7 @@ class Contents:
     # -- rows ----------------------------------------------------------------------------------------
 
     def first_rows(self, name: str, rows: Any) -> tuple[RowWriter, np.ndarray[Any, Any]]:
-        """Make the dataset that these rows define."""
+        """Add the dataset that these rows define."""
         array = as_first_rows(name, rows)
         self._check_new(name)
         check_row_size(name, array.dtype, array.shape[1:])
@@ -145,9 +157,9 @@ class Contents:
     def declare(
         self, name: str, dtype: Any, row_shape: tuple[int, ...], storage: Storage, *, forced: bool = False
     ) -> None:
-        """Make a dataset without rows, or say how one that is there is to be stored.
+        """Add a dataset without rows, or change how a dataset is stored.
 
-        `forced` refuses a compression that does nothing.
+        `forced` refuses a compression that has no effect.
         """
         dtype = as_dtype(name, dtype)
         check_row_size(name, dtype, row_shape)
@@ -160,22 +172,22 @@ class Contents:
         else:
             if not same_dtype(old.dtype, dtype) or old.row_shape != row_shape:
                 there, new = describe(old.dtype, old.row_shape), describe(dtype, row_shape)
-                raise SchemaError(f"dataset {name!r} has {there}, not {new}: create it as it is")
+                raise SchemaError(f"dataset {name!r} has {there}, not {new}: declare it as it is")
             same = old.filters == filters and storage.chunk_rows in (None, old.chunk_rows)
             if not same and old.rows:
-                message = f"dataset {name!r} has rows that are not committed, stored in another way"
-                raise PlanError(f"{message}: create it before the first append, or after a commit")
+                message = f"dataset {name!r} has uncommitted rows that are stored in another way"
+                raise PlanError(f"{message}: declare it before the first append, or after a commit")
             if same and old.rows:
                 return
         writer = self._add_writer(name, dtype, row_shape, storage.chunk_rows, filters)
         if old is not None:
-            writer.parts = old.parts  # another thread may be adding a row right now
+            writer.parts = old.parts  # the same list: another thread may be adding a row
         self.declared[name] = (dtype, row_shape, storage)
 
     # -- values --------------------------------------------------------------------------------------
 
     def put(self, name: str, value: Any) -> None:
-        """Add a value that is written once; the same one again changes nothing."""
+        """Add a value that is written once; an equal one again changes nothing."""
         array = as_value(f"value {name!r}", value)
         there = self.values.get(name)
         if there is None and name in self.puts:
@@ -184,7 +196,7 @@ class Contents:
             self._check_new(name)
             self.values[name] = array
         elif not same_value((there, there.dtype), (array, array.dtype)):
-            message = f"the value {name!r} was put before and was another one"
+            message = f"the value {name!r} was put before and differs"
             raise SchemaError(f"{message}: choose another name, or append rows if it changes")
 
     def _committed(self, name: str) -> tuple[np.ndarray[Any, Any], Attributes]:
@@ -204,25 +216,57 @@ class Contents:
         if on in self.puts:
             there = self._committed(on)[1].values.get(name)
             if there is None or not same_value(there, kept):
-                message = f"the value {on!r} is committed, and its attributes with it"
+                message = f"the value {on!r} is committed with its attributes"
                 raise SchemaError(f"{message}: set {name!r} before the commit of its put")
             return
         if on != ROOT and on not in self.writers and on not in self.values:
             check_path(on, "group")
             for other in (*self.writers, *self.values, *self.puts):
                 if on.startswith(f"{other}/"):
-                    raise SchemaError(f"{other!r} is no group, {on!r} cannot be in it: choose another name")
+                    raise SchemaError(
+                        f"{on!r} cannot be in {other!r}, which is not a group: choose another name"
+                    )
         self.attributes.setdefault(on, Attributes()).values[name] = kept
 
     def attributes_of(self, on: str) -> dict[str, Any]:
-        """Return names and values, as h5py gives them."""
+        """Return names and values, as h5py returns them."""
         found = self._committed(on)[1] if on in self.puts else self.attributes.get(on, Attributes())
         return {name: value for name, (value, _) in found.values.items()}
 
     # -- commits -------------------------------------------------------------------------------------
 
+    def next_record(
+        self, step: object, receipt: dict[str, Any] | None, world_size: int, incarnation: str
+    ) -> CommitRecord:
+        """Return the record of the next commit, without its datasets.
+
+        Raises
+        ------
+        PlanError
+            The step does not come after the last one, or the receipt is not JSON.
+        """
+        number = self._check_step(step)
+        receipt = check_receipt(receipt)
+        receipts = dict(self.receipts)
+        if receipt is not None:
+            receipts[str(receipt.get("id", incarnation))] = self.sequence
+        return CommitRecord(
+            rank=self.rank,
+            world_size=world_size,
+            sequence=self.sequence,
+            step=number,
+            incarnation=incarnation,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            created=round(time.time(), 3),
+            datasets={},
+            receipt=receipt,
+            receipts=receipts,
+            previous=self.newest_crc32c,
+        )
+
     def write(self, group: Callable[[], h5py.File], record: CommitRecord) -> CommitRecord:
-        """Bring everything into an open segment, and the record, completed by what is here; return it."""
+        """Write everything into an open segment, then the record with the hashes; return the record."""
         for name, writer in self.writers.items():
             rows = writer.finish(group)
             chunks = writer.chunks_crc()
@@ -240,7 +284,7 @@ class Contents:
         return write_record(file, record)
 
     def committed(self, record: CommitRecord) -> None:
-        """Go on after a record that is on disk."""
+        """Continue after a commit whose segment has its name."""
         for name, one in record.datasets.items():
             self.writers[name].reset()
             self.first_row[name] = one.first_row + one.rows
@@ -253,16 +297,28 @@ class Contents:
         self.newest_crc32c = record.crc32c
 
     def uncommitted(self) -> dict[str, int]:
-        """Return how many rows of each dataset are not committed."""
+        """Return the number of uncommitted rows of each dataset."""
         return {name: writer.rows for name, writer in list(self.writers.items()) if writer.rows}
 
     def drop(self) -> None:
-        """Forget what is not committed, and let no row in."""
+        """Remove everything that is not committed, and accept no more rows."""
         for writer in self.writers.values():
             writer.drop()
         self.values = {}
 
     # -- inside --------------------------------------------------------------------------------------
+
+    def _check_step(self, step: object) -> int:
+        try:
+            number = operator.index(step)  # type: ignore[arg-type]
+        except TypeError:
+            raise PlanError(f"step={step!r} is not a whole number: pass the number of a step") from None
+        if number < 0:
+            raise PlanError(f"step={number} is negative: steps start at 0")
+        if self.step is not None and number <= self.step:
+            message = f"rank {self.rank} has committed step {self.step}, step {number} does not come after it"
+            raise PlanError(f"{message}: call rollback(step=…) with the step of the checkpoint first")
+        return number
 
     def _read(self, source: Source, record: CommitRecord) -> None:
         self.step, self.receipts, self.puts = record.step, dict(record.receipts), dict(record.puts)
@@ -296,7 +352,7 @@ class Contents:
     def _check_new(self, name: str) -> None:
         path = check_name(name, (*self.writers, *self.values, *self.puts))
         if path in self.values or path in self.puts:
-            raise SchemaError(f"{path!r} is a value that was put once: choose another name for rows")
+            raise SchemaError(f"{path!r} is a value that was put: choose another name for rows")
         if path in self.writers:
             raise SchemaError(f"{path!r} is a dataset with rows: choose another name for the value")
         for group in self.attributes:
@@ -315,3 +371,15 @@ class Contents:
         self.writers[name] = writer
         self.first_row.setdefault(name, 0)
         return writer
+
+
+def as_row_shape(row_shape: Any) -> tuple[int, ...]:
+    """Return the shape of one row; raise `SchemaError` unless it is a tuple of whole numbers."""
+    try:
+        shape = tuple(operator.index(length) for length in row_shape)
+    except TypeError:
+        message = f"row_shape={row_shape!r} is not a shape: pass a tuple of whole numbers"
+        raise SchemaError(message) from None
+    if any(length < 0 for length in shape):
+        raise SchemaError(f"row_shape={row_shape!r} has a negative length: pass the shape of one row")
+    return shape

@@ -1,4 +1,4 @@
-"""Who may use a rank's files, and until when: the lock, the process, threads, signals, the end."""
+"""Exclusive use of the files of one rank: its lock, process and threads, signal handlers and exit."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _Self = TypeVar("_Self", bound="RankOwner")
 
 
 class RankOwner:
-    """One process's hold on one rank of a run folder.
+    """Base class of an object that owns one rank of a run folder, for one process.
 
-    Everything that changes the rank happens within `_doing`, so one call is over before the next
-    one begins: threads wait, and a signal handler that comes in between is told so.
+    All changes happen within `_doing`, so one call is over before the next one begins: other threads
+    wait, and a call in a signal handler is refused.
     """
 
     def __init__(self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None) -> None:
         self.run_dir = run_dir
         self.rank = rank
-        # Absolute: the program may go to another folder between two commits.
+        # Absolute: the program may change its folder between two commits.
         self._folder = rank_folder(os.path.abspath(run_dir), rank)
         self._durable = durable
         self._mutex = threading.RLock()
@@ -44,8 +44,8 @@ class RankOwner:
         self._closed = False
         self._pid = os.getpid()
         make_rank_folder(self._folder, durable=durable)
-        # A rank has files of its own: the lock guards against a second process with the same rank, and where
-        # it excludes nobody (a cluster's file system of unknown kind) a warning is better than no results.
+        # The lock excludes a second process of the same rank. On a file system of unknown kind, where it may
+        # exclude no process, a warning is better than no results: no other rank writes these files.
         self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
         try:
             leftovers.remove_all(self._folder)
@@ -57,17 +57,21 @@ class RankOwner:
         _alive.add(self)
 
     def close(self) -> None:
-        """Let the rank go; what was not committed is dropped with a `RuntimeWarning`.
+        """Release the rank; uncommitted rows are dropped with a `RuntimeWarning`.
 
-        From a signal handler in the middle of another call it happens when that call is over.
+        In a signal handler that interrupts another call, it happens at the end of that call.
+
+        Notes
+        -----
+        After a crash instead of a close the same rows are there: those that were committed.
         """
         with self._mutex:
             if self._busy is not None:
                 self._close_later = True
                 return
-            told = self._shut_telling()
-        if told is not None:
-            warn_user(told)
+            lost = self._release_and_report()
+        if lost is not None:
+            warn_user(lost)
 
     def __enter__(self: _Self) -> _Self:
         self._check_owner()
@@ -90,26 +94,26 @@ class RankOwner:
     # -- what the file itself does ---------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Begin from what is on disk."""
+        """Read the committed contents from disk."""
         raise NotImplementedError
 
     def _drop(self) -> None:
-        """Forget what is not committed, and let nothing in without `_doing`."""
+        """Remove everything that is not committed, and accept rows only within `_doing`."""
         raise NotImplementedError
 
     def _uncommitted(self) -> list[str]:
-        """Return what would be lost now, as people say it."""
+        """Describe what would be lost now, for a message."""
         raise NotImplementedError
 
     # -- one call at a time ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _doing(self, what: str, *, after_failure: bool = False) -> Iterator[None]:
-        """Keep other threads out of the body, and signal handlers of this one."""
+        """Exclude other threads from the body, and signal handlers of this one."""
         with self._mutex:
             if self._busy is not None:
                 message = f"the worker file of rank {self.rank} is in the middle of {self._busy}"
-                advice = "a signal handler sets a flag, and the loop acts on it between two calls"
+                advice = "set a flag in the signal handler, and act on it between two calls"
                 raise LockError(f"{message}, {what} cannot interrupt it: {advice}", path=self._folder)
             self._check_owner()
             if self._failure is not None and not after_failure:
@@ -125,7 +129,7 @@ class RankOwner:
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """After an error or interrupt in the body nothing goes on before a rollback."""
+        """Drop the segment after an error or interrupt in the body, and refuse all calls until a rollback."""
         try:
             yield
         except BaseException as error:
@@ -145,8 +149,8 @@ class RankOwner:
                 f"the worker file of rank {self.rank} is closed: make a new one", path=self._folder
             )
 
-    def _shut_telling(self) -> str | None:
-        """Let the rank go; return what is lost by that, if anything."""
+    def _release_and_report(self) -> str | None:
+        """Release the rank; return a message about uncommitted rows, if there are any."""
         with self._mutex:
             lost = self._uncommitted() if self._pid == os.getpid() and not self._closed else []
             self._shut()
@@ -181,13 +185,13 @@ def _after_fork() -> None:
 
 @atexit.register
 def _close_all() -> None:
-    # HDF5 closes what is open after Python is gone, and would call into it: a crash.
-    told = []
+    # HDF5 closes open files after Python has ended, and would crash when it calls their Python file.
+    messages = []
     for one in list(_alive):
         with contextlib.suppress(ShardkeepError, OSError):
-            told.append(one._shut_telling())
-    if not hasattr(sys, "last_value"):  # a program that died of an error has said enough
-        for message in filter(None, told):
+            messages.append(one._release_and_report())
+    if not hasattr(sys, "last_value"):  # a program that ended by an error has printed it
+        for message in filter(None, messages):
             warn_user(message)
 
 

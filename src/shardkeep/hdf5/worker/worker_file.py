@@ -1,25 +1,37 @@
-"""`WorkerFile`: one rank's rows, in segments that appear whole with each commit."""
+"""`WorkerFile`: the rows of one rank, in segments that appear complete with each commit.
+
+The way of a row from `append` to the disk, in the order of the writes:
+
+1. `WorkerFile.append` converts the row to the dtype of its dataset and puts its bytes into the list of that
+   dataset's `RowWriter` (`shardkeep.hdf5.storage.row_writer`), without a lock.
+2. `RowWriter.settle` and `RowWriter.add` collect rows in the buffer of one chunk. A full chunk is compressed
+   and written into the `Segment` (`shardkeep.hdf5.segments.segment`), an HDF5 file under a temporary name.
+3. `WorkerFile.commit` writes the last chunks, values, attributes and the record of the commit with the hashes
+   of all rows (`Contents.write`), and closes the file.
+4. `Segment.seal` syncs the file, renames it to the number and step of the commit, and syncs the folder.
+
+Invariants: the rename is the commit, and no byte of a segment is written after it. A crash before it leaves
+a temporary file, which the next opening removes; a crash after it leaves the commit. An error or interrupt
+between 2 and 4 drops the segment and all rows since the last commit, never a part of them.
+"""
 
 from __future__ import annotations
 
-import operator
 import os
-import socket
 import struct
-import time
 import uuid
+import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from shardkeep.errors import PlanError, SchemaError
-from shardkeep.hdf5.segments.commit_record import CommitRecord, check_receipt
 from shardkeep.hdf5.segments.rollback import check_checkpoint, remove_after
 from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
 from shardkeep.hdf5.storage.compression import Compression
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
-from shardkeep.hdf5.worker.contents import Contents, Storage
+from shardkeep.hdf5.worker.contents import Contents, Storage, as_row_shape
 from shardkeep.hdf5.worker.rank_owner import RankOwner
 
 if TYPE_CHECKING:
@@ -31,58 +43,60 @@ _ndarray = np.ndarray
 
 
 class WorkerFile(RankOwner):
-    """What one rank of a run writes: rows of any number of datasets, kept commit by commit.
+    """Rows of any number of datasets that one rank of a run writes, kept commit by commit.
 
     Parameters
     ----------
     run_dir : str or os.PathLike
-        One folder for all ranks of a run; made if missing.
+        One folder for all ranks of a run; created if it is missing.
     world : World, optional
-        Whose `rank` and `size` count; ``World.detect()`` without it.
+        Its `rank` and `size` are used; ``World.detect()`` without it.
     durable : bool
         Whether a commit also survives a power cut (``fsync``), or only the death of processes.
     timeout_s : float or None
         How long to wait for an earlier process of this rank to end; 0 tries once.
     compression : {"gzip", "lzf", "zstd", "blosc2"}, optional
-        Of every dataset that `create` does not say otherwise of. zstd and blosc2 need the package
-        hdf5plugin, also to be read. HDF5 does not compress values of variable length (text).
+        Compression of every dataset that is not declared with another one. zstd and blosc2 need the
+        package hdf5plugin, also to be read. HDF5 does not compress values of variable length (text).
     compression_level : int, optional
         gzip 0 to 9 (4 without it), zstd 1 to 22 (3), blosc2 0 to 9 (5); lzf has none.
     shuffle : bool, optional
-        Whether bytes of equal rank are stored together, which helps with numbers; without it, for
-        numbers of more than one byte.
+        Whether bytes of equal significance are stored together, which helps with numbers; the
+        default is True for numbers of more than one byte.
 
     Raises
     ------
     LockTimeoutError
-        A process that lives is writing this rank; the message says which.
+        Another process is writing this rank; the message names it.
     CorruptDataError
         A segment of this rank is missing or damaged.
     DurabilityError
-        The folder cannot be made or written.
+        The folder cannot be created or written.
     PlanError, MissingExtraError
-        There is no such compression or level; hdf5plugin is not installed.
+        Compression or level are not valid; hdf5plugin is not installed.
 
     Notes
     -----
-    **Commits.** ``commit`` seals everything since the last one as an ordinary HDF5 file, synced,
-    then renamed: that rename is the commit. Whatever is killed at whatever instant, every
-    committed row is there and no other; opening the file again needs no repair. Rows that were
-    not committed are gone after a crash, after an exception in the ``with`` body, and after
-    ``close``, which warns about them. Values that were put and attributes go with the rows:
-    committed with them and rolled back with them.
+    **Commits.** ``commit`` seals all rows since the last one as an ordinary HDF5 file, which is synced
+    and renamed: that rename is the commit.
+
+    **After a crash**, at whatever instant a process is killed, every committed row is there and no
+    other; opening the file again needs no repair. Rows that were not committed are lost after a crash,
+    after an exception in the ``with`` body, and after ``close``, which warns about them. Values that
+    were put and attributes are committed and rolled back with the rows.
 
     **Memory** is one chunk (512 KiB, or one row if that is larger) and up to 1,024 single rows per
-    dataset; whole chunks go to disk as they fill.
+    dataset; full chunks are written at once.
 
     **After a failed or interrupted write** (`DurabilityError`: full disk, I/O error) the rows since
-    the last commit are lost and the object refuses to go on until ``rollback`` says from which step.
+    the last commit are lost, and every call is refused until ``rollback`` names the step from which
+    the program continues.
 
-    **Processes.** One writer per rank. After ``fork`` the child cannot use the object and its end
-    does not touch the parent's files; it cannot be pickled. Threads may share it.
+    **Processes.** One writer per rank. After ``fork`` the child cannot use the object, and its end
+    does not touch the files of the parent; it cannot be pickled. Threads may share it.
 
-    **Signal handlers** that run in the middle of a call of this object may call ``close``, which
-    then happens when that call is over; any other call is refused with a `LockError`.
+    **Signal handlers** that interrupt a call of this object may call ``close``, which then happens at
+    the end of that call; any other call is refused with a `LockError`.
 
     Examples
     --------
@@ -133,29 +147,28 @@ class WorkerFile(RankOwner):
         Parameters
         ----------
         name : str
-            Parts between "/" are groups.
+            The dataset; parts between "/" are groups.
         rows : array_like, shape (n, ...)
-            The leading axis counts rows, also for one row: ``append("loss", [0.5])``. The first
-            rows fix dtype and row shape. Later ones must have that shape and a dtype that casts
-            to it without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats
-            only if none is rounded); plain Python numbers need only fit, and integers in a list
-            with floats must not be rounded either. Text is str, bytes are
-            fixed-size (``S``). An empty list, which has no type, creates nothing.
+            The leading axis counts rows, also for one row: ``append("loss", [0.5])``. The first rows
+            determine dtype and row shape. Later ones must have that shape and a dtype that casts to it
+            without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats only if none is
+            rounded); plain Python numbers need only fit, and integers in a list with floats must not be
+            rounded either. Text is str, bytes are fixed-size (``S``). An empty list creates nothing.
 
         Raises
         ------
         SchemaError
-            Rows or name do not fit; nothing was added. Shows both sides.
+            Rows or name do not fit; nothing was added. The message has both types.
         DurabilityError
-            A chunk could not be written.
+            A chunk could not be written: rows since the last commit are lost.
         LockError
-            In a forked child, or from a signal handler in the middle of another call.
+            The call was made in a forked child, or in a signal handler that interrupts another call.
         """
         writer = self._writers.get(name)
         if writer is not None:
-            # No lock: the one step that counts is an append to a list, and whoever empties that
-            # list takes away only what it has seen. So neither a thread nor a signal handler that
-            # comes in between loses or doubles a row.
+            # No lock: the only effect is one append to a list, which is atomic, and the code that
+            # empties the list removes only the rows that it has read. So neither a thread nor a
+            # signal handler in between loses or doubles a row.
             if type(rows) is _ndarray:
                 if rows.dtype is writer.accepted and rows.shape == writer.one_row:
                     parts = writer.parts
@@ -175,62 +188,68 @@ class WorkerFile(RankOwner):
         with self._doing("append"):
             self._append(name, rows)
 
-    def create(
+    def declare(
         self,
-        name: str,
+        name: str | Iterable[str],
         dtype: Any,
         row_shape: tuple[int, ...] = (),
         *,
+        chunk_rows: int | None = None,
         compression: Compression | Literal["inherit"] | None = "inherit",
         compression_level: int | None = None,
         shuffle: bool | None = None,
-        chunk_rows: int | None = None,
     ) -> None:
-        """Declare a dataset before its first rows: its type, and how it is stored.
+        """Declare a dataset, or several, before the first rows: the type, and how it is stored.
 
         The same declaration again, as after a restart, changes nothing. It outlives `rollback`.
 
         Parameters
         ----------
-        name : str
-            Parts between "/" are groups.
-        dtype : dtype or what numpy makes one of
-            ``str`` is text; ``h5py.vlen_dtype("i4")`` is rows of numbers of any length, of which
-            ``append`` takes a sequence of sequences.
+        name : str or iterable of str
+            The dataset; parts between "/" are groups. Several are declared alike.
+        dtype : dtype or what NumPy makes one of
+            The type of one value; ``str`` is text; ``h5py.vlen_dtype("i4")`` is rows of numbers of any
+            length, of which ``append`` takes a sequence of sequences.
         row_shape : tuple of int
-            Shape of one row.
+            The shape of one row, without the leading axis that counts rows.
+        chunk_rows : int, optional
+            The rows of one chunk; without it as many as make 512 KiB.
         compression : {"gzip", "lzf", "zstd", "blosc2", "inherit"} or None
-            "inherit" is what the `WorkerFile` was made with; None is none.
+            "inherit" is the compression of the `WorkerFile`; None is none.
         compression_level, shuffle
             As of the `WorkerFile`.
-        chunk_rows : int, optional
-            Rows of one chunk; without it what makes 512 KiB.
 
         Raises
         ------
         SchemaError
-            The dataset is there with another dtype or row shape; shows both.
+            The dataset exists with another dtype or row shape; the message has both.
         PlanError
-            There is no such compression or level, or rows were stored in another way since the
-            last commit.
+            Compression or level are not valid, or rows since the last commit were stored in another
+            way.
         MissingExtraError
             zstd and blosc2 need the package hdf5plugin.
+        LockError
+            As of `append`.
         """
-        storage = Storage(None, compression_level, shuffle, chunk_rows)
-        if compression != "inherit":
+        if compression == "inherit":
+            storage = Storage(None, compression_level, shuffle, chunk_rows).or_default(self._contents.default)
+        else:
             storage = Storage(compression, compression_level, shuffle, chunk_rows)
-        elif compression_level is None and shuffle is None:
-            default = self._contents.default
-            storage = Storage(default.compression, default.level, default.shuffle, chunk_rows)
         storage.check()
-        try:
-            shape = tuple(operator.index(length) for length in row_shape)
-        except TypeError:
-            raise SchemaError(f"row_shape={row_shape!r} is no shape: give a tuple of whole numbers") from None
-        if any(length < 0 for length in shape):
-            raise SchemaError(f"row_shape={row_shape!r} has a negative length: give what one row has")
-        with self._doing("create"):
-            self._contents.declare(name, dtype, shape, storage, forced=compression != "inherit")
+        shape = as_row_shape(row_shape)
+        with self._doing("declare"):
+            for one in [name] if isinstance(name, str) else list(name):
+                self._contents.declare(one, dtype, shape, storage, forced=compression != "inherit")
+
+    def create(self, name: str, dtype: Any, row_shape: tuple[int, ...] = (), **options: Any) -> None:
+        """Declare a dataset; the older name of `declare`.
+
+        .. deprecated:: 0.1
+           Use `declare`, which has these parameters, and raises these errors.
+        """
+        message = "WorkerFile.create is deprecated and stays for one release: use WorkerFile.declare"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        self.declare(name, dtype, row_shape, **options)
 
     def put(self, name: str, value: Any) -> None:
         """Write a scalar or an array once, without a row axis, with the next commit.
@@ -238,9 +257,9 @@ class WorkerFile(RankOwner):
         Parameters
         ----------
         name : str
-            Parts between "/" are groups.
+            The value; parts between "/" are groups.
         value : array_like or str
-            Kept as it is now.
+            The value, of which a copy is kept.
 
         Raises
         ------
@@ -248,7 +267,7 @@ class WorkerFile(RankOwner):
             Another value was put under that name (the same one again, as after a restart, changes
             nothing), it is a dataset with rows, or HDF5 has no such type.
         LockError
-            In a forked child, or from a signal handler in the middle of another call.
+            As of `append`.
         """
         with self._doing("put"):
             self._contents.put(name, value)
@@ -259,33 +278,34 @@ class WorkerFile(RankOwner):
         Parameters
         ----------
         name : str
+            The attribute.
         value : array_like, str or h5py.Empty
-            Of any type that HDF5 keeps in an attribute.
+            A value of any type that HDF5 keeps in an attribute.
         on : str
-            The dataset, value or group that has it; "/" is the whole file. What is neither a
-            dataset nor a value when it is committed becomes a group. A value takes
-            attributes only until it is committed.
+            The dataset, value or group that has it; "/" is the file. A name that is neither a
+            dataset nor a value at the commit becomes a group. A value takes attributes only until
+            it is committed.
 
         Raises
         ------
         SchemaError
-            Name or type are none that HDF5 keeps; the value `on` is committed already.
+            HDF5 does not keep such a name or type; or the value `on` is committed already.
         LockError
-            In a forked child, or from a signal handler in the middle of another call.
+            As of `append`.
         """
         with self._doing("set_attribute"):
             self._contents.set_attribute(name, value, on)
 
     def commit(self, *, step: int, receipt: dict[str, Any] | None = None) -> None:
-        """Make every row so far survive anything, as the state after `step`.
+        """Make all rows so far durable, as the state after `step`.
 
         Parameters
         ----------
         step : int
             At least 0 and larger than `committed_step`.
         receipt : dict, optional
-            ``loader.receipt()``: what the rows were made from. Kept with the commit and forgotten
-            with it by ``rollback``.
+            ``loader.receipt()``, the records from which the rows were made. It is kept with the commit
+            and rolled back with it.
 
         Raises
         ------
@@ -293,50 +313,51 @@ class WorkerFile(RankOwner):
             The step does not come after the last one (after a restart: ``rollback`` first), or
             the receipt is not JSON. Nothing changed.
         DurabilityError
-            The segment could not be written, synced or named: the commit did not happen.
+            The segment could not be written, synced or renamed: the commit did not happen.
         LockError
-            In a forked child, or from a signal handler in the middle of another call.
-        """
-        with self._doing("commit"):
-            contents = self._contents
-            step = self._check_step(step)
-            receipt = check_receipt(receipt)
-            receipts = dict(contents.receipts)
-            if receipt is not None:
-                receipts[str(receipt.get("id", self._incarnation))] = contents.sequence
-            record = CommitRecord(
-                rank=self.rank,
-                world_size=self._world_size,
-                sequence=contents.sequence,
-                step=step,
-                incarnation=self._incarnation,
-                host=socket.gethostname(),
-                pid=self._pid,
-                created=round(time.time(), 3),
-                datasets={},
-                receipt=receipt,
-                receipts=receipts,
-                previous=contents.newest_crc32c,
-            )
-            with self._all_or_nothing():
-                with self._segment.writing():
-                    record = contents.write(self._segment.group, record)
-                self._segment.seal(segment_path(self._folder, record.sequence, step))
-                # An interrupt here leaves a segment that these numbers lack: its rows would be sealed again.
-                contents.committed(record)
-
-    def rollback(self, *, step: int) -> None:
-        """Forget what this rank committed after `step`, and what was not committed at all.
-
-        -1 forgets everything. Also makes the object usable again after a `DurabilityError` or an
-        interrupt. A run that starts again from a checkpoint needs `shardkeep.hdf5.rollback`, once,
-        before its workers open their files: this method does not reach ranks that a smaller
-        world no longer has, and their later rows would be merged too.
+            As of `append`.
 
         Notes
         -----
-        Newest segments go first, so after a crash in the middle a first part of the commits is
-        there, and the same call finishes the work.
+        After a crash during this call all rows of the commit are there, or none. After it has returned,
+        all are; with ``durable=False`` unless the power failed.
+        """
+        with self._doing("commit"):
+            contents = self._contents
+            record = contents.next_record(step, receipt, self._world_size, self._incarnation)
+            with self._all_or_nothing():
+                with self._segment.writing():
+                    record = contents.write(self._segment.group, record)
+                self._segment.seal(segment_path(self._folder, record.sequence, record.step))
+                # An interrupt here leaves a segment of which `contents` has no record; `rollback` reads it.
+                contents.committed(record)
+
+    def rollback(self, *, step: int) -> None:
+        """Remove the commits of this rank after `step`, and all rows that were not committed.
+
+        It also makes the object usable again after a `DurabilityError` or an interrupt. A run that
+        starts again from a checkpoint needs `shardkeep.hdf5.rollback`, once, before its workers open
+        their files: this method does not reach ranks that a smaller world no longer has, whose later
+        rows would be merged too.
+
+        Parameters
+        ----------
+        step : int
+            The step of the checkpoint; -1 removes everything.
+
+        Raises
+        ------
+        PlanError
+            The step is not a whole number.
+        DurabilityError, CorruptDataError
+            A segment cannot be removed; or cannot be read afterwards.
+        LockError
+            As of `append`.
+
+        Notes
+        -----
+        The newest segments are removed first, so after a crash in the middle a first part of the commits
+        is there, and the same call completes the work.
         """
         step = check_checkpoint(step)
         with self._doing("rollback", after_failure=True):
@@ -350,21 +371,37 @@ class WorkerFile(RankOwner):
 
     @property
     def committed_step(self) -> int | None:
-        """The step of the newest commit; None before the first."""
+        """Step of the newest commit; None before the first."""
         return self._contents.step
 
     @property
     def committed_rows(self) -> dict[str, int]:
-        """How many rows of each dataset are committed."""
+        """Number of committed rows of each dataset."""
         return dict(self._contents.first_row)
 
     @property
     def uncommitted_rows(self) -> dict[str, int]:
-        """How many rows of each dataset would be lost by a crash now."""
+        """Number of rows of each dataset that a crash would lose now."""
         return self._contents.uncommitted()
 
     def attributes(self, on: str = "/") -> dict[str, Any]:
-        """Return the attributes of a dataset, value or group, committed or not, as h5py gives them."""
+        """Return the attributes of a dataset, value or group, committed or not.
+
+        Parameters
+        ----------
+        on : str
+            The dataset, value or group; "/" is the file.
+
+        Returns
+        -------
+        dict
+            Names and values, as h5py returns them.
+
+        Raises
+        ------
+        LockError
+            As of `append`.
+        """
         with self._doing("attributes"):
             return self._contents.attributes_of(on)
 
@@ -377,7 +414,7 @@ class WorkerFile(RankOwner):
         writer = self._writers.get(name)
         if writer is None:
             if isinstance(rows, (list, tuple)) and not rows:
-                return  # of no type: another rank's rows say what it is
+                return  # without a type: the rows of another rank define the dataset
             writer, array = self._contents.first_rows(name, rows)
         elif (
             type(rows) is _ndarray
@@ -395,10 +432,10 @@ class WorkerFile(RankOwner):
 
     def _settle(self, writer: RowWriter) -> None:
         with self._mutex:
-            # In a signal handler: the call that it interrupted, or the next one, will do it.
+            # Not in a signal handler: the call that it interrupted, or the next one, does it.
             if self._busy is None:
                 with self._doing("append"), self._all_or_nothing(), self._segment.writing():
-                    # `create` of another thread may have handed the rows to a new writer meanwhile.
+                    # `declare` in another thread may have moved the rows to a new writer.
                     self._writers.get(writer.name, writer).settle(self._segment.group)
 
     def _load(self) -> None:
@@ -413,16 +450,3 @@ class WorkerFile(RankOwner):
         contents = self._contents
         lost = [f"{rows} of {name!r}" for name, rows in contents.uncommitted().items()]
         return [*lost, *(f"value {name!r}" for name in contents.values)]
-
-    def _check_step(self, step: int) -> int:
-        try:
-            number = operator.index(step)
-        except TypeError:
-            raise PlanError(f"step={step!r} is not a whole number: count the steps of the run") from None
-        if number < 0:
-            raise PlanError(f"step={number} is negative: steps start at 0")
-        last = self._contents.step
-        if last is not None and number <= last:
-            message = f"rank {self.rank} has committed step {last}, step {number} does not come after it"
-            raise PlanError(f"{message}: call rollback(step=…) with the step of the checkpoint first")
-        return number

@@ -170,7 +170,7 @@ def test_the_plan_prints(tmp_path):
             tmp_path / "run",
             World(rank=rank, size=3),
         ) as out:
-            out.create("a rather long name of a dataset/x", "f4", (128,), compression="gzip")
+            out.declare("a rather long name of a dataset/x", "f4", (128,), compression="gzip")
             out.append("a rather long name of a dataset/x", np.zeros((2500, 128), "f4"))
             out.append("loss", [0.5])
             out.put("seed", rank)

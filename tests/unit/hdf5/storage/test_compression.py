@@ -117,11 +117,11 @@ def test_incompressible_rows_are_stored(tmp_path):
 
 def test_each_dataset_has_its_own_compression(tmp_path):
     def declare(out):
-        out.create("default", "f4", (128,))
-        out.create("none", "f4", (128,), compression=None)
-        out.create("lzf", "f4", (128,), compression="lzf", shuffle=False)
-        out.create("level", "f4", (128,), compression="gzip", compression_level=9, chunk_rows=7)
-        out.create("text", str)
+        out.declare("default", "f4", (128,))
+        out.declare("none", "f4", (128,), compression=None)
+        out.declare("lzf", "f4", (128,), compression="lzf", shuffle=False)
+        out.declare("level", "f4", (128,), compression="gzip", compression_level=9, chunk_rows=7)
+        out.declare("text", str)
 
     expected = {"default": [SHUFFLE, GZIP], "none": [], "lzf": [LZF], "level": [SHUFFLE, GZIP], "text": []}
     for step in range(2):
@@ -139,7 +139,7 @@ def test_each_dataset_has_its_own_compression(tmp_path):
 
 def test_restart_keeps_the_compression_of_the_newest_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
-        out.create("x", "f4", (128,), compression="lzf", chunk_rows=50)
+        out.declare("x", "f4", (128,), compression="lzf", chunk_rows=50)
         out.append("y", _rows(0, 1))
         out.commit(step=0)
     with WorkerFile(tmp_path, WORLD, compression="gzip") as out:
@@ -154,12 +154,12 @@ def test_restart_keeps_the_compression_of_the_newest_segment(tmp_path):
 def test_new_compression_starts_with_a_new_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
         out.append("x", _rows(0, 5))
-        with pytest.raises(PlanError, match="not committed"):
-            out.create("x", "f4", (128,), compression="gzip")
+        with pytest.raises(PlanError, match="uncommitted rows"):
+            out.declare("x", "f4", (128,), compression="gzip")
         out.commit(step=0)
-        out.create("x", "f4", (128,), compression="gzip")
+        out.declare("x", "f4", (128,), compression="gzip")
         out.append("x", _rows(5, 3000))
-        out.create("x", "f4", (128,), compression="gzip")
+        out.declare("x", "f4", (128,), compression="gzip")
         out.commit(step=1)
     assert _filters(tmp_path / "rank-00000" / "00000001-step-1.h5") == [SHUFFLE, GZIP]
     merge(tmp_path, tmp_path / "all.h5")
@@ -221,7 +221,7 @@ def test_damaged_chunk_is_not_merged(tmp_path, compression, rows, chunk):
     # A chunk that is copied as it is was never decoded, so nothing else would tell.
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2), compression=compression) as out:
-            out.create("x", "f8", chunk_rows=1000)
+            out.declare("x", "f8", chunk_rows=1000)
             out.append("x", np.sin(np.arange(rows) + rank))
             out.commit(step=1)
     assert merge(tmp_path / "run", tmp_path / "whole.h5").rows == {"x": 2 * rows}

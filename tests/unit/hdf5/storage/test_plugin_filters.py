@@ -36,7 +36,7 @@ def folder(tmp_path, request):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2), compression=compression) as out:
             # 2.5 chunks, so that some rows of each rank are compressed again.
-            out.create("x", "i8", chunk_rows=1000)
+            out.declare("x", "i8", chunk_rows=1000)
             out.append("x", np.arange(2500) * 2 + rank)
             out.commit(step=1)
     merge(tmp_path / "run", tmp_path / "whole.h5")

@@ -76,7 +76,7 @@ def test_close_in_the_middle_of_an_append_warns_after_it(tmp_path, monkeypatch, 
         lambda out: out.append("x", np.arange(5)),
         lambda out: out.put("v", 1),
         lambda out: out.set_attribute("a", 1),
-        lambda out: out.create("y", "f4"),
+        lambda out: out.declare("y", "f4"),
         lambda out: out.attributes(),
     ],
 )

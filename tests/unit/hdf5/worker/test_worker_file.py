@@ -123,7 +123,7 @@ def test_every_dtype_row_by_row_and_compressed(run, dtype, compression):
     rows = values_of(dtype, (70, 3))
     for start, stop in ((0, 45), (45, 70)):
         with WorkerFile(run, WORLD, durable=False) as out:
-            out.create("a/x", dtype, (3,), compression=compression, chunk_rows=20)
+            out.declare("a/x", dtype, (3,), compression=compression, chunk_rows=20)
             for i in range(start, stop, 1 if start else 7):
                 out.append("a/x", rows[i : min(stop, i + (1 if start else 7))])
             out.commit(step=stop)

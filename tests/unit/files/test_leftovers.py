@@ -1,3 +1,8 @@
+"""Temporary names and the removal of leftovers.
+
+Covers `shardkeep.files.owner`.
+"""
+
 import fcntl
 import os
 import socket

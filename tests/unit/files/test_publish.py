@@ -1,3 +1,8 @@
+"""Publication of files: whole under their final name, or not at all.
+
+Covers `shardkeep.files.pending`, `shardkeep.files.positioned` and `shardkeep.files.temporary_file`.
+"""
+
 import errno
 import fcntl
 import os

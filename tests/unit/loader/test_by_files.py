@@ -1,4 +1,7 @@
-"""``shard_by="files"``: ranks read whole shards, several at a time."""
+"""``shard_by="files"``: ranks read whole shards, several at a time.
+
+Covers `shardkeep.loader.sources`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Exact delivery: each record once over all ranks, equal steps on every rank, after a resume at any point."""
+"""Exact delivery: each record once over all ranks, equal steps on every rank, after a resume at any point.
+
+Covers `shardkeep.loader.steps`.
+"""
 
 from __future__ import annotations
 

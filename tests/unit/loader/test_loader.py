@@ -1,3 +1,9 @@
+"""Batches, states, receipts and errors of a loader.
+
+Covers `shardkeep.loader.arguments`, `shardkeep.loader.dataset`, `shardkeep.loader.iterator` and
+`shardkeep.loader.state`.
+"""
+
 from __future__ import annotations
 
 import io

@@ -1,4 +1,7 @@
-"""`Loader.mix`: exact delivery and resume for several data sets."""
+"""`Loader.mix`: exact delivery and resume for several data sets.
+
+Covers `shardkeep.loader.sources`.
+"""
 
 from __future__ import annotations
 

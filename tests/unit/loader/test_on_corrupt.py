@@ -1,4 +1,7 @@
-"""Damaged records: skipped or repaired, named in the receipt, and exactly-once delivery of the others."""
+"""Damaged records: skipped or repaired, named in the receipt, and exactly-once delivery of the others.
+
+Covers `shardkeep.loader.batches`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The steps of an epoch: each position once, and equal steps on every rank."""
+"""The steps of an epoch: each position once, and equal steps on every rank.
+
+Covers `shardkeep.plan.checks`.
+"""
 
 from __future__ import annotations
 

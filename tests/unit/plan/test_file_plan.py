@@ -1,4 +1,7 @@
-"""`FilePlan`, compared with a slow program that reads the files record by record."""
+"""`FilePlan`, compared with a slow program that reads the files record by record.
+
+Covers `shardkeep.plan.file_assignment` and `shardkeep.plan.interleave`.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Files with random changes, read as columns and for their schema.
+
+Covers `shardkeep.tfrecord.example.columns` and `shardkeep.tfrecord.example.schema`.
+"""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,7 @@
-"""Odd files read in every way: iteration, random access, index, loader and command."""
+"""Odd files read in every way: iteration, random access, index, loader and command.
+
+Covers `shardkeep.tfrecord.reader` and `shardkeep.tfrecord.index.index`.
+"""
 
 from __future__ import annotations
 

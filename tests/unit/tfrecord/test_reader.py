@@ -1,3 +1,8 @@
+"""Reading of records in order and by number.
+
+Covers `shardkeep.tfrecord.format.compression` and `shardkeep.tfrecord.format.file_kind`.
+"""
+
 from __future__ import annotations
 
 import gzip

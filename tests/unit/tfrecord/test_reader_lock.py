@@ -1,3 +1,8 @@
+"""Readers that hold a shared lock.
+
+Covers `shardkeep.tfrecord.reader`.
+"""
+
 import gc
 import os
 import pickle

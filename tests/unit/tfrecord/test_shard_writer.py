@@ -1,3 +1,8 @@
+"""Sets of shards that appear together.
+
+Covers `shardkeep.tfrecord.shard_names` and `shardkeep.tfrecord.shard_sinks`.
+"""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Receipts (`receipt` and `contents`): their size, round trip and the refusal of invalid ones."""
+"""Receipts: their size, round trip and the refusal of invalid ones.
+
+Covers `shardkeep.plan.proof.contents` and `shardkeep.plan.proof.fields`.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Columns of whole files.
+
+Covers `shardkeep.tfrecord.example.batches`.
+"""
+
 from __future__ import annotations
 
 import gzip

@@ -1,3 +1,8 @@
+"""Following of a file, with a clock that the tests move.
+
+Covers `shardkeep.tfrecord.follow.live_frames`.
+"""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,8 @@
+"""Search for the next whole record after damage.
+
+Covers `shardkeep.tfrecord.format.frame`.
+"""
+
 from __future__ import annotations
 
 import os

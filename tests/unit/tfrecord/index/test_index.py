@@ -1,3 +1,8 @@
+"""Indexes from scans and from stored files.
+
+Covers `shardkeep.tfrecord.index.scan`.
+"""
+
 from __future__ import annotations
 
 import gzip

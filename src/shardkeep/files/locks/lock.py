@@ -30,29 +30,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
-import socket
 import time
-from typing import Any, Literal
+from typing import Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
 from shardkeep.files.durable import durability_error
+from shardkeep.files.locks.holder import LOCK_FILE, describe_holder, read_holder, write_holder
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
-from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.sidecar import ANY_USER, make_sidecar, open_sidecar, user_name
 from shardkeep.files.user_warning import warn_user
 
-__all__ = ["FileLock", "IfUnsafe", "lock", "read_holder"]
+__all__ = ["FileLock", "IfUnsafe", "lock"]
 
 IfUnsafe = Literal["refuse", "warn", "trust"]
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
-_WHAT = "lock file"
-_SHOWN = 200
-# The year 9999, the latest that `time.localtime` supports.
-_LATEST_S = 253_370_764_800
 
 
 class FileLock:
@@ -163,7 +157,9 @@ class FileLock:
             return self
         self._fd = fd
         _held.add(self)
-        self._sign(fd)
+        # The file of another user is locked, but not written.
+        if self._made or os.fstat(fd).st_uid == os.geteuid():
+            write_holder(fd, shared=self.shared)
         if not (trusted or fault or second_lock_is_refused(fd, self._where)):
             try:
                 self._unsafe("its flock succeeds for two holders at once and has no effect")
@@ -260,14 +256,14 @@ class FileLock:
         self._made = False
         try:
             try:
-                return open_sidecar(self._where, _WHAT, os.O_RDWR | os.O_APPEND, owners=ANY_USER)
+                return open_sidecar(self._where, LOCK_FILE, os.O_RDWR | os.O_APPEND, owners=ANY_USER)
             except UntrustedFileError:
                 raise
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.EROFS):
                     raise
                 # The file of another user may be only readable, which is sufficient for a lock.
-                return open_sidecar(self._where, _WHAT, owners=ANY_USER)
+                return open_sidecar(self._where, LOCK_FILE, owners=ANY_USER)
         except FileNotFoundError:
             fd = make_sidecar(self._where, os.O_RDWR | os.O_APPEND, mode=0o666)
         self._made = True
@@ -293,33 +289,9 @@ class FileLock:
             raise failure from error
         return True
 
-    def _sign(self, fd: int) -> None:
-        # The file of another user is locked, but not written.
-        if not self._made and os.fstat(fd).st_uid != os.geteuid():
-            return
-        me = this_process()
-        line = {
-            "host": socket.gethostname(),
-            "pid": me.pid,
-            "command": command_line(),
-            "since": round(time.time(), 3),
-        }
-        # Best effort: a full disk must not prevent the use of an acquired lock.
-        with contextlib.suppress(OSError):
-            if not self.shared:
-                os.ftruncate(fd, 0)
-            os.write(fd, json.dumps(line).encode() + b"\n")
-
     def _timeout(self, waited_s: float) -> LockTimeoutError:
         holder = read_holder(self._where)
-        if holder is None:
-            who = "by an unknown process"
-        else:
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
-            mine = " (this process)" if _is_me(holder) else ""
-            who = (
-                f"by {holder['command']!r}, pid {holder['pid']}{mine} on host {holder['host']}, since {since}"
-            )
+        who = describe_holder(holder)
         message = f"{self.path!r} is locked {who}; waited {waited_s:.1f} s: wait for it or end it"
         error = LockTimeoutError(message, path=self.path)
         error.holder = holder
@@ -365,52 +337,6 @@ def _has_name(fd: int, path: str) -> bool:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False
-
-
-def read_holder(lock_path: str) -> dict[str, Any] | None:
-    """Return the newest entry whose process is not known to have ended."""
-    try:
-        fd = open_sidecar(lock_path, _WHAT, owners=ANY_USER)
-    except OSError:
-        return None
-    try:
-        lines = os.read(fd, 1 << 16).splitlines()
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    for line in reversed(lines):
-        try:
-            entry = json.loads(line)
-            holder: dict[str, Any] = {
-                "host": str(entry["host"])[:_SHOWN],
-                "pid": int(entry["pid"]),
-                "command": str(entry["command"])[:_SHOWN],
-                "since": float(entry["since"]),
-            }
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            continue
-        if not 0 <= holder["since"] <= _LATEST_S:
-            continue
-        if not _is_gone(holder):
-            return holder
-    return None
-
-
-def _is_me(holder: dict[str, Any]) -> bool:
-    return bool(holder["host"] == socket.gethostname() and holder["pid"] == os.getpid())
-
-
-def _is_gone(holder: dict[str, Any]) -> bool:
-    if holder["host"] != socket.gethostname():
-        return False
-    try:
-        os.kill(holder["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass
-    return False
 
 
 # Strong references: a held lock stays held when its object is no longer referenced elsewhere.

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from shardkeep.errors import LockTimeoutError
-from shardkeep.files.locks.lock import read_holder
+from shardkeep.files.locks.holder import read_holder
 from shardkeep.files.owner import command_of, started_s
 from shardkeep.hdf5.journal.paths import real_name
 

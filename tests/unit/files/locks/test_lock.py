@@ -1,3 +1,8 @@
+"""Locks and the entries of their holders.
+
+Covers `shardkeep.files.locks.holder`.
+"""
+
 import errno
 import fcntl
 import json

@@ -6,9 +6,9 @@
     python -m shardkeep.guard [--warn | --raise] -m package.module [ARGS…]
     python -m shardkeep.guard [--warn | --raise] -c "code" [ARGS…]
 
-The program needs no change: ``sys.argv``, ``sys.path[0]``, ``__main__``, traceback and exit code are those
-that it has without the guard. Findings that destroy data raise, the others warn; ``--warn`` only warns,
-``--raise`` raises for each. Where no program can be run the exit codes are those of ``shardkeep``.
+The program needs no change: ``sys.argv``, ``sys.path[0]``, ``__main__``, traceback and exit code are the same
+as without the guard. Findings that destroy data raise, the others warn; ``--warn`` only warns, ``--raise``
+raises for each. If the program cannot be run, the exit codes are those of ``shardkeep``.
 """
 
 from __future__ import annotations
@@ -35,13 +35,18 @@ _USAGE = "usage: python -m shardkeep.guard [--warn | --raise] (script.py | -m mo
 
 
 def main(arguments: list[str]) -> int:
-    """Run the program that `arguments` name, guarded to the end of the process.
+    """Run a program, guarded to the end of the process.
+
+    Parameters
+    ----------
+    arguments : list of str
+        Command line without ``python -m shardkeep.guard``.
 
     Returns
     -------
     int
-        2 if they name none, 10 if there is no such file or module. Otherwise the program ends as it would
-        alone.
+        2 if the arguments are not valid, 10 if the file or module does not exist. Otherwise the program ends
+        as it would without the guard.
     """
     choices: dict[str, OnFinding] = {"--warn": "warn", "--raise": "raise"}
     on_finding = choices.get(arguments[0]) if arguments else None
@@ -60,7 +65,7 @@ def main(arguments: list[str]) -> int:
     module = types.ModuleType("__main__")
     vars(module).update(__builtins__=builtins, __annotations__={})
     find = {"script": _script, "module": _module, "code": _code}[kind]
-    # What the program pickles is looked up in __main__, here and, by its file, in spawned children.
+    # Pickled objects of the program are found in __main__, here and, by its file, in spawned children.
     sys.modules["__main__"] = module
     try:
         code = find(rest[0], rest[1:], vars(module))
@@ -95,7 +100,7 @@ def _script(path: str, arguments: list[str], names: dict[str, Any]) -> Program:
         with open(path, "rb") as file:
             source = file.read()
     except FileNotFoundError:
-        return NotFoundError(f"there is no file {path!r}: give the path of the program", path=path)
+        return NotFoundError(f"file {path!r} does not exist: pass the path of the program", path=path)
     except OSError as error:
         message = f"{path!r} cannot be read ({error.strerror}): get the right to read it"
         return PlanError(message, path=path)
@@ -109,7 +114,7 @@ def _module(name: str, arguments: list[str], names: dict[str, Any]) -> Program:
     sys.argv = ["-m", *arguments]
     spec = _spec(name)
     if spec is None:
-        return NotFoundError(f"there is no module {name!r}: give its full name, or install it")
+        return NotFoundError(f"module {name!r} does not exist: pass its full name, or install it")
     if spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__")
         if spec is None:
@@ -122,12 +127,12 @@ def _spec(name: str) -> ModuleSpec | None:
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        # Of a package that is there, but imports what is not, the program's own traceback tells.
+        # A failed import inside an existing package is an error of the program, with its traceback.
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             return None
         raise
     except ValueError:
-        return None  # what is in sys.modules without a spec, or no name at all
+        return None  # in sys.modules without a spec, or an empty name
 
 
 def _code(code: str, arguments: list[str], names: dict[str, Any]) -> Program:
@@ -141,7 +146,7 @@ def _code_of(spec: ModuleSpec, name: str, names: dict[str, Any]) -> Program:
     get_code = getattr(spec.loader, "get_code", None)
     code: types.CodeType | None = None if get_code is None else get_code(name)
     if code is None:
-        return FormatError(f"module {name!r} has no Python code: give one that has")
+        return FormatError(f"module {name!r} has no Python code: pass one that has")
     names.update(
         __file__=spec.origin,
         __cached__=spec.cached,
@@ -153,13 +158,13 @@ def _code_of(spec: ModuleSpec, name: str, names: dict[str, Any]) -> Program:
 
 
 def _first_in_path(folder: str) -> None:
-    # Python put the current folder there for ``-m shardkeep.guard``, unless it was told not to.
+    # Python puts the current folder there for ``-m shardkeep.guard``, unless options forbid it.
     if not getattr(sys.flags, "safe_path", False) and not sys.flags.isolated:
         sys.path[:1] = [folder]
 
 
 def _hide_our_frames() -> None:
-    """Let an uncaught error show as if the program had been started by Python itself."""
+    """Show an uncaught error as if Python had started the program itself."""
     hook = sys.excepthook
 
     def shown(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:

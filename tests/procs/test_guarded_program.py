@@ -123,10 +123,10 @@ def test_missing_programs_are_refused(tmp_path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
     cases = {
-        ("missing.py",): (10, "there is no file 'missing.py'"),
-        ("-m", "missing"): (10, "there is no module 'missing'"),
-        ("-m", "pack.missing"): (10, "there is no module 'pack.missing'"),
-        ("-m", "missing.inner"): (10, "there is no module 'missing.inner'"),
+        ("missing.py",): (10, "file 'missing.py' does not exist"),
+        ("-m", "missing"): (10, "module 'missing' does not exist"),
+        ("-m", "pack.missing"): (10, "module 'pack.missing' does not exist"),
+        ("-m", "missing.inner"): (10, "module 'missing.inner' does not exist"),
         ("-m", "pack"): (3, "'pack' is a package without a __main__"),
         ("empty",): (3, "'empty' has no __main__ module"),
     }

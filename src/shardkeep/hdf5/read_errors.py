@@ -1,4 +1,4 @@
-"""What h5py and HDF5 raise when they read an open file, as errors of the tree."""
+"""Conversion of errors that h5py and HDF5 raise while they read an open file."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["first_line", "is_of_hdf5", "reading", "unknown_type"]
 
 @contextlib.contextmanager
 def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterator[None]:
-    """Raise what h5py and HDF5 raise in the body as an error of the tree.
+    """Raise errors of h5py and HDF5 in the body as a `CorruptDataError`.
 
     Parameters
     ----------
     path : str
-        The file that is read. Nothing may be written in the body.
+        The file that is read; the body must not write.
     name : str, optional
-        Of the dataset, or of the attribute.
+        Name of the dataset or attribute.
     what : str
-        What of it is read, before the name; only with a name.
+        The part that is read, for the error; used with a name.
 
     Raises
     ------
     CorruptDataError
-        HDF5 or h5py cannot read it, or it claims more than memory holds.
+        HDF5 or h5py cannot read it, or its size is more than memory holds.
 
     Notes
     -----
-    Errors of the tree pass, and so does what code outside of h5py raises: a mistake in Shardkeep stays one.
+    A `ShardkeepError`, and an error of code outside h5py, is raised unchanged.
     """
     try:
         yield
@@ -46,11 +46,10 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
 
 
 def is_of_hdf5(error: BaseException) -> bool:
-    """Return whether reading an HDF5 file raised an error, of any class: for damage h5py uses nearly all.
+    """Return whether an error comes from reading an HDF5 file; for damage h5py raises nearly all classes.
 
-    It is one if it went through code of h5py. A `MemoryError` counts wherever it comes from, since damaged
-    sizes are asked of NumPy too, and so does an `OSError`, since rows are read around HDF5 as well.
-    `PermissionError` says all by itself.
+    It does if code of h5py is in its traceback. A `MemoryError` always counts, since NumPy allocates damaged
+    sizes too, and an `OSError`, since some rows are read without HDF5. A `PermissionError` does not.
     """
     if isinstance(error, (ShardkeepError, PermissionError)) or not isinstance(error, Exception):
         return False
@@ -66,11 +65,11 @@ def is_of_hdf5(error: BaseException) -> bool:
 
 
 def unknown_type(path: str, name: str, error: BaseException) -> SchemaError:
-    """Return the error for a dataset whose type h5py cannot read: damaged, or not one of NumPy."""
+    """Return the error for a dataset whose type is damaged or has no equivalent in NumPy."""
     message = f"dataset {name!r} of {path!r} has a type that cannot be read ({first_line(error)})"
     return SchemaError(f"{message}: leave it out", path=path)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of the message of an error, or its class."""
     return (str(error).splitlines() or [type(error).__name__])[0]

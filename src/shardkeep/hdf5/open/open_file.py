@@ -1,4 +1,4 @@
-"""`open`: an HDF5 file that many processes may use, with errors instead of losses."""
+"""`open`: opens an HDF5 file that several processes use, with errors where h5py would lose data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPTIONS = frozenset(
         "userblock_size",
     ]
 )
-_NOT_HERE = {
+_REFUSED = {
     "driver": "the file is opened by its path; for another driver use h5py.File",
     "locking": "locking follows the file system; if_unsafe= and HDF5_USE_FILE_LOCKING change it",
 }
@@ -49,65 +49,71 @@ def open(
     check_sources: bool = True,
     **options: Any,
 ) -> File:
-    """Open an HDF5 file as `h5py.File` does, safely between processes.
+    """Open an HDF5 file as `h5py.File` does, safely for several processes.
 
     Parameters
     ----------
     path : str or os.PathLike
+        Path of the file.
     mode : {"r", "r+", "a", "w", "x"}
-        Read; read and write what is there; the same, made if missing; emptied or made; made, and an error if
-        it is there ("w-" is the same).
+        "r": read. "r+": read and write an existing file. "a": the same, created if it does not exist. "w":
+        created, or emptied if it exists. "x" or "w-": created; an error if it exists.
     timeout_s : float or None
-        How long to wait for others to let go of the file. 0 tries once, None waits for ever.
+        How long to wait for the locks of other processes. 0 tries once, None waits without a limit.
     if_unsafe : {"refuse", "warn", "trust"}
-        For writers, what to do on a file system whose locks do not exclude everybody: see `files.lock`.
+        Reaction of a writer to a file system whose locks do not exclude all processes: see `files.lock`.
     check_sources : bool
-        Whether the sources of virtual datasets are looked at. Without it HDF5 reads them, and fills in for
-        what it cannot read.
+        Whether the sources of virtual datasets are checked. Without it HDF5 reads them, and returns fill
+        values for sources that it cannot read.
     **options
-        Those of `h5py.File`, but for ``driver`` and ``locking``.
+        Options of `h5py.File`, except ``driver`` and ``locking``.
 
     Returns
     -------
     File
-        An `h5py.File`, with `locking` (how others are kept out) besides.
+        An `h5py.File` whose attribute `locking` describes how other processes are excluded.
 
     Raises
     ------
     LockTimeoutError
-        Another process has it open in a way that does not go together with this one. `holder` and the
-        message say which, where that can be found. Raised before a byte is touched, by "w" too.
+        The lock of another process excludes this mode. `holder` and the message name that process where it
+        can be found. Raised before a byte is touched, also for "w".
     LockError
-        Writing on a file system without locks between all who see it; says what to do instead. A writer
-        used in a forked child, or pickled.
+        The file would be written on a file system whose locks do not exclude all processes. Later: a writer
+        is used in a forked child, or pickled.
     NotFoundError, ExistsError, FormatError, TruncatedFileError, CorruptDataError, BudgetError
-        As their names say. For a virtual file also about its sources, which the message names.
+        As their names say; of a virtual file also about its sources, which the message names.
     SchemaError
         A source of a virtual dataset has no such dataset, or a type that does not fit.
     PermissionError
-        This user may not read or write it.
+        This user may not read or write the file.
     PlanError
-        An option that means nothing here; later, a file that was closed.
+        An argument is not valid. Later: the file is used after `close`.
+    MissingExtraError
+        This version of h5py is not supported.
 
     Notes
     -----
-    **Processes.** A reader may cross ``fork``, ``spawn`` and ``pickle``, and so may its groups and datasets:
-    each process opens a handle of its own at first use. A writer belongs to the process that opened it: in a
-    forked child it raises, and neither the child's use, ``close`` nor end touches the file or frees the lock.
+    **Processes.** A reader, its groups and its datasets may cross ``fork``, ``spawn`` and ``pickle``: each
+    process opens its own handle at first use. A writer belongs to the process that opened it: in a forked
+    child it raises, and neither use, ``close`` nor exit of the child changes the file or frees the lock.
 
     **Many files.** Readers over the process's budget (an eighth of ``ulimit -n``, and 256 MiB of chunk
     caches or ``SHARDKEEP_HDF5_CACHE_BYTES``) are closed, the least recently used first, and opened again
-    when they are used. Low-level identifiers (``dataset.id``) last only as long as that.
+    at their next use. Low-level identifiers (``dataset.id``) are valid until then.
 
-    **Locks.** A reader holds a shared ``flock`` on the file and a writer an exclusive one, as plain h5py
-    does, so both kinds of program exclude each other. A writer also holds ``path.lock``.
-    ``HDF5_USE_FILE_LOCKING`` is honoured, and what it does is told: `File.locking`, a warning for writers.
+    **Locks.** A reader holds a shared ``flock`` on the file and a writer an exclusive one, as in plain h5py,
+    so both kinds of program exclude each other. A writer also holds ``path.lock``. ``HDF5_USE_FILE_LOCKING``
+    is honoured; `File.locking` reports its effect, and writers warn.
 
-    **Collectors.** The file of a collector may be read while it is written: a reader sees whole rows of
-    every dataset, as of some moment of the last seconds, and these until it is closed, or reopened by the
-    budget. Meanwhile the collector goes on, but brings nothing newer into the file.
+    **Collectors.** The file of a collector may be read while it is written: a reader sees complete rows of
+    all datasets as of one moment in the last seconds, until it is closed, or reopened by the budget.
+    Meanwhile the collector accepts rows, but does not change the file.
 
-    **Virtual datasets.** All sources are checked when the file is opened, and looked at again when read.
+    **Virtual datasets.** All sources are checked when the file is opened, and again when they are read.
+
+    **Crashes.** A writer that is killed may leave a damaged file, as with plain h5py; its locks are freed.
+    `WorkerFile` commits survive a crash.
 
     Examples
     --------
@@ -120,13 +126,13 @@ def open(
     array([2, 3])
     """
     if mode not in ("r", "r+", "a", "w", "x", "w-"):
-        raise PlanError(f'mode={mode!r} means nothing here: use "r", "r+", "a", "w" or "x"')
+        raise PlanError(f'mode must be "r", "r+", "a", "w" or "x", not {mode!r}')
     if if_unsafe not in ("refuse", "warn", "trust"):
-        raise PlanError(f'if_unsafe={if_unsafe!r} means nothing here: use "refuse", "warn" or "trust"')
+        raise PlanError(f'if_unsafe must be "refuse", "warn" or "trust", not {if_unsafe!r}')
     for name in options:
         if name not in _OPTIONS:
-            reason = _NOT_HERE.get(name, "it is no option of h5py.File")
-            raise PlanError(f"{name}= means nothing here: {reason}")
+            reason = _REFUSED.get(name, "h5py.File has no such option")
+            raise PlanError(f"option {name}= is not accepted: {reason}")
     return File(
         os.fspath(path),
         "x" if mode == "w-" else mode,

@@ -1,5 +1,5 @@
-# Everything a person runs. `make demo` and `make test` work on a fresh Linux machine that has
-# Python 3.10+ (with venv), a C compiler and git; the rest they fetch through pip and cargo.
+# Targets for users and developers. `make demo` and `make test` work on a fresh Linux machine with
+# Python 3.10+ (and its venv module), a C compiler and git; pip and cargo fetch the rest.
 
 PYTHON ?= python3
 VENV   := .venv
@@ -16,13 +16,13 @@ export RUSTUP_HOME := $(RUST_HOME)/rustup
 export PATH        := $(PATH):$(CARGO_HOME)/bin
 endif
 
-# TensorFlow has a venv of its own: it pins h5py, and the product is tested with the newest.
+# TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-# Two processes share the tests. Of the ways to share them this one goes on after a test that has ended its
-# process; `loadfile` would run it again and again.
+# Two processes share the tests. With this kind of sharing the run continues after a test that has ended its
+# process; `loadfile` would run that test again and again.
 TWO := -n 2 --dist worksteal
-# What is imported hundreds of times is compiled once, also where the environment forbids to keep it.
+# Hundreds of child processes import the package, so its bytecode is kept whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -34,13 +34,12 @@ help:  ## list the targets
 
 setup: $(VENV)/.dev  ## make .venv, build the Rust half, install what development needs
 
-demo: $(VENV)/.demo  ## install, then run the main job: pack, train, kill a worker, merge, audit
+demo: $(VENV)/.demo  ## install, then run the demo: pack, train, kill a worker, merge, audit
 	$(BIN)/shardkeep demo $(ARGS)
 
 test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k name --slow")
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest $(TWO) $(ARGS) || { test $$? -eq 1 && echo "what failed is run once more, alone:" && \
-	$(BIN)/python -m pytest $(ARGS) -n 0 --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest $(TWO) $(ARGS)
 
 lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 	$(BIN)/ruff check .
@@ -58,14 +57,14 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-ci: frameworks lint test  ## what continuous integration runs
+ci: frameworks lint test  ## the checks of continuous integration
 
 frameworks: .venv-tf/.installed  ## install TensorFlow in .venv-tf, for the tests that compare with it
 
-clean:  ## remove what the other targets made, but not cargo's downloads
+clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-tf target src/shardkeep/_core*.so
 
-# -- what the targets stand on -----------------------------------------------------------------
+# -- prerequisites of the targets ----------------------------------------------------------------
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \

@@ -27,7 +27,7 @@ out.append("x", [1, 2])
     ],
     ids=["end", "exit", "commit", "error", "fork"],
 )
-def test_rows_that_are_lost_are_told(tmp_path, end, code, told):
+def test_lost_rows_are_reported_at_exit(tmp_path, end, code, told):
     done = subprocess.run(
         [sys.executable, "-c", _BEGIN + end],
         cwd=tmp_path,

@@ -79,7 +79,7 @@ out.close()
 
 
 @pytest.mark.parametrize("how", ["exit", "use", "close", "with", "del", "_exit", "other rank", "left open"])
-def test_the_parent_goes_on(tmp_path, how):
+def test_the_parent_continues_after_its_child_ended(tmp_path, how):
     done = subprocess.run(
         [sys.executable, "-c", _PARENT, str(tmp_path), how],
         capture_output=True,
@@ -110,7 +110,7 @@ def _append(out):
         raise SystemExit(7) from None
 
 
-def test_children_of_multiprocessing(tmp_path):
+def test_children_of_multiprocessing_leave_the_files_of_the_parent_alone(tmp_path):
     with WorkerFile(tmp_path, World(rank=0, size=1)) as out:
         out.append("x", np.zeros(200_000))
         child = multiprocessing.get_context("fork").Process(target=_append, args=(out,))

@@ -25,7 +25,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [7, 100, 2000])
-def test_the_disk_fills_up_at_any_point(small_disk, rows):
+def test_a_full_disk_at_any_point_loses_no_commit(small_disk, rows):
     block = np.random.default_rng(0).random((rows, 64))
     step = 0
     with WorkerFile(small_disk / "run", WORLD) as out:

@@ -126,7 +126,7 @@ _SEEDS = [
 
 
 @pytest.mark.parametrize("seeds", _SEEDS, ids=str)
-def test_killed_while_appending_committing_and_rolling_back(tmp_path, seeds):
+def test_a_kill_during_any_call_loses_no_committed_row(tmp_path, seeds):
     run = tmp_path / "run"
     for rank in range(RANKS):
         # So that there is something to merge, however early the first kill is.
@@ -155,7 +155,7 @@ def _roll_back(write_end, run):
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(40, marks=pytest.mark.slow)])
-def test_killed_while_rolling_back(tmp_path, runs):
+def test_a_kill_during_a_rollback_leaves_a_first_part_of_the_commits(tmp_path, runs):
     for number in range(runs):
         run = tmp_path / str(number)
         for rank in range(RANKS):
@@ -177,7 +177,7 @@ def test_killed_while_rolling_back(tmp_path, runs):
         assert rollback(run, step=3) == {0: 3, 1: 3}
 
 
-def test_a_living_writer_is_named_and_a_killed_one_is_not_in_the_way(tmp_path):
+def test_a_running_writer_is_named_and_a_killed_one_does_not_block(tmp_path):
     child = _start(tmp_path, 0, 1)
     _wait_until_ready(child)
     try:
@@ -210,7 +210,7 @@ with WorkerFile(sys.argv[1], World(rank=rank, size=8), durable=rank % 4 == 0, co
 """
 
 
-def test_eight_processes_in_one_run_folder(tmp_path):
+def test_eight_processes_write_one_run_folder(tmp_path):
     run = tmp_path / "new" / "run"  # all of them make it at once
     command = [sys.executable, "-c", _SHARE, str(run)]
     children = [subprocess.Popen([*command, str(rank)]) for rank in range(8)]
@@ -243,7 +243,7 @@ def _commit_often(write_end, run, rank, seed):
 
 
 @pytest.mark.parametrize("commits", [20, pytest.param(500, marks=pytest.mark.slow)])
-def test_many_commits_of_many_ranks_that_are_killed_again_and_again(tmp_path, commits):
+def test_many_ranks_that_are_killed_repeatedly_lose_no_commit(tmp_path, commits):
     chance = random.Random(commits)
     run = tmp_path / "run"
     lives = 0

@@ -30,7 +30,7 @@ def _flip(path, needle):
     path.write_bytes(data)
 
 
-def test_a_segment(run):
+def test_a_changed_segment_is_found(run):
     path = run / "rank-00001" / "00000000-step-0.h5"
     found = verify(path)
     assert (found.kind, found.rows, found.ok, found.record.rank) == ("segment", 2001, True, 1)
@@ -39,7 +39,7 @@ def test_a_segment(run):
     assert "rows of 'x'" in text and "not those of its commit" in text
 
 
-def test_a_value_that_was_put(run):
+def test_a_changed_value_that_was_put_is_found(run):
     path = run / "rank-00001" / "00000000-step-0.h5"
     _flip(path, np.arange(1, 4).tobytes())
     (text,) = verify(path).findings
@@ -47,7 +47,7 @@ def test_a_value_that_was_put(run):
 
 
 @pytest.mark.parametrize("order_by", ["rank", "step"])
-def test_a_merged_copy(run, tmp_path, order_by):
+def test_changed_rows_of_a_merged_copy_are_found(run, tmp_path, order_by):
     merge(run, tmp_path / "all.h5", order_by=order_by)
     done = []
     found = verify(tmp_path / "all.h5", progress=done.append)
@@ -65,7 +65,7 @@ def test_a_merged_copy(run, tmp_path, order_by):
     assert any("rows 4000 to 5999 of 'x': the file has other rows" in text for text in texts)
 
 
-def test_chunks_of_a_merged_copy(tmp_path):
+def test_changed_chunks_of_a_merged_copy_are_found(tmp_path):
     files = []
     for i in range(3):
         files.append(tmp_path / f"{i}.h5")
@@ -88,7 +88,7 @@ def test_chunks_of_a_merged_copy(tmp_path):
     assert verify(tmp_path / "all.h5").findings[0].endswith("the file is not there")
 
 
-def test_the_sources_of_a_virtual_file(run, tmp_path):
+def test_changed_sources_of_a_virtual_file_are_found(run, tmp_path):
     merge(run, tmp_path / "all.h5", mode="virtual")
     found = verify(tmp_path / "all.h5")
     assert (found.kind, found.ok) == ("virtual", True)
@@ -108,7 +108,7 @@ def test_the_sources_of_a_virtual_file(run, tmp_path):
     assert texts[3].endswith("has other rows of 't' than when it was merged")
 
 
-def test_it_may_move_with_its_sources(run, tmp_path):
+def test_a_virtual_file_may_move_with_its_sources(run, tmp_path):
     merge(run, tmp_path / "all.h5", mode="virtual")
     (tmp_path / "elsewhere").mkdir()
     os.rename(run, tmp_path / "elsewhere" / "run")
@@ -117,7 +117,7 @@ def test_it_may_move_with_its_sources(run, tmp_path):
     assert verify(tmp_path / "elsewhere" / "all.h5").ok
 
 
-def test_by_a_link_in_another_folder(run, tmp_path):
+def test_a_virtual_file_is_verified_through_a_link_in_another_folder(run, tmp_path):
     merge(run, tmp_path / "all.h5", mode="virtual")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link.h5").symlink_to("../all.h5")
@@ -125,7 +125,7 @@ def test_by_a_link_in_another_folder(run, tmp_path):
     assert (found.kind, found.findings, found.rows) == ("virtual", (), 8004)
 
 
-def test_virtual_datasets_of_other_programs(tmp_path):
+def test_virtual_datasets_of_other_programs_are_verified(tmp_path):
     def build(dtype):
         with h5py.File(tmp_path / "v.h5", "w", libver="latest") as file:
             layout = h5py.VirtualLayout((2000,), dtype)
@@ -152,7 +152,7 @@ def test_virtual_datasets_of_other_programs(tmp_path):
     assert "7.h5" in verify(tmp_path / "v.h5").findings[0]
 
 
-def test_any_hdf5_file(tmp_path):
+def test_any_hdf5_file_is_read_completely(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("g/x", data=np.arange(1000), chunks=(100,), compression="gzip", shuffle=True)
         file["s"] = "scalar"
@@ -173,7 +173,7 @@ def test_any_hdf5_file(tmp_path):
     assert any("raw.bin" in text for text in texts)
 
 
-def test_files_that_cannot_be_opened(tmp_path):
+def test_files_that_cannot_be_opened_are_errors(tmp_path):
     with pytest.raises(NotFoundError):
         verify(tmp_path / "gone.h5")
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -184,7 +184,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 
 
 @pytest.mark.parametrize("opener", [h5py.File, shardkeep.hdf5.open])
-def test_a_file_that_this_process_also_reads(run, tmp_path, opener):
+def test_a_file_that_this_process_also_reads_is_verified(run, tmp_path, opener):
     path = run / "rank-00001" / "00000000-step-0.h5"
     with opener(path, "r") as file:
         assert file["x"][0] == 10_000.0
@@ -193,7 +193,7 @@ def test_a_file_that_this_process_also_reads(run, tmp_path, opener):
         assert file["x"][1] == 10_001.0
 
 
-def test_chunks_that_were_damaged_before_they_were_merged(tmp_path):
+def test_chunks_that_were_damaged_before_the_merge_are_found(tmp_path):
     # The chunks of a file that is not a worker's have no hash: only decoding finds damage, and a merge
     # decodes few.
     for name in "abc":
@@ -214,7 +214,7 @@ def test_chunks_that_were_damaged_before_they_were_merged(tmp_path):
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 @pytest.mark.parametrize("name", ["same", "own", "scalar"])
-def test_a_value_of_a_merged_file(tmp_path, mode, name):
+def test_a_changed_value_of_a_merged_file_is_found(tmp_path, mode, name):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
             out.put("same", np.arange(5))
@@ -236,7 +236,7 @@ def test_a_value_of_a_merged_file(tmp_path, mode, name):
 
 
 @pytest.mark.parametrize("name", ["x", "none"])
-def test_rows_that_came_after_the_merge(run, tmp_path, name):
+def test_rows_that_were_added_after_the_merge_are_found(run, tmp_path, name):
     with WorkerFile(run, World(rank=0, size=2)) as out:
         out.declare("none", "f4")
         out.commit(step=2)
@@ -249,7 +249,7 @@ def test_rows_that_came_after_the_merge(run, tmp_path, name):
     assert text == f"{name!r} has {len(rows) + 1} rows, {len(rows)} were merged"
 
 
-def test_a_value_that_is_gone(run, tmp_path):
+def test_a_missing_value_is_found(run, tmp_path):
     path = run / "rank-00001" / "00000000-step-0.h5"
     with h5py.File(path, "a") as file:
         del file["labels"]

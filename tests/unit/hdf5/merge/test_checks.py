@@ -45,7 +45,7 @@ def addresses(path, name):
 
 
 @pytest.mark.parametrize("at_once", [1, 5000, 1 << 26])
-def test_each_check_has_its_own_answer(merged, monkeypatch, at_once):
+def test_each_check_is_answered_separately(merged, monkeypatch, at_once):
     monkeypatch.setattr(checks_module, "_AT_ONCE_BYTES", at_once)
     expected = [(name, row, None) for row in range(0, 48, 8) for name in "xy"]
     assert sorted(outcome(merged)) == sorted(expected)
@@ -58,8 +58,8 @@ def test_each_check_has_its_own_answer(merged, monkeypatch, at_once):
     assert wrong == [("x", 16, "has other chunks")]
 
 
-def test_checks_before_what_cannot_be_read_are_answered(merged):
-    """The other half of the file is behind its end, as RawFile is told."""
+def test_checks_before_an_unreadable_chunk_are_answered(merged):
+    """The second half of the file is beyond the end that RawFile was passed."""
     places = sorted(addresses(merged, "x") + addresses(merged, "y"))
     found = outcome(merged, size_bytes=places[len(places) // 2])
     assert found[-1] is CorruptDataError

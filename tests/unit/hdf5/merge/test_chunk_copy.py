@@ -40,7 +40,7 @@ def make(folder, count, *, rows=ROWS, **options) -> tuple[list[str], np.ndarray]
 
 
 @pytest.mark.parametrize("part_bytes", [1, 1 << 20, 1 << 30])
-def test_all_arrive(tmp_path, monkeypatch, part_bytes):
+def test_all_chunks_are_copied(tmp_path, monkeypatch, part_bytes):
     monkeypatch.setattr(chunk_copy, "_PART_BYTES", part_bytes)
     monkeypatch.setattr(raw_file, "_PART_BYTES", part_bytes)
     paths, whole = make(tmp_path, 5)
@@ -52,7 +52,7 @@ def test_all_arrive(tmp_path, monkeypatch, part_bytes):
     assert verify(tmp_path / "all.h5").ok
 
 
-def test_chunks_of_files_with_a_user_block(tmp_path):
+def test_chunks_of_files_with_a_user_block_are_copied(tmp_path):
     paths, whole = make(tmp_path, 2, rows=300, userblock_size=512)
     with pytest.warns(RuntimeWarning, match="user block"):
         merge(paths, tmp_path / "all.h5")
@@ -60,7 +60,7 @@ def test_chunks_of_files_with_a_user_block(tmp_path):
         np.testing.assert_array_equal(file["x"][:], whole)
 
 
-def test_where_hdf5_does_not_write_what_it_was_given(tmp_path, monkeypatch):
+def test_chunks_go_through_hdf5_if_it_copies_the_placeholder(tmp_path, monkeypatch):
     """As a version might that copies a chunk first: then the bytes go through it."""
     numbers = itertools.count(1)
     monkeypatch.setattr(temporary_file, "_address", lambda data: next(numbers))
@@ -87,9 +87,7 @@ def test_where_hdf5_does_not_write_what_it_was_given(tmp_path, monkeypatch):
     ],
     ids=["changed", "cut"],
 )
-def test_a_source_that_is_disturbed_while_its_chunks_are_copied(
-    tmp_path, monkeypatch, number, disturb, message
-):
+def test_a_source_that_changes_during_the_copy_is_refused(tmp_path, monkeypatch, number, disturb, message):
     paths, _ = make(tmp_path, 6)
     original = RawFile.begin
 
@@ -106,7 +104,7 @@ def test_a_source_that_is_disturbed_while_its_chunks_are_copied(
     assert sorted(os.listdir(tmp_path)) == [f"{i}.h5" for i in range(6)]
 
 
-def test_a_result_that_cannot_be_written(tmp_path, monkeypatch):
+def test_a_result_that_cannot_be_written_is_not_kept(tmp_path, monkeypatch):
     paths, _ = make(tmp_path, 3)
     read_only = os.open(paths[0], os.O_RDONLY)
     original = RawFile.begin
@@ -124,7 +122,7 @@ def test_a_result_that_cannot_be_written(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == [f"{i}.h5" for i in range(3)]
 
 
-def test_a_table_that_leads_behind_the_end(tmp_path):
+def test_an_address_beyond_the_end_is_refused(tmp_path):
     (path,), _ = make(tmp_path, 1, rows=256)
     with h5py.File(path) as file:
         table = read_chunk_table(file["x"].id, file["x"].shape, 4)

@@ -63,7 +63,7 @@ def test_the_report_counts_what_was_compared(tmp_path, mode, order, options):
     assert some.to_dict()["compared"] == some.compared
 
 
-def test_steps_are_compared(tmp_path):
+def test_rows_in_the_order_of_steps_are_compared(tmp_path):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank, 2)) as out:
             for step in range(3):

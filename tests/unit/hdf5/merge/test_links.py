@@ -108,7 +108,7 @@ def hard(file):
         ((hard, nothing), "'s' is another name of 'g/x' in"),
     ],
 )
-def test_what_differs_or_leads_away_is_refused_or_named(tmp_path, builders, said):
+def test_links_that_differ_or_lead_to_other_files_are_refused_or_named(tmp_path, builders, said):
     paths = files_of(tmp_path, *builders)
     with pytest.raises(SchemaError, match=said) as error:
         merge(paths, tmp_path / "all.h5")
@@ -126,7 +126,7 @@ def test_what_differs_or_leads_away_is_refused_or_named(tmp_path, builders, said
         assert file["g/x"][:].tolist() == [0, 1, 2, 1, 2, 3]
 
 
-def test_a_soft_link_whose_target_is_left_out_goes_with_it(tmp_path):
+def test_a_soft_link_is_left_out_with_its_target(tmp_path):
     def build(file):
         named_i4(file)
         file["to_type"] = h5py.SoftLink("/t")
@@ -148,7 +148,7 @@ def own_rows(file):
 
 @pytest.mark.parametrize("on_mismatch", ["refuse", "promote"])
 @pytest.mark.parametrize("link", [soft_x, hard, other_file])
-def test_a_link_here_and_a_dataset_there_is_always_refused(tmp_path, link, on_mismatch):
+def test_a_link_in_one_file_and_a_dataset_in_another_are_always_refused(tmp_path, link, on_mismatch):
     def rows(file):
         file["away" if link is other_file else "s"] = np.arange(2)
 
@@ -158,7 +158,7 @@ def test_a_link_here_and_a_dataset_there_is_always_refused(tmp_path, link, on_mi
     assert not (tmp_path / "all.h5").exists()
 
 
-def test_a_link_here_and_a_group_there_is_refused(tmp_path):
+def test_a_link_in_one_file_and_a_group_in_another_are_refused(tmp_path):
     def group(file):
         file.create_group("s").attrs["a"] = 1
 
@@ -186,7 +186,7 @@ def _tagged(dataset):
 
 
 @pytest.mark.parametrize("kind", ATTRIBUTES)
-def test_attributes_that_point_into_their_file_are_named(tmp_path, kind):
+def test_attributes_that_refer_to_objects_are_named(tmp_path, kind):
     paths = files_of(tmp_path, *alike(ATTRIBUTES[kind]))
     plan = plan_merge(paths, tmp_path / "all.h5")
     assert list(plan.left_out) == ["g/x@r"]
@@ -197,14 +197,14 @@ def test_attributes_that_point_into_their_file_are_named(tmp_path, kind):
         assert list(file["g/x"].attrs) == []
 
 
-def test_a_user_block_is_named(tmp_path):
+def test_a_user_block_is_reported_as_left_out(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w", userblock_size=512) as file:
         file["x"] = [1]
     with pytest.warns(RuntimeWarning, match="user block"):
         merge([tmp_path / "a.h5"], tmp_path / "all.h5")
 
 
-def test_what_is_kept_is_in_the_plan(tmp_path):
+def test_kept_links_are_in_the_plan(tmp_path):
     paths = files_of(tmp_path, *alike(soft_x))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -213,7 +213,7 @@ def test_what_is_kept_is_in_the_plan(tmp_path):
     assert "s: a soft link to '/g/x'" in str(plan)
 
 
-def test_links_in_a_circle_lead_nowhere():
+def test_circular_links_have_no_target():
     links = {"a": LinkInfo("soft", "/b"), "b": LinkInfo("soft", "/a")}
     assert resolve("/a", "c", {"x"}, links) is None
     assert resolve("/x/y", "c", {"x"}, links) is None

@@ -51,7 +51,7 @@ def three(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["auto", "copy", "virtual"])
-def test_a_list_of_plain_files_in_its_order(tmp_path, three, mode):
+def test_plain_files_are_merged_in_the_order_of_the_list(tmp_path, three, mode):
     report = merge([three[2], three[0], three[1]], tmp_path / "all.h5", mode=mode)
     assert _read(tmp_path / "all.h5").tolist() == [*range(20, 30), *range(20)]
     assert report.rows == {"x": 30}
@@ -61,7 +61,7 @@ def test_a_list_of_plain_files_in_its_order(tmp_path, three, mode):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_provenance_and_receipts(tmp_path, mode):
+def test_the_result_has_provenance_and_receipts(tmp_path, mode):
     run = tmp_path / "run"
     for rank in range(2):
         with WorkerFile(run, World(rank=rank, size=2)) as out:
@@ -94,7 +94,7 @@ def test_provenance_and_receipts(tmp_path, mode):
         assert receipts(tmp_path / "again.h5") == expected
 
 
-def test_virtual_sources_are_relative(tmp_path, three):
+def test_virtual_sources_have_relative_paths(tmp_path, three):
     merge(three, tmp_path / "all.h5", mode="virtual")
     (tmp_path / "moved").mkdir()
     for path in [*three, tmp_path / "all.h5"]:
@@ -102,13 +102,13 @@ def test_virtual_sources_are_relative(tmp_path, three):
     assert _read(tmp_path / "moved" / "all.h5").tolist() == list(range(30))
 
 
-def test_virtual_with_a_percent_sign_in_names(tmp_path):
+def test_a_percent_sign_in_names_of_virtual_sources_is_kept(tmp_path):
     files = [_plain(tmp_path / f"100%b {i}.h5", **{"a%d": [i, i + 0.5]}) for i in range(2)]
     merge(files, tmp_path / "all.h5", mode="virtual")
     assert _read(tmp_path / "all.h5", "a%d").tolist() == [0, 0.5, 1, 1.5]
 
 
-def test_datasets_without_rows_and_scalars(tmp_path):
+def test_datasets_without_rows_and_scalars_are_kept(tmp_path):
     options = {"a": np.empty((0, 3)), "n": np.int32(7), "t": "text", "x": [1.0]}
     files = [_plain(tmp_path / f"{i}.h5", **options, nothing=h5py.Empty("f4")) for i in range(2)]
     for mode in ("copy", "virtual"):
@@ -165,7 +165,7 @@ VLEN = h5py.vlen_dtype("i4")
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_values_of_variable_length(tmp_path, mode):
+def test_values_of_variable_length_are_kept(tmp_path, mode):
     mixed = np.dtype([("n", "i4"), ("s", h5py.string_dtype())])
     for i in range(2):
         with h5py.File(tmp_path / f"{i}.h5", "w") as file:
@@ -225,7 +225,7 @@ def test_aligned_compressed_chunks_are_copied_raw(tmp_path):
 
 @settings(max_examples=25)
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=6), st.sampled_from([None, "gzip", "lzf"]))
-def test_any_mixture_of_lengths(tmp_path_factory, lengths, compression):
+def test_sources_of_any_lengths_are_merged(tmp_path_factory, lengths, compression):
     folder = tmp_path_factory.mktemp("mix")
     files, start = [], 0
     for i, length in enumerate(lengths):
@@ -246,7 +246,7 @@ _ODD = {
 
 
 @pytest.mark.parametrize("reason", _ODD)
-def test_chunks_that_do_not_fit_are_compressed_anew(tmp_path, reason):
+def test_chunks_that_do_not_fit_are_compressed_again(tmp_path, reason):
     rows = 7 if "inside" in reason else 20
     files = []
     for i, options in enumerate(_ODD[reason]):
@@ -305,7 +305,7 @@ def test_schemas_must_be_equal(tmp_path, kind, mode):
     assert not (tmp_path / "all.h5").exists()
 
 
-def test_a_dataset_that_some_do_not_have(tmp_path, three):
+def test_a_dataset_that_some_files_lack_is_refused(tmp_path, three):
     _plain(tmp_path / "3.h5", x=[1], y=[2])
     with pytest.raises(
         SchemaError, match=r"'y' is in .*3.h5' \(1 of 4 files\), but not in .*0.h5' and 2 more"
@@ -313,14 +313,14 @@ def test_a_dataset_that_some_do_not_have(tmp_path, three):
         merge([*three, tmp_path / "3.h5"], tmp_path / "all.h5")
 
 
-def test_a_dataset_here_and_a_group_there(tmp_path):
+def test_a_dataset_in_one_file_and_a_group_in_another_are_refused(tmp_path):
     _plain(tmp_path / "0.h5", x=[1])
     _plain(tmp_path / "1.h5", x__y=[1])
     with pytest.raises(SchemaError, match="at once"):
         merge([tmp_path / "0.h5", tmp_path / "1.h5"], tmp_path / "all.h5")
 
 
-def test_references_virtual_and_external_datasets(tmp_path):
+def test_references_virtual_and_external_datasets_are_refused(tmp_path):
     with h5py.File(tmp_path / "refs.h5", "w") as file:
         file["x"] = [1]
         file.create_dataset("r", data=[file["x"].ref], dtype=h5py.ref_dtype)
@@ -361,14 +361,14 @@ def _break_gzip(path):
         (lambda p: p.write_bytes(b""), FormatError),
     ],
 )
-def test_a_source_that_cannot_be_read(tmp_path, three, damage, error, mode):
+def test_an_unreadable_source_is_refused(tmp_path, three, damage, error, mode):
     damage(three[1])
     with pytest.raises(error, match=r"1\.h5"):
         merge(three, tmp_path / "all.h5", mode=mode)
     assert not [name for name in os.listdir(tmp_path) if "all" in name]
 
 
-def test_a_chunk_that_cannot_be_decoded(tmp_path):
+def test_a_chunk_that_cannot_be_decoded_is_refused(tmp_path):
     odd = {**GZIP, "chunks": (7,)}
     files = [_plain(tmp_path / f"{i}.h5", x=(np.arange(20), odd if i else GZIP)) for i in range(2)]
     _break_gzip(files[1])
@@ -377,7 +377,7 @@ def test_a_chunk_that_cannot_be_decoded(tmp_path):
     assert not [name for name in os.listdir(tmp_path) if "all" in name]
 
 
-def test_a_source_that_a_writer_has_open(tmp_path, three):
+def test_a_source_that_a_writer_has_open_is_refused(tmp_path, three):
     code = "import h5py, sys; f = h5py.File(sys.argv[1], 'a'); print('open', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(three[1])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -408,7 +408,7 @@ def test_a_flipped_bit_in_a_segment_is_found(tmp_path, where, mode):
     assert not [name for name in os.listdir(tmp_path) if "all" in name]
 
 
-def test_a_segment_that_lost_rows(tmp_path):
+def test_a_segment_that_lost_rows_is_refused(tmp_path):
     run = tmp_path / "run"
     with WorkerFile(run, World(rank=0, size=1)) as out:
         out.append("x", np.zeros(300_000))
@@ -420,7 +420,7 @@ def test_a_segment_that_lost_rows(tmp_path):
             merge(run, tmp_path / "all.h5", mode=mode)
 
 
-def test_a_segment_of_another_run_in_the_middle(tmp_path):
+def test_a_segment_of_another_run_is_refused(tmp_path):
     for name, rows in (("one", 10), ("two", 20)):
         with WorkerFile(tmp_path / name, World(rank=0, size=1)) as out:
             for step in range(3):
@@ -432,14 +432,14 @@ def test_a_segment_of_another_run_in_the_middle(tmp_path):
         merge(tmp_path / "one", tmp_path / "all.h5")
 
 
-def test_nothing_to_merge(tmp_path):
+def test_an_empty_list_or_folder_is_refused(tmp_path):
     WorkerFile(tmp_path / "run", World(rank=0, size=1)).close()
     for sources in ([], tmp_path / "run", tmp_path / "gone", tmp_path):
         with pytest.raises(NotFoundError):
             merge(sources, tmp_path / "all.h5")
 
 
-def test_wrong_calls(tmp_path, three):
+def test_invalid_arguments_are_refused(tmp_path, three):
     with pytest.raises(PlanError, match="mode"):
         merge(three, tmp_path / "all.h5", mode="link")
     with pytest.raises(PlanError, match="exists"):
@@ -458,7 +458,7 @@ def test_wrong_calls(tmp_path, three):
     assert _read(three[0]).tolist() == list(range(10))
 
 
-def test_the_old_result_is_replaced_only_by_a_whole_one(tmp_path, three):
+def test_an_existing_output_is_replaced_only_by_a_complete_one(tmp_path, three):
     merge(three[:1], tmp_path / "all.h5")
     _cut(three[2])
     with pytest.raises(TruncatedFileError):
@@ -470,7 +470,7 @@ def test_the_old_result_is_replaced_only_by_a_whole_one(tmp_path, three):
 
 @pytest.mark.parametrize("function", ["pwrite", "fsync", "link"])
 @pytest.mark.parametrize("number", [1, 2, 5])
-def test_the_output_fails_at_any_point(tmp_path, three, monkeypatch, function, number):
+def test_a_write_error_at_any_point_leaves_no_output(tmp_path, three, monkeypatch, function, number):
     if (function != "pwrite" and number == 5) or (function == "link" and number > 1):
         return
     calls = []
@@ -536,7 +536,7 @@ def _findings(sources, output):
     return report.findings
 
 
-def test_a_whole_run_has_no_findings(tmp_path):
+def test_a_complete_run_has_no_findings(tmp_path):
     run = _run(tmp_path / "run", 3, 1, 2)
     assert merge(run, tmp_path / "a.h5", incomplete="refuse").findings == ()
     assert merge(_segments(run), tmp_path / "b.h5", incomplete="refuse").findings == ()
@@ -545,7 +545,7 @@ def test_a_whole_run_has_no_findings(tmp_path):
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_rank_without_commits_is_told(tmp_path, listed):
+def test_a_rank_without_commits_is_a_finding(tmp_path, listed):
     run = _run(tmp_path / "run", 8, 1, 2, 3, ranks=[0, 2])
     sources = _segments(run) if listed else run
     (text,) = _findings(sources, tmp_path / "a.h5")
@@ -556,14 +556,14 @@ def test_a_rank_without_commits_is_told(tmp_path, listed):
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_rank_that_lost_its_newest_commit_is_told(tmp_path, listed):
+def test_a_rank_that_lost_its_newest_commit_is_a_finding(tmp_path, listed):
     run = _run(tmp_path / "run", 2, 1, 2, 3)
     os.unlink(_segments(run)[-1])
     (text,) = _findings(_segments(run) if listed else run, tmp_path / "a.h5")
     assert text.startswith("rank 1 of 2 ended at step 2, the newest commit is step 3 in ")
 
 
-def test_a_list_with_a_gap_or_out_of_order(tmp_path):
+def test_a_list_with_a_gap_or_out_of_order_is_refused(tmp_path):
     one, two, three, *_ = _segments(_run(tmp_path / "run", 2, 1, 2, 3))
     for sources in ([one, three], [two, one], [one, three, two]):
         with pytest.raises(CorruptDataError, match="where the one before ended: list every segment"):
@@ -571,21 +571,21 @@ def test_a_list_with_a_gap_or_out_of_order(tmp_path):
     assert not (tmp_path / "a.h5").exists()
 
 
-def test_a_list_that_begins_in_the_middle_is_told(tmp_path):
+def test_a_list_that_begins_in_the_middle_is_a_finding(tmp_path):
     run = _run(tmp_path / "run", 1, 1, 2, 3)
     texts = _findings(_segments(run)[1:], tmp_path / "a.h5")
     assert texts == ("the list begins with commit 1 (step 2) of rank 0, not with commit 0",)
     assert _read(tmp_path / "a.h5").tolist() == [0.2, 0.3]
 
 
-def test_a_list_of_segments_of_two_runs(tmp_path):
+def test_a_list_may_have_segments_of_two_runs(tmp_path):
     sources = [path for name in "ab" for path in _segments(_run(tmp_path / name, 2, 1, 2))]
     assert merge(sources, tmp_path / "all.h5", incomplete="refuse").rows == {"x": 8}
 
 
 @pytest.mark.parametrize("step", [1, -1])
-def test_ranks_that_a_smaller_world_left_behind(tmp_path, step):
-    """Only hdf5.rollback reaches ranks which do not exist any more."""
+def test_commits_of_ranks_that_a_smaller_world_lacks_are_a_finding(tmp_path, step):
+    """Only hdf5.rollback reaches ranks that no longer exist."""
     run = _run(tmp_path / "run", 3, 1, 2, 3)
     with WorkerFile(run, World(rank=0, size=1)) as out:
         out.rollback(step=step)
@@ -600,7 +600,7 @@ def test_ranks_that_a_smaller_world_left_behind(tmp_path, step):
     assert merge(run, tmp_path / "b.h5", incomplete="refuse").findings == ()
 
 
-def test_worlds_that_shrink_and_grow_after_rollback(tmp_path):
+def test_worlds_may_shrink_and_grow_after_a_rollback(tmp_path):
     run = _run(tmp_path / "run", 4, 1, 2, 3)
     for size, start in ((3, 2), (4, 5), (2, 7)):
         rollback(run, step=start)
@@ -635,7 +635,7 @@ def test_nan_scalars_and_attributes_equal_themselves(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_more_files_than_descriptors(tmp_path, mode):
+def test_more_files_than_descriptors_are_merged(tmp_path, mode):
     files = [_plain(tmp_path / f"{i}.h5", x=[i, i + 0.5], y=["t"]) for i in range(150)]
     done = []
     with few_descriptors(50):
@@ -660,7 +660,7 @@ def test_one_file_under_two_names_is_refused(tmp_path, link):
         merge([str(tmp_path / "a.h5")] * 2, tmp_path / "all.h5")
 
 
-def test_folders_whose_names_are_no_unicode(tmp_path):
+def test_folders_whose_names_are_not_unicode_are_merged(tmp_path):
     folder = os.fsencode(tmp_path) + b"/r\xff%b"
     with WorkerFile(os.fsdecode(folder), World(rank=0, size=1)) as out:
         out.append("x", [1, 2])

@@ -72,7 +72,7 @@ def test_a_later_change_is_found(merged, change):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_what_ranks_put_and_set_has_hashes_too(tmp_path, mode):
+def test_values_and_attributes_of_ranks_have_hashes(tmp_path, mode):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
             out.append("x", [rank])
@@ -99,7 +99,7 @@ def test_a_file_merged_before_attributes_had_hashes_is_still_read(merged):
     assert verify(merged).findings == ()
 
 
-def test_numbers_of_variable_length_in_the_other_byte_order(tmp_path):
+def test_numbers_of_variable_length_keep_their_byte_order(tmp_path):
     pair = np.dtype([("n", "i4"), ("v", BIG)])
     for number in range(2):
         with h5py.File(tmp_path / f"{number}.h5", "w") as file:
@@ -121,7 +121,7 @@ def test_numbers_of_variable_length_in_the_other_byte_order(tmp_path):
         assert h5py.check_vlen_dtype(dtype) == np.dtype(">i4")
 
 
-def test_the_hash_knows_types_that_have_equal_bytes():
+def test_the_hash_differs_for_types_with_equal_bytes():
     pairs = [
         (np.int32(1), np.dtype("<i4")),
         (np.uint32(1), np.dtype("<u4")),

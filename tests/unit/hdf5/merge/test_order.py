@@ -60,7 +60,7 @@ COMMITS = [[[0, 3], [6, 9]], [[1, 4], [7]], [[2, 5], [8]]]
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_by_step_then_rank(tmp_path, mode):
+def test_rows_are_ordered_by_step_then_rank(tmp_path, mode):
     run = _run(tmp_path / "run", COMMITS)
     report = merge(run, tmp_path / "all.h5", mode=mode, order_by="step")
     assert report.order_by == "step"
@@ -73,7 +73,7 @@ def test_by_step_then_rank(tmp_path, mode):
     assert verify(tmp_path / "all.h5").ok
 
 
-def test_plain_files_have_no_step(tmp_path):
+def test_plain_files_cannot_be_ordered_by_step(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = [1]
     with pytest.raises(PlanError, match="has no step"):
@@ -81,7 +81,7 @@ def test_plain_files_have_no_step(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_in_the_order_of_a_key(tmp_path, mode):
+def test_rows_are_put_in_the_order_of_a_key(tmp_path, mode):
     run = _run(tmp_path / "run", COMMITS, extra=True)
     report = merge(run, tmp_path / "all.h5", mode=mode, order_by="id", incomplete="refuse")
     with h5py.File(tmp_path / "all.h5") as file:
@@ -127,13 +127,13 @@ def test_missing_keys_are_a_finding(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x", "t", "gone"])
-def test_what_cannot_be_a_key(tmp_path, name):
+def test_a_dataset_that_is_not_one_integer_per_row_cannot_be_a_key(tmp_path, name):
     run = _run(tmp_path / "run", COMMITS)
     with pytest.raises((SchemaError, PlanError), match="order_by"):
         merge(run, tmp_path / "all.h5", order_by=name)
 
 
-def test_rows_that_were_not_appended_with_their_keys(tmp_path):
+def test_rows_that_were_not_appended_with_their_keys_are_refused(tmp_path):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
             for step in range(2):
@@ -144,7 +144,7 @@ def test_rows_that_were_not_appended_with_their_keys(tmp_path):
         merge(tmp_path / "run", tmp_path / "all.h5", order_by="id")
 
 
-def test_too_many_pieces_for_a_virtual_file(tmp_path, monkeypatch):
+def test_a_virtual_file_of_too_many_runs_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(planner, "_MOST_VIRTUAL_RUNS", 5)
     run = _run(tmp_path / "run", COMMITS)
     with pytest.raises(PlanError, match='use mode="copy"'):
@@ -158,7 +158,7 @@ def test_too_many_pieces_for_a_virtual_file(tmp_path, monkeypatch):
     window=st.sampled_from([1, 3, 7, 1000]),
     compression=st.sampled_from([None, "gzip"]),
 )
-def test_any_order_through_the_scratch_file(tmp_path_factory, keys, cuts, window, compression):
+def test_any_order_is_sorted_through_the_scratch_file(tmp_path_factory, keys, cuts, window, compression):
     """Windows of a few rows, none of them kept in memory."""
     folder = tmp_path_factory.mktemp("keyed")
     bounds = [0, *sorted(cuts), 40]
@@ -188,7 +188,7 @@ def test_any_order_through_the_scratch_file(tmp_path_factory, keys, cuts, window
     _check_provenance(folder / "all.h5", folder)
 
 
-def test_keys_of_64_bits_without_a_sign(tmp_path):
+def test_unsigned_keys_of_64_bits_are_sorted(tmp_path):
     keys = np.array([2**64 - 1, 0, 2**63], "u8")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["id"], file["x"] = keys, [1, 2, 3]

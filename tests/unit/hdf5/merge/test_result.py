@@ -32,7 +32,7 @@ def create(file, name, kind, shape=(3,)):
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 @pytest.mark.parametrize("version", ["latest", ("v112", "v112"), ("v114", "v114"), "earliest"])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_types_of_every_format_version(tmp_path, mode, version, dtype):
+def test_types_of_every_format_version_are_kept(tmp_path, mode, version, dtype):
     kind = h5py.h5t.py_create(dtype, logical=True)
     paths = write(tmp_path, lambda file: create(file, b"x", kind), libver=version)
     assert merge(paths, tmp_path / "all.h5", mode=mode).rows == {"x": 6}
@@ -48,7 +48,7 @@ def test_old_formats_stay_readable_by_old_programs(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_values_of_an_array_type(tmp_path, mode):
+def test_values_of_an_array_type_are_kept(tmp_path, mode):
     rows = np.arange(24).reshape(3, 2, 4)
     kind = h5py.h5t.array_create(h5py.h5t.STD_I64LE, (4,))
 
@@ -66,7 +66,7 @@ def test_values_of_an_array_type(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_chunks_that_are_wider_than_a_row(tmp_path, mode):
+def test_chunks_that_are_wider_than_a_row_are_kept(tmp_path, mode):
     options = {"maxshape": (None, None), "chunks": (4, 4), "compression": "gzip"}
     rows = np.arange(6.0).reshape(3, 2)
     paths = write(tmp_path, lambda file: file.create_dataset("x", data=rows, **options))
@@ -89,7 +89,7 @@ def test_a_name_that_is_not_utf8_is_refused(tmp_path, mode, name):
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_what_hdf5_refuses_is_refused_by_the_plan(tmp_path, monkeypatch, dry_run):
+def test_an_object_that_hdf5_refuses_is_an_error_of_the_plan(tmp_path, monkeypatch, dry_run):
     def refuse(*args):
         raise ValueError("Unable to create dataset (no such thing)")
 

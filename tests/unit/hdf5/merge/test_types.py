@@ -20,7 +20,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_rows_of_every_type(tmp_path, dtype, layout, mode):
+def test_rows_of_every_type_are_kept(tmp_path, dtype, layout, mode):
     dtype = np.dtype(dtype)
     rows = values_of(dtype, (16, 2))
     files = []
@@ -43,7 +43,7 @@ def test_rows_of_every_type(tmp_path, dtype, layout, mode):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_what_has_another_form_in_the_file(tmp_path, mode):
+def test_types_with_another_form_in_the_file_are_kept(tmp_path, mode):
     """Padding of strings, and space between fields."""
     padded = h5py.h5t.C_S1.copy()
     padded.set_size(6)
@@ -72,7 +72,7 @@ def test_what_has_another_form_in_the_file(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_variable_length(tmp_path, mode):
+def test_rows_of_variable_length_are_kept(tmp_path, mode):
     numbers, text = h5py.vlen_dtype(">f4"), h5py.string_dtype("ascii")
     both = np.dtype([("n", "i4"), ("t", h5py.string_dtype())])
     files = []
@@ -93,7 +93,7 @@ def test_variable_length(tmp_path, mode):
     assert verify(tmp_path / "all.h5").ok
 
 
-def test_opaque_values_with_a_tag(tmp_path):
+def test_opaque_values_with_a_tag_are_refused(tmp_path):
     kind = h5py.h5t.create(h5py.h5t.OPAQUE, 5)
     kind.set_tag(b"five bytes")
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -102,7 +102,7 @@ def test_opaque_values_with_a_tag(tmp_path):
         merge([tmp_path / "a.h5"], tmp_path / "all.h5")
 
 
-def test_a_file_behind_a_user_block(tmp_path):
+def test_a_file_with_a_user_block_is_merged(tmp_path):
     files = []
     for i in range(2):
         files.append(tmp_path / f"{i}.h5")
@@ -120,7 +120,7 @@ def test_a_file_behind_a_user_block(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
-def test_values_that_were_put(tmp_path, mode):
+def test_values_that_were_put_are_kept_or_become_rows(tmp_path, mode):
     for rank in (0, 2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=3)) as out:
             out.put("labels", ["cat", "dög"])
@@ -151,7 +151,7 @@ def test_values_that_were_put(tmp_path, mode):
             assert file["labels"].asstr()[:].tolist() == ["cat", "dög"]
 
 
-def test_values_of_different_shapes(tmp_path):
+def test_values_of_different_shapes_are_refused(tmp_path):
     for rank in range(2):
         with WorkerFile(tmp_path / "run", World(rank=rank, size=2)) as out:
             out.put("labels", np.arange(rank + 1))
@@ -164,7 +164,7 @@ def test_values_of_different_shapes(tmp_path):
 # -- the plan -----------------------------------------------------------------------------------------
 
 
-def test_the_plan_prints(tmp_path):
+def test_the_plan_prints_as_a_table(tmp_path):
     for rank in range(2):
         with WorkerFile(
             tmp_path / "run",
@@ -188,7 +188,7 @@ def test_the_plan_prints(tmp_path):
     assert values["datasets"][0]["bytes"] > 0
 
 
-def test_what_ranks_put_merged_again(tmp_path):
+def test_a_merged_file_with_values_of_ranks_can_be_merged_again(tmp_path):
     for name in ("a", "b"):
         for rank in range(2):
             with WorkerFile(tmp_path / name, World(rank=rank, size=2)) as out:

@@ -32,7 +32,7 @@ RECORD = CommitRecord(
 )
 
 
-def test_it_is_read_back_as_written() -> None:
+def test_a_record_is_read_back_as_written() -> None:
     record = parse_record(RECORD.to_json().encode(), "x.h5")
     assert record == RECORD
     assert record.objects == ["größe", "a"]
@@ -48,7 +48,7 @@ def test_every_flipped_bit_is_damage() -> None:
         assert caught.value.path == "x.h5"
 
 
-def test_a_later_format_is_named_and_one_without_a_checksum_is_damage() -> None:
+def test_a_later_format_is_named_and_a_missing_checksum_is_damage() -> None:
     later = sealed_text({**json.loads(RECORD.to_json()), "format": 3})
     values = json.loads(later)
     with pytest.raises(CorruptDataError):
@@ -60,7 +60,7 @@ def test_a_later_format_is_named_and_one_without_a_checksum_is_damage() -> None:
         parse_record(json.dumps(values | {"format": 2}).encode(), "x.h5")
 
 
-def test_files_of_before_are_read(tmp_path: Path) -> None:
+def test_segments_of_older_formats_are_read(tmp_path: Path) -> None:
     merge(OLD / "run", tmp_path / "again.h5")
     for path in (OLD / "run", OLD / "merged.h5", OLD / "receipts.json", tmp_path / "again.h5"):
         report = audit(path)
@@ -74,7 +74,7 @@ def test_files_of_before_are_read(tmp_path: Path) -> None:
         assert np.array_equal(again["labels"][:], before["labels"][:])
 
 
-def test_a_run_of_before_is_continued(tmp_path: Path) -> None:
+def test_a_run_of_an_older_format_is_continued(tmp_path: Path) -> None:
     for old in sorted(OLD.glob("run/*/*.h5")):
         target = tmp_path / old.relative_to(OLD / "run")
         target.parent.mkdir(exist_ok=True)

@@ -122,7 +122,7 @@ def _act(run, disk):
         commit(out, 6)
 
 
-def test_every_state_that_a_power_cut_may_leave(tmp_path, monkeypatch):
+def test_every_state_that_a_power_cut_may_leave_is_complete(tmp_path, monkeypatch):
     run = tmp_path / "run"
     WorkerFile(run, WORLD).close()
     with monkeypatch.context() as patch:
@@ -162,7 +162,7 @@ def test_the_folders_of_a_rank_are_synced_as_they_are_made(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("forgotten", ["file", "folder"])
-def test_the_states_show_a_sync_that_is_forgotten(tmp_path, monkeypatch, forgotten):
+def test_the_states_reveal_a_missing_sync(tmp_path, monkeypatch, forgotten):
     """The test of the test."""
     run = tmp_path / "run"
     WorkerFile(run, WORLD).close()

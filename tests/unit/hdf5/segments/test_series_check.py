@@ -41,7 +41,7 @@ def test_a_series_of_several_openings_is_one_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_segment_of_another_run_is_named_wherever_it_is(place: int, tmp_path: Path) -> None:
+def test_a_segment_of_another_run_is_named_at_any_place(place: int, tmp_path: Path) -> None:
     mine, others = series(tmp_path / "a", 2, 2), series(tmp_path / "b", 4)
     shutil.copy(others[place], mine[place])
     for refused in (lambda: merge(tmp_path / "a", tmp_path / "all.h5"), lambda: info(tmp_path / "a")):
@@ -108,7 +108,7 @@ def test_folders_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     assert merge(tmp_path / "run", tmp_path / "all.h5").rows == {"x": 1}
 
 
-def test_a_segment_with_a_name_that_no_worker_gave_is_named(tmp_path: Path) -> None:
+def test_a_segment_with_another_name_than_a_worker_chooses_is_named(tmp_path: Path) -> None:
     (path,) = series(tmp_path, 1)
     for name in ("0-step-0.h5", "00000000-step-00.h5", "1-step-1.h5"):
         odd = path.with_name(name)

@@ -29,7 +29,7 @@ def test_the_lock_is_taken_whenever_hdf5_of_this_process_takes_it(path, monkeypa
             RawFile.open_source(str(path), FileVersion.of(os.stat(path)))
 
 
-def test_a_file_that_changed_or_went(path):
+def test_a_file_that_changed_or_was_removed_is_refused(path):
     version = FileVersion.of(os.stat(path))
     os.utime(path, ns=(0, 1))
     with pytest.raises(CorruptDataError, match="changed while it was merged"):

@@ -90,7 +90,7 @@ def test_files_of_one_form_are_inspected_without_hdf5(tmp_path, version, layout)
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("dtype", TYPES)
-def test_every_type(tmp_path, version, dtype):
+def test_every_type_is_inspected_as_by_hdf5(tmp_path, version, dtype):
     paths = [str(tmp_path / name) for name in "ab"]
     write(paths[0], version, dtype, LAYOUTS[1], 9)
     write(paths[1], version, dtype, LAYOUTS[1], 30, fill=False)
@@ -98,7 +98,7 @@ def test_every_type(tmp_path, version, dtype):
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
-def test_an_index_of_pages(tmp_path, options):
+def test_a_paged_chunk_index_is_inspected_as_by_hdf5(tmp_path, options):
     """Of more than 131,000 chunks an extensible array has pages, and knows which were written."""
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
@@ -110,7 +110,7 @@ def test_an_index_of_pages(tmp_path, options):
     assert check_same(paths) == 1
 
 
-def test_what_may_grow_in_other_ways_goes_through_hdf5(tmp_path):
+def test_datasets_with_other_limits_go_through_hdf5(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for limits in [(4000, 7), (None, None), (40, None)]:
         for path in paths:
@@ -194,7 +194,7 @@ def _changed(path, at, value):
 
 # In a file of version 0, which has no checksums: flags, free space, the kind of the root's entry.
 @pytest.mark.parametrize("at", [16, 18, 21, 33, 72])
-def test_what_hdf5_refuses_in_an_old_superblock_is_not_known(tmp_path, at):
+def test_an_old_superblock_that_hdf5_refuses_is_not_accepted(tmp_path, at):
     path = str(tmp_path / "a.h5")
     write(path, "earliest", "<f4", {}, 3)
     assert is_known(path)
@@ -210,7 +210,7 @@ def test_what_hdf5_refuses_in_an_old_superblock_is_not_known(tmp_path, at):
         (b"TREE\1", [(8, b"\x40"), (16, b"\x40"), (32, b"\x01"), (48, b"\x01"), (72, b"\x01")]),
     ],
 )
-def test_an_old_tree_that_contradicts_itself_is_not_known(tmp_path, signature, wrong):
+def test_an_old_tree_that_contradicts_itself_is_not_accepted(tmp_path, signature, wrong):
     path = str(tmp_path / "a.h5")
     write(path, "earliest", "<f4", LAYOUTS[1], 3)
     with open(path, "rb") as file:
@@ -223,7 +223,7 @@ def test_an_old_tree_that_contradicts_itself_is_not_known(tmp_path, signature, w
     assert is_known(path)
 
 
-def test_a_file_that_is_cut_off_is_told(tmp_path):
+def test_a_file_that_is_cut_off_is_an_error(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
         write(path, "v110", "<f4", LAYOUTS[1], 300)
@@ -233,7 +233,7 @@ def test_a_file_that_is_cut_off_is_told(tmp_path):
         list(inspect_all(Inspector(), paths, set()))
 
 
-def test_a_file_that_another_writes_is_told(tmp_path):
+def test_a_file_that_another_process_writes_is_an_error(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
         write(path, "v110", "<f4", {}, 3)
@@ -244,7 +244,7 @@ def test_a_file_that_another_writes_is_told(tmp_path):
             list(inspect_all(Inspector(), paths, set()))
 
 
-def test_a_file_that_this_process_writes_is_not_read_past_hdf5(tmp_path):
+def test_a_file_that_this_process_writes_goes_through_hdf5(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for path in paths:
         write(path, "earliest", "<f4", LAYOUTS[2], 3)
@@ -266,7 +266,7 @@ def test_without_locks_everything_goes_through_hdf5(tmp_path, monkeypatch):
     assert check_same([path]) == 0
 
 
-def test_segments(tmp_path):
+def test_segments_are_inspected_as_by_hdf5(tmp_path):
     for rank in range(3):
         with WorkerFile(tmp_path / "run", World(rank, 3), durable=False) as out:
             for step in range(2):
@@ -296,7 +296,7 @@ def test_a_value_without_rows_belongs_to_its_form(tmp_path, size):
     assert check_same(paths) == 0  # the bytes of a text without a fixed length are elsewhere
 
 
-def test_many_at_once_under_a_small_limit(tmp_path):
+def test_many_files_are_inspected_under_a_small_limit_of_descriptors(tmp_path):
     paths = [str(tmp_path / f"{number:03}") for number in range(100)]
     for path in paths:
         write(path, "v110", "<f4", {}, 3)
@@ -306,7 +306,7 @@ def test_many_at_once_under_a_small_limit(tmp_path):
     assert open_descriptors() == before
 
 
-def test_a_merge_of_known_files_is_that_of_hdf5(tmp_path, monkeypatch):
+def test_a_merge_through_templates_equals_one_through_hdf5(tmp_path, monkeypatch):
     paths = [str(tmp_path / f"{number}.h5") for number in range(5)]
     for number, path in enumerate(paths):
         write(path, "earliest", "<f4", LAYOUTS[4], 9 * (number + 1))

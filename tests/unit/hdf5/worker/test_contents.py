@@ -80,7 +80,7 @@ def test_declaring_again_changes_nothing(run):
 @pytest.mark.parametrize(
     ("dtype", "row_shape"), [("f8", (2,)), (">f4", (2,)), ("f4", ()), (str, (2,)), ("f4", (2, 1))]
 )
-def test_creating_it_otherwise_is_refused(run, dtype, row_shape):
+def test_another_declaration_is_refused(run, dtype, row_shape):
     with _open(run) as out:
         out.append("x", np.zeros((1, 2), "f4"))
         with pytest.raises(SchemaError, match=r"float32 rows of shape \(2,\)"):
@@ -109,7 +109,7 @@ def test_creating_it_otherwise_is_refused(run, dtype, row_shape):
         ({"dtype": str, "compression": "gzip"}, SchemaError, "variable length"),
     ],
 )
-def test_what_cannot_be_created(run, options, error, said):
+def test_an_invalid_declaration_is_refused(run, options, error, said):
     with _open(run) as out:
         with pytest.raises(error, match=said) as caught:
             out.declare("x", **options)
@@ -130,7 +130,7 @@ def test_a_declaration_outlives_a_rollback(run):
         assert (file["x"].compression, file["x"].chunks, file["x"].shape) == ("gzip", (5, 2), (1, 2))
 
 
-def test_a_row_that_comes_while_it_is_created_otherwise_stays(run):
+def test_a_row_that_is_appended_during_a_declaration_stays(run):
     with _open(run) as out:
         out.append("x", [1])
         out.commit(step=1)
@@ -150,7 +150,7 @@ def test_the_compression_of_the_file_does_not_reach_text(run):
         assert (file["t"].compression, file["t"].chunks) == (None, (2,))
 
 
-def test_rows_of_any_length(run):
+def test_rows_of_any_length_are_kept(run):
     rows = [[1, 2, 3], [], range(5), np.array([7], "i2")]
     with _open(run) as out:
         out.declare("x", h5py.vlen_dtype("i4"))
@@ -169,7 +169,7 @@ def test_rows_of_any_length(run):
     assert back == [[1, 2, 3], [], [0, 1, 2, 3, 4], [7], [0, 1, 2], [3, 4, 5]]
 
 
-def test_text_within_a_compound(run):
+def test_text_within_a_compound_is_kept(run):
     dtype = np.dtype([("id", "i4"), ("name", h5py.string_dtype())])
     rows = np.array([(1, "ä"), (2, "")], dtype)
     with _open(run) as out:
@@ -184,7 +184,7 @@ def test_text_within_a_compound(run):
         assert [(int(i), name.decode()) for i, name in file["x"][:]] == [(1, "ä"), (2, "")]
 
 
-def test_large_rows_and_rows_of_nothing(run):
+def test_large_rows_and_empty_rows_are_kept(run):
     large = np.random.default_rng(0).integers(0, 255, (3, 10_000_000), "u1")
     with _open(run) as out:
         for row in large:
@@ -201,7 +201,7 @@ def test_large_rows_and_rows_of_nothing(run):
         assert file["none"].shape == (6, 0)
 
 
-def test_rows_of_any_length_that_are_equally_long(run):
+def test_rows_of_any_length_may_be_equally_long(run):
     with _open(run) as out:
         out.declare("x", h5py.vlen_dtype("i4"))
         out.append("x", [[1, 2], [3, 4]])
@@ -310,13 +310,13 @@ def test_a_value_and_a_dataset_do_not_share_a_name(run):
 
 
 @pytest.mark.parametrize("value", [None, object(), [1, "a"], np.datetime64("now"), h5py.Empty("f4")])
-def test_values_that_cannot_be_kept(run, value):
+def test_values_that_cannot_be_kept_are_refused(run, value):
     with _open(run) as out, pytest.raises(SchemaError) as caught:
         out.put("v", value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_value_that_was_never_committed_is_told(run):
+def test_a_value_that_was_never_committed_is_warned_about(run):
     out = _open(run)
     out.put("v", 1)
     with pytest.warns(RuntimeWarning, match="value 'v'"):
@@ -398,13 +398,13 @@ def test_attributes_of_a_value_are_written_with_it(run):
 
 
 @pytest.mark.parametrize("on", ["", "a//b", "_commit", "..", 3, None])
-def test_places_without_attributes(run, on):
+def test_names_that_cannot_have_attributes_are_refused(run, on):
     with _open(run) as out, pytest.raises(SchemaError):
         out.set_attribute("a", 1, on=on)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_values_and_attributes_through_both_merges(run, dtype):
+def test_values_and_attributes_are_kept_by_both_modes_of_merge(run, dtype):
     scalar, array = values_of(dtype, (2,))[1:].reshape(()), values_of(dtype, (2, 3))
     for rank in range(2):
         with WorkerFile(run, World(rank=rank, size=2), durable=False) as out:
@@ -433,7 +433,7 @@ def test_values_and_attributes_through_both_merges(run, dtype):
 # -- all of it ----------------------------------------------------------------------------------------
 
 
-def test_nothing_of_it_after_close(run):
+def test_calls_after_close_are_refused(run):
     out = _open(run)
     out.close()
     for action in (
@@ -459,7 +459,7 @@ def test_a_number_that_would_become_infinite_is_refused(run, dtype):
         assert out.committed_rows == {"x": 4}
 
 
-def test_names_that_are_no_unicode_are_refused_before_the_commit(run):
+def test_names_that_are_not_unicode_are_refused_before_the_commit(run):
     with _open(run) as out:
         out.append("x", [1])
         for call in (
@@ -475,7 +475,7 @@ def test_names_that_are_no_unicode_are_refused_before_the_commit(run):
         assert out.committed_rows == {"x": 1}
 
 
-def test_a_row_of_another_thread_survives_create(run):
+def test_a_row_of_another_thread_survives_declare(run):
     with _open(run) as out:
         out.declare("x", "f8", chunk_rows=1)
         before = out._contents.writers["x"]  # what a thread has in its hands, in the middle of append

@@ -88,7 +88,7 @@ def test_a_segment_is_an_ordinary_file_with_its_commit(run):
     assert os.path.getsize(run / "rank-00003" / names[1]) < 20_000
 
 
-def test_no_old_rows_lie_behind_the_last_one(run):
+def test_a_last_chunk_has_no_old_rows_after_the_last_one(run):
     with WorkerFile(run, WORLD) as out:
         out.append("x", _rows(1, 6))
         out.append("x", _rows(6, 2 * ONE_CHUNK))
@@ -101,7 +101,7 @@ def test_no_old_rows_lie_behind_the_last_one(run):
 
 @pytest.mark.parametrize("shape", [(), (2,), (0,)])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_in_chunks_and_in_part_of_one(run, dtype, shape):
+def test_every_dtype_is_kept_in_chunks_and_in_part_of_one(run, dtype, shape):
     dtype = np.dtype(dtype)
     many = 600_000 // max(1, dtype.itemsize)  # a little more than one chunk
     for count in (3, many):
@@ -117,7 +117,7 @@ def test_every_dtype_in_chunks_and_in_part_of_one(run, dtype, shape):
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_row_by_row_and_compressed(run, dtype, compression):
+def test_every_dtype_is_kept_row_by_row_and_compressed(run, dtype, compression):
     """Also across two commits and a restart, and with the last chunk not full."""
     dtype = np.dtype(dtype)
     rows = values_of(dtype, (70, 3))
@@ -132,7 +132,7 @@ def test_every_dtype_row_by_row_and_compressed(run, dtype, compression):
         check_rows(run / f"{mode}.h5", "a/x", rows)
 
 
-def test_text_in_chunks_and_in_part_of_one(run):
+def test_text_is_kept_in_chunks_and_in_part_of_one(run):
     words = [f"wörd {i}" * (i % 5) for i in range(9000)]
     with WorkerFile(run, WORLD) as out:
         out.append("x", words[:5000])
@@ -157,7 +157,7 @@ def test_the_rows_are_copied_at_once(run):
 
 
 @pytest.mark.parametrize("make", [np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2]])
-def test_arrays_that_are_not_contiguous(run, make):
+def test_arrays_that_are_not_contiguous_are_kept(run, make):
     rows = np.random.default_rng(0).random((3000, 128))
     with WorkerFile(run, WORLD) as out:
         out.append("x", make(rows))
@@ -194,7 +194,7 @@ def test_a_dataset_without_rows_is_kept(run):
         out.append("none", np.zeros((1, 5), "i2"))
 
 
-def test_an_empty_list_says_nothing_of_the_type(run):
+def test_an_empty_list_determines_no_type(run):
     for rank, names in enumerate(([], ["a", "b"], [])):
         with WorkerFile(run, World(rank=rank, size=3)) as out:
             out.append("names", names)
@@ -208,7 +208,7 @@ def test_an_empty_list_says_nothing_of_the_type(run):
 # -- commits --------------------------------------------------------------------------------------
 
 
-def test_steps_must_rise(run):
+def test_steps_must_increase(run):
     with WorkerFile(run, WORLD) as out:
         assert out.committed_step is None
         for wrong in (-1, 1.5, "1", None):
@@ -254,7 +254,7 @@ def test_uncommitted_rows_are_dropped_with_a_warning(run):
     assert os.listdir(run / "rank-00000") == ["00000000-step-1.h5"]
 
 
-def test_an_exception_drops_them_silently(run):
+def test_an_exception_drops_uncommitted_rows_without_a_warning(run):
     with pytest.raises(ZeroDivisionError), WorkerFile(run, WORLD) as out:
         out.append("x", _rows(0, 5))
         out.commit(step=1)
@@ -273,7 +273,7 @@ def test_leftovers_are_removed_on_opening(run):
         assert name not in os.listdir(run / "rank-00000")
 
 
-def test_closed_and_pickled(run):
+def test_a_closed_or_pickled_file_is_refused(run):
     out = WorkerFile(run, WORLD)
     with pytest.raises(LockError, match="pickled"):
         pickle.dumps(out)
@@ -286,7 +286,7 @@ def test_closed_and_pickled(run):
         out.rollback(step=1)
 
 
-def test_a_second_one_of_the_rank_is_refused(run):
+def test_a_second_writer_of_the_rank_is_refused(run):
     with WorkerFile(run, WORLD) as out:
         with pytest.raises(LockTimeoutError) as caught:
             WorkerFile(run, WORLD)
@@ -297,7 +297,7 @@ def test_a_second_one_of_the_rank_is_refused(run):
         assert out.committed_step == 1
 
 
-def test_a_forgotten_object_gives_the_rank_back(run):
+def test_a_deleted_object_releases_the_rank(run):
     out = WorkerFile(run, WORLD)
     out.append("x", _rows(0, 3000))
     del out
@@ -305,14 +305,14 @@ def test_a_forgotten_object_gives_the_rank_back(run):
     assert os.listdir(run / "rank-00000") == []
 
 
-def test_the_world_is_found_without_being_given(run, monkeypatch):
+def test_the_world_is_detected_by_default(run, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with WorkerFile(run) as out:
         assert out.rank == 2
 
 
-def test_threads_may_share_it(run, monkeypatch):
+def test_threads_may_share_a_worker_file(run, monkeypatch):
     """While one thread writes a chunk, another one's row waits and comes after it."""
     with WorkerFile(run, WORLD) as out:
         out.append("x", np.array([0]))
@@ -339,7 +339,7 @@ def test_threads_may_share_it(run, monkeypatch):
     assert _merged(run).tolist() == list(range(100_002))
 
 
-def test_no_descriptor_is_lost(run):
+def test_no_descriptor_stays_open(run):
     WorkerFile(run, WORLD).close()
     before = open_descriptors()
     with WorkerFile(run, WORLD) as out:
@@ -361,7 +361,7 @@ def _five_commits(run, rank=0, size=2):
             out.commit(step=step, receipt={"id": "a" if step < 3 else "b", "step": step})
 
 
-def test_rollback_and_go_on(run):
+def test_rows_may_be_appended_after_a_rollback(run):
     _five_commits(run)
     with WorkerFile(run, WORLD) as out:
         out.append("x", _rows(50, 3000))
@@ -375,7 +375,7 @@ def test_rollback_and_go_on(run):
     assert receipts(run) == [{"id": "a", "step": 2}, {"id": "c", "step": 3}]
 
 
-def test_rollback_of_everything_and_of_nothing(run):
+def test_rollback_removes_everything_or_nothing(run):
     _five_commits(run)
     with WorkerFile(run, WORLD) as out:
         out.rollback(step=100)
@@ -394,7 +394,7 @@ def test_rollback_of_everything_and_of_nothing(run):
         rollback(run, step="2")
 
 
-def test_rollback_of_every_rank(run):
+def test_rollback_reaches_every_rank(run):
     _five_commits(run, 0)
     _five_commits(run, 1)
     with WorkerFile(run, World(rank=7, size=8)) as out:
@@ -426,7 +426,7 @@ def test_rollback_removes_the_newest_first(run, monkeypatch):
     assert (_merged(run) == _rows(0, 30)).all()
 
 
-def test_a_gap_is_seen(run):
+def test_a_gap_is_refused(run):
     _five_commits(run)
     os.unlink(run / "rank-00000" / "00000002-step-2.h5")
     for action in (lambda: WorkerFile(run, WORLD), lambda: merge(run, run / "a.h5"), lambda: receipts(run)):
@@ -435,7 +435,7 @@ def test_a_gap_is_seen(run):
     assert sorted(os.listdir(run)) == ["rank-00000"]
 
 
-def test_a_segment_under_another_name_is_seen(run):
+def test_a_segment_under_another_name_is_refused(run):
     _five_commits(run)
     folder = run / "rank-00000"
     os.rename(folder / "00000004-step-4.h5", folder / "00000004-step-9.h5")
@@ -501,13 +501,13 @@ def test_an_interrupt_in_mid_append_is_not_half_a_row(run, monkeypatch):
     assert (_merged(run) == _rows(0, 5)).all()
 
 
-def test_the_folder_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DurabilityError):
         WorkerFile(tmp_path / "file" / "run", WORLD)
 
 
-def test_sync_only_when_durable(run, monkeypatch):
+def test_files_are_synced_only_when_durable(run, monkeypatch):
     calls = []
     original = os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: calls.append(original(fd)))
@@ -521,7 +521,7 @@ def test_sync_only_when_durable(run, monkeypatch):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_interrupt_just_after_a_commit_leaves_one_segment(run, monkeypatch, number):
-    """The segment has its name, the bookkeeping is not done: the object may not go on from memory."""
+    """The segment has its name, the object has no record of it, and must read the folder first."""
     out = WorkerFile(run, WORLD)
     out.append("x", _rows(0, 2))
     out.append("y", [1, 2])
@@ -585,7 +585,7 @@ def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
         out.commit(step=2)
 
 
-def test_the_program_goes_to_another_folder(tmp_path, monkeypatch):
+def test_a_change_of_the_current_folder_has_no_effect(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
     (tmp_path / "b" / "run" / "rank-00000").mkdir(parents=True)  # nothing may come in there
     monkeypatch.chdir(tmp_path / "a")
@@ -600,7 +600,7 @@ def test_the_program_goes_to_another_folder(tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "b/run/rank-00000") == []
 
 
-def test_the_folder_of_the_rank_was_removed(run):
+def test_a_removed_folder_of_the_rank_is_an_error(run):
     with WorkerFile(run, WORLD) as out:
         out.append("x", [1])
         out.commit(step=0)

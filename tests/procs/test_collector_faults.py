@@ -47,7 +47,7 @@ def test_a_full_disk_is_an_error_of_the_client_until_there_is_room(small_disk, t
         assert acknowledged > 5
         ballast.unlink()
         deadline = time.monotonic() + PATIENCE_S
-        while True:  # the rows of the call that failed are kept and go out now
+        while True:  # the rows of the failed call are kept and sent now
             try:
                 client.flush()
                 break
@@ -173,7 +173,7 @@ def test_garbage_on_the_socket_does_not_disturb_clients(tmp_path):
                     raw.sendall(chance.choice([b"GET / HTTP/1.0\r\n\r\n", b"\xff" + b"\xff" * 200, b""]))
             if row % 100 == 0:
                 client.flush()
-        # One that says HELLO as it should, and then sends rubbish and a length beyond all bounds.
+        # A client that sends a valid HELLO, and then garbage and an enormous length.
         known = {"id": "00" * 16, "rank": 1, "world_size": 2, "pid": 1, "host": "nowhere"}
         strangers[0].send_multipart(pack(Kind.HELLO, data=known))
         for _ in range(100):
@@ -315,20 +315,20 @@ def test_rows_wait_on_a_local_disk_for_a_collector(tmp_path):
     collector = start_collector(tmp_path / "run/all.h5")
     options = {"on_full": "spill", "spill_dir": tmp_path / "spill", "memory_bytes": 1 << 16}
     with connect(tmp_path / "run", World(rank=0, size=1), timeout_s=PATIENCE_S, **options) as client:
-        client.flush()  # all that was left is sent before anything is declared here
+        client.flush()  # the rest is sent before this client declares a dataset
         client.declare("x", "i8", (64,))
         client.append("x", np.full((64, 64), 100))
     stop(collector)
     assert os.listdir(tmp_path / "spill") == []
     with h5py.File(tmp_path / "run/all.h5") as file:
         rows = file["x"][:, 0]
-    # What was in memory only, before the first batch that found no room, died with its process.
+    # Rows in memory only, before the first batch without room, were lost with their process.
     assert (rows == np.repeat(np.arange(rows[0], 101), 64)[-len(rows) :]).all()
 
 
 @pytest.fixture
 def disk_with_ballast(tmp_path):
-    """A disk that will have room for what clients hold in memory once the ballast is gone."""
+    """Yield a small disk with room for the rows in memory of clients after the ballast is removed."""
     with mounted(tmp_path / "small", "24m") as folder:
         (folder / "ballast").write_bytes(bytes(20 << 20))
         yield folder
@@ -351,7 +351,7 @@ def test_a_full_spill_disk_is_an_error_until_there_is_room(disk_with_ballast, tm
                 while added < 1000:
                     client.append("x", np.full((16, 1024), added))
                     added += 1
-            # What was sent is in memory for good, and what comes next may find room on the disk.
+            # Sent rows stay in memory, and later ones may find room on the disk.
             with contextlib.suppress(DurabilityError):
                 client.append("loss", 1.0)
                 losses.append(1.0)

@@ -76,7 +76,7 @@ def _send(write_end, place, clients, megabytes):
 
 
 class _Slow(Events):
-    """Has every round of the collector's loop take a while: clients could send far more than it takes."""
+    """Events that make each step of the loop slow: clients can send more than the collector receives."""
 
     def progress(self, *values):
         time.sleep(0.03)
@@ -99,7 +99,7 @@ def test_many_clients_together_stay_under_the_limit(tmp_path):
     assert sender.join() == 0
     grown = _resident_bytes(collector.pid) - before
     stop(collector)
-    # Beside the rows: what Python and HDF5 take at their first use, and 60 connections.
+    # In addition to the rows: memory of Python and HDF5 at their first use, and of 60 connections.
     assert grown < 2 * MEMORY_BYTES < megabytes << 19
     with h5py.File(path) as file:
         assert len(file["x"]) == megabytes * 8 // clients * clients * 16
@@ -141,7 +141,7 @@ def _fill_compressed(client, count):
 
 
 def _put_many(client, count):
-    # Not waited for one by one: each would be a commit.
+    # Without waiting for each one, which would be a commit.
     on_full, client._calls()._on_full = client._calls()._on_full, "spill"
     for number in range(count):
         client.put(f"values/{number}", np.full(2048, number))
@@ -193,7 +193,7 @@ def test_datasets_values_and_text_stay_under_the_limit(tmp_path, fill, count):
 def _is_done(call, *args):
     try:
         call(*args)
-    except SchemaError:  # of another one of the datasets
+    except SchemaError:  # of another dataset
         return False
     return True
 

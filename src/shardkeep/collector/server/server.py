@@ -56,6 +56,8 @@ class Server:
     Attributes
     ----------
     address : str
+    poller : zmq.Poller
+        What `step` waits for; the caller may register more.
     world_size : int
         Number of ranks, as clients have sent it; 0 before the first client.
 
@@ -119,21 +121,16 @@ class Server:
         self.address: str = router.last_endpoint.decode().rstrip("\0")
         failures = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
         self._monitor = router.get_monitor_socket(failures)
-        self._poller = zmq.Poller()
+        self.poller = zmq.Poller()
         sockets = [self._authenticator.socket] if self._authenticator is not None else []
         for one in (router, self._monitor, self._committer.wake_fd, *sockets):
-            self._poller.register(one, zmq.POLLIN)
+            self.poller.register(one, zmq.POLLIN)
 
     # -- the loop ------------------------------------------------------------------------------------------
 
-    @property
-    def poller(self) -> Any:
-        """The poller of `step`, to register more."""
-        return self._poller
-
     def step(self, timeout_s: float) -> set[Any]:
         """Wait for events and process them; return what else was ready."""
-        ready = dict(self._poller.poll(max(timeout_s, 0) * 1000))
+        ready = dict(self.poller.poll(max(timeout_s, 0) * 1000))
         if self._authenticator is not None and ready.pop(self._authenticator.socket, None):
             self._authenticator.answer()
         if ready.pop(self._monitor, None):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 
 import h5py
 import numpy as np
 
+from shardkeep.collector.protocol.limits import check_name_length
 from shardkeep.collector.protocol.schema import FilterSpec, Schema
 from shardkeep.errors import InternalError, SchemaError, ShardkeepError
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import require_filter
 from shardkeep.hdf5.storage.layout import Layout, create_dataset
+from shardkeep.hdf5.storage.names import check_name
 
 __all__ = [
+    "check_new_name",
     "chunk_shape",
     "create",
     "first_missing",
@@ -64,6 +67,24 @@ def first_missing(name: str, known: Container[str]) -> str | None:
     'a/b'
     """
     return next((one for one in (*groups_of(name), name) if one not in known), None)
+
+
+def check_new_name(name: str, groups: set[str], *used: Collection[str]) -> None:
+    """Raise `SchemaError` for a name that is not valid, or would be a dataset and a group at once.
+
+    Parameters
+    ----------
+    name : str
+    groups : set of str
+        The groups of the file.
+    *used : collection of str
+        The names of its datasets: sets, since each of many thousands is compared with all before it.
+    """
+    check_name_length(name)
+    if name in groups or any(group in names for group in groups_of(name) for names in used):
+        check_name(name, [one for names in used for one in names])
+    else:
+        check_name(name, ())
 
 
 @contextlib.contextmanager

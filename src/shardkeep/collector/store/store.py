@@ -18,12 +18,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.collector.protocol.limits import check_name_length
 from shardkeep.collector.protocol.schema import Schema, dtype_to_json
 from shardkeep.collector.protocol.settings import DEFAULT_MEMORY_BYTES
 from shardkeep.collector.store.appended_rows import TAILS, AppendedRows, CompressedRows, FixedRows, TextRows
 from shardkeep.collector.store.client_table import CLIENTS, ClientTable
 from shardkeep.collector.store.creation import (
+    check_new_name,
     chunk_shape,
     create,
     first_missing,
@@ -46,7 +46,7 @@ from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.segments.segment import H5_VERSIONS
 from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.hdf5.storage.layout import read_layout
-from shardkeep.hdf5.storage.names import PUT, check_name, check_path, is_reserved
+from shardkeep.hdf5.storage.names import PUT, is_reserved
 
 __all__ = ["Store"]
 
@@ -150,7 +150,9 @@ class Store:
         if known is not None:
             _check_same_kind(known.schema, wanted)
             return known.schema
-        self._check_free(wanted.name)
+        if wanted.name in self._values.names:
+            raise SchemaError(f"{wanted.name!r} is a value that was put once: choose another name for rows")
+        check_new_name(wanted.name, self._groups, self._datasets.keys(), self._values.names)
         check_row_count(wanted)
         if wanted.rows is not None and (wanted.dtype.hasobject or wanted.filters):
             message = f"dataset {wanted.name!r}: rows placed by key are of fixed size and not compressed"
@@ -181,14 +183,6 @@ class Store:
             message = f"dataset {wanted.name[:80]!r}: the collector has no memory for more datasets"
             message = f"{message} than its {len(self._datasets):,}"
             raise SchemaError(f"{message}: give it {needed * 10 // 10**6 + 1} MB (--memory)")
-
-    def _check_free(self, name: str) -> None:
-        check_path(name, "dataset")
-        check_name_length(name)
-        # By sets: thousands of datasets are declared, and each is compared with all before it.
-        if name in self._groups or any(group in self._datasets for group in groups_of(name)):
-            check_name(name, self._datasets)
-        self._values.check_free(name)
 
     def schema(self, name: str) -> Schema | None:
         """Return the schema of a dataset; None if it does not exist."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from shardkeep.collector.protocol.limits import check_name_length
 from shardkeep.collector.protocol.values import ROOT, Value, unpack_value
-from shardkeep.collector.store.creation import groups_of, schema_errors
+from shardkeep.collector.store.creation import check_new_name, groups_of, schema_errors
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.journal.live_view import OWN_GROUP
 from shardkeep.hdf5.storage.attributes import Attributes, as_attribute, read_attributes, same_value
-from shardkeep.hdf5.storage.names import PUT, check_name, check_path
+from shardkeep.hdf5.storage.names import PUT, check_path
 
 __all__ = ["StoredValues"]
 
@@ -37,13 +37,18 @@ class StoredValues:
         The groups of the file; new ones are added.
     most_bytes : int
         Limit of the memory of one value.
+
+    Attributes
+    ----------
+    names : set of str
+        The names of the values that were put.
     """
 
     def __init__(self, file: h5py.File, groups: set[str], most_bytes: int) -> None:
         self._file = file
         self._most_bytes = most_bytes
         self._groups = groups
-        self._names: set[str] = set()
+        self.names: set[str] = set()
         self._name_bytes = 0
         # Asking HDF5 for each new dataset takes longer than creating it.
         self._has_pending = _PENDING in file
@@ -51,11 +56,11 @@ class StoredValues:
     @property
     def held_bytes(self) -> int:
         """Memory of the names."""
-        return self._name_bytes + _NAME_BYTES * len(self._names)
+        return self._name_bytes + _NAME_BYTES * len(self.names)
 
     def add(self, name: str) -> None:
         """Register a value that is in the file."""
-        self._names.add(name)
+        self.names.add(name)
         self._name_bytes += len(name)
 
     def store(self, data: memoryview, datasets: Collection[str]) -> None:
@@ -76,12 +81,6 @@ class StoredValues:
                 self._put(value, datasets)
             else:
                 self._set_attribute(value, value.on)
-
-    def check_free(self, name: str) -> None:
-        """Raise `SchemaError` if a dataset with rows cannot have that name."""
-        if name in self._names:
-            raise SchemaError(f"{name!r} is a value that was put once: choose another name for rows")
-        self._check_name(name, self._names)
 
     def move_pending_to(self, dataset: h5py.Dataset) -> None:
         """Set the attributes of a new dataset that were sent before it was created."""
@@ -107,7 +106,7 @@ class StoredValues:
 
     def _put(self, value: Value, datasets: Collection[str]) -> None:
         name = value.name
-        if name in self._names:
+        if name in self.names:
             dataset = self._file[name]
             there = np.empty(dataset.shape, dataset.dtype)
             there[...] = dataset[()]
@@ -115,9 +114,9 @@ class StoredValues:
                 message = f"the value {name!r} was put before and was another one"
                 raise SchemaError(f"{message}: choose another name, or append rows if it changes")
             return
-        self._check_name(name, datasets, self._names)
+        check_new_name(name, self._groups, datasets, self.names)
         if self.held_bytes + _NAME_BYTES > self._most_bytes // 4:
-            message = f"the collector has no memory for more than {len(self._names):,} values"
+            message = f"the collector has no memory for more than {len(self.names):,} values"
             raise SchemaError(f"value {name!r}: {message}: give it more (--memory)")
         if name in datasets:
             raise SchemaError(f"{name!r} is a dataset with rows: choose another name for the value")
@@ -128,14 +127,6 @@ class StoredValues:
         self.add(name)
         self._groups.update(groups_of(name))
         self.move_pending_to(dataset)
-
-    def _check_name(self, name: str, *others: Collection[str]) -> None:
-        # By sets: each of many thousands is compared with all before it.
-        groups = groups_of(name)
-        if name in self._groups or any(group in names for names in others for group in groups):
-            check_name(name, [one for names in others for one in names])
-        else:
-            check_name(name, ())
 
     def _set_attribute(self, value: Value, on: str) -> None:
         if on == ROOT:

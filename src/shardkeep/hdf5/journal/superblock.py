@@ -1,8 +1,7 @@
-"""The superblock (version 3) of an HDF5 file, without the flag that says a writer has it open.
+"""The superblock (version 3) of an HDF5 file, without the flag that marks the file as open for writing.
 
-HDF5 sets that flag while a file is open for writing, and then refuses to open it for reading. Here
-each commit is whole, so the flag would only keep readers out. Format: HDF5 File Format
-Specification 3.0, section II.A; the checksum is Jenkins' lookup3 (``hashlittle``, 2006).
+HDF5 refuses to open a file for reading while that flag is set. Here each commit is consistent, so the flag
+would only exclude readers. Format: HDF5 File Format Specification 3.0, section II.A.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _FLAGS = 11
 
 
 def without_flags(block: bytes) -> bytes:
-    """Return the 48 bytes with no consistency flag and the checksum that belongs to them."""
+    """Return the 48 bytes of a superblock with its flags cleared, and a valid checksum."""
     if len(block) != SUPERBLOCK_BYTES or block[:9] != _SIGNATURE + b"\x03":
         raise ValueError("not a superblock of version 3")
     changed = bytearray(block[:44])

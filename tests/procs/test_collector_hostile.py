@@ -1,4 +1,8 @@
-"""Messages with false claims, processed by a collector that may use only little more memory."""
+"""Messages with false claims, processed by a collector that may use only little more memory.
+
+Covers `shardkeep.collector.server.receiver`, `shardkeep.collector.server.router` and
+`shardkeep.collector.server.server`.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The memory of a collector for rows, datasets and messages."""
+"""The memory of a collector for rows, datasets and messages.
+
+Covers `shardkeep.collector.store.datasets`.
+"""
 
 import os
 import time
@@ -142,10 +145,10 @@ def _fill_compressed(client, count):
 
 def _put_many(client, count):
     # Without waiting for each one, which would be a commit.
-    on_full, client._calls()._on_full = client._calls()._on_full, "spill"
+    on_full, client._open_calls()._on_full = client._open_calls()._on_full, "spill"
     for number in range(count):
         client.put(f"values/{number}", np.full(2048, number))
-    client._calls()._on_full = on_full
+    client._open_calls()._on_full = on_full
     client.flush()
     return lambda file: all((file[f"values/{number}"][:] == number).all() for number in range(0, count, 100))
 

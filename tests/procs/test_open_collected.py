@@ -1,4 +1,7 @@
-"""`hdf5.open` of a file that a collector writes: a consistent view, without an option for it."""
+"""`hdf5.open` of a file that a collector writes: a consistent view, without an option for it.
+
+Covers `shardkeep.collector.store.snapshot` and `shardkeep.hdf5.journal.live_view`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a user calls, with a real collector in a process of its own."""
+"""What a user calls, with a real collector in a process of its own.
+
+Covers `shardkeep.collector.server.metrics` and `shardkeep.collector.server.process`.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Values that a client puts once, and attributes that it sets."""
+"""Values that a client puts once, and attributes that it sets.
+
+Covers `shardkeep.collector.store.stored_values`.
+"""
 
 import contextlib
 import os

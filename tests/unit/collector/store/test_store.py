@@ -1,4 +1,7 @@
-"""Declared datasets: created completely or not at all, and thousands of them."""
+"""Declared datasets: created completely or not at all, and thousands of them.
+
+Covers `shardkeep.collector.store.creation`.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""The file of a collector after a kill, or a power cut, at every single operation on the disk."""
+"""The file of a collector after a kill, or a power cut, at every single operation on the disk.
+
+Covers `shardkeep.collector.store.appended_rows`.
+"""
 
 import os
 import random

@@ -84,7 +84,7 @@ class OwnProcess:
         self._pid = os.getpid()
 
     @property
-    def is_carried(self) -> bool:
+    def is_forked(self) -> bool:
         """True in a forked child."""
         return os.getpid() != self._pid
 
@@ -96,7 +96,7 @@ class OwnProcess:
         LockError
             This is not the process that opened the writer.
         """
-        if self.is_carried:
+        if self.is_forked:
             raise LockError(
                 f"{self._path}: a writer cannot be used after fork; open another file in the child",
                 path=self._path,

@@ -126,7 +126,7 @@ class BufferedSink:
 
     def drop(self) -> None:
         """Discard the buffered records."""
-        if not self._process.is_carried:  # in a forked child a missing thread may hold the lock
+        if not self._process.is_forked:  # in a forked child a missing thread may hold the lock
             with self._buffers.lock:
                 self._finished = True
                 self._buffered = []

@@ -324,7 +324,7 @@ class ShardWriter:
 
     def _end(self, error: BaseException | None) -> None:
         # In a forked child a missing thread may hold the lock.
-        with contextlib.nullcontext() if self._process.is_carried else self._mutex:
+        with contextlib.nullcontext() if self._process.is_forked else self._mutex:
             if self._closed:
                 return
             self._closed = True

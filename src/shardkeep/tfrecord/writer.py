@@ -53,9 +53,9 @@ class RecordSink:
         return self._frames.records
 
     @property
-    def is_carried(self) -> bool:
+    def is_forked(self) -> bool:
         """True in a forked child."""
-        return self._process.is_carried
+        return self._process.is_forked
 
     def write(self, record: bytes) -> None:
         """Write one record; it may stay in memory until `finish`."""
@@ -105,7 +105,7 @@ class RecordSink:
 
     def give_up(self) -> None:
         """Stop writing, and discard the buffered records."""
-        if not self.is_carried:  # where a missing thread may hold the lock
+        if not self.is_forked:  # where a missing thread may hold the lock
             with self._mutex:
                 self._finished = True
 
@@ -341,7 +341,7 @@ class Writer:
         if not self._ending.acquire(blocking=False):
             return
         try:
-            if self._sink.is_carried:
+            if self._sink.is_forked:
                 # The file belongs to the parent, which may be writing: only the descriptor is the child's.
                 if error is None:
                     self._sink.check_owner()

@@ -21,7 +21,7 @@ __all__ = [
     "Fingerprint",
     "frames_fit",
     "header_of",
-    "take",
+    "sample_blocks",
 ]
 
 Blocks = list[tuple[int, bytes]]
@@ -50,7 +50,7 @@ class Fingerprint:
     samples: tuple[int, ...]
 
 
-def take(fd: int, size_bytes: int, mtime_ns: int) -> tuple[Fingerprint, Blocks]:
+def sample_blocks(fd: int, size_bytes: int, mtime_ns: int) -> tuple[Fingerprint, Blocks]:
     """Read the sampled blocks of the first `size_bytes` of an open file.
 
     Returns
@@ -59,7 +59,7 @@ def take(fd: int, size_bytes: int, mtime_ns: int) -> tuple[Fingerprint, Blocks]:
     list of (offset in bytes, bytes)
         The blocks, for `frames_fit`.
     """
-    blocks = [(at, os.pread(fd, _SAMPLE_BYTES, at)[: size_bytes - at]) for at in _places(size_bytes)]
+    blocks = [(at, os.pread(fd, _SAMPLE_BYTES, at)[: size_bytes - at]) for at in _block_offsets(size_bytes)]
     return Fingerprint(size_bytes, mtime_ns, tuple(crc32c(block) for _, block in blocks)), blocks
 
 
@@ -88,7 +88,7 @@ def header_of(frame_bytes: int) -> bytes:
     return length + masked_crc32c(length).to_bytes(4, "little")
 
 
-def _places(size_bytes: int) -> list[int]:
+def _block_offsets(size_bytes: int) -> list[int]:
     blocks = min(SAMPLES, max(size_bytes // _SAMPLE_BYTES, 1))
     if blocks == 1:
         return [0]

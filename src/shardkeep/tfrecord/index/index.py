@@ -17,7 +17,7 @@ from shardkeep.files.kinds.kind import require_kind
 from shardkeep.files.paths import expand
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
-from shardkeep.tfrecord.index.fingerprint import take
+from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts, processors, scan_in_parts
 from shardkeep.tfrecord.index.work import Work
 
@@ -173,7 +173,7 @@ def build_index(
     total_bytes = sum(_size_bytes(name) for name in names)
     work = Work(progress, total_bytes)
     return work.run(
-        lambda name: Index(_scan_and_save(name, verify=verify, afresh=True, tick=work.tick)),
+        lambda name: Index(_scan_and_save(name, verify=verify, rebuild=True, tick=work.tick)),
         names,
         threads or processors(),
     )
@@ -214,7 +214,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     found.update((i, starts) for i, starts in zip(large, stored, strict=True) if starts is not None)
     missing = [i for i in large if i not in found]
     scanned = work.run(
-        lambda i: _scan_and_save(names[i], verify=False, afresh=False, tick=work.tick), missing, threads
+        lambda i: _scan_and_save(names[i], verify=False, rebuild=False, tick=work.tick), missing, threads
     )
     found.update(zip(missing, scanned, strict=True))
     return [Index(found[i]) for i in range(len(names))]
@@ -254,18 +254,18 @@ def _find(path: str) -> Starts | None:
     return starts if starts is not None and int(starts[-1]) == status.st_size else None
 
 
-def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int], None]) -> Starts:
-    """Scan a file, or only its new part unless `afresh`, and store the index of the whole file."""
+def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Callable[[int], None]) -> Starts:
+    """Scan a file, or only its new part unless `rebuild`, and store the index of the whole file."""
     with contextlib.ExitStack() as stack:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             stack.callback(os.close, fd)
             status = os.fstat(fd)
-            fingerprint, _ = take(fd, status.st_size, status.st_mtime_ns)
+            fingerprint, _ = sample_blocks(fd, status.st_size, status.st_mtime_ns)
         except OSError:
             # Missing, not a file, or no descriptor left: the scan raises, and has a budget of descriptors.
             return frame_starts([path], verify=verify, threads=1)[0]
-        known = None if afresh else store.find(path, fd, status)
+        known = None if rebuild else store.find(path, fd, status)
         try:
             starts, parts = scan_in_parts(path, known, verify=verify, tick=tick)
         except CorruptDataError:
@@ -273,7 +273,7 @@ def _scan_and_save(path: str, *, verify: bool, afresh: bool, tick: Callable[[int
                 raise
             # The old part may have changed in spite of the fingerprint: scan the whole file.
             starts, parts = scan_in_parts(path, None, verify=verify, tick=tick)
-        saved = store.save(path, status, fingerprint, starts, unasked=not afresh)
+        saved = store.save(path, status, fingerprint, starts, automatic=not rebuild)
         if saved is None and (parts > 1 or known is not None) and _is_another(path, status):
             # The file was replaced during the scan: the parts may be of two files.
             return frame_starts([path], verify=verify, threads=1)[0]

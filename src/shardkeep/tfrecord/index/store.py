@@ -25,20 +25,20 @@ import numpy.typing as npt
 from shardkeep.errors import PlanError
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.tfrecord.index.binary import encode, read_index_file
-from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, take
+from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, sample_blocks
 
-__all__ = ["find", "places", "save"]
+__all__ = ["find", "index_paths", "save"]
 
 _SUFFIX = ".skidx"
 
 
-def places(path: str, *, unasked: bool = False) -> Iterator[str]:
+def index_paths(path: str, *, automatic: bool = False) -> Iterator[str]:
     """Yield the possible paths of the index file of a shard, in the order of preference.
 
     Parameters
     ----------
     path : str
-    unasked : bool
+    automatic : bool
         True if the index is stored without a request by the user.
 
     Raises
@@ -48,10 +48,10 @@ def places(path: str, *, unasked: bool = False) -> Iterator[str]:
 
     Examples
     --------
-    >>> next(places("train.tfrecord"))
+    >>> next(index_paths("train.tfrecord"))
     'train.tfrecord.skidx'
     """
-    mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if unasked else "beside")
+    mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if automatic else "beside")
     if mode not in ("beside", "cache", "off"):
         raise PlanError(f'SHARDKEEP_INDEX={mode!r} is not valid: use "beside", "cache" or "off"')
     if mode == "beside":
@@ -77,8 +77,8 @@ def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] |
         its old part.
     """
     best: npt.NDArray[np.uint64] | None = None
-    for place in places(path):
-        found = read_index_file(place, shard_bytes=status.st_size, shard=status)
+    for index_path in index_paths(path):
+        found = read_index_file(index_path, shard_bytes=status.st_size, shard=status)
         if found is None:
             continue
         starts, then = found
@@ -86,7 +86,7 @@ def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] |
         if whole and then.mtime_ns != status.st_mtime_ns:
             continue
         try:
-            now, blocks = take(fd, then.size_bytes, then.mtime_ns)
+            now, blocks = sample_blocks(fd, then.size_bytes, then.mtime_ns)
         except OSError:
             return None  # the scan raises the error of the shard
         if now != then or not frames_fit(starts, blocks):
@@ -104,7 +104,7 @@ def save(
     fingerprint: Fingerprint,
     starts: npt.NDArray[np.uint64],
     *,
-    unasked: bool = False,
+    automatic: bool = False,
 ) -> str | None:
     """Store an index if the shard is still the scanned one and a path is writable.
 
@@ -117,8 +117,8 @@ def save(
         during the scan, within the granularity of its modification time, this fingerprint is of content that
         no longer exists, and the index is never used.
     starts : ndarray of uint64, shape (records + 1,)
-    unasked : bool
-        As in `places`.
+    automatic : bool
+        As in `index_paths`.
 
     Returns
     -------
@@ -138,16 +138,16 @@ def save(
     except OSError:
         return None
     data = encode(starts, fingerprint)
-    for place in places(path, unasked=unasked):
-        if os.path.islink(place):
+    for index_path in index_paths(path, automatic=automatic):
+        if os.path.islink(index_path):
             continue  # perhaps intended; a link that appears later is replaced, not followed
         with contextlib.suppress(OSError):  # no folder, no permission, no space
-            if place != path + _SUFFIX:
-                os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+            if index_path != path + _SUFFIX:
+                os.makedirs(os.path.dirname(index_path), mode=0o700, exist_ok=True)
             # Writable by its owner only: other users would ignore it otherwise.
-            with publish_sidecar(place, mode=0o644) as file:
+            with publish_sidecar(index_path, mode=0o644) as file:
                 file.write(data)
-            return place
+            return index_path
     return None
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from shardkeep.tfrecord import Writer
-from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint, frames_fit, header_of, take
+from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint, frames_fit, header_of, sample_blocks
 from shardkeep.tfrecord.index.index import frame_starts
 
 
 def taken(path: Path, size_bytes: int | None = None) -> tuple[Fingerprint, list[tuple[int, bytes]]]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return take(fd, os.fstat(fd).st_size if size_bytes is None else size_bytes, 1)
+        return sample_blocks(fd, os.fstat(fd).st_size if size_bytes is None else size_bytes, 1)
     finally:
         os.close(fd)
 

@@ -11,9 +11,9 @@ import pytest
 
 from shardkeep.errors import PlanError
 from shardkeep.tfrecord import Reader, Writer, build_index
-from shardkeep.tfrecord.index.fingerprint import take
+from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.index import load_index
-from shardkeep.tfrecord.index.store import places, save
+from shardkeep.tfrecord.index.store import index_paths, save
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +156,7 @@ def test_environment_variable_selects_cache_or_off(
 
 def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def folder() -> str:
-        return os.path.dirname(list(places("x"))[1])
+        return os.path.dirname(list(index_paths("x"))[1])
 
     assert folder() == str(tmp_path / "cache/of/indexes")
     monkeypatch.delenv("SHARDKEEP_INDEX_DIR")
@@ -165,7 +165,7 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/me")
     assert folder() == "/home/me/.cache/shardkeep/index"
-    names = {list(places(path))[1] for path in ("x", "y", "./x", os.path.abspath("x"))}
+    names = {list(index_paths(path))[1] for path in ("x", "y", "./x", os.path.abspath("x"))}
     assert len(names) == 2
 
 
@@ -211,7 +211,7 @@ def test_offsets_that_do_not_reach_the_end_are_not_stored(tmp_path: Path) -> Non
     os.unlink(tmp_path / "x.tfrecord.skidx")
     status = path.stat()
     fd = os.open(path, os.O_RDONLY)
-    fingerprint, _ = take(fd, status.st_size, status.st_mtime_ns)
+    fingerprint, _ = sample_blocks(fd, status.st_size, status.st_mtime_ns)
     os.close(fd)
     assert save(str(path), status, fingerprint, index.starts[:-1]) is None
     assert save(str(path), status, fingerprint, index.starts) == f"{path}.skidx"

@@ -19,7 +19,7 @@ import numpy as np
 from shardkeep.errors import CorruptDataError, MissingExtraError
 from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
-from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.sources.source import blocks, open_id
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
@@ -173,7 +173,9 @@ class _Result:
             try:
                 mine = self._dataset.id.read_direct_chunk((part.first_row + start, *column))
                 other = theirs.read_direct_chunk((start, *column))
-            except (OSError, RuntimeError, ValueError, MemoryError):
+            except Exception as error:
+                if not is_of_hdf5(error):
+                    raise
                 # A chunk that was never written. h5py raises MemoryError if no chunk of the dataset was.
                 return False
             if mine != other:

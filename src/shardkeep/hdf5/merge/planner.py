@@ -72,17 +72,6 @@ def plan_merge(
     NotFoundError, FormatError, CorruptDataError, TruncatedFileError, LockError, SchemaError, PlanError
         As for `shardkeep.hdf5.merge`.
     """
-    if views is None:
-        with contextlib.ExitStack() as views:
-            return plan_merge(
-                sources,
-                output,
-                mode=mode,
-                order_by=order_by,
-                on_mismatch=on_mismatch,
-                check_rows=check_rows,
-                views=views,
-            )
     if mode not in ("auto", "copy", "virtual"):
         raise PlanError(f'mode={mode!r} is not valid: use "auto", "copy" or "virtual"')
     if on_mismatch not in ("refuse", "promote"):
@@ -91,57 +80,62 @@ def plan_merge(
     target = os.fspath(output)
     root, expected = find_sources(sources)
     _refuse_output_as_source(target, expected)
-    held = hold_views((one.path for one in expected if one.rank is None), views)
-    inspector = Inspector(addresses=mode != "virtual", rows=check_rows)
-    unifier, run = SchemaUnifier(), RunCheck()
-    infos: list[SourceInfo] = []
-    plans: list[SourcePlan] = []
-    receipts: dict[str, dict[str, Any]] = {}
-    inspected = inspect_all(inspector, [one.path for one in expected], held)
-    for one, info in zip(expected, inspected, strict=True):
-        plans.append(_source_plan(one, info))
-        infos.append(info)
-        if info.record is not None:
-            run.add(one.path, info.record, listed=one.rank is None)
-            receipt = info.record.receipt
-            if receipt is not None:
-                receipts[str(receipt.get("id", info.record.incarnation))] = receipt
-        elif info.has_receipts:
-            with open_source(one.path) as source:
-                receipts.update(receipts_in(source))
-        unifier.add(info, plans[-1])
-    schema = unifier.unify(on_mismatch)
-    if order_by == "step":
-        order = by_step(plans)
-        plans, infos = [plans[i] for i in order], [infos[i] for i in order]
-    key, findings = _key_order(order_by, schema.datasets, plans, infos)
-    datasets = tuple(
-        _plan_dataset(one, infos, key, inspector, virtual=mode == "virtual") for one in schema.datasets
-    )
-    if key is not None and mode == "virtual":
-        runs = key.count_runs()
-        if runs > _MOST_VIRTUAL_RUNS:
-            message = f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"
-            raise PlanError(f'{message} for a virtual file (at most {_MOST_VIRTUAL_RUNS:,}): use mode="copy"')
-    dropped = {one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}
-    plan = MergePlan(
-        output=target,
-        mode=mode,
-        order_by=order_by,
-        root=root,
-        sources=tuple(plans),
-        datasets=datasets,
-        receipts=tuple(receipts.values()),
-        findings=run.findings() + findings,
-        groups=schema.groups,
-        dropped_attributes={**dropped, **schema.dropped_attributes},
-        links=schema.links,
-        left_out=schema.left_out,
-        source_versions=tuple(info.version for info in infos),
-        key=key,
-        begun_ns=begun_ns,
-    )
-    return replace(plan, versions=versions_of(plan))
+    with contextlib.ExitStack() as own:
+        held = hold_views((one.path for one in expected if one.rank is None), own if views is None else views)
+        inspector = Inspector(addresses=mode != "virtual", rows=check_rows)
+        unifier, run = SchemaUnifier(), RunCheck()
+        infos: list[SourceInfo] = []
+        plans: list[SourcePlan] = []
+        receipts: dict[str, dict[str, Any]] = {}
+        inspected = inspect_all(inspector, [one.path for one in expected], held)
+        for one, info in zip(expected, inspected, strict=True):
+            plans.append(_source_plan(one, info))
+            infos.append(info)
+            if info.record is not None:
+                run.add(one.path, info.record, listed=one.rank is None)
+                receipt = info.record.receipt
+                if receipt is not None:
+                    receipts[str(receipt.get("id", info.record.incarnation))] = receipt
+            elif info.has_receipts:
+                with open_source(one.path) as source:
+                    receipts.update(receipts_in(source))
+            unifier.add(info, plans[-1])
+        schema = unifier.unify(on_mismatch)
+        if order_by == "step":
+            order = by_step(plans)
+            plans, infos = [plans[i] for i in order], [infos[i] for i in order]
+        key, findings = _key_order(order_by, schema.datasets, plans, infos)
+        datasets = tuple(
+            _plan_dataset(one, infos, key, inspector, virtual=mode == "virtual") for one in schema.datasets
+        )
+        if key is not None and mode == "virtual":
+            runs = key.count_runs()
+            if runs > _MOST_VIRTUAL_RUNS:
+                message = (
+                    f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"
+                )
+                raise PlanError(
+                    f'{message} for a virtual file (at most {_MOST_VIRTUAL_RUNS:,}): use mode="copy"'
+                )
+        dropped = {one.name: one.dropped_attributes for one in datasets if one.dropped_attributes}
+        plan = MergePlan(
+            output=target,
+            mode=mode,
+            order_by=order_by,
+            root=root,
+            sources=tuple(plans),
+            datasets=datasets,
+            receipts=tuple(receipts.values()),
+            findings=run.findings() + findings,
+            groups=schema.groups,
+            dropped_attributes={**dropped, **schema.dropped_attributes},
+            links=schema.links,
+            left_out=schema.left_out,
+            source_versions=tuple(info.version for info in infos),
+            key=key,
+            begun_ns=begun_ns,
+        )
+        return replace(plan, versions=versions_of(plan))
 
 
 def _refuse_output_as_source(target: str, expected: list[SourcePlan]) -> None:

@@ -15,6 +15,7 @@ import h5py
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
+from shardkeep.hdf5.read_errors import is_of_hdf5
 from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.hdf5.storage.names import is_reserved, own_names
 
@@ -164,7 +165,9 @@ def type_link(kind: h5py.h5t.TypeID) -> LinkInfo:
     """Describe a named type."""
     try:
         target = describe(kind.dtype, ()).removesuffix(" rows of shape ()")
-    except (OSError, RuntimeError, TypeError, AttributeError):
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
         target = "that h5py cannot read"
     return LinkInfo("type", target, kind.encode())
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -8,11 +9,15 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import CorruptDataError
+from shardkeep.errors import (
+    CorruptDataError,
+    PlanError,
+)
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.hdf5.segments.run_folder import list_segments
 from shardkeep.jobs import info, verify
 from shardkeep.world import World
+from tests.unit.hdf5.merge.plain_files import read
 
 OLD = Path(__file__).parents[3] / "data" / "old" / "run"
 
@@ -116,3 +121,114 @@ def test_a_segment_with_another_name_than_a_worker_chooses_is_named(tmp_path: Pa
         with pytest.raises(CorruptDataError, match=name):
             merge(tmp_path, tmp_path / "all.h5")
         odd.unlink()
+
+
+# -- incomplete runs -----------------------------------------------------------------------------------
+
+
+def _run(run, size, *steps, ranks=None):
+    """Let ranks commit one row per step, as one world; return the folder."""
+    for rank in range(size) if ranks is None else ranks:
+        with WorkerFile(run, World(rank=rank, size=size)) as out:
+            for step in steps:
+                out.append("x", [rank + step / 10])
+                out.commit(step=step)
+    return run
+
+
+def _segments(run):
+    return sorted(run.glob("rank-*/*.h5"))
+
+
+def _findings(sources, output):
+    """Merge twice: with the warning as an error nothing is written, then the findings are reported."""
+    with pytest.raises(RuntimeWarning, match="the merged run is not complete"):
+        merge(sources, output)
+    with pytest.raises(CorruptDataError):
+        merge(sources, output, incomplete="refuse")
+    assert not output.exists()
+    report = merge(sources, output, incomplete="allow")
+    assert report.to_dict()["findings"] == report.findings
+    with pytest.warns(RuntimeWarning, match="the merged run is not complete"):
+        merge(sources, output, exists="replace")
+    return report.findings
+
+
+def test_a_complete_run_has_no_findings(tmp_path):
+    run = _run(tmp_path / "run", 3, 1, 2)
+    assert merge(run, tmp_path / "a.h5", incomplete="refuse").findings == ()
+    assert merge(_segments(run), tmp_path / "b.h5", incomplete="refuse").findings == ()
+    with pytest.raises(PlanError, match="incomplete"):
+        merge(run, tmp_path / "c.h5", incomplete="maybe")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_rank_without_commits_is_a_finding(tmp_path, listed):
+    run = _run(tmp_path / "run", 8, 1, 2, 3, ranks=[0, 2])
+    sources = _segments(run) if listed else run
+    (text,) = _findings(sources, tmp_path / "a.h5")
+    assert text == (
+        f"ranks 1, 3, 4, 5, 6 and 1 more of 8 have no commit (the newest is step 3) in {str(run)!r}"
+    )
+    assert read(tmp_path / "a.h5").tolist() == [0.1, 0.2, 0.3, 2.1, 2.2, 2.3]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_rank_that_lost_its_newest_commit_is_a_finding(tmp_path, listed):
+    run = _run(tmp_path / "run", 2, 1, 2, 3)
+    os.unlink(_segments(run)[-1])
+    (text,) = _findings(_segments(run) if listed else run, tmp_path / "a.h5")
+    assert text.startswith("rank 1 of 2 ended at step 2, the newest commit is step 3 in ")
+
+
+def test_a_list_with_a_gap_or_out_of_order_is_refused(tmp_path):
+    one, two, three, *_ = _segments(_run(tmp_path / "run", 2, 1, 2, 3))
+    for sources in ([one, three], [two, one], [one, three, two]):
+        with pytest.raises(CorruptDataError, match="where the one before ended: list every segment"):
+            merge(sources, tmp_path / "a.h5", incomplete="allow")
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_a_list_that_begins_in_the_middle_is_a_finding(tmp_path):
+    run = _run(tmp_path / "run", 1, 1, 2, 3)
+    texts = _findings(_segments(run)[1:], tmp_path / "a.h5")
+    assert texts == ("the list begins with commit 1 (step 2) of rank 0, not with commit 0",)
+    assert read(tmp_path / "a.h5").tolist() == [0.2, 0.3]
+
+
+def test_a_list_may_have_segments_of_two_runs(tmp_path):
+    sources = [path for name in "ab" for path in _segments(_run(tmp_path / name, 2, 1, 2))]
+    assert merge(sources, tmp_path / "all.h5", incomplete="refuse").rows == {"x": 8}
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_commits_of_ranks_that_a_smaller_world_lacks_are_a_finding(tmp_path, step):
+    """Only hdf5.rollback reaches ranks that no longer exist."""
+    run = _run(tmp_path / "run", 3, 1, 2, 3)
+    with WorkerFile(run, World(rank=0, size=1)) as out:
+        out.rollback(step=step)
+        out.append("x", [0.2, 0.2, 0.2])
+        out.commit(step=2)
+    (text,) = _findings(run, tmp_path / "a.h5")
+    assert text.startswith("ranks 1, 2 of an earlier world have commits up to step 3, although a world of 1")
+    assert "hdf5.rollback" in text
+    for rank in (1, 2):
+        with WorkerFile(run, World(rank=rank, size=3)) as out:
+            out.rollback(step=1)
+    assert merge(run, tmp_path / "b.h5", incomplete="refuse").findings == ()
+
+
+def test_worlds_may_shrink_and_grow_after_a_rollback(tmp_path):
+    run = _run(tmp_path / "run", 4, 1, 2, 3)
+    for size, start in ((3, 2), (4, 5), (2, 7)):
+        rollback(run, step=start)
+        _run(run, size, start + 1, start + 2, start + 3)
+        merge(run, tmp_path / "a.h5", exists="replace", incomplete="refuse")
+
+
+def test_the_world_size_of_a_record_is_checked(tmp_path):
+    run = _run(tmp_path / "run", 10, 1, ranks=[0])
+    path = _segments(run)[0]
+    path.write_bytes(path.read_bytes().replace(b'"world_size":10', b'"world_size":-1'))
+    with pytest.raises(CorruptDataError, match="record"):
+        merge(run, tmp_path / "a.h5")

@@ -1,4 +1,7 @@
-"""The address file of a collector, after its end or kill, and with symbolic links."""
+"""The address file of a collector, after its end or kill, and with symbolic links.
+
+Covers `shardkeep.collector.protocol.address_file`.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Ends of a run, also of one whose collector was killed and started again."""
+"""Ends of a run, also of one whose collector was killed and started again.
+
+Covers `shardkeep.collector.client.loss_report` and `shardkeep.collector.client.shutdown`.
+"""
 
 import os
 import signal

@@ -1,4 +1,7 @@
-"""A collector without memory, with connections of strangers, and with a second one on another mount."""
+"""A collector without memory, with connections of strangers, and with a second one on another mount.
+
+Covers `shardkeep.collector.protocol.limits` and `shardkeep.collector.server.kept_errors`.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""A file with several names, which no second collector and no other writer may open."""
+"""A file with several names, which no second collector and no other writer may open.
+
+Covers `shardkeep.collector.store.inode_lock`.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""A collector in another network namespace, over TCP with keys; the connection is cut and restored."""
+"""A collector in another network namespace, over TCP with keys; the connection is cut and restored.
+
+Covers `shardkeep.collector.protocol.keys` and `shardkeep.collector.protocol.zeromq`.
+"""
 
 import contextlib
 import json

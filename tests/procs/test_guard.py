@@ -1,4 +1,7 @@
-"""The patterns that lose data: without the guard they do, with it they end before a byte is touched."""
+"""The patterns that lose data: without the guard they do, with it they end before a byte is touched.
+
+Covers `shardkeep.hdf5.guard.findings` and `shardkeep.hdf5.guard.watch`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The kernel refuses one call of a merge: it fails with the reason, and nothing is left."""
+"""The kernel refuses one call of a merge: it fails with the reason, and nothing is left.
+
+Covers `shardkeep.hdf5.merge.find_sources`, `shardkeep.hdf5.merge.plan` and `shardkeep.hdf5.merge.provenance`.
+"""
 
 import errno
 import json

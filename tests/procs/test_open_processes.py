@@ -1,4 +1,7 @@
-"""`hdf5.open` between real processes: fork, spawn, pickle, locks, limits."""
+"""`hdf5.open` between real processes: fork, spawn, pickle, locks, limits.
+
+Covers `shardkeep.hdf5.locking.open_file_budget`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""SIGKILL at random instants: every committed row is there once, and no other row."""
+"""SIGKILL at random instants: every committed row is there once, and no other row.
+
+Covers `shardkeep.hdf5.segments.rollback`.
+"""
 
 import os
 import random

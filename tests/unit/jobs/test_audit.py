@@ -1,3 +1,8 @@
+"""Tests of the audit.
+
+Covers `shardkeep.hdf5.sources.receipts`.
+"""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,8 @@
+"""Tests of the dataset rows.
+
+Covers `shardkeep.hdf5.sources.source`.
+"""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,3 +1,8 @@
+"""Tests of the append.
+
+Covers `shardkeep.tfrecord.format.frame`.
+"""
+
 from __future__ import annotations
 
 import gzip

@@ -1,4 +1,7 @@
-"""Rows that a client buffers, splits and refuses before anything is sent."""
+"""Rows that a client buffers, splits and refuses before anything is sent.
+
+Covers `shardkeep.collector.client.blocking_calls` and `shardkeep.collector.client.discovery`.
+"""
 
 import pickle
 import signal

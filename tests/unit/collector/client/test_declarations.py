@@ -1,4 +1,7 @@
-"""Declarations: none is sent that ZeroMQ might drop, and no row before them."""
+"""Declarations: none is sent that ZeroMQ might drop, and no row before them.
+
+Covers `shardkeep.collector.client.outbox` and `shardkeep.collector.client.state`.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""The spill file of a killed client, and the batches of it that the next client takes over."""
+"""The spill file of a killed client, and the batches of it that the next client takes over.
+
+Covers `shardkeep.collector.client.buffers`.
+"""
 
 from __future__ import annotations
 

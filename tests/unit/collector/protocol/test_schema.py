@@ -1,3 +1,8 @@
+"""Tests of the schema.
+
+Covers `shardkeep.collector.protocol.payload`.
+"""
+
 import json
 
 import h5py

@@ -68,12 +68,20 @@ def test_an_invalid_value_is_refused_by_the_client():
 
 
 @given(st.binary(max_size=80), st.integers(0, 200), st.integers(0, 255))
-def test_hostile_bytes_are_an_error_or_a_value(garbage, place, value):
-    whole = bytearray(pack_attribute("key", ["one", "two"], "a").tobytes())
-    whole[place % len(whole)] = value
-    for data in (garbage, bytes(whole), bytes(whole[:place])):
-        with contextlib.suppress(CollectorError):
+def test_hostile_bytes_are_an_error_or_the_value_that_they_encode(garbage, place, value):
+    whole = pack_attribute("key", ["one", "two"], "a").tobytes()
+    for data in (garbage, whole[: place % len(whole)]):
+        with pytest.raises(CollectorError):
             unpack_value(memoryview(data), MOST)
+    changed = bytearray(whole)
+    changed[place % len(whole)] = value
+    with contextlib.suppress(CollectorError):
+        there = unpack_value(memoryview(changed), MOST)
+        again = unpack_value(memoryview(pack_attribute(there.name, there.value, there.on)), MOST)
+        assert (again.name, again.on) == (there.name, there.on)
+        assert same_value((again.value, again.dtype), (there.value, there.dtype))
+        if bytes(changed) == whole:
+            assert (there.name, there.on, there.value.tolist()) == ("key", "a", ["one", "two"])
 
 
 def test_a_huge_shape_is_refused_before_memory_is_taken():

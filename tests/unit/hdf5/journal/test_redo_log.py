@@ -1,3 +1,9 @@
+"""Tests of the redo log.
+
+Covers `shardkeep.hdf5.journal.paths`, `shardkeep.hdf5.journal.recovery` and
+`shardkeep.hdf5.journal.superblock`.
+"""
+
 import os
 
 import pytest

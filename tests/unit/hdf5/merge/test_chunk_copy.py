@@ -1,4 +1,8 @@
-"""Chunks on their way into a merged file: their places, their hashes, and what can fail."""
+"""Chunks on their way into a merged file: their places, their hashes, and what can fail.
+
+Covers `shardkeep.files.positioned`, `shardkeep.files.writeback`, `shardkeep.hdf5.merge.copy` and
+`shardkeep.hdf5.merge.dataset_writer`.
+"""
 
 from __future__ import annotations
 

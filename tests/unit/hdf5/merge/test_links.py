@@ -1,4 +1,7 @@
-"""Further names, links and named types of files that are merged: kept, or named and refused; never silent."""
+"""Further names, links and named types of files that are merged: kept, or named and refused; never silent.
+
+Covers `shardkeep.hdf5.sources.links`.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Tests of the order.
+
+Covers `shardkeep.hdf5.merge.keyed_rows` and `shardkeep.hdf5.merge.planner`.
+"""
+
 import itertools
 
 import h5py

@@ -1,4 +1,7 @@
-"""Merges of random HDF5 files, in every mode, compared with h5py value by value."""
+"""Merges of random HDF5 files, in every mode, compared with h5py value by value.
+
+Covers `shardkeep.hdf5.merge.merge` and `shardkeep.hdf5.storage.byte_order`.
+"""
 
 import re
 import warnings

@@ -1,4 +1,7 @@
-"""Every type through plain files and both ways of merging, byte order included."""
+"""Every type through plain files and both ways of merging, byte order included.
+
+Covers `shardkeep.hdf5.merge.schema`.
+"""
 
 import h5py
 import numpy as np

@@ -4,6 +4,8 @@
 a file that were not synced are there, half there, zeros or missing; names that were not synced are there
 or not, each for itself. POSIX promises no more, whatever one file system does. Every such state is made
 and opened.
+
+Covers `shardkeep.hdf5.segments.run_folder` and `shardkeep.hdf5.segments.segment`.
 """
 
 import itertools

@@ -1,3 +1,8 @@
+"""Tests of the templates.
+
+Covers `shardkeep.hdf5.sources.inspection`.
+"""
+
 import contextlib
 import dataclasses
 import fcntl

@@ -1,4 +1,7 @@
-"""zstd and blosc2 in processes that have not imported hdf5plugin, and in those that cannot."""
+"""zstd and blosc2 in processes that have not imported hdf5plugin, and in those that cannot.
+
+Covers `shardkeep.hdf5.storage.compression`.
+"""
 
 import os
 import subprocess

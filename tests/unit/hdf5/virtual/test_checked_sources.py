@@ -1,4 +1,7 @@
-"""The table with which a virtual file is opened without its sources: used where it holds, and only there."""
+"""The table with which a virtual file is opened without its sources: used where it holds, and only there.
+
+Covers `shardkeep.hdf5.virtual.boxes` and `shardkeep.hdf5.virtual.sources`.
+"""
 
 from __future__ import annotations
 

@@ -276,14 +276,18 @@ def read_both(fd: int):
 
 
 def compare_with_hdf5(path: str) -> bool:
-    """Compare the layouts of the Rust half and of HDF5; return False if one of them cannot read it."""
+    """Assert that both layouts are equal; return False if the Rust half has none, or HDF5 refuses the file.
+
+    In files without checksums HDF5 also refuses damage that the layout does not depend on.
+    """
     if hdf5_damage(path, lock=False, most_structures=16_384, rows=False)[1] is not None:
         return False  # HDF5 might not return
-    try:
-        ours, theirs = native(path, "/g/x"), through_h5py(path, "/g/x")
-    except Exception:
-        return False
+    ours = native(path, "/g/x")
     if ours is None:
+        return False
+    try:
+        theirs = through_h5py(path, "/g/x")
+    except (KeyError, OSError, RuntimeError, ValueError):
         return False
     same(ours, theirs)
     return True
@@ -308,7 +312,8 @@ def test_flipped_bit_is_noticed_or_layout_is_that_of_hdf5(path, version, bits):
                 paths, dataset = read_both(fd)
                 if version == "earliest" or at in heads:
                     other += (paths, dataset) != whole
-                    compared += dataset is not None and (paths, dataset) != whole and compare_with_hdf5(path)
+                    if dataset is not None and (paths, dataset) != whole:
+                        compared += compare_with_hdf5(path)
                 else:
                     assert paths in (None, whole[0]), at
                     assert dataset in (None, whole[1]), at

@@ -1,6 +1,6 @@
 """A collector without memory, with connections of strangers, and with a second one on another mount.
 
-Covers `shardkeep.collector.protocol.limits` and `shardkeep.collector.server.kept_errors`.
+Covers `shardkeep.collector.protocol.limits`.
 """
 
 import contextlib

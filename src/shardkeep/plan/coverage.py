@@ -88,11 +88,31 @@ class RangeSet:
 
     @classmethod
     def of(cls, start: int, stop: int) -> RangeSet:
-        """Return a set of one range, or the empty set if ``stop <= start``."""
+        """Return a set of one range, or the empty set if ``stop <= start``.
+
+        Parameters
+        ----------
+        start, stop : int
+            The range, half open.
+
+        Returns
+        -------
+        RangeSet
+        """
         return cls(stop - start, 1, ((start, stop),)) if stop > start else cls()
 
     def leading(self, number: int) -> list[int]:
-        """Return the first positions of the set, at most `number`."""
+        """Return the first positions of the set.
+
+        Parameters
+        ----------
+        number : int
+            Largest number of positions to return.
+
+        Returns
+        -------
+        list of int
+        """
         found: list[int] = []
         for start, stop in self.first:
             found.extend(range(start, min(stop, start + number - len(found))))

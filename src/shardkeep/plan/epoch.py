@@ -295,8 +295,16 @@ class EpochPlan:
     def delivered_ranges(self, steps: I64) -> StridedRanges:
         """Return the positions that are delivered after rank r has made ``steps[r]`` steps.
 
-        Steps that all ranks made are one interval. Where ranks differ, each group of neighbouring ranks is
-        one strided range.
+        Parameters
+        ----------
+        steps : ndarray of int64, shape (world_size,)
+            Number of steps that each rank has made.
+
+        Returns
+        -------
+        StridedRanges
+            Steps that all ranks made are one interval. Where ranks differ, each group of neighbours is
+            one strided range.
         """
         parts: list[StridedRanges] = []
         below = 0

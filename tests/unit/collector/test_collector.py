@@ -1,6 +1,8 @@
 """What a user calls, with a real collector in a process of its own.
 
-Covers `shardkeep.collector.server.metrics` and `shardkeep.collector.server.process`.
+Covers `shardkeep.collector.server.metrics`, `shardkeep.collector.server.process`,
+`shardkeep.collector.client.connect`, `shardkeep.collector.client.connection`,
+`shardkeep.collector.client.message_handler` and `shardkeep.collector.client.sender`.
 """
 
 import json

@@ -62,7 +62,23 @@ class Finding:
 
     @classmethod
     def of(cls, kind: FindingKind, path: str, what: str, holder: Holder | None = None) -> Finding:
-        """Return a finding with the fix of its kind."""
+        """Return a finding with the fix of its kind.
+
+        Parameters
+        ----------
+        kind : str
+            Kind of the finding.
+        path : str
+            The file.
+        what : str
+            Description of the operation.
+        holder : dict or None
+            The process that has the file open.
+
+        Returns
+        -------
+        Finding
+        """
         return cls(kind, path, what, _FIX[kind], kind in _DESTROY, holder)
 
     def error(self) -> LockError:

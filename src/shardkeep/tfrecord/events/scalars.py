@@ -89,6 +89,8 @@ def read_scalars(
         A file is of another kind.
     NotFoundError
         The path does not exist, or holds no event file.
+    PlanError
+        `on_corrupt` is not valid.
 
     Warns
     -----

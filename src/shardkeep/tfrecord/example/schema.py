@@ -206,6 +206,8 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
         record is not an Example.
     CorruptRecordError, TruncatedFileError, NotFoundError, FormatError
         As `Reader`.
+    PlanError
+        `sample` is less than 1.
 
     Examples
     --------

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from shardkeep.hdf5.sources.inspection import FoundAttributes, SourceInfo
 from shardkeep.hdf5.sources.links import LinkInfo, resolve
@@ -145,7 +147,7 @@ class LinkUnifier:
         self._reserved.update(info.reserved)
         if not info.links:
             return
-        objects = _Union(info.datasets, info.groups)
+        objects = ChainMap[str, Any](info.datasets, info.groups)
         for name, link in info.links.items():
             one = self._links.setdefault(name, _Link())
             one.add(link, number)
@@ -200,28 +202,10 @@ class LinkUnifier:
         for name in refused:
             left_out[name] = " or ".join(link.described for link, _ in self._links[name].variants)
             left_out[name] += ", not the same in all files, or not to be had in another one"
-        objects = _Union(datasets, [name for name in groups if name not in refused])
+        objects = {*datasets, *(name for name in groups if name not in refused)}
         # A soft link that is broken in its own file may be broken in the result.
         needed = {n: one for n, one in kept.items() if one.kind == "hard" or self._links[n].is_resolved}
         lost = [n for n, one in needed.items() if resolve(one.path, n, objects, kept) is None]
         for name in lost:
             left_out[name] = f"{kept.pop(name).described}, which is left out itself"
         return kept, left_out
-
-
-@dataclass(frozen=True)
-class _Union:
-    """Names in either of two containers, without a set of both, which each file would need."""
-
-    one: Collection[str]
-    two: Collection[str]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.one or name in self.two
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.one
-        yield from self.two
-
-    def __len__(self) -> int:
-        return len(self.one) + len(self.two)

@@ -120,6 +120,9 @@ class SchemaUnifier:
         self._names: set[str] = set()
         self._attributes = AttributeUnifier()
         self._links = LinkUnifier()
+        # Differences between sources: a message and the rows of the table for each.
+        self._messages: list[str] = []
+        self._table: list[dict[str, Any]] = []
 
     def add(self, info: SourceInfo, plan: SourcePlan) -> None:
         """Add one source.
@@ -159,25 +162,23 @@ class SchemaUnifier:
         SchemaError
             Sources do not agree; its ``table`` has the schema of each group of sources.
         """
-        table: list[dict[str, Any]] = []
-        messages: list[str] = []
         groups = {owner[:-1] for owner in self._attributes.objects() if owner.endswith("/")}
-        refused = self._require_links(groups, on_mismatch, table, messages)
-        self._require_everywhere(table, messages)
+        refused = self._require_links(groups, on_mismatch)
+        self._require_everywhere()
         datasets = []
         for seen in self._seen.values():
-            dtype = self._agree(seen, on_mismatch, table, messages)
-            values = self._agree_on_values(seen, table, messages) if dtype is not None else ()
+            dtype = self._agree(seen, on_mismatch)
+            values = self._agree_on_values(seen) if dtype is not None else ()
             if dtype is not None:
                 datasets.append(self._unified(seen, dtype, values))
         if on_mismatch == "refuse":
-            self._require_attributes(table, messages)
-        if messages:
-            others = len(messages) - 1
+            self._require_attributes()
+        if self._messages:
+            others = len(self._messages) - 1
             more = f" (and {others} more difference{'s' if others > 1 else ''})" if others else ""
-            path = self._plans[table[0]["numbers"][0]].path
-            error = SchemaError(f"{messages[0]}{more}", path=path)
-            error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in table)
+            path = self._plans[self._table[0]["numbers"][0]].path
+            error = SchemaError(f"{self._messages[0]}{more}", path=path)
+            error.table = tuple({k: v for k, v in row.items() if k != "numbers"} for row in self._table)
             raise error
         kept, left_out = self._links.unify(self._seen, groups, refused)
         attributes, dropped = {}, {}
@@ -230,24 +231,22 @@ class SchemaUnifier:
 
     # -- all of them -----------------------------------------------------------------------------
 
-    def _require_everywhere(self, table: list[dict[str, Any]], messages: list[str]) -> None:
+    def _require_everywhere(self) -> None:
         """Require each dataset in every plain file; a worker that never appended to it has no rows."""
         strict = {number for number, plan in enumerate(self._plans) if plan.rank is None}
         for seen in self._seen.values():
             have = seen.sources
             missing = sorted(strict - set(have))
             if missing and seen.name not in self._links:
-                messages.append(
+                self._messages.append(
                     f"dataset {seen.name!r} is in {self._plans[have[0]].path!r} "
                     f"({len(have)} of {len(self._plans)} files), but not in {self._some(missing)}: "
                     "leave those files out, or add the dataset to them"
                 )
-                table.append(self._row(seen.name, "the dataset", have))
-                table.append(self._row(seen.name, "nothing", missing))
+                self._table.append(self._row(seen.name, "the dataset", have))
+                self._table.append(self._row(seen.name, "nothing", missing))
 
-    def _require_links(
-        self, groups: set[str], on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
-    ) -> list[str]:
+    def _require_links(self, groups: set[str], on_mismatch: OnMismatch) -> list[str]:
         """Return the names that are left out; add a message for each that must not be."""
         datasets = {seen.name: seen.sources for seen in self._seen.values()}
         left_out = []
@@ -257,16 +256,14 @@ class SchemaUnifier:
                 continue
             described, numbers = one.groups[0]
             advice = ', or allow on_mismatch="promote" to leave it out' if one.may_be_left_out else ""
-            messages.append(
+            self._messages.append(
                 f"{one.name!r} is {described} in {self._some(numbers)}, {one.what}: "
                 f"make the files alike, with a separate dataset{advice}"
             )
-            table.extend(self._row(one.name, has, numbers) for has, numbers in one.groups)
+            self._table.extend(self._row(one.name, has, numbers) for has, numbers in one.groups)
         return left_out
 
-    def _agree(
-        self, seen: _Seen, on_mismatch: OnMismatch, table: list[dict[str, Any]], messages: list[str]
-    ) -> np.dtype[Any] | None:
+    def _agree(self, seen: _Seen, on_mismatch: OnMismatch) -> np.dtype[Any] | None:
         first, *others = seen.variants
         if not others:
             return first.dtype
@@ -281,16 +278,14 @@ class SchemaUnifier:
             elif on_mismatch == "promote":
                 advice = "no type holds the values of all; convert one of them"
         two = others[0]
-        messages.append(
+        self._messages.append(
             f"dataset {seen.name!r} has {first.described} in {self._some(first.sources)}, "
             f"but {two.described} in {self._some(two.sources)}: {advice}"
         )
-        table.extend(self._row(seen.name, one.described, one.sources) for one in seen.variants)
+        self._table.extend(self._row(seen.name, one.described, one.sources) for one in seen.variants)
         return None
 
-    def _agree_on_values(
-        self, seen: _Seen, table: list[dict[str, Any]], messages: list[str]
-    ) -> tuple[tuple[int, Any], ...]:
+    def _agree_on_values(self, seen: _Seen) -> tuple[tuple[int, Any], ...]:
         if not seen.values:
             return ()
         dtype = seen.variants[0].dtype
@@ -314,23 +309,23 @@ class SchemaUnifier:
         what = "value" if seen.variants[0].put else "scalar"
         first, second = (self._plans[number].path for number, _ in different[:2])
         reason = "its shapes differ" if len(shapes) > 1 else "it has no row axis"
-        messages.append(
+        self._messages.append(
             f"the {what} {seen.name!r} differs between {first!r} and {second!r} and {reason}: "
             "make it equal, or rows of it"
         )
         for (_, value), members in zip(different, groups, strict=True):
-            table.append(self._row(seen.name, f"the {what} {_short(value)}", members))
+            self._table.append(self._row(seen.name, f"the {what} {_short(value)}", members))
         return ()
 
-    def _require_attributes(self, table: list[dict[str, Any]], messages: list[str]) -> None:
+    def _require_attributes(self) -> None:
         for owner, name, have, missing in self._attributes.missing():
             whose = repr(owner.rstrip("/") or "/")
-            messages.append(
+            self._messages.append(
                 f"attribute {name!r} of {whose} is in {self._some(have)}, but not in "
                 f'{self._some(missing)}: add it there, or allow on_mismatch="promote" to leave it out'
             )
-            table.append(self._row(f"{owner.rstrip('/')}@{name}", "the attribute", have))
-            table.append(self._row(f"{owner.rstrip('/')}@{name}", "nothing", missing))
+            self._table.append(self._row(f"{owner.rstrip('/')}@{name}", "the attribute", have))
+            self._table.append(self._row(f"{owner.rstrip('/')}@{name}", "nothing", missing))
 
     def _unified(
         self, seen: _Seen, dtype: np.dtype[Any], values: tuple[tuple[int, Any], ...]

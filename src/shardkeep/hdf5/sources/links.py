@@ -7,7 +7,7 @@ once, by the first of them in the order of names; the others are hard links to i
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -173,7 +173,7 @@ def type_link(kind: h5py.h5t.TypeID) -> LinkInfo:
 
 
 def resolve(
-    path: str, at: str, objects: Collection[str], links: Mapping[str, LinkInfo], hops: int = _MOST_HOPS
+    path: str, at: str, objects: Container[str], links: Mapping[str, LinkInfo], hops: int = _MOST_HOPS
 ) -> str | None:
     """Return the object that a path leads to, "" for the root; None if there is none in this file.
 

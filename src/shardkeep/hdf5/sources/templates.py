@@ -190,18 +190,11 @@ def _is_as_promised(record: CommitRecord, datasets: dict[str, DatasetInfo]) -> b
 
 
 def _is_same(one: DatasetInfo, two: DatasetInfo) -> bool:
-    if (one.shape, one.stored_bytes, one.offset_bytes, one.crc32c) != (
-        two.shape,
-        two.stored_bytes,
-        two.offset_bytes,
-        two.crc32c,
-    ):
+    """Return whether two inspections of a dataset found the same shape, addresses and hash."""
+    numbers = [(info.shape, info.stored_bytes, info.offset_bytes, info.crc32c) for info in (one, two)]
+    if numbers[0] != numbers[1]:
         return False
     if one.chunks is None or two.chunks is None:
         return one.chunks is two.chunks
-    return (
-        np.array_equal(one.chunks.offsets, two.chunks.offsets)
-        and np.array_equal(one.chunks.masks, two.chunks.masks)
-        and np.array_equal(one.chunks.addresses, two.chunks.addresses)
-        and np.array_equal(one.chunks.sizes, two.chunks.sizes)
-    )
+    columns = ("offsets", "masks", "addresses", "sizes")
+    return all(np.array_equal(getattr(one.chunks, name), getattr(two.chunks, name)) for name in columns)

@@ -6,7 +6,6 @@ Covers `shardkeep.tfrecord.reader` and `shardkeep.tfrecord.index.index`.
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import stat
 import subprocess
@@ -26,7 +25,6 @@ from tests.odd_files import FRAME_BYTES, RECORDS, OddFile, frame, odd_files
 from tests.waiting import PATIENCE_S
 
 CASES = odd_files()
-MAKER = Path(__file__).resolve().parents[4] / "shared/tools/make_odd_records.py"
 
 every = pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 
@@ -333,25 +331,6 @@ def test_common_files_have_advice(tmp_path: Path) -> None:
             assert identify(write(tmp_path, case)).advice, case.name
             wanted.remove(case.name)
     assert not wanted
-
-
-# -- the cases that others use ---------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(not MAKER.exists(), reason="../shared/tools is not beside this checkout")
-def test_cases_of_the_external_tool_are_read(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, str(MAKER), str(tmp_path)], check=True, capture_output=True)
-    expected = json.loads((tmp_path / "expected.json").read_text())
-    assert len(expected) > 15
-    for name, facts in expected.items():
-        path = tmp_path / f"{name}.tfrecord"
-        got, error = read(path)
-        assert (error is not None) == facts["damaged"], name
-        if facts["damaged"]:
-            assert facts["whole"] is None or len(got) <= facts["whole"], name
-        else:
-            assert len(got) == facts["whole"], name
-        assert run(["info", str(path)]) == (3 if facts["damaged"] else 0), name
 
 
 def test_frame_helper_follows_the_format() -> None:

@@ -11,8 +11,10 @@ from shardkeep.hdf5.locking.mode import LockingMode, locking_mode
 from shardkeep.hdf5.merge.merge import MergeReport, merge
 from shardkeep.hdf5.merge.plan import MergePlan
 from shardkeep.hdf5.merge.planner import plan_merge
+from shardkeep.hdf5.open.dataset import Dataset
 from shardkeep.hdf5.open.file import File
-from shardkeep.hdf5.open.members import Attributes, Dataset, Group
+from shardkeep.hdf5.open.group import Group
+from shardkeep.hdf5.open.member import Attributes
 from shardkeep.hdf5.open.open_file import open
 from shardkeep.hdf5.segments.rollback import rollback
 from shardkeep.hdf5.sources.receipts import receipts

@@ -1,4 +1,4 @@
 """`hdf5.open`: h5py's classes with identifiers that can be closed, reopened, forked and pickled.
 
-Other rooms import `file`, `members` and `open_file`.
+Other rooms import `dataset`, `file`, `group`, `member` and `open_file`.
 """

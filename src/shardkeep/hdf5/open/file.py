@@ -8,8 +8,8 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import LockError
+from shardkeep.hdf5.open.group import Group
 from shardkeep.hdf5.open.handle import FileHandle
-from shardkeep.hdf5.open.members import Group
 
 __all__ = ["File", "open_source_file"]
 

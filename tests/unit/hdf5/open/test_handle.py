@@ -12,8 +12,8 @@ from shardkeep.errors import NotFoundError
 from shardkeep.hdf5 import open as hopen
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.open import handle
+from shardkeep.hdf5.open.dataset import Dataset
 from shardkeep.hdf5.open.handle import KnownFiles
-from shardkeep.hdf5.open.members import Dataset
 from shardkeep.hdf5.virtual.layout import find_virtual
 
 

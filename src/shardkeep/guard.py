@@ -1,4 +1,4 @@
-"""Run a Python program under `shardkeep.hdf5.guard`: ``python -m shardkeep.guard script.py ARGS…``.
+"""A Python program under `shardkeep.hdf5.guard`: ``python -m shardkeep.guard script.py ARGS…``.
 
 ::
 
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         return 2
     from shardkeep.hdf5.guard.watch import guard_child
 
-    # Before anything of the program is imported.
+    # Before the program imports anything.
     guard_child(on_finding)
     module = types.ModuleType("__main__")
     vars(module).update(__builtins__=builtins, __annotations__={})
@@ -94,7 +94,7 @@ def _script(path: str, arguments: list[str], names: dict[str, Any]) -> Program:
         _first_in_path(whole)
         spec = PathFinder.find_spec("__main__", [whole])
         if spec is None:
-            return FormatError(f"{path!r} has no __main__ module: name one of its files", path=path)
+            return FormatError(f"{path!r} has no __main__ module; pass one of its files", path=path)
         return _code_of(spec, "__main__", names)
     try:
         with open(path, "rb") as file:
@@ -102,7 +102,7 @@ def _script(path: str, arguments: list[str], names: dict[str, Any]) -> Program:
     except FileNotFoundError:
         return NotFoundError(f"file {path!r} does not exist: pass the path of the program", path=path)
     except OSError as error:
-        message = f"{path!r} cannot be read ({error.strerror}): get the right to read it"
+        message = f"{path!r} cannot be read ({error.strerror}); check its permissions"
         return PlanError(message, path=path)
     whole = os.path.abspath(path)
     _first_in_path(os.path.dirname(os.path.realpath(path)))
@@ -118,7 +118,7 @@ def _module(name: str, arguments: list[str], names: dict[str, Any]) -> Program:
     if spec.submodule_search_locations is not None:
         spec = _spec(f"{name}.__main__")
         if spec is None:
-            return FormatError(f"{name!r} is a package without a __main__: name one of its modules")
+            return FormatError(f"{name!r} is a package without a __main__; pass one of its modules")
     sys.argv[0] = spec.origin or name
     return _code_of(spec, spec.name, names)
 

@@ -42,7 +42,9 @@ SIZE = _Size()
 def sharding_options(function: _F) -> _F:
     """Add ``--shards``, ``--shard-bytes`` and ``--shard-records``."""
     for option in (
-        click.option("--shard-records", type=click.IntRange(min=1), help="Most records of a file."),
+        click.option(
+            "--shard-records", type=click.IntRange(min=1), help="Largest number of records of a file."
+        ),
         click.option("--shard-bytes", type=SIZE, help="Largest size of a file, such as 100MB or 128MiB."),
         click.option("--shards", type=click.IntRange(min=1), help="Number of files."),
     ):

@@ -8,9 +8,6 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.collector.client.buffers import Payload
-from shardkeep.collector.client.outbox import Outbox
-from shardkeep.collector.client.spill import SpillFile
 from shardkeep.hdf5 import connect
 from shardkeep.world import World
 from tests.procs.collector_run import ACK, collecting, start, start_collector, stop
@@ -104,30 +101,3 @@ def test_flushed_rows_survive_a_chain_of_killed_clients(tmp_path):
 @pytest.mark.parametrize("seed", range(0, 1000, 100))
 def test_flushed_rows_survive_many_chains_of_killed_clients(tmp_path, seed):
     _run_of_lives(tmp_path, 20, seed)
-
-
-def test_sequence_numbers_are_not_used_twice_and_gaps_are_announced(tmp_path):
-    outbox = Outbox(1 << 20)
-    outbox.use_spill(SpillFile(str(tmp_path), bytes(16), 0))
-    outbox.add([Payload("x", 1, b"1")])
-    outbox.add([Payload("x", 1, b"2")])
-    outbox.spill_undelivered()  # the first is durable too, but this client was killed before the answer
-    outbox.spill._lock.release()
-
-    later = Outbox(1 << 20)
-    later.use_spill(SpillFile(str(tmp_path), bytes(16), 0))
-    assert later.announce_first() == 1
-    later.resend_after(1, 1)
-    mine = later.add([Payload("x", 1, b"3")]).sequence
-    assert mine > 1 << 40
-    assert later.next_to_send().sequence == 2
-    later.note_sent()
-    assert later.next_to_send() is None  # the collector would take it for one that was lost on the way
-    assert later.all_sent
-    assert not later.is_at_gap
-    later.note_durable(2)
-    assert later.is_at_gap
-    assert later.announce_first() == mine
-    later.resend_after(2, 2)
-    assert later.next_to_send().sequence == mine
-    later.spill.close()

@@ -233,7 +233,7 @@ class Client:
             The dataset exists with another dtype or row shape, or cannot be made (others of `name` were
             made); or HDF5 cannot keep an attribute (nothing was made).
         PlanError
-            Compression or level are not valid.
+            Compression, level or `chunk_rows` are not valid.
         MissingExtraError
             zstd and blosc2 need the package hdf5plugin.
         CollectorError, DurabilityError, LockError

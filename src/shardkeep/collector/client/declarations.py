@@ -108,9 +108,9 @@ def make_schema(
     Raises
     ------
     SchemaError
-        Name, dtype, row shape or a number of rows is not valid.
+        Name, dtype, row shape or number of rows are not valid.
     PlanError
-        Compression or level are not valid.
+        Compression, level or chunk_rows are not valid.
     """
     check_name(name, ())
     kind = as_dtype(name, dtype)
@@ -123,9 +123,10 @@ def make_schema(
     if any(length < 0 for length in shape):
         raise SchemaError(f"row_shape must not have negative lengths, as {row_shape!r} has")
     check_row_size(name, kind, shape)
-    for what, value, least in (("rows", rows, 0), ("chunk_rows", chunk_rows, 1)):
-        if value is not None and (type(value) is not int or value < least):
-            raise SchemaError(f"dataset {name!r}: {what} must be an int of at least {least}, not {value!r}")
+    if rows is not None and (type(rows) is not int or rows < 0):
+        raise SchemaError(f"dataset {name!r}: rows must be an int of at least 0, not {rows!r}")
+    if chunk_rows is not None and (type(chunk_rows) is not int or chunk_rows < 1):
+        raise PlanError(f"dataset {name!r}: chunk_rows must be an int of at least 1, not {chunk_rows!r}")
     usual = chunk_rows_of(kind, shape)
     count = min(chunk_rows or usual, _LONGEST_CHUNK_ROWS) if usual < 1 << 40 else 1024
     return Schema(name, kind, shape, count, _filters(compression, compression_level, shuffle, kind), rows)

@@ -7,7 +7,7 @@ handler may raise, or call the client again. Therefore:
    way (`Client.append` does, to save a call). Another thread waits for their end. A signal handler that
    interrupts them is refused with a `LockError`: the steps can only continue after it returns.
 2. A call adds rows in a single step: it raises `ChunkBuffer.rows` or extends `SenderState.submitted`. An
-   exception before that step adds nothing, an exception after it everything. Work of several steps, as making
+   exception before that step adds nothing, an exception after it everything. Work of several steps, such as making
    batches, is left to the thread, where no handler runs.
 3. Nothing waits while it holds the lock. A call waits for a new lock (`new_waiter`), which the thread
    releases with `notify`; so a signal handler may use a client whose call waits.

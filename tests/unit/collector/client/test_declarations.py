@@ -3,15 +3,16 @@
 Covers `shardkeep.collector.client.outbox` and `shardkeep.collector.client.state`.
 """
 
+import h5py
 import numpy as np
 import pytest
 
-from shardkeep.collector.client.declarations import DeclarationQueue
+from shardkeep.collector.client.declarations import DeclarationQueue, make_schema
 from shardkeep.collector.client.outbox import Outbox
 from shardkeep.collector.client.state import Declaration, SenderState
 from shardkeep.collector.protocol.messages import unpack
 from shardkeep.collector.protocol.schema import Schema
-from shardkeep.errors import SchemaError
+from shardkeep.errors import PlanError, SchemaError
 
 
 class _Connection:
@@ -89,3 +90,25 @@ def test_every_dataset_is_declared_again_on_a_new_connection(state, connection):
     (error,) = state.errors
     assert isinstance(error, SchemaError)
     assert "int64 rows of shape (), while float64 rows" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"row_shape": (2.5,)}, SchemaError, "row_shape must be a tuple of ints"),
+        ({"row_shape": 3}, SchemaError, "row_shape must be a tuple of ints"),
+        ({"row_shape": (-1,)}, SchemaError, "negative"),
+        ({"row_shape": (1 << 32,)}, SchemaError, "longer than the 4 GiB"),
+        ({"dtype": np.dtype(("f4", (2,)))}, SchemaError, "row_shape="),
+        ({"dtype": h5py.vlen_dtype("i4")}, SchemaError, "variable length"),
+        ({"rows": -1}, SchemaError, "rows must be an int of at least 0"),
+        ({"rows": True}, SchemaError, "rows must be an int of at least 0"),
+        ({"chunk_rows": 0}, PlanError, "chunk_rows must be an int of at least 1"),
+        ({"compression_level": 3}, PlanError, "pass compression= too"),
+    ],
+)
+def test_an_invalid_declaration_is_refused(values, error, message):
+    options = {"dtype": "f4", "row_shape": (), "rows": None, "chunk_rows": None}
+    options |= {"compression": None, "compression_level": None, "shuffle": None}
+    with pytest.raises(error, match=message):
+        make_schema("x", **{**options, **values})

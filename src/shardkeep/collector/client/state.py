@@ -7,12 +7,12 @@ handler may raise, or call the client again. Therefore:
    way (`Client.append` does, to save a call). Another thread waits for their end. A signal handler that
    interrupts them is refused with a `LockError`: the steps can only continue after it returns.
 2. A call adds rows in a single step: it raises `ChunkBuffer.rows` or extends `SenderState.submitted`. An
-   exception before that step adds nothing, an exception after it everything. Work of several steps, such as making
-   batches, is left to the thread, where no handler runs.
+   exception before that step adds nothing, an exception after it everything. Work of several steps, such as
+   making batches, is left to the thread, where no handler runs.
 3. Nothing waits while it holds the lock. A call waits for a new lock (`new_waiter`), which the thread
    releases with `notify`; so a signal handler may use a client whose call waits.
-4. Only the thread writes the outbox and the attributes about the connection. A call reads them in the guard
-   if it acts on several of them.
+4. Only the thread changes the outbox and the attributes about the connection; a call takes only slots. A
+   call that acts on several of these attributes reads them in the guard.
 """
 
 from __future__ import annotations

@@ -95,33 +95,33 @@ def check_address(address: str) -> str:
         The address is not valid.
     """
     if address.startswith("ipc://"):
-        path = address[6:]
-        if not path or path == "*" or path.startswith("@"):
-            message = (
-                f"{address!r} names no file: a Unix socket needs a path, whose folder decides who may use it"
-            )
-            raise PlanError(message)
-        if len(os.fsencode(path)) > _LONGEST_PATH_BYTES:
-            size = len(os.fsencode(path))
+        path, size = address[6:], len(os.fsencode(address[6:]))
+        if path in ("", "*") or path.startswith("@"):
+            message = f"{address!r} names no file, whose folder decides which users may connect"
+            raise PlanError(f"{message}: use ipc:///path/of/a/socket")
+        if size > _LONGEST_PATH_BYTES:
             message = (
                 f"{path!r} has {size} bytes, and the path of a Unix socket {_LONGEST_PATH_BYTES} at most"
             )
             raise PlanError(f"{message}: choose a shorter one, or leave the address out")
         return address
     found = _TCP.fullmatch(address)
-    if found is not None:
-        if found[2] != "*" and int(found[2]) > 65535:
-            raise PlanError(f"{address!r} has port {found[2]}: choose one up to 65535, or *")
-        if found[1].startswith("["):
-            try:
-                ipaddress.IPv6Address(found[1][1:-1])
-            except ValueError:
-                message = f"{address!r} has no IPv6 address in its brackets"
-                raise PlanError(f"{message}: write tcp://[::1]:port, or [::] for every interface") from None
-        return address
-    if address.startswith("tcp://") and address.count(":") > 2:
-        raise PlanError(f"{address!r} is not an address: write IPv6 in brackets, as in tcp://[::1]:port")
-    raise PlanError(f"{address!r} is not an address: use ipc:///path/of/a/socket or tcp://host:port")
+    if found is None:
+        is_ipv6 = address.startswith("tcp://") and address.count(":") > 2
+        advice = (
+            "write IPv6 in brackets, as in tcp://[::1]:port" if is_ipv6 else "use tcp://host:port or ipc://"
+        )
+        raise PlanError(f"{address!r} is not an address: {advice}")
+    host, port = found.groups()
+    if port != "*" and int(port) > 65535:
+        raise PlanError(f"{address!r} has port {port}: choose one up to 65535, or *")
+    if host.startswith("["):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            message = f"{address!r} has no IPv6 address in its brackets"
+            raise PlanError(f"{message}: write tcp://[::1]:port, or [::] for every interface") from None
+    return address
 
 
 def remove_dead_socket(address: str) -> None:

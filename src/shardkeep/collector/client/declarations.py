@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from typing import Any
 
@@ -13,7 +12,7 @@ from shardkeep.collector.protocol.messages import Kind, pack
 from shardkeep.collector.protocol.schema import FilterSpec, Schema
 from shardkeep.errors import PlanError, SchemaError, ShardkeepError
 from shardkeep.hdf5.storage.dtypes import as_dtype, describe, vlen_base
-from shardkeep.hdf5.storage.layout import check_row_size, chunk_rows_of
+from shardkeep.hdf5.storage.layout import as_row_shape, check_row_size, chunk_rows_of
 from shardkeep.hdf5.storage.names import check_name
 
 __all__ = ["DeclarationQueue", "make_schema"]
@@ -116,12 +115,7 @@ def make_schema(
     kind = as_dtype(name, dtype)
     if vlen_base(kind) is not None:
         raise SchemaError(f"dataset {name!r}: a collector does not take rows of variable length, only text")
-    try:
-        shape = tuple(operator.index(length) for length in row_shape)
-    except TypeError:
-        raise SchemaError(f"row_shape must be a tuple of ints, not {row_shape!r}") from None
-    if any(length < 0 for length in shape):
-        raise SchemaError(f"row_shape must not have negative lengths, as {row_shape!r} has")
+    shape = as_row_shape(row_shape)
     check_row_size(name, kind, shape)
     if rows is not None and (type(rows) is not int or rows < 0):
         raise SchemaError(f"dataset {name!r}: rows must be an int of at least 0, not {rows!r}")

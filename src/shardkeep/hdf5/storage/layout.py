@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from shardkeep.hdf5.storage.dtypes import same_file_type
 
 __all__ = [
     "Layout",
+    "as_row_shape",
     "check_row_size",
     "chunk_rows_of",
     "create_dataset",
@@ -86,6 +88,18 @@ def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
     if dtype.hasobject:
         return max(1, _TEXT_CHUNK_ROWS // values)
     return max(1, _CHUNK_BYTES // max(1, dtype.itemsize * values))
+
+
+def as_row_shape(row_shape: Any) -> tuple[int, ...]:
+    """Return the shape of one row; raise `SchemaError` unless it is a tuple of whole numbers."""
+    try:
+        shape = tuple(operator.index(length) for length in row_shape)
+    except TypeError:
+        message = f"row_shape={row_shape!r} is not a shape: pass a tuple of whole numbers"
+        raise SchemaError(message) from None
+    if any(length < 0 for length in shape):
+        raise SchemaError(f"row_shape={row_shape!r} has a negative length: pass the shape of one row")
+    return shape
 
 
 def check_row_size(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:

@@ -33,12 +33,12 @@ from shardkeep.hdf5.storage.attributes import Attributes, as_attribute, read_att
 from shardkeep.hdf5.storage.compression import Compression, FilterSpec, compression_filters, require_filters
 from shardkeep.hdf5.storage.content_hash import value_crc
 from shardkeep.hdf5.storage.dtypes import as_dtype, describe, same_dtype, vlen_base
-from shardkeep.hdf5.storage.layout import check_row_size, chunk_rows_of, read_layout
+from shardkeep.hdf5.storage.layout import as_row_shape, check_row_size, chunk_rows_of, read_layout
 from shardkeep.hdf5.storage.names import PUT, check_name, check_path
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_first_rows, as_value
 
-__all__ = ["Contents", "Storage", "as_row_shape"]
+__all__ = ["Contents", "Storage"]
 
 ROOT = "/"
 
@@ -161,7 +161,7 @@ class Contents:
 
         `forced` refuses a compression that has no effect.
         """
-        dtype = as_dtype(name, dtype)
+        dtype, row_shape = as_dtype(name, dtype), as_row_shape(row_shape)
         check_row_size(name, dtype, row_shape)
         if vlen_base(dtype) is not None and row_shape:
             raise SchemaError(f"dataset {name!r}: rows of variable length have row_shape=(), not {row_shape}")
@@ -371,15 +371,3 @@ class Contents:
         self.writers[name] = writer
         self.first_row.setdefault(name, 0)
         return writer
-
-
-def as_row_shape(row_shape: Any) -> tuple[int, ...]:
-    """Return the shape of one row; raise `SchemaError` unless it is a tuple of whole numbers."""
-    try:
-        shape = tuple(operator.index(length) for length in row_shape)
-    except TypeError:
-        message = f"row_shape={row_shape!r} is not a shape: pass a tuple of whole numbers"
-        raise SchemaError(message) from None
-    if any(length < 0 for length in shape):
-        raise SchemaError(f"row_shape={row_shape!r} has a negative length: pass the shape of one row")
-    return shape

@@ -31,7 +31,7 @@ from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
 from shardkeep.hdf5.storage.compression import Compression
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
-from shardkeep.hdf5.worker.contents import Contents, Storage, as_row_shape
+from shardkeep.hdf5.worker.contents import Contents, Storage
 from shardkeep.hdf5.worker.rank_owner import RankOwner
 
 if TYPE_CHECKING:
@@ -224,8 +224,7 @@ class WorkerFile(RankOwner):
         SchemaError
             The dataset exists with another dtype or row shape; the message has both.
         PlanError
-            Compression or level are not valid, or rows since the last commit were stored in another
-            way.
+            Compression or level are not valid, or rows since the last commit were stored otherwise.
         MissingExtraError
             zstd and blosc2 need the package hdf5plugin.
         LockError
@@ -236,10 +235,9 @@ class WorkerFile(RankOwner):
         else:
             storage = Storage(compression, compression_level, shuffle, chunk_rows)
         storage.check()
-        shape = as_row_shape(row_shape)
         with self._doing("declare"):
             for one in [name] if isinstance(name, str) else list(name):
-                self._contents.declare(one, dtype, shape, storage, forced=compression != "inherit")
+                self._contents.declare(one, dtype, row_shape, storage, forced=compression != "inherit")
 
     def create(self, name: str, dtype: Any, row_shape: tuple[int, ...] = (), **options: Any) -> None:
         """Declare a dataset; the older name of `declare`.

@@ -95,8 +95,8 @@ def test_every_dataset_is_declared_again_on_a_new_connection(state, connection):
 @pytest.mark.parametrize(
     ("values", "error", "message"),
     [
-        ({"row_shape": (2.5,)}, SchemaError, "row_shape must be a tuple of ints"),
-        ({"row_shape": 3}, SchemaError, "row_shape must be a tuple of ints"),
+        ({"row_shape": (2.5,)}, SchemaError, "is not a shape: pass a tuple"),
+        ({"row_shape": 3}, SchemaError, "is not a shape: pass a tuple"),
         ({"row_shape": (-1,)}, SchemaError, "negative"),
         ({"row_shape": (1 << 32,)}, SchemaError, "longer than the 4 GiB"),
         ({"dtype": np.dtype(("f4", (2,)))}, SchemaError, "row_shape="),

@@ -1,4 +1,4 @@
-"""Whether HDF5 of this process locks the files that it opens.
+"""Locking mode of HDF5 in this process: whether it locks the files that it opens.
 
 ``HDF5_USE_FILE_LOCKING`` overrides what a program asks for, both ways, and HDF5 reads it once, when it is
 loaded. A later value of the variable has no effect, so the mode is found by opening a file.
@@ -28,7 +28,7 @@ _OFF = ("FALSE", "0")
 
 @dataclass(frozen=True)
 class LockingMode:
-    """How HDF5 of this process locks files; returned by `locking_mode`.
+    """Locking mode of HDF5 in this process, returned by `locking_mode`.
 
     Attributes
     ----------

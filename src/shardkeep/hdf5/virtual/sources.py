@@ -273,7 +273,8 @@ class VirtualSource:
 
     def read_into(self, out: np.ndarray[Any, Any], parts: tuple[Any, ...]) -> None:
         """Read a selection, one slice or list per axis, into an array of as many values."""
-        if self._current_version() != self.version:
+        # Without a FileVersion of the last check: this is done for every source of every read.
+        if self._current_version()[:4] != self._sources.files.get(self._number)[1]:
             self._sources.files.set(self._number, os.fsencode(self.path), None)
             self.close()
             self.check()

@@ -239,7 +239,7 @@ class BudgetError(ShardkeepError, OSError):
 
 
 class UntrustedFileError(ShardkeepError, PermissionError):
-    """A lock file, note, log, index or socket may come from another user, so it is not used."""
+    """A lock file, address file, log, index or socket may come from another user, so it is not used."""
 
     exit_code = 2
 

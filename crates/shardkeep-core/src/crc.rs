@@ -7,7 +7,7 @@
 /// TensorFlow's constant, `tsl/lib/hash/crc32c.h`.
 const MASK_DELTA: u32 = 0xa282_ead8;
 
-/// CRC32C of `data`.
+/// Return the CRC32C of `data`.
 #[inline]
 #[must_use]
 pub fn crc32c(data: &[u8]) -> u32 {
@@ -15,7 +15,7 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
-/// CRC32C of what had the CRC32C `before` with `data` behind it.
+/// Return the CRC32C of bytes with the CRC32C `before`, followed by `data`.
 #[inline]
 #[must_use]
 pub fn crc32c_after(before: u32, data: &[u8]) -> u32 {
@@ -57,7 +57,7 @@ impl Default for Crc32c {
     }
 }
 
-/// CRC32C of the eight little-endian bytes of `value`.
+/// Return the CRC32C of the eight little-endian bytes of `value`.
 #[inline]
 #[must_use]
 pub fn crc32c_u64(value: u64) -> u32 {
@@ -77,21 +77,21 @@ mod x86 {
     }
 }
 
-/// What TFRecord stores instead of a CRC, so that the CRC of data that holds CRCs stays useful.
+/// Return the masked CRC, which TFRecord stores so that the CRC of data that contains CRCs stays useful.
 #[inline]
 #[must_use]
 pub fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(MASK_DELTA)
 }
 
-/// The CRC that [`mask`] made `masked` of.
+/// Return the CRC of a masked CRC.
 #[inline]
 #[must_use]
 pub fn unmask(masked: u32) -> u32 {
     masked.wrapping_sub(MASK_DELTA).rotate_left(15)
 }
 
-/// `mask(crc32c(data))`.
+/// Return the masked CRC32C of `data`.
 #[inline]
 #[must_use]
 pub fn masked_crc32c(data: &[u8]) -> u32 {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_goes_on_where_it_was_cut() {
+    fn a_checksum_continues_after_a_cut() {
         let data: Vec<u8> = (0..1000_u32).map(|i| (i * 7) as u8).collect();
         for cut in [0, 1, 8, 499, 1000] {
             let (a, b) = data.split_at(cut);

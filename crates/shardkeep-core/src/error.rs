@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Which class of `errors.py` the binding raises.
+/// The class of `errors.py` that the binding raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `CorruptRecordError`
@@ -31,11 +31,11 @@ pub enum Kind {
     Internal,
 }
 
-/// What is wrong, where, and what to do: one line, and the place in fields of their own.
+/// One line with the problem and the remedy, and the path, record and offset in separate fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
     pub kind: Kind,
-    /// Without the path: `Display` puts it in front.
+    /// The message without the path, which `Display` adds in front.
     pub message: String,
     pub path: Option<PathBuf>,
     pub record: Option<u64>,
@@ -48,7 +48,7 @@ impl Error {
         Self { kind, message: message.into(), path: None, record: None, offset_bytes: None, errno: None }
     }
 
-    /// A buffer of so many bytes cannot be had.
+    /// Create the error for a buffer of `bytes` bytes that cannot be allocated.
     #[cold]
     pub fn memory(bytes: usize) -> Self {
         Self::new(Kind::Memory, format!("no memory for {bytes} more bytes"))
@@ -76,7 +76,7 @@ impl Error {
         self
     }
 
-    /// An error of the operating system while `doing` something to `path`.
+    /// Create the error for a failed system call; `doing` names the operation.
     pub fn os(error: &io::Error, doing: &str, path: &Path) -> Self {
         let errno = error.raw_os_error();
         let (kind, message) = match errno {
@@ -111,10 +111,10 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Make `buf` exactly `length` bytes long, of any content.
+/// Resize `buf` to `length` bytes of any content.
 ///
 /// # Errors
-/// The memory cannot be had; a `Vec` by itself would end the process.
+/// The memory cannot be allocated; `Vec` alone would end the process.
 pub(crate) fn try_resize(buf: &mut Vec<u8>, length: usize) -> Result<()> {
     if let Some(more) = length.checked_sub(buf.len()) {
         buf.try_reserve_exact(more).map_err(|_| Error::memory(more))?;

@@ -18,7 +18,7 @@ pub enum DType {
 }
 
 impl DType {
-    /// Returns the name of the type in the Python API.
+    /// Return the name of the type in the Python API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int64 => "int64",
@@ -37,7 +37,7 @@ pub enum DefaultValue {
 }
 
 impl DefaultValue {
-    /// Returns the element type.
+    /// Return the element type.
     pub fn dtype(&self) -> DType {
         match self {
             Self::Int64(_) => DType::Int64,
@@ -46,7 +46,7 @@ impl DefaultValue {
         }
     }
 
-    /// Returns the number of values.
+    /// Return the number of values.
     pub fn len(&self) -> usize {
         match self {
             Self::Int64(values) => values.len(),
@@ -55,7 +55,7 @@ impl DefaultValue {
         }
     }
 
-    /// Returns true without values, which is valid only for a shape without elements.
+    /// Return true without values, which is valid only for a shape without elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,7 +81,7 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// Returns the number of elements of one row: the product of a fixed shape, 1 for other kinds.
+    /// Return the number of elements of one row: the product of a fixed shape, 1 for other kinds.
     pub fn elements(&self) -> usize {
         match &self.kind {
             Kind::Fixed { shape, .. } => shape.iter().product(),
@@ -116,7 +116,7 @@ pub struct Schema {
 const MAX_ELEMENTS: usize = 1 << 40;
 
 impl Schema {
-    /// Checks `features` and creates the lookup table.
+    /// Check `features` and create the lookup table.
     pub fn new(features: Vec<Feature>) -> Result<Self, SchemaError> {
         let mut by_name = HashMap::with_capacity(features.len());
         for (index, feature) in features.iter().enumerate() {
@@ -128,12 +128,12 @@ impl Schema {
         Ok(Self { features, by_name })
     }
 
-    /// Returns the features, in column order.
+    /// Return the features, in column order.
     pub fn features(&self) -> &[Feature] {
         &self.features
     }
 
-    /// Returns the column of the feature `name`, given as the bytes in a record.
+    /// Return the column of the feature `name`, given as the bytes in a record.
     pub fn position(&self, name: &[u8]) -> Option<usize> {
         self.by_name.get(name).copied()
     }

@@ -1,4 +1,4 @@
-//! The soft limit of open files belongs to the program, whatever the pool does with it for a moment. A process of its own.
+//! The soft limit of open files that the program sets stays, although the pool raises it briefly. Runs in a separate process.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 

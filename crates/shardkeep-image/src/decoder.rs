@@ -5,7 +5,7 @@ use crate::header::{Format, Header};
 use crate::pixels::{Pixels, scale};
 use crate::{jpeg, png, resize, sniff, webp};
 
-/// Reads the header of `bytes`, or says what they are instead of a PNG, JPEG or WebP.
+/// Return the header of an image; the error describes bytes that are not a PNG, JPEG or WebP.
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     if bytes.starts_with(&png::SIGNATURE) {
         png::header(bytes)
@@ -18,7 +18,7 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     }
 }
 
-/// The buffers that decoding needs between images; one per thread.
+/// A decoder with its buffers; one per thread.
 #[derive(Debug, Default)]
 pub struct Decoder {
     png: png::PngDecoder,
@@ -29,7 +29,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes `bytes`, whose header is `header`, into `out` of shape `frame` (height, width, channels), resizing if
+    /// Decode `bytes`, whose header is `header`, into `out` of shape `frame` (height, width, channels), resizing if
     /// the image has another size.
     pub fn decode(
         &mut self,
@@ -77,7 +77,7 @@ impl Decoder {
         done
     }
 
-    /// Decodes in the image's own size to [0, 1].
+    /// Decode to floats in the size of the image.
     fn floats(
         &mut self,
         bytes: &[u8],
@@ -98,7 +98,7 @@ impl Decoder {
         done
     }
 
-    /// Decodes in the image's own size to bytes.
+    /// Decode to bytes in the size of the image.
     fn native(
         &mut self,
         bytes: &[u8],
@@ -113,7 +113,7 @@ impl Decoder {
         }
     }
 
-    /// Gives back what one unusually large image took.
+    /// Free the buffers of an unusually large image.
     fn shrink(&mut self) {
         const KEEP: usize = 16 << 20;
         if self.pixels.capacity() > KEEP {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why an image cannot be decoded: one line, without a final full stop.
+/// The reason why an image cannot be decoded: one line, without a final full stop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageError(pub String);
 
@@ -20,8 +20,8 @@ impl std::fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-/// Runs a decoder that is not ours. One that panics would take the training run down with it, so a panic becomes an
-/// [`ImageError`] like any other damage; messages become one line.
+/// Run a decoder of another crate. A panic would end the training run, so it becomes an [`ImageError`] as other
+/// damage; messages become one line.
 pub(crate) fn catch_panic(
     format: &str,
     decode: impl FnOnce() -> Result<(), String>,
@@ -32,6 +32,6 @@ pub(crate) fn catch_panic(
             let words: Vec<&str> = message.split_whitespace().collect();
             Err(ImageError(format!("the {format} is damaged: {}", words.join(" "))))
         }
-        Err(_) => Err(ImageError(format!("the {format} decoder gave up on damaged data"))),
+        Err(_) => Err(ImageError(format!("the {format} decoder failed on damaged data"))),
     }
 }

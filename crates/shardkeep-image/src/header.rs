@@ -1,6 +1,6 @@
 //! Size and format of an image, from its header.
 
-/// The formats that are decoded.
+/// The supported formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Png,
@@ -8,14 +8,14 @@ pub enum Format {
     WebP,
 }
 
-/// What the header of an image says, before a pixel is decoded.
+/// The header of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub format: Format,
     pub width: usize,
     pub height: usize,
-    /// Channels that decoding with `channels=0` gives: 1 to 4.
+    /// Number of channels of a decoding with `channels=0`: 1 to 4.
     pub channels: usize,
-    /// Whether samples have 16 bits, which floats take whole.
+    /// True if samples have 16 bits, which floats keep.
     pub deep: bool,
 }

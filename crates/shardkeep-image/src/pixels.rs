@@ -10,7 +10,7 @@ pub enum ImageDType {
     F32,
 }
 
-/// Where pixels go: exactly `height * width * channels` values of one row of a batch.
+/// The slot of an image: exactly `height * width * channels` values of one row of a batch.
 #[derive(Debug)]
 pub enum Pixels<'a> {
     U8(&'a mut [u8]),
@@ -25,7 +25,7 @@ impl Pixels<'_> {
         }
     }
 
-    /// The element type.
+    /// Return the element type.
     pub fn dtype(&self) -> ImageDType {
         match self {
             Self::U8(_) => ImageDType::U8,
@@ -34,7 +34,7 @@ impl Pixels<'_> {
     }
 }
 
-/// `tf.image.convert_image_dtype(uint8 -> float32)`, bit for bit.
+/// Convert bytes to floats as `tf.image.convert_image_dtype`, bit for bit.
 pub(crate) fn scale(pixels: &[u8], out: &mut [f32]) {
     #[inline(always)]
     fn plain(pixels: &[u8], out: &mut [f32]) {

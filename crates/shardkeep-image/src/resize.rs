@@ -1,11 +1,11 @@
 //! Bilinear resize with half-pixel centres and no antialiasing: `tf.image.resize`'s default.
 //!
-//! The arithmetic follows TensorFlow's CPU kernel (resize_bilinear_op.cc) step by step, in single precision. A crate
-//! would be shorter, but none gives the same values: they antialias when shrinking or use fixed point.
+//! The arithmetic follows TensorFlow's CPU kernel (resize_bilinear_op.cc) step by step, in single precision. No crate
+//! has the same values: they antialias when shrinking or use fixed point.
 
 #![deny(clippy::indexing_slicing)]
 
-/// For each output coordinate the two source coordinates and the weight of the second.
+/// The two source coordinates of an output coordinate, and the weight of the second.
 #[derive(Debug, Clone, Copy)]
 struct Tap {
     lower: usize,
@@ -28,7 +28,7 @@ fn taps(source: usize, target: usize) -> Vec<Tap> {
         .collect()
 }
 
-/// Resizes `pixels` (source height, width, channels) into `out` (target height, width, channels).
+/// Resize `pixels` (source height, width, channels) into `out` (target height, width, channels).
 pub fn bilinear(
     pixels: &[f32],
     source: (usize, usize),
@@ -39,7 +39,7 @@ pub fn bilinear(
     walk(pixels, source, channels, target, out, |value| value, |value| value);
 }
 
-/// The same for bytes; values are rounded half to even, as `tf.round` does.
+/// Resize bytes; values are rounded half to even, as in `tf.round`.
 pub fn bilinear_u8(
     pixels: &[u8],
     source: (usize, usize),

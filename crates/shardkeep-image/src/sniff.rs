@@ -1,6 +1,6 @@
-//! Names what a blob is when it is not an image that we decode.
+//! Descriptions of bytes that are not an image of a supported format.
 
-/// One line: what the bytes are, and what is wanted.
+/// Return one line with the kind of the bytes and the supported formats.
 pub fn describe(bytes: &[u8]) -> String {
     let what = kind(bytes);
     match what {

@@ -1,9 +1,9 @@
-//! WebP: the container is read here, the image-webp crate decodes what is in it, lossy or lossless, with alpha or without.
+//! WebP: a parser of the container; the crate image-webp decodes the contents, lossy or lossless, with or without alpha.
 //!
-//! The specification is RFC 9649. What is held against the bytes before anything is allocated: the file's own length (a
-//! download that broke off is an error, as nothing in a WebP is checked), and the size of the picture. Of a lossy picture
-//! every macroblock of 256 pixels takes some bits for its prediction modes alone; libwebp gets to 560 pixels for a byte. A
-//! lossless one can hold any number of pixels of one colour in no bits at all, so that there the bound is a choice.
+//! The specification is RFC 9649. Two values are compared with the bytes before anything is allocated: the length in the
+//! header (a truncated file is an error, as nothing in a WebP has a checksum), and the size of the image. In a lossy image
+//! every macroblock of 256 pixels takes some bits for its prediction modes; libwebp reaches 560 pixels a byte. A
+//! lossless image of one colour can have no bits at all, so its bound is a choice.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -15,26 +15,26 @@ use crate::error::{ImageError, catch_panic};
 use crate::header::{Format, Header};
 use crate::png::pixels::{grey, write};
 
-/// Pixels that a byte of a lossy picture can stand for at most.
+/// Largest number of pixels per byte of a lossy image.
 const LOSSY_RATIO: usize = 1_024;
 
-/// The same where it is lossless: one copy of 4,096 values, each of eight pixels.
+/// Largest number of pixels per byte of a lossless image: one copy of 4,096 values, each of eight pixels.
 const LOSSLESS_RATIO: usize = 32_768;
 
-/// Lossless pictures up to this size are taken however few bytes they have.
+/// Lossless images up to this size are accepted with any number of bytes.
 const BLANK_PIXELS: usize = 1 << 20;
 
-/// Buffers larger than this are given back after an image.
+/// Larger buffers are freed after an image.
 const KEEP_BYTES: usize = 16 << 20;
 
-/// Whether `bytes` start as a WebP does.
+/// Return true if `bytes` begin with the signature of a WebP.
 pub fn is_webp(bytes: &[u8]) -> bool {
     bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP")
 }
 
-/// What stands in a WebP before its pixels.
+/// The parsed container of a WebP.
 struct Container<'a> {
-    /// The file without what lies behind it.
+    /// The file without bytes after its end.
     whole: &'a [u8],
     width: usize,
     height: usize,
@@ -46,19 +46,19 @@ struct Chunk<'a> {
     data: &'a [u8],
 }
 
-/// Takes the chunk at the start of `rest`.
+/// Take the chunk at the start of `rest`.
 fn chunk<'a>(rest: &mut &'a [u8]) -> Result<Chunk<'a>, ImageError> {
     let cut = || ImageError::new("the WebP is damaged: a chunk runs past its end");
     let (kind, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
     let (length, after) = after.split_first_chunk::<4>().ok_or_else(cut)?;
     let length = u32::from_le_bytes(*length) as usize;
     let (data, after) = after.split_at_checked(length).ok_or_else(cut)?;
-    // Chunks are padded to even lengths; some writers leave out the last byte of a file.
+    // Chunks are padded to even lengths; some writers omit the padding at the end of a file.
     *rest = after.get(length % 2..).unwrap_or_default();
     Ok(Chunk { kind: *kind, data })
 }
 
-/// Width, height and whether there is alpha, of a chunk of pixels.
+/// Return width, height and the presence of alpha of a chunk of pixels.
 fn picture(chunk: &Chunk<'_>) -> Option<(usize, usize, bool)> {
     if &chunk.kind == b"VP8L" {
         let (&signature, rest) = chunk.data.split_first()?;
@@ -121,20 +121,20 @@ fn container(bytes: &[u8]) -> Result<Container<'_>, ImageError> {
     Ok(Container { whole, width, height, alpha })
 }
 
-/// Size and channels of a WebP: 4 with alpha, else 3.
+/// Return size and channels of a WebP: 4 with alpha, else 3.
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     let Container { width, height, alpha, .. } = container(bytes)?;
     Ok(Header { format: Format::WebP, width, height, channels: if alpha { 4 } else { 3 }, deep: false })
 }
 
-/// Decodes WebPs, one after another.
+/// A decoder of WebPs, with its buffer.
 #[derive(Debug, Default)]
 pub struct WebpDecoder {
     pixels: Vec<u8>,
 }
 
 impl WebpDecoder {
-    /// Decodes a WebP into `out`, which is `height * width * channels` long. Grey is made as of a PNG; fewer than four
+    /// Decode a WebP into `out`, which is `height * width * channels` long. Grey is computed as for PNG; fewer than four
     /// channels drop alpha.
     pub fn decode(&mut self, bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), ImageError> {
         let container = container(bytes)?;

@@ -1,4 +1,4 @@
-//! CRC32C, and which bit of a record is wrong.
+//! CRC32C, and flipped bits of records.
 
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ fn mask_crc(crc: u32) -> u32 {
     crc::mask(crc)
 }
 
-/// The field ("data" or "checksum") and the number of the bit in it.
+/// Return the field ("data" or "checksum") and the number of the bit in it.
 #[pyfunction]
 #[pyo3(signature = (data, stored, /))]
 fn find_flipped_bit(py: Python<'_>, data: &[u8], stored: u32) -> Option<(&'static str, u64)> {
@@ -53,7 +53,7 @@ fn find_flipped_bit(py: Python<'_>, data: &[u8], stored: u32) -> Option<(&'stati
     })
 }
 
-/// The frame with flipped bits put right, and which they were; None if that is not what is wrong with it.
+/// Return the corrected frame and a description of the flipped bits; None if nothing else than flipped bits can be corrected.
 #[pyfunction]
 #[pyo3(signature = (frame, /))]
 fn correct_flipped_bits<'py>(py: Python<'py>, frame: &[u8]) -> Option<(Bound<'py, PyBytes>, String)> {

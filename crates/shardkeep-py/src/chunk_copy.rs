@@ -18,7 +18,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<ChunkCopy>()
 }
 
-/// Which side, the byte, the errno.
+/// The failed side, the offset in bytes, the errno.
 type Failed = (&'static str, u64, i32);
 
 /// Threads that copy.
@@ -28,7 +28,7 @@ struct ChunkCopier {
     process: u32,
 }
 
-/// A copy that is under way.
+/// A copy in progress.
 #[pyclass(module = "shardkeep._core", frozen)]
 struct ChunkCopy {
     ticket: Mutex<Option<Ticket>>,
@@ -42,7 +42,7 @@ impl ChunkCopier {
         Self { copier: ManuallyDrop::new(Copier::new(threads)), process: std::process::id() }
     }
 
-    /// Begins to copy; a place of -1 is none. Both descriptors may be closed meanwhile.
+    /// Begin to copy; the place -1 only hashes a chunk. Both descriptors may be closed during the copy.
     #[pyo3(signature = (source, result, addresses, sizes, places, /))]
     fn begin(
         &self,
@@ -84,8 +84,8 @@ impl Drop for ChunkCopier {
 
 #[pymethods]
 impl ChunkCopy {
-    /// Waits for the end: the CRC32C of each piece; or which side failed ("read", "write"), where, and the errno,
-    /// which is 0 where a file ends too early.
+    /// Wait for the end; return the CRC32C of each piece, or the failed side ("read", "write"), the offset, and the errno,
+    /// which is 0 if a file ends too early.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyArray1<u32>>, Option<Failed>)> {
         let ticket = self.ticket.lock().unwrap_or_else(|e| e.into_inner()).take();
         let ticket = ticket.ok_or_else(|| raise(Error::internal("a copy that was waited for before")))?;
@@ -101,7 +101,7 @@ impl ChunkCopy {
     }
 }
 
-/// A descriptor of our own for an open file.
+/// Duplicate the descriptor of an open file.
 fn own(fd: i32) -> PyResult<File> {
     if fd < 0 {
         return Err(PyValueError::new_err("a negative descriptor"));

@@ -1,4 +1,4 @@
-//! Features from Python, columns to NumPy. Buffers change hands without a copy.
+//! Features from Python, and columns as NumPy arrays without a copy.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(image_shape, m)?)
 }
 
-/// Records that are at hand already into columns.
+/// Conversion of records in memory into columns.
 #[pyclass(module = "shardkeep._core")]
 struct ColumnBuilder {
     columns: Option<BatchColumns>,
@@ -41,7 +41,7 @@ impl ColumnBuilder {
         Ok(Self { columns: Some(columns), filled: 0, scratch: Scratch::default(), bytes_as })
     }
 
-    /// Parse records into the next rows. `path` and `first_record` say in an error where they are from.
+    /// Parse records into the next rows. `path` and `first_record` are their origin in an error.
     #[pyo3(signature = (records, /, *, path = None, first_record = 0))]
     fn fill(
         &mut self,
@@ -64,7 +64,7 @@ impl ColumnBuilder {
         Ok(())
     }
 
-    /// The columns; rows that were not filled are zeros, empty strings, empty lists.
+    /// Return the columns; rows that were not filled are zeros, empty strings, or empty lists.
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = self.columns.take().ok_or_else(finished)?.finish().map_err(|e| raise(e.into()))?;
         let out = PyDict::new(py);
@@ -79,19 +79,19 @@ fn finished() -> PyErr {
     PyValueError::new_err("these columns are finished")
 }
 
-/// (height, width, channels) as the header of a PNG, JPEG or WebP says; None for anything else.
+/// Return (height, width, channels) of the header of a PNG, JPEG or WebP; None for anything else.
 #[pyfunction]
 #[pyo3(signature = (data, /))]
 fn image_shape(data: &[u8]) -> Option<(usize, usize, usize)> {
     image::header(data).ok().map(|head| (head.height, head.width, head.channels))
 }
 
-/// What byte strings become.
+/// The Python type of byte strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BytesAs {
     /// `bytes` in an object array.
     Objects,
-    /// All bytes end to end, and where each value starts.
+    /// All bytes end to end, and the start of each value.
     Buffers,
 }
 
@@ -165,8 +165,8 @@ fn default(dtype: &str, value: &Bound<'_, PyAny>) -> PyResult<DefaultValue> {
     })
 }
 
-/// An array, or for rows of different lengths the pair (values, offsets). Byte strings as buffers have another array
-/// of offsets between the two, and are a pair where the shape is fixed.
+/// Return an array, or for rows of different lengths the pair (values, offsets). Byte strings as buffers have another array
+/// of offsets between the two, and are a pair if the shape is fixed.
 pub(crate) fn to_numpy(py: Python<'_>, column: Column, bytes_as: BytesAs) -> PyResult<Bound<'_, PyAny>> {
     match column {
         Column::FixedI64 { data, shape } => shaped(py, data, &shape),
@@ -213,7 +213,7 @@ fn pair<'py>(py: Python<'py>, values: Bound<'py, PyAny>, offsets: Vec<i64>) -> P
     Ok(PyTuple::new(py, [values, PyArray1::from_vec(py, offsets).into_any()])?.into_any())
 }
 
-/// Byte strings as an object array of `bytes`.
+/// Return byte strings as an object array of `bytes`.
 fn objects<'py>(
     py: Python<'py>,
     values: &[u8],

@@ -18,7 +18,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Engine>()
 }
 
-/// How long a wait goes on without looking for Ctrl-C.
+/// Time between two checks for Ctrl-C.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 #[pyclass(module = "shardkeep._core")]
@@ -78,7 +78,7 @@ impl Engine {
         self.inner.pending()
     }
 
-    /// (row, whether it was repaired, where the frame starts and ends, what was wrong) in the batch taken last.
+    /// (row, True if it was repaired, start and end of the frame, description) of each fault in the last batch.
     #[getter]
     fn faults(&self) -> Vec<(usize, bool, u64, u64, &str)> {
         let faults = self.inner.faults().iter();
@@ -96,7 +96,7 @@ impl Engine {
         py.detach(|| self.inner.submit(records, rows)).map_err(raise)
     }
 
-    /// Wait for the oldest batch; None if there is none.
+    /// Wait for the oldest batch; return None if there is none.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         while self.inner.pending() > 0 {
             if let Some(batch) = py.detach(|| self.inner.take(SIGNAL_CHECK)).map_err(raise)? {
@@ -107,8 +107,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// The columns that are in no batch because all batches filled them together: with `gather`, those whose rows have
-    /// a size that the schema tells. To be called once, when all batches have been taken.
+    /// Return the columns that are in no batch because all batches filled them together: with `gather`, those whose rows have
+    /// a size that the schema determines. Call it once, after all batches.
     fn gathered<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let columns = self.inner.gathered().map_err(raise)?;
         batch(py, Batch::Columns(columns), self.bytes_as)

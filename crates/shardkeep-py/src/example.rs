@@ -112,7 +112,7 @@ fn decode_example<'py>(py: Python<'py>, record: &[u8]) -> PyResult<Bound<'py, Py
     features(py, values)
 }
 
-/// The pair (context, lists); a step without a kind is None.
+/// Return the pair (context, lists); a step without a kind is None.
 #[pyfunction]
 #[pyo3(signature = (record, /))]
 fn decode_sequence_example<'py>(

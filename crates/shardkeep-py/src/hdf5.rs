@@ -1,4 +1,4 @@
-//! Metadata of HDF5 files that nobody is writing.
+//! Metadata of HDF5 files that no process is writing.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -35,14 +35,14 @@ type Dataset<'py> = (
     Numbers<'py>,
 );
 
-/// Returns the checksum of HDF5's metadata.
+/// Return the checksum of HDF5's metadata.
 #[pyfunction]
 #[pyo3(signature = (data, /))]
 fn lookup3(data: &[u8]) -> u32 {
     hdf5::format::lookup3::lookup3(data)
 }
 
-/// Whether a file was read; what is damaged in it, and at which byte.
+/// Return whether the file was read, and the damaged structure with its offset.
 #[pyfunction]
 #[pyo3(signature = (path, /, *, lock, most_structures, rows))]
 fn hdf5_damage(
@@ -58,7 +58,7 @@ fn hdf5_damage(
     (read, found.ok().flatten().map(|damage| (damage.what, damage.offset_bytes)))
 }
 
-/// The paths of the virtual datasets among the first objects; None if that is not known.
+/// Return the paths of the virtual datasets among the first objects; None if they are not known.
 #[pyfunction]
 #[pyo3(signature = (fd, most_objects, /))]
 fn hdf5_virtual_datasets(py: Python<'_>, fd: i32, most_objects: usize) -> PyResult<Option<Names<'_>>> {
@@ -67,7 +67,7 @@ fn hdf5_virtual_datasets(py: Python<'_>, fd: i32, most_objects: usize) -> PyResu
     Ok(found.ok().map(|paths| paths.iter().map(|path| PyBytes::new(py, path)).collect()))
 }
 
-/// A virtual dataset; None if it is none, or not known.
+/// Return a virtual dataset; None if the dataset is not virtual, or not known.
 #[pyfunction]
 #[pyo3(signature = (fd, path, /))]
 fn hdf5_virtual_dataset<'py>(py: Python<'py>, fd: i32, path: &[u8]) -> PyResult<Option<Dataset<'py>>> {
@@ -102,11 +102,11 @@ fn hdf5_virtual_dataset<'py>(py: Python<'py>, fd: i32, path: &[u8]) -> PyResult<
     )))
 }
 
-/// The file of a descriptor that stays the caller's.
+/// Return the file of a descriptor that the caller keeps.
 fn opened(fd: i32) -> PyResult<ManuallyDrop<File>> {
     if fd < 0 {
         return Err(PyValueError::new_err("not a descriptor"));
     }
-    // SAFETY: the caller keeps it open for the length of the call, and it is not closed here.
+    // SAFETY: the caller keeps the descriptor open during the call, and it is not closed here.
     Ok(ManuallyDrop::new(unsafe { File::from_raw_fd(fd) }))
 }

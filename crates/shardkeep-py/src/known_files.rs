@@ -8,7 +8,7 @@ use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use shardkeep_core::io::known_files::{self, Expected, Piece, State};
+use shardkeep_core::io::known_files::{self, Expected, FileVersion, Piece};
 
 use crate::errors::raise;
 
@@ -16,7 +16,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<KnownFiles>()
 }
 
-/// Device, inode, size in bytes, time of the last change in ns.
+/// Device, inode, size in bytes, modification time in ns.
 type Told = (u64, u64, u64, i64);
 
 #[pyclass(module = "shardkeep._core", frozen)]
@@ -26,7 +26,7 @@ struct KnownFiles {
 
 #[pymethods]
 impl KnownFiles {
-    /// None of them is known yet.
+    /// Create a set of files whose versions are not known yet.
     #[new]
     #[pyo3(signature = (paths, /))]
     fn new(paths: Vec<Bound<'_, PyBytes>>) -> Self {
@@ -34,8 +34,7 @@ impl KnownFiles {
         Self { files: known_files::KnownFiles::new(paths.collect()) }
     }
 
-    /// The path of a file, and the state in which it is known:
-    /// (device, inode, size in bytes, time of the last change in ns), or None.
+    /// Return the path of a file and its known version (device, inode, size in bytes, modification time in ns), or None.
     #[pyo3(signature = (file, /))]
     fn get<'py>(&self, py: Python<'py>, file: usize) -> PyResult<(Bound<'py, PyBytes>, Option<Told>)> {
         let (path, state) = self.files.get(file).ok_or_else(|| PyIndexError::new_err("no such file"))?;
@@ -46,7 +45,7 @@ impl KnownFiles {
     #[pyo3(signature = (file, path, state, /))]
     fn set(&self, py: Python<'_>, file: usize, path: &[u8], state: Option<Told>) {
         let path = PathBuf::from(OsStr::from_bytes(path));
-        let state = state.map(|(device, inode, size_bytes, modified_ns)| State {
+        let state = state.map(|(device, inode, size_bytes, modified_ns)| FileVersion {
             device,
             inode,
             size_bytes,
@@ -55,12 +54,12 @@ impl KnownFiles {
         py.detach(|| self.files.set(file, path, state));
     }
 
-    /// The numbers of the files that are not as they were, or not known.
+    /// Return the numbers of the files that have changed or are not known.
     fn changed<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         numbers(py, py.detach(|| self.files.changed()))
     }
 
-    /// Take files for known that have this size and time; the places of those that have not.
+    /// Record the versions of files with these sizes and times; return the positions of the others.
     #[pyo3(signature = (files, sizes, times, /, *, lock))]
     fn take<'py>(
         &self,
@@ -83,7 +82,7 @@ impl KnownFiles {
         Ok(numbers(py, py.detach(|| self.files.take(&expected, lock))))
     }
 
-    /// The places of the pieces that could not be read.
+    /// Read pieces; return the positions of those that could not be read.
     #[pyo3(signature = (buffer, files, offsets, starts, lengths, /, *, lock))]
     #[allow(clippy::too_many_arguments)]
     fn read_into<'py>(

@@ -1,4 +1,4 @@
-//! Buffers of the Rust half that arrays show without a copy.
+//! NumPy arrays over buffers of the Rust half, without a copy.
 
 use std::ops::DerefMut;
 
@@ -6,13 +6,13 @@ use numpy::ndarray::{ArrayView, Dimension};
 use numpy::{Element, PyArray};
 use pyo3::prelude::*;
 
-/// Keeps a buffer for as long as an array shows it.
+/// The owner of the buffer of an array.
 #[pyclass(frozen)]
 struct Loan {
     _buffer: Box<dyn Send + Sync>,
 }
 
-/// An array of `shape` over `buffer`, whose elements do not move with their owner; `None` if they are not that many.
+/// Return an array of `shape` over `buffer`, whose elements do not move with their owner; `None` if their number differs.
 pub(crate) fn lent<T: Element, D: Dimension>(
     py: Python<'_>,
     mut buffer: impl DerefMut<Target = [T]> + Send + Sync + 'static,
@@ -24,7 +24,7 @@ pub(crate) fn lent<T: Element, D: Dimension>(
     }
     let loan = Bound::new(py, Loan { _buffer: Box::new(buffer) })?;
     // SAFETY: the array has as many elements as the buffer. It keeps `loan` alive, and with it the buffer, which does
-    // not move with its owner. Nobody looks at it through the loan, so the array is its only user and may write.
+    // not move with its owner. Nothing else uses the buffer, so the array may write to it.
     Ok(Some(unsafe {
         let view = ArrayView::from_shape_ptr(shape, base);
         PyArray::borrow_from_array(&view, loan.into_any())

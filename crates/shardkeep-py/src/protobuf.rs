@@ -22,7 +22,7 @@ fn raise(error: wire::WireError) -> PyErr {
     WireError::new_err(error.to_string())
 }
 
-/// Returns tag, start and end of each field of the message `data[at:end]`; of a varint tag, value and 0.
+/// Return tag, start and end of each field of the message `data[at:end]`; of a varint tag, value and 0.
 #[pyfunction]
 #[pyo3(signature = (data, at, end, /))]
 fn protobuf_fields(data: &[u8], at: usize, end: usize) -> PyResult<Vec<(u32, u64, u64)>> {
@@ -37,7 +37,7 @@ fn protobuf_fields(data: &[u8], at: usize, end: usize) -> PyResult<Vec<(u32, u64
     Ok(fields)
 }
 
-/// Returns the varint at `at` and its end.
+/// Return the varint at `at` and its end.
 #[pyfunction]
 #[pyo3(signature = (data, at, /))]
 fn protobuf_varint(data: &[u8], at: usize) -> PyResult<(u64, usize)> {

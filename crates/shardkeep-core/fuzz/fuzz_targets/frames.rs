@@ -1,5 +1,5 @@
 //! Random access through an index: the fuzzer moves the offsets and the bytes, and nothing that comes back may be other
-//! than a record of the file. Header checksums are put right, so that lengths can be anything.
+//! than a record of the file. Header checksums are corrected, so that lengths can be anything.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -17,19 +17,19 @@ pub enum Value<'a> {
     Empty,
 }
 
-/// Decodes a record into (key, value) pairs, sorted by the bytes of the key. The last value of a repeated key counts.
+/// Decode a record into (key, value) pairs, sorted by the bytes of the key. The last value of a repeated key counts.
 pub fn decode(record: &[u8]) -> Result<Vec<(&str, Value<'_>)>, WireError> {
     let mut found = Vec::new();
     entries(record, |key, pieces| found.push(keyed(key, pieces)))?;
     features(found)
 }
 
-/// Returns a map entry with its key as text; the caller has checked that the key is UTF-8.
+/// Return a map entry with its key as text; the caller has checked that the key is UTF-8.
 pub(super) fn keyed<'a>(key: &'a [u8], pieces: &[&'a [u8]]) -> (&'a str, Vec<&'a [u8]>) {
     (std::str::from_utf8(key).unwrap_or_default(), pieces.to_vec())
 }
 
-/// Sorts entries by key and keeps the last entry of each key.
+/// Sort entries by key and keep the last entry of each key.
 pub(super) fn last_of_each<'a>(mut found: Vec<(&'a str, Vec<&'a [u8]>)>) -> Vec<(&'a str, Vec<&'a [u8]>)> {
     // The sort is stable, and `dedup_by` removes the later of two neighbours, so they are swapped.
     found.sort_by_key(|(key, _)| *key);
@@ -43,7 +43,7 @@ pub(super) fn last_of_each<'a>(mut found: Vec<(&'a str, Vec<&'a [u8]>)>) -> Vec<
     found
 }
 
-/// Decodes the entries of a Features message.
+/// Decode the entries of a Features message.
 pub(super) fn features<'a>(
     found: Vec<(&'a str, Vec<&'a [u8]>)>,
 ) -> Result<Vec<(&'a str, Value<'a>)>, WireError> {

@@ -19,7 +19,7 @@ pub enum FeatureValue<'a> {
     Empty,
 }
 
-/// Returns the size of a length-delimited field with a tag of one byte.
+/// Return the size of a length-delimited field with a tag of one byte.
 pub(super) fn field_len(length: usize) -> usize {
     1 + varint_len(length as u64) + length
 }
@@ -30,7 +30,7 @@ pub(super) fn put_header(out: &mut Vec<u8>, tag: u8, length: usize) {
 }
 
 impl FeatureValue<'_> {
-    /// Returns the size of the packed payload (int64, float).
+    /// Return the size of the packed payload (int64, float).
     fn packed_len(&self) -> usize {
         match self {
             Self::Bytes(_) | Self::Empty => 0,
@@ -39,7 +39,7 @@ impl FeatureValue<'_> {
         }
     }
 
-    /// Returns the size of the list message, from that of its payload.
+    /// Return the size of the list message, from that of its payload.
     fn list_len(&self, packed: usize) -> usize {
         match self {
             Self::Bytes(values) => values.iter().map(|value| field_len(value.len())).sum(),
@@ -48,7 +48,7 @@ impl FeatureValue<'_> {
         }
     }
 
-    /// Returns the size of the Feature message.
+    /// Return the size of the Feature message.
     pub(super) fn feature_len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -56,7 +56,7 @@ impl FeatureValue<'_> {
         }
     }
 
-    /// Appends the Feature message.
+    /// Append the Feature message.
     pub(super) fn put_feature(&self, out: &mut Vec<u8>) {
         let packed = self.packed_len();
         let tag = match self {
@@ -91,7 +91,7 @@ impl FeatureValue<'_> {
     }
 }
 
-/// Compares map keys in the order of upb; see the module.
+/// Compare map keys in the order of upb; see the module.
 pub(super) fn key_order(a: &[u8], b: &[u8]) -> Ordering {
     match a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne()) {
         Some(order) => order,
@@ -99,17 +99,17 @@ pub(super) fn key_order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Returns the size of a map entry.
+/// Return the size of a map entry.
 fn entry_len(key: &str, value: &FeatureValue<'_>) -> usize {
     field_len(key.len()) + field_len(value.feature_len())
 }
 
-/// Returns the size of a Features message.
+/// Return the size of a Features message.
 pub(super) fn features_len(features: &[(&str, FeatureValue<'_>)]) -> usize {
     features.iter().map(|(key, value)| field_len(entry_len(key, value))).sum()
 }
 
-/// Appends a Features message with its entries in the order of the keys' bytes.
+/// Append a Features message with its entries in the order of the keys' bytes.
 pub(super) fn put_features(out: &mut Vec<u8>, features: &[(&str, FeatureValue<'_>)]) {
     let mut sorted: Vec<&(&str, FeatureValue<'_>)> = features.iter().collect();
     sorted.sort_by(|(a, _), (b, _)| key_order(a.as_bytes(), b.as_bytes()));
@@ -122,7 +122,7 @@ pub(super) fn put_features(out: &mut Vec<u8>, features: &[(&str, FeatureValue<'_
     }
 }
 
-/// Encodes an Example. The keys must be unique.
+/// Encode an Example. The keys must be unique.
 pub fn encode(features: &[(&str, FeatureValue<'_>)]) -> Vec<u8> {
     let inner = features_len(features);
     let mut out = Vec::with_capacity(field_len(inner));

@@ -23,7 +23,7 @@ struct Word {
 }
 
 impl Word {
-    /// Returns 0 if the eight bytes are those of the head of a payload of `length` bytes.
+    /// Return 0 if the eight bytes are those of the head of a payload of `length` bytes.
     #[inline]
     fn differs(self, bytes: &[u8; 8], length: u64) -> u64 {
         u64::from_le_bytes(*bytes) ^ self.base.wrapping_add(self.ones.wrapping_mul(length))
@@ -43,7 +43,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns the layout of `key_field` (tag, length, text) with values of `kind`. With `kind` None the payload is the whole
+    /// Return the layout of `key_field` (tag, length, text) with values of `kind`. With `kind` None the payload is the whole
     /// Feature, for a key without a column. `None`: entries of this key must be parsed.
     pub fn new(key_field: &[u8], kind: Option<&Kind>) -> Option<Self> {
         let value: &[u8] = match kind {
@@ -69,7 +69,7 @@ impl Layout {
         Some(Self { first, last, between, head_bytes: head.len(), longest: u64::from(longest) })
     }
 
-    /// Returns the bytes from the payload of the first entry on, and the length of the payload; the next entries follow it.
+    /// Return the bytes from the payload of the first entry on, and the length of the payload; the next entries follow it.
     /// `None`: the entry must be parsed.
     #[inline]
     pub fn open<'a>(&self, entries: &'a [u8]) -> Option<(&'a [u8], usize)> {
@@ -88,7 +88,7 @@ impl Layout {
     }
 }
 
-/// Returns the kind of list with all values of a row, if encoders write it as one payload.
+/// Return the kind of list with all values of a row, if encoders write it as one payload.
 fn one_list_of(kind: &Kind) -> Option<DType> {
     match kind {
         Kind::Fixed { dtype: DType::Bytes, shape, .. } => {
@@ -110,7 +110,7 @@ const fn bits_of(length: u32) -> [u64; 3] {
     [0x7f7f_7f7f_7f7f_7f7f >> unused, more, more >> 8]
 }
 
-/// Decodes the first `length` bytes of `bytes`, if they are exactly one varint.
+/// Decode the first `length` bytes of `bytes`, if they are exactly one varint.
 #[inline]
 pub fn one_varint(bytes: &[u8], length: usize) -> Option<u64> {
     let Some((eight, [bits, more, set])) = bytes.first_chunk().zip(VARINT_BITS.get(length.wrapping_sub(1)))
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Returns the payload, if the parser finds an entry of this key with exactly one packed int64 list.
+    /// Return the payload, if the parser finds an entry of this key with exactly one packed int64 list.
     fn parsed<'a>(entries: &'a [u8], key: &[u8]) -> Option<&'a [u8]> {
         let take = |message: &'a [u8], tag: u8| {
             let mut cursor = Cursor::new(message.strip_prefix(&[tag])?);

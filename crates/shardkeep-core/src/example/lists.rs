@@ -14,7 +14,7 @@ pub struct FeatureView<'a> {
 }
 
 impl<'a> FeatureView<'a> {
-    /// Parses a Feature in one piece.
+    /// Parse a Feature in one piece.
     #[inline]
     pub fn new(value: &'a [u8]) -> Result<Self, WireError> {
         let mut view = Self::unset();
@@ -32,12 +32,12 @@ impl<'a> FeatureView<'a> {
         Ok(view)
     }
 
-    /// Returns a Feature without a kind.
+    /// Return a Feature without a kind.
     pub fn unset() -> Self {
         Self { dtype: None, first: &[], more: Vec::new() }
     }
 
-    /// Merges another piece of the same Feature, as protobuf merges a repeated message field.
+    /// Merge another piece of the same Feature, as protobuf merges a repeated message field.
     pub fn merge(&mut self, value: &'a [u8]) -> Result<(), WireError> {
         let mut cursor = Cursor::new(value);
         while let Some((field, wire)) = cursor.tag()? {
@@ -55,13 +55,13 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Yields the pieces of the list, in order.
+    /// Yield the pieces of the list, in order.
     #[inline]
     pub fn lists(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         std::iter::once(self.first).chain(self.more.iter().copied())
     }
 
-    /// Returns the number of values of the list.
+    /// Return the number of values of the list.
     pub fn count(&self) -> Result<usize, WireError> {
         let mut count = 0usize;
         match self.dtype {
@@ -73,7 +73,7 @@ impl<'a> FeatureView<'a> {
         Ok(count)
     }
 
-    /// Calls `each` for every value of an int64 list.
+    /// Call `each` for every value of an int64 list.
     #[inline]
     pub fn int64s(&self, mut each: impl FnMut(i64)) -> Result<(), WireError> {
         for list in self.lists() {
@@ -94,7 +94,7 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Calls `each` for every value of a float list.
+    /// Call `each` for every value of a float list.
     #[inline]
     pub fn floats(&self, mut each: impl FnMut(f32)) -> Result<(), WireError> {
         for list in self.lists() {
@@ -116,7 +116,7 @@ impl<'a> FeatureView<'a> {
         Ok(())
     }
 
-    /// Calls `each` for every value of a bytes list.
+    /// Call `each` for every value of a bytes list.
     #[inline]
     pub fn bytes(&self, mut each: impl FnMut(&'a [u8])) -> Result<(), WireError> {
         for list in self.lists() {

@@ -48,13 +48,13 @@ pub struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Returns the keys in the order of their first occurrence.
+    /// Return the keys in the order of their first occurrence.
     #[inline]
     pub fn known(&self) -> &[KnownKey] {
         &self.known
     }
 
-    /// Parses the entries of a record, of which the first is expected to have key number `next`, and calls
+    /// Parse the entries of a record, of which the first is expected to have key number `next`, and call
     /// `each(column, feature)` for every entry with a key of the schema. Returns `None` if the record is unusual or `each`
     /// returned false; the strict parser must then parse it.
     pub fn walk<'a>(
@@ -141,7 +141,7 @@ impl KeyOrder {
     }
 }
 
-/// Returns the entries of a record that consists of one `features` field.
+/// Return the entries of a record that consists of one `features` field.
 #[inline]
 pub fn only_features(record: &[u8]) -> Option<&[u8]> {
     let [0x0a, rest @ ..] = record else {
@@ -152,7 +152,7 @@ pub fn only_features(record: &[u8]) -> Option<&[u8]> {
     cursor.is_done().then_some(entries)
 }
 
-/// Parses strictly: calls `each(key, pieces)` for every map entry in order, with the value fields of that entry (one,
+/// Parse strictly: calls `each(key, pieces)` for every map entry in order, with the value fields of that entry (one,
 /// except in merged messages).
 pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), WireError> {
     let mut example = Cursor::new(record);
@@ -166,7 +166,7 @@ pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])
     Ok(())
 }
 
-/// Parses the entries of a message that is a map from strings to messages: Features, FeatureLists.
+/// Parse the entries of a message that is a map from strings to messages: Features, FeatureLists.
 pub(super) fn map_entries<'a>(
     message: &'a [u8],
     each: &mut impl FnMut(&'a [u8], &[&'a [u8]]),

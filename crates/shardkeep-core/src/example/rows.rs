@@ -46,7 +46,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Encodes rows one by one and calls `each` with the bytes.
+/// Encode rows one by one and call `each` with the bytes.
 ///
 /// # Errors
 /// A column does not have the row, or `each` failed.

@@ -11,7 +11,7 @@ use crate::example::wire::{Cursor, Wire, WireError};
 /// Context and feature lists, each sorted by the bytes of the key.
 pub type Sequence<'a> = (Vec<(&'a str, Value<'a>)>, Vec<(&'a str, Vec<Value<'a>>)>);
 
-/// Decodes a record; both of its maps follow the rules of Examples.
+/// Decode a record; both of its maps follow the rules of Examples.
 pub fn decode_sequence(record: &[u8]) -> Result<Sequence<'_>, WireError> {
     let (mut context, mut lists) = (Vec::new(), Vec::new());
     let mut cursor = Cursor::new(record);
@@ -44,7 +44,7 @@ pub fn decode_sequence(record: &[u8]) -> Result<Sequence<'_>, WireError> {
     Ok((features(context)?, steps))
 }
 
-/// Encodes a SequenceExample with both of its fields set, as `tf.train.SequenceExample(context=…, feature_lists=…)` does.
+/// Encode a SequenceExample with both of its fields set, as `tf.train.SequenceExample(context=…, feature_lists=…)` does.
 /// The order of keys is that of [`super::encode`].
 pub fn encode_sequence(
     context: &[(&str, FeatureValue<'_>)],

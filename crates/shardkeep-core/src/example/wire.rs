@@ -10,7 +10,7 @@
 /// Unknown groups nested deeper than this are refused, as protobuf's default recursion limit does.
 pub const MAX_GROUP_DEPTH: usize = 100;
 
-/// How a message is broken.
+/// The damage of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WireError {
     /// The message ends inside a varint, a fixed-width value or a length-delimited field.
@@ -42,7 +42,7 @@ impl std::fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// The wire type of a field: how its value is laid out.
+/// The wire type of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Varint,
@@ -60,25 +60,25 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the start of `message`.
+    /// Create a cursor at the start of `message`.
     #[inline]
     pub fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
 
-    /// What has not been read yet.
+    /// Return the bytes that have not been read.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Whether the message has been read to its end.
+    /// Return true at the end of the message.
     #[inline]
     pub fn is_done(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Takes `count` bytes.
+    /// Take `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
         let (head, tail) = self.rest.split_at_checked(count).ok_or(WireError::Truncated)?;
@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
         Ok(head)
     }
 
-    /// Takes a varint; bits past the 64th are dropped, as protobuf does.
+    /// Take a varint; bits past the 64th are dropped, as protobuf does.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, WireError> {
         match self.rest.split_first() {
@@ -110,7 +110,7 @@ impl<'a> Cursor<'a> {
         Err(if self.rest.len() < 10 { WireError::Truncated } else { WireError::LongVarint })
     }
 
-    /// Takes a field's number and wire type; `None` at the end of the message.
+    /// Take a field's number and wire type; `None` at the end of the message.
     #[inline]
     pub fn tag(&mut self) -> Result<Option<(u32, Wire)>, WireError> {
         if self.rest.is_empty() {
@@ -138,14 +138,14 @@ impl<'a> Cursor<'a> {
         Ok(Some((field, wire)))
     }
 
-    /// Takes a length and as many bytes.
+    /// Take a length and as many bytes.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.varint()?;
         self.take(usize::try_from(length).map_err(|_| WireError::Truncated)?)
     }
 
-    /// Takes four bytes.
+    /// Take four bytes.
     #[inline]
     pub fn fixed32(&mut self) -> Result<[u8; 4], WireError> {
         let (head, tail) = self.rest.split_first_chunk::<4>().ok_or(WireError::Truncated)?;
@@ -153,7 +153,7 @@ impl<'a> Cursor<'a> {
         Ok(*head)
     }
 
-    /// Passes over the value of a field that nobody asked for.
+    /// Skip the value of a field.
     pub fn skip(&mut self, field: u32, wire: Wire) -> Result<(), WireError> {
         let mut open = [0u32; MAX_GROUP_DEPTH];
         let mut depth = 0usize;
@@ -183,7 +183,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Returns the fields of a message: tag (`field_number << 3 | wire_type`), start and end of the content. Of a varint
+/// Return the fields of a message: tag (`field_number << 3 | wire_type`), start and end of the content. Of a varint
 /// the second number is the value, and the third is 0. Groups are skipped.
 ///
 /// # Errors
@@ -219,7 +219,7 @@ pub fn varint_len(value: u64) -> usize {
     ((64 - (value | 1).leading_zeros() as usize) * 9 + 64) / 64
 }
 
-/// Appends `value` as a varint.
+/// Append `value` as a varint.
 #[inline]
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -1,6 +1,6 @@
 //! Pieces of one file, hashed one by one on their way to places in another.
 //!
-//! What lies together is read and written together. Nothing is known here of what the pieces are.
+//! Adjacent pieces are read and written together. The contents of the pieces do not matter here.
 #![deny(clippy::indexing_slicing)]
 
 use std::fs::File;
@@ -17,7 +17,7 @@ const BLOCK_BYTES: u64 = 512 << 10;
 /// Read along between two pieces, that costs less than another call.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// A piece of a file, and where it goes; None: it is only hashed.
+/// A piece of a file and its offset in the result; None: it is only hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub from: u64,
@@ -25,7 +25,7 @@ pub struct Piece {
     pub to: Option<u64>,
 }
 
-/// What went wrong, and at which byte of which file.
+/// A failed system call, with its file and offset.
 #[derive(Debug)]
 pub enum Failure {
     Read { offset_bytes: u64, error: io::Error },
@@ -33,15 +33,15 @@ pub enum Failure {
     Other(Error),
 }
 
-/// The CRC32C of each piece, or the first thing that went wrong (`UnexpectedEof` if the source ends too early): what
-/// follows was not copied then.
+/// The CRC32C of each piece, or the first failure (`UnexpectedEof` if the source ends too early), after which nothing was
+/// copied.
 pub type Outcome = std::result::Result<Vec<u32>, Failure>;
 
-/// Threads that copy, and end when this is dropped and all is done.
+/// Threads that copy. They end after this is dropped and all copies are done.
 #[derive(Debug)]
 pub struct Copier {
     jobs: Option<Sender<Job>>,
-    /// For what is done at once.
+    /// Buffer of copies without a thread.
     buffer: Mutex<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ struct Job {
     done: Sender<Outcome>,
 }
 
-/// A copy that is under way.
+/// A copy in progress.
 #[derive(Debug)]
 pub struct Ticket(Receiver<Outcome>);
 
@@ -98,7 +98,7 @@ impl Ticket {
 impl Job {
     fn run(self, buffer: &mut Vec<u8>) {
         let outcome = copy(&self.source, &self.result, &self.pieces, buffer);
-        // Closed before anybody hears of it: whoever waits may count descriptors.
+        // Closed before the result is available: a caller that waits may count descriptors.
         drop((self.source, self.result));
         let _ = self.done.send(outcome);
     }
@@ -157,7 +157,7 @@ fn run_length(pieces: &[Piece]) -> usize {
     together.count().max(1)
 }
 
-/// Whether one piece goes just behind the other.
+/// Return true if one piece directly follows the other in source and result.
 fn follows(a: &Piece, b: &Piece) -> bool {
     match (a.to, b.to) {
         (Some(one), Some(other)) => one.checked_add(a.size) == Some(other),

@@ -1,8 +1,8 @@
-//! Many small files whose state is known: whether each is still as it was, and parts of them read into one buffer.
+//! Sets of many small files in known versions: detection of changed files, and reads of their parts into one buffer.
 //!
-//! A file is open only while it is read, so that its writer is kept out no longer, and a set may have any number of them.
-//! Its path and its state may be told anew at any time.
-//! Nothing is told but which files could not be read: whoever opens one of those properly finds out why.
+//! A file is open only while it is read, so a reader does not keep a writer waiting, and a set may have any number of files. The path
+//! and the version of a file may be set again at any time. Only the numbers of files that could not be read are returned: a
+//! caller opens such a file with HDF5, which reports the reason.
 #![deny(clippy::indexing_slicing)]
 
 use std::io;
@@ -11,37 +11,29 @@ use std::sync::{Mutex, RwLock};
 
 use crate::error::{Error, Result};
 use crate::io::descriptor_pool::TransientFile;
+use crate::io::parallel::{SHARE_BYTES, run, select, share_files, threads_for};
 
-/// Fewer are not worth a thread, which takes as long to start as ten files to read.
-const FILES_A_THREAD: usize = 32;
-/// More read no faster than memory takes it.
-const MOST_THREADS: usize = 4;
-/// What a thread takes at once: not less, so that two threads do not make the same new (2 MiB) page of the buffer ready,
-/// nor more files than leave work for the others.
-const TURN_BYTES: usize = 4 << 20;
-const TURN_FILES: std::ops::RangeInclusive<usize> = 8..=256;
-
-/// What makes a file the one that it was.
+/// Identity, size and modification time of a file. A file with the same values has not changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct State {
+pub struct FileVersion {
     pub device: u64,
     pub inode: u64,
     pub size_bytes: u64,
-    /// Nanoseconds since the epoch.
+    /// Modification time in nanoseconds since the epoch.
     pub modified_ns: i64,
 }
 
-/// A part of a file, and where it goes.
+/// A part of a file, and its place in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub file: usize,
     pub offset_bytes: u64,
-    /// In the buffer.
+    /// Offset in the buffer.
     pub start: usize,
     pub length: usize,
 }
 
-/// A file whose size and time of the last change should be these.
+/// Expected size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
     pub file: usize,
@@ -49,8 +41,8 @@ pub struct Expected {
     pub modified_ns: i64,
 }
 
-/// A file, with the state in which it is known; None while it is not.
-type Entry = (PathBuf, Option<State>);
+/// The path of a file, and its known version (None: not known yet).
+type Entry = (PathBuf, Option<FileVersion>);
 
 /// Files by number.
 #[derive(Debug)]
@@ -58,9 +50,9 @@ pub struct KnownFiles {
     files: RwLock<Vec<Entry>>,
 }
 
-impl State {
+impl FileVersion {
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
-    pub fn of(stat: &libc::stat) -> Self {
+    fn of_status(stat: &libc::stat) -> Self {
         Self {
             device: stat.st_dev as u64,
             inode: stat.st_ino as u64,
@@ -69,6 +61,14 @@ impl State {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(stat.st_mtime_nsec as i64),
         }
+    }
+
+    /// Return the version of an open file.
+    ///
+    /// # Errors
+    /// The operating system cannot inspect the file.
+    pub fn of(file: &TransientFile) -> io::Result<Self> {
+        Ok(Self::of_status(&file.status()?))
     }
 
     fn of_path(path: &std::path::Path) -> io::Result<Self> {
@@ -84,46 +84,47 @@ impl State {
 }
 
 impl KnownFiles {
-    /// None of them is known yet.
+    /// Create a set of files whose versions are not known yet.
     #[must_use]
     pub fn new(paths: Vec<PathBuf>) -> Self {
         Self { files: RwLock::new(paths.into_iter().map(|path| (path, None)).collect()) }
     }
 
+    /// Return the path and the known version of a file.
     #[must_use]
     pub fn get(&self, file: usize) -> Option<Entry> {
         self.read_all(|files| files.get(file).cloned())
     }
 
-    /// Say where a file is, and in which state it is known.
-    pub fn set(&self, file: usize, path: PathBuf, state: Option<State>) {
+    /// Set the path and the known version of a file.
+    pub fn set(&self, file: usize, path: PathBuf, state: Option<FileVersion>) {
         if let Some(entry) = self.files.write().unwrap_or_else(|e| e.into_inner()).get_mut(file) {
             *entry = (path, state);
         }
     }
 
-    /// Look at all of them; the numbers of those that are not as they were, not there, or not known; rising.
+    /// Return the numbers of the files that have changed, do not exist, or are not known, in ascending order.
     #[must_use]
     pub fn changed(&self) -> Vec<usize> {
         self.read_all(|files| {
             let is_changed = |number: usize| match files.get(number) {
-                Some((path, Some(known))) => !State::of_path(path).is_ok_and(|now| now == *known),
+                Some((path, Some(known))) => !FileVersion::of_path(path).is_ok_and(|now| now == *known),
                 _ => true,
             };
-            which(files.len(), is_changed)
+            select(files.len(), is_changed)
         })
     }
 
-    /// Take the files that are as expected, can be read, and are not being written, for known in the state in which
-    /// they are; the places in `expected` of the others, rising.
+    /// Record the versions of the files that are as expected, can be read, and are not being written. Return the positions in
+    /// `expected` of the others, in ascending order.
     #[must_use]
     pub fn take(&self, expected: &[Expected], lock: bool) -> Vec<usize> {
         let taken = Mutex::new(Vec::new());
         let left = self.read_all(|files| {
-            which(expected.len(), |place| {
+            select(expected.len(), |place| {
                 let Some(one) = expected.get(place) else { return true };
                 let Some((path, _)) = files.get(one.file) else { return true };
-                let Ok(state) = Self::look(path, *one, lock) else { return true };
+                let Ok(state) = Self::inspect(path, *one, lock) else { return true };
                 taken.lock().unwrap_or_else(|e| e.into_inner()).push((one.file, state));
                 false
             })
@@ -137,13 +138,13 @@ impl KnownFiles {
         left
     }
 
-    fn look(path: &std::path::Path, expected: Expected, lock: bool) -> io::Result<State> {
+    fn inspect(path: &std::path::Path, expected: Expected, lock: bool) -> io::Result<FileVersion> {
         let file = TransientFile::open(path)?;
-        let state = State::of(&file.status()?);
+        let state = FileVersion::of(&file)?;
         if (state.size_bytes, state.modified_ns) != (expected.size_bytes, expected.modified_ns) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        // Only now: the lock would be in the way of whoever writes another file there.
+        // After the comparison: a lock would disturb a process that writes another file to this path.
         if lock {
             file.lock_shared()?;
         }
@@ -154,18 +155,18 @@ impl KnownFiles {
         work(&self.files.read().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Read every piece of `pieces` whose file is as it was; the places in `pieces` of the others, rising.
+    /// Read every piece of `pieces` whose file has not changed. Return the positions in `pieces` of the others, in ascending order.
     ///
     /// # Errors
-    /// The pieces do not rise in `buffer` without overlapping, or lead beyond it.
+    /// The pieces overlap in `buffer`, are not in ascending order, or end after it.
     pub fn read_into(&self, buffer: &mut [u8], pieces: &[Piece], lock: bool) -> Result<Vec<usize>> {
         let threads = threads_for(pieces.len());
-        let turns = turns(buffer, pieces, turn_files(pieces.len(), threads))
-            .ok_or_else(|| Error::internal("pieces that do not lie one behind the other in their buffer"))?;
+        let shares = shares(buffer, pieces, share_files(pieces.len(), threads))
+            .ok_or_else(|| Error::internal("pieces that are not in ascending order in their buffer"))?;
         let failed = Mutex::new(Vec::new());
         self.read_all(|files| {
-            in_turns(turns.into_iter(), threads, |turn| {
-                for (place, piece, target) in turn {
+            run(shares.into_iter(), threads, |share| {
+                for (place, piece, target) in share {
                     if read(files, piece, target, lock).is_err() {
                         failed.lock().unwrap_or_else(|e| e.into_inner()).push(place);
                     }
@@ -181,86 +182,36 @@ impl KnownFiles {
 fn read(files: &[Entry], piece: &Piece, target: &mut [u8], lock: bool) -> io::Result<()> {
     let Some((path, Some(known))) = files.get(piece.file) else { return Err(io::ErrorKind::NotFound.into()) };
     let file = TransientFile::open(path)?;
-    // Before it is looked at: afterwards a writer could have come in between.
+    // Before the comparison: a writer could change the file between the two.
     if lock {
         file.lock_shared()?;
     }
-    if State::of(&file.status()?) != *known {
+    if FileVersion::of(&file)? != *known {
         return Err(io::ErrorKind::InvalidData.into());
     }
     file.read_exact_at(target, piece.offset_bytes)
 }
 
-/// Which numbers below `count` a question is answered with yes for, by several threads.
-fn which(count: usize, is_one: impl Fn(usize) -> bool + Sync) -> Vec<usize> {
-    let found = Mutex::new(Vec::new());
-    let threads = threads_for(count);
-    let turn = turn_files(count, threads);
-    in_turns((0..count).step_by(turn), threads, |first| {
-        for number in first..count.min(first + turn) {
-            if is_one(number) {
-                found.lock().unwrap_or_else(|e| e.into_inner()).push(number);
-            }
-        }
-    });
-    let mut found = found.into_inner().unwrap_or_else(|e| e.into_inner());
-    found.sort_unstable();
-    found
-}
+/// The position of each piece, the piece, and its part of the buffer.
+type Share<'a> = Vec<(usize, &'a Piece, &'a mut [u8])>;
 
-/// The place of each piece, the piece, and the part of the buffer that it goes to.
-type Turn<'a> = Vec<(usize, &'a Piece, &'a mut [u8])>;
-
-/// Pieces by turns; None if they overlap or are not in their order.
-fn turns<'a>(buffer: &'a mut [u8], pieces: &'a [Piece], most: usize) -> Option<Vec<Turn<'a>>> {
-    let mut turns = Vec::new();
-    let mut turn = Turn::new();
+/// Divide pieces into shares of at most `most`; None if they overlap or are not in order.
+fn shares<'a>(buffer: &'a mut [u8], pieces: &'a [Piece], most: usize) -> Option<Vec<Share<'a>>> {
+    let mut shares = Vec::new();
+    let mut share = Share::new();
     let (mut rest, mut at, mut first) = (buffer, 0_usize, 0_usize);
     for (place, piece) in pieces.iter().enumerate() {
         let (_, from) = rest.split_at_mut_checked(piece.start.checked_sub(at)?)?;
         let (target, behind) = from.split_at_mut_checked(piece.length)?;
         (rest, at) = (behind, piece.start + piece.length);
-        turn.push((place, piece, target));
-        if turn.len() == most || at - first >= TURN_BYTES {
-            turns.push(std::mem::take(&mut turn));
+        share.push((place, piece, target));
+        if share.len() == most || at - first >= SHARE_BYTES {
+            shares.push(std::mem::take(&mut share));
             first = at;
         }
     }
-    turns.push(turn);
-    Some(turns)
-}
-
-pub fn turn_files(files: usize, threads: usize) -> usize {
-    (files / (4 * threads)).clamp(*TURN_FILES.start(), *TURN_FILES.end())
-}
-
-pub fn threads_for(files: usize) -> usize {
-    if files < 2 * FILES_A_THREAD {
-        return 1;
-    }
-    let most = std::thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
-    most.min(files / FILES_A_THREAD)
-}
-
-/// Do `work` to each of `turns`, in this thread and others; where none can be had, in this one.
-pub fn in_turns<T: Send>(turns: impl Iterator<Item = T> + Send, threads: usize, work: impl Fn(T) + Sync) {
-    let turns = Mutex::new(turns);
-    let run = || {
-        loop {
-            let next = turns.lock().unwrap_or_else(|e| e.into_inner()).next();
-            let Some(turn) = next else { break };
-            work(turn);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            let name = std::thread::Builder::new().name("shardkeep-read".into());
-            if name.spawn_scoped(scope, run).is_err() {
-                break;
-            }
-        }
-        run();
-    });
+    shares.push(share);
+    Some(shares)
 }
 
 #[cfg(test)]
@@ -283,7 +234,7 @@ mod tests {
             assert_eq!(files.changed().len(), count);
             for (i, path) in paths.into_iter().enumerate() {
                 std::fs::write(&path, [i as u8; 16]).unwrap();
-                let state = State::of_path(&path).unwrap();
+                let state = FileVersion::of_path(&path).unwrap();
                 files.set(i, path, Some(state));
             }
             files
@@ -321,7 +272,7 @@ mod tests {
         std::fs::remove_file(files.get(299).unwrap().0).unwrap();
         std::fs::write(files.get(7).unwrap().0, "longer than it was").unwrap();
         let (path, state) = files.get(100).unwrap();
-        files.set(100, path, state.map(|state| State { modified_ns: state.modified_ns + 1, ..state }));
+        files.set(100, path, state.map(|state| FileVersion { modified_ns: state.modified_ns + 1, ..state }));
         let mut wanted = pieces(300);
         wanted[200].offset_bytes = 9; // beyond the end
         wanted[201].file = 1000;

@@ -1,27 +1,27 @@
-//! Which single bit of a record is wrong, from its checksum alone.
+//! Position of a single flipped bit of a record, from its checksum alone.
 //!
 //! A CRC is linear, so the difference between the CRC that was stored and the one that was computed (the *syndrome*)
-//! depends on the flipped bits only. For one flipped bit with `j` bits behind it the syndrome is `x^(32 + j)` modulo the
+//! depends on the flipped bits only. For one flipped bit that `j` bits follow, the syndrome is `x^(32 + j)` modulo the
 //! polynomial, and `j` is a discrete logarithm. CRC32C's polynomial is `x + 1` times a primitive one of degree 31, so
 //! these powers are all different up to 2^31 - 1 bits, 256 MiB: one baby-step giant-step search over a table of 2^14
-//! entries finds the place in (bits / 2^14) steps of a few nanoseconds, without looking at the data.
+//! entries finds the position in (bits / 2^14) steps of a few nanoseconds, without reading the data.
 //!
-//! What can be told from it, and what cannot:
+//! The limits of the method:
 //!
 //! * Two flipped bits of the data have an even syndrome (`x + 1` divides the polynomial), one has an odd one.
 //! * TFRecord stores the CRC masked, by a rotation and an *addition*. A flipped bit of the stored field is therefore
-//!   found in the masked form. Where a flip could be in either, or one flip of the data together with one of the
-//!   field would explain the same, nothing is claimed. What is left of double flips is two of the data that look like
-//!   one of the field through a carry of the mask: about one in 2 * 10^8 of them.
-//! * Any other damage looks like a flipped bit by chance once in `2^32 / (bits + 32)`; [`MOST_BYTES`] bounds that.
+//!   found in the masked form. If a flip could be in either, or one flip of the data together with one of the
+//!   field has the same syndrome, the result is None. The remaining errors are two flips of the data that equal
+//!   one of the field through a carry of the mask: about one in 2 * 10^8 double flips.
+//! * Any other damage has the syndrome of a flipped bit by chance once in `2^32 / (bits + 32)`; [`MOST_BYTES`] bounds that.
 
 use std::sync::LazyLock;
 
 use crate::crc;
 use crate::record::framing::{FOOTER_BYTES, HEADER_BYTES};
 
-/// Records longer than this are not repaired: arbitrary damage would pass for a flipped bit in more than one of 512
-/// cases. (The mathematics reach to 256 MiB.)
+/// Longest record that is repaired: in longer ones arbitrary damage would equal a flipped bit in more than one of 512
+/// cases. (The method itself works up to 256 MiB.)
 pub const MOST_BYTES: usize = 1 << 20;
 
 /// Castagnoli, reflected.
@@ -30,7 +30,7 @@ const BABY_STEPS: u32 = 1 << 14;
 const SLOTS: usize = 1 << 15;
 const CHECKSUM_BITS: u32 = 32;
 
-/// Where the flipped bit is. Bit `b` of a field is bit `b % 8`, the lowest being 0, of its byte `b / 8`.
+/// Position of the flipped bit. Bit `b` of a field is bit `b % 8`, the lowest being 0, of its byte `b / 8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flip {
     Data(u64),
@@ -38,8 +38,8 @@ pub enum Flip {
     Checksum(u32),
 }
 
-/// Which bit to flip in `length` bytes with the CRC32C `computed`, or in their masked CRC as it is `stored`, so that
-/// the two agree; None if no single one does, or if it cannot be told which.
+/// Return the bit that must be flipped in `length` bytes with the CRC32C `computed`, or in their masked CRC `stored`, so that
+/// the two agree; None unless exactly one such bit exists.
 #[must_use]
 pub fn find(length: u64, computed: u32, stored: u32) -> Option<Flip> {
     let bits = length.checked_mul(8).filter(|_| length <= MOST_BYTES as u64)?;
@@ -47,7 +47,7 @@ pub fn find(length: u64, computed: u32, stored: u32) -> Option<Flip> {
     let difference = stored ^ crc::mask(computed);
     let in_data = place(stored);
     let flip = match (difference.count_ones(), in_data) {
-        // Nothing is wrong; or two bits of the field are; or it cannot be told in which of the two one is.
+        // No error; or two bits of the field; or one bit that may be in either.
         (0 | 2, _) | (1, Some(_)) => return None,
         (1, None) => Flip::Checksum(difference.trailing_zeros()),
         _ => Flip::Data(in_data?),
@@ -56,7 +56,7 @@ pub fn find(length: u64, computed: u32, stored: u32) -> Option<Flip> {
     (!with_one_more).then_some(flip)
 }
 
-/// Put a flipped bit right in `data` or in `sum`, its masked CRC; says which it was, or None and nothing is changed.
+/// Correct a flipped bit in `data` or in `sum`, its masked CRC. Return its position, or None if nothing was changed.
 pub fn correct(data: &mut [u8], sum: &mut [u8; FOOTER_BYTES]) -> Option<Flip> {
     let flip = find(data.len() as u64, crc::crc32c(data), u32::from_le_bytes(*sum))?;
     let (bytes, bit): (&mut [u8], u64) = match flip {
@@ -95,7 +95,7 @@ static TABLES: LazyLock<Box<Tables>> = LazyLock::new(Tables::new);
 struct Tables {
     /// `x^(32 + j)` and `j`, by hash; the power 0 marks a free slot.
     baby: Vec<(u32, u32)>,
-    /// What a byte of a syndrome becomes when it is divided by `x^BABY_STEPS`.
+    /// Quotients of each byte of a syndrome by `x^BABY_STEPS`.
     giant: [[u32; 256]; 4],
 }
 

@@ -1,14 +1,14 @@
-//! Putting a frame of known length right, where single flipped bits are all that is wrong with it.
+//! Correction of single flipped bits of a frame of known length.
 #![deny(clippy::indexing_slicing)]
 
 use crate::record::bit_flip::{self, Flip};
 use crate::record::framing::{self, FOOTER_BYTES, HEADER_BYTES};
 
-/// Put right a flipped bit of the header and one of payload and footer; says which they were, or None, and then nothing
-/// is changed. None as well if nothing is wrong.
+/// Correct a flipped bit of the header, and one of payload and footer. Return a description of the bits; None if nothing is
+/// wrong, or if more is wrong: then nothing is changed.
 ///
-/// The length is known from elsewhere (where the next frame starts). So a header that has more than a flipped bit can be
-/// made again, if the payload's checksum says that these are the bytes of a record.
+/// The length is known from the start of the next frame. So a header with more than one flipped bit can be
+/// restored, if the checksum of the payload is right.
 pub fn correct_flipped_bits(
     header: &mut [u8; HEADER_BYTES],
     payload: &mut [u8],
@@ -20,7 +20,7 @@ pub fn correct_flipped_bits(
     if *header != good {
         let mut corrected = *header;
         match bit_flip::correct_header(&mut corrected) {
-            Some(flip) if corrected == good => done.push(in_words(flip, "length")),
+            Some(flip) if corrected == good => done.push(describe(flip, "length")),
             _ if whole && framing::parse_header(header).is_err() => {
                 done.push("the header was made again from the length that the index has".to_string());
             }
@@ -28,13 +28,13 @@ pub fn correct_flipped_bits(
         }
     }
     if !whole {
-        done.push(in_words(bit_flip::correct(payload, footer)?, "payload"));
+        done.push(describe(bit_flip::correct(payload, footer)?, "payload"));
     }
     *header = good;
     (!done.is_empty()).then(|| done.join("; "))
 }
 
-fn in_words(flip: Flip, field: &str) -> String {
+fn describe(flip: Flip, field: &str) -> String {
     match flip {
         Flip::Data(bit) => format!("bit {} of byte {} of the {field} was flipped", bit % 8, bit / 8),
         Flip::Checksum(bit) => {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mended_is_not_touched() {
+    fn other_damage_is_not_changed() {
         let mut frame = Vec::new();
         framing::push(&mut frame, b"a record of some bytes");
         // One bit of the header, two of the payload.

@@ -7,7 +7,7 @@
 //! u32 LE   masked CRC32C of the payload
 //! ```
 //!
-//! There is no magic, no file header, no footer, no index (tensorflow/core/lib/io/record_writer.h).
+//! A file has no magic number, header, footer or index (tensorflow/core/lib/io/record_writer.h).
 //! An empty file is a valid file and an empty payload a valid record.
 #![deny(clippy::indexing_slicing)]
 
@@ -16,12 +16,12 @@ use crate::error::{Error, Kind};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 12;
-/// Bytes behind the payload.
+/// Bytes after the payload.
 pub const FOOTER_BYTES: usize = 4;
-/// What a frame has more than its payload.
+/// Bytes of a frame without its payload.
 pub const OVERHEAD_BYTES: u64 = 16;
 
-/// The header of a payload of `length` bytes.
+/// Return the header of a payload of `length` bytes.
 #[must_use]
 pub fn header(length: u64) -> [u8; HEADER_BYTES] {
     let mut out = [0; HEADER_BYTES];
@@ -31,7 +31,7 @@ pub fn header(length: u64) -> [u8; HEADER_BYTES] {
     out
 }
 
-/// The footer of `payload`.
+/// Return the footer of `payload`.
 #[must_use]
 pub fn footer(payload: &[u8]) -> [u8; FOOTER_BYTES] {
     crc::masked_crc32c(payload).to_le_bytes()
@@ -45,7 +45,7 @@ pub fn push(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(&footer(payload));
 }
 
-/// The payload length that a header claims.
+/// Return the payload length of a header.
 ///
 /// # Errors
 /// The header's checksum does not match. The caller adds path, record and offset.

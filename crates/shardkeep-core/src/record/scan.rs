@@ -1,4 +1,4 @@
-//! Where the frames of a file start: the index that random access and plans are made of.
+//! Scans for the start offsets of frames, the index of random access and plans.
 #![deny(clippy::indexing_slicing)]
 
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::io::descriptor_pool::VirtualFile;
 use crate::record::framing::{self, FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES};
 
-/// Large enough that a system call costs nothing beside the copy, small enough for the L2 cache.
+/// Large enough that the time of a system call is negligible, small enough for the L2 cache.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Payloads from here on are stepped over instead of read, when they need not be verified.
 const HOP_BYTES: u64 = 16 << 10;
@@ -124,7 +124,7 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// `want` bytes at `at`, which the caller knows to lie inside the file.
+    /// Return `want` bytes at `at`, which must be inside the file.
     fn get(&mut self, at: u64, want: usize) -> Result<&[u8]> {
         let end = at + want as u64;
         if at < self.base || end > self.base + self.buf.len() as u64 {

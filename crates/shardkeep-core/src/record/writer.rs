@@ -16,7 +16,7 @@ use crate::record::stream::Compression;
 
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Writes records into a descriptor that somebody else owns.
+/// Writes records into a descriptor that the caller owns.
 #[derive(Debug)]
 pub struct FrameWriter {
     fd: RawFd,
@@ -38,7 +38,7 @@ impl FrameWriter {
     /// `path` is for messages only; `level` is 0 to 9, for the compressed kinds.
     ///
     /// # Errors
-    /// zstd, which is read and not written.
+    /// zstd, which can only be read.
     pub fn new(fd: RawFd, path: impl Into<PathBuf>, compression: Compression, level: u32) -> Result<Self> {
         let level = flate2::Compression::new(level.min(9));
         let sink = match compression {
@@ -65,7 +65,7 @@ impl FrameWriter {
     /// Write one record; the bytes may stay in memory until [`flush`](Self::flush).
     ///
     /// # Errors
-    /// The operating system cannot write. What was written so far is then without its end.
+    /// The operating system cannot write. The file is incomplete then.
     pub fn write(&mut self, payload: &[u8]) -> Result<()> {
         match &mut self.sink {
             Sink::Plain(buf) => framing::push(buf, payload),

@@ -7,7 +7,7 @@ use shardkeep_core::batch::columns::{
 };
 use shardkeep_core::example::{FeatureValue, encode};
 
-/// Returns an RGB PNG of 8 bits with one stored deflate block, all of whose samples are `sample`.
+/// Return an RGB PNG of 8 bits with one stored deflate block, all of whose samples are `sample`.
 fn rgb_png(width: u32, height: u32, sample: u8) -> Vec<u8> {
     let row = [&[0][..], &vec![sample; 3 * width as usize]].concat();
     let raw = row.repeat(height as usize);

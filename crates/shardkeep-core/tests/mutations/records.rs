@@ -64,7 +64,7 @@ pub fn check(data: &[u8], path: &Path) -> bool {
         assert_eq!(error.is_some(), pieces.2.is_some(), "{error:?} of a file, {:?} of a reader", pieces.2);
         whole &= error.is_none();
         if kind != Compression::None {
-            // How much is inflated before the damage shows depends on how much was at hand.
+            // The number of bytes that are inflated before the damage depends on the size of the pieces.
             let both = records.len().min(pieces.1.len());
             assert!(records.get(..both) == pieces.1.get(..both), "other records in pieces");
             continue;

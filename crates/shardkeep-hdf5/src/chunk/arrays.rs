@@ -1,13 +1,13 @@
-//! Fixed and extensible arrays: the indexes of chunks of a dataset that cannot grow, or along its first axis alone.
+//! Fixed and extensible arrays: indexes of datasets that cannot grow, or only along their first axis.
 //!
 //! Format: HDF5 File Format Specification 3.0, VII.C and VII.D.
 
-use crate::chunk::index::{ARRAY, FAR, Found, product};
+use crate::chunk::list::{ARRAY, ChunkList, FAR, product};
 use crate::format::cursor::{Cursor, Known};
 use crate::format::file::{File, Storage};
 use crate::format::lookup3::checked;
 
-/// Bytes with their checksum behind them, which is left away.
+/// Read bytes that a checksum follows; the result does not contain it.
 fn read_checked<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: usize) -> Known<Vec<u8>> {
     let mut bytes = file.read(address, length)?;
     let kept = checked(&bytes)?.len();
@@ -15,25 +15,25 @@ fn read_checked<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: u
     Ok(bytes)
 }
 
-/// Go over the begin of a block: its name, version 0, and what the array is of (filtered chunks or others).
-fn begin(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool) -> Known<()> {
+/// Skip the start of a block: its signature, version 0, and the kind of chunks (filtered or not).
+fn skip_start(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool) -> Known<()> {
     let same = at.take(4)? == name && at.u8()? == 0 && at.u8()? == u8::from(filtered);
     if same { Ok(()) } else { Err(ARRAY) }
 }
 
-/// Go over the begin of the header of an array.
-fn begin_header(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, width: usize) -> Known<()> {
-    begin(at, name, filtered)?;
+/// Skip the start of the header of an array.
+fn skip_header_start(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, width: usize) -> Known<()> {
+    skip_start(at, name, filtered)?;
     if at.u8()? as usize == width { Ok(()) } else { Err(ARRAY) }
 }
 
-/// Go over the begin of another block, which says where the header is.
-fn begin_block(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, header: u64) -> Known<()> {
-    begin(at, name, filtered)?;
+/// Skip the start of another block, with the address of the header.
+fn skip_block_start(at: &mut Cursor<'_>, name: &[u8; 4], filtered: bool, header: u64) -> Known<()> {
+    skip_start(at, name, filtered)?;
     if at.number(8)? == header { Ok(()) } else { Err(ARRAY) }
 }
 
-/// Whether bit `number`, counted from the highest of the first byte, is set.
+/// Return true if bit `number` is set; bit 0 is the highest of the first byte.
 fn bit(map: &[u8], number: usize) -> Known<bool> {
     map.get(number / 8).map(|byte| byte & (0x80 >> (number % 8)) != 0).ok_or(ARRAY)
 }
@@ -42,12 +42,12 @@ pub(crate) fn fixed_array<S: Storage + ?Sized>(
     file: &File<'_, S>,
     header: u64,
     filtered: bool,
-    found: &mut Found<'_>,
+    found: &mut ChunkList<'_>,
 ) -> Known<()> {
     let width = found.element_bytes(filtered);
     let head = read_checked(file, header, 28)?;
     let mut at = Cursor::new(&head);
-    begin_header(&mut at, b"FAHD", filtered, width)?;
+    skip_header_start(&mut at, b"FAHD", filtered, width)?;
     let page_bits = at.u8()?;
     let (count, block) = (at.number(8)?, at.address(8)?);
     let all = product(found.counts);
@@ -62,7 +62,7 @@ pub(crate) fn fixed_array<S: Storage + ?Sized>(
     let inside = if pages == 0 { count.saturating_mul(width) } else { map_bytes };
     let prefix = read_checked(file, block, inside.saturating_add(18))?;
     let mut at = Cursor::new(&prefix);
-    begin_block(&mut at, b"FADB", filtered, header)?;
+    skip_block_start(&mut at, b"FADB", filtered, header)?;
     let content = at.take(inside)?;
     if pages == 0 {
         return found.elements(content, 0, filtered);
@@ -80,16 +80,16 @@ pub(crate) fn fixed_array<S: Storage + ?Sized>(
     Ok(())
 }
 
-/// The numbers that an extensible array is built by.
+/// Parameters of an extensible array.
 struct Extensible {
     header: u64,
     filtered: bool,
     width: usize,
-    /// Bytes of the number of an element.
+    /// Bytes of an element number.
     offset_bytes: usize,
     page: u64,
     least: u64,
-    /// One behind the last element that was ever set.
+    /// End of the elements that were ever set.
     end: u64,
 }
 
@@ -97,12 +97,12 @@ pub(crate) fn extensible_array<S: Storage + ?Sized>(
     file: &File<'_, S>,
     header: u64,
     filtered: bool,
-    found: &mut Found<'_>,
+    found: &mut ChunkList<'_>,
 ) -> Known<()> {
     let width = found.element_bytes(filtered);
     let head = read_checked(file, header, 72)?;
     let mut at = Cursor::new(&head);
-    begin_header(&mut at, b"EAHD", filtered, width)?;
+    skip_header_start(&mut at, b"EAHD", filtered, width)?;
     let [bits, in_index, least, least_pointers, page_bits] = *at.take(5)? else { return Err(ARRAY) };
     at.take(32)?;
     let end = at.number(8)?;
@@ -122,14 +122,14 @@ pub(crate) fn extensible_array<S: Storage + ?Sized>(
         end,
     };
     let super_blocks = 1 + u32::from(bits) - least.ilog2();
-    // The data blocks of the first super blocks are named by the index block itself.
+    // The index block itself has the addresses of the data blocks of the first super blocks.
     let direct = 2 * least_pointers.ilog2();
     let blocks = 2 * (usize::from(least_pointers) - 1);
     let others = super_blocks.checked_sub(direct).ok_or(ARRAY)? as usize;
     let size = 14 + usize::from(in_index) * width + 8 * (blocks + others) + 4;
     let block = read_checked(file, index, size)?;
     let mut at = Cursor::new(&block);
-    begin_block(&mut at, b"EAIB", filtered, header)?;
+    skip_block_start(&mut at, b"EAIB", filtered, header)?;
     array.add(at.take(usize::from(in_index) * width)?, 0, found)?;
     let mut first = u64::from(in_index);
     for number in 0..super_blocks {
@@ -157,8 +157,8 @@ pub(crate) fn extensible_array<S: Storage + ?Sized>(
 }
 
 impl Extensible {
-    /// Take elements, without those behind the last that was set.
-    fn add(&self, elements: &[u8], first: u64, found: &mut Found<'_>) -> Known<()> {
+    /// Add elements, except those after the last one that was set.
+    fn add(&self, elements: &[u8], first: u64, found: &mut ChunkList<'_>) -> Known<()> {
         let most = usize::try_from(self.end.saturating_sub(first)).unwrap_or(usize::MAX);
         let kept = most.saturating_mul(self.width).min(elements.len());
         found.elements(elements.get(..kept).unwrap_or_default(), first, self.filtered)
@@ -171,7 +171,7 @@ impl Extensible {
         first: u64,
         count: u64,
         elements: u64,
-        found: &mut Found<'_>,
+        found: &mut ChunkList<'_>,
     ) -> Known<()> {
         let Some(address) = address else { return Ok(()) };
         let pages = if elements > self.page { elements / self.page } else { 0 };
@@ -180,7 +180,7 @@ impl Extensible {
         let size = 18_usize.saturating_add(self.offset_bytes).saturating_add(map_bytes).saturating_add(names);
         let block = read_checked(file, address, size)?;
         let mut at = Cursor::new(&block);
-        begin_block(&mut at, b"EASB", self.filtered, self.header)?;
+        skip_block_start(&mut at, b"EASB", self.filtered, self.header)?;
         at.take(self.offset_bytes)?;
         let map = at.take(map_bytes)?;
         for number in 0..count {
@@ -194,7 +194,7 @@ impl Extensible {
         Ok(())
     }
 
-    /// A block of elements; `pages` has the bits of written pages, and which is its first.
+    /// Read a block of elements; `pages` is the bitmap of written pages and the number of the first one.
     fn data_block<S: Storage + ?Sized>(
         &self,
         file: &File<'_, S>,
@@ -202,7 +202,7 @@ impl Extensible {
         first: u64,
         elements: u64,
         pages: Option<(&[u8], u64)>,
-        found: &mut Found<'_>,
+        found: &mut ChunkList<'_>,
     ) -> Known<()> {
         let Some(address) = address else { return Ok(()) };
         let inside = usize::try_from(elements).map_err(|_| FAR)?.saturating_mul(self.width);
@@ -210,7 +210,7 @@ impl Extensible {
         let block_bytes = if pages.is_some() { size } else { size.saturating_add(inside) };
         let block = read_checked(file, address, block_bytes)?;
         let mut at = Cursor::new(&block);
-        begin_block(&mut at, b"EADB", self.filtered, self.header)?;
+        skip_block_start(&mut at, b"EADB", self.filtered, self.header)?;
         at.take(self.offset_bytes)?;
         let Some((map, first_bit)) = pages else {
             return self.add(at.take(inside)?, first, found);

@@ -1,4 +1,6 @@
 //! Layouts of datasets and indexes of their chunks.
 
-pub mod arrays;
+pub(crate) mod arrays;
 pub mod index;
+pub mod layout;
+pub mod list;

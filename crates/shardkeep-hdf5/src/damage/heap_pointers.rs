@@ -1,4 +1,4 @@
-//! Where the values of a datatype point into global heaps: strings and sequences of variable length, region references.
+//! Pointers into global heaps within the values of a datatype: strings and sequences of variable length, region references.
 //!
 //! Format: HDF5 File Format Specification 4.0, IV.A.2.d.
 
@@ -11,33 +11,33 @@ use crate::format::global_heap::{check, read_object};
 const DEEPEST: usize = 16;
 const MOST_POINTERS: usize = 4096;
 
-/// What is needed of a datatype.
+/// Size and pointers of the values of a datatype.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValueType {
     pub size: usize,
     pub pointers: Vec<Pointer>,
 }
 
-/// One pointer in each value: the address of a collection (8 bytes) and the number of an object in it (4 bytes).
+/// A pointer within each value: the address of a collection (8 bytes) and the index of an object in it (4 bytes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pointer {
-    /// Where in the value.
+    /// Offset in the value.
     at: usize,
-    /// The type of the elements that it points to; None where they are not followed: text, coordinates.
+    /// Type of the elements to which it points; None for text and coordinates, which have no pointers.
     elements: Option<Box<ValueType>>,
 }
 
 /// Read a datatype message.
 ///
 /// # Errors
-/// It is not known.
+/// The type is not known.
 pub fn value_type(message: &[u8]) -> Known<ValueType> {
     take(&mut Cursor::new(message), 0)
 }
 
 fn take(cursor: &mut Cursor<'_>, depth: usize) -> Known<ValueType> {
     if depth > DEEPEST {
-        return Err(NotKnown("types too deep in each other"));
+        return Err(NotKnown("types that are nested too deep"));
     }
     let (class, version) = cursor.u8().map(|byte| (byte & 15, byte >> 4))?;
     let bits = cursor.number(3)? as usize;
@@ -111,7 +111,7 @@ fn take_name(cursor: &mut Cursor<'_>, version: u8) -> Known<()> {
     Ok(())
 }
 
-/// Take what a compound says about a member before its type; return where the member is in a value.
+/// Take the description of a member of a compound up to its type; return the offset of the member in a value.
 fn take_member(cursor: &mut Cursor<'_>, version: u8, size: usize) -> Known<usize> {
     take_name(cursor, version)?;
     let width = if version < 3 { 4 } else { (size.max(1).ilog2() / 8 + 1) as usize };

@@ -1,12 +1,12 @@
-//! Damage in what HDF5 follows without a checksum, found before HDF5 is asked.
+//! Search for damage in structures that HDF5 follows without a checksum.
 //!
-//! HDF5 (1.14, 2.0) walks for ever, or until the stack ends, over structures that lead back to themselves: a free part of
+//! HDF5 (1.14, 2.0) loops forever, or until its stack overflows, over structures that refer to themselves: a free part of
 //! size 0 in a global heap, a list of free parts in a local heap, a header that continues in itself, a node of a version 1
-//! B-tree that is its own child. It holds the interpreter's lock meanwhile. So all objects that a path leads to are read here
-//! first, and the global heaps that their attributes (and, if asked, their rows) point to.
+//! B-tree that is its own child. It holds the interpreter's lock during that time. So all objects with a path are read here
+//! first, and the global heaps to which their attributes (and, on request, their rows) point.
 //!
-//! *Damage* is only what no writer leaves and HDF5 refuses or does not survive. What is merely not known ends the walk at
-//! that place, and HDF5 is asked.
+//! *Damage* is a state that no writer leaves and that HDF5 refuses or does not survive. A structure that is not known ends the
+//! search in that place, and HDF5 reads the file.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,6 +14,7 @@ use std::path::Path;
 
 use crate::damage::heap_pointers::{Collections, value_type};
 use crate::damage::variable_rows::check_rows;
+use crate::format::attribute::type_and_values;
 use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
 use crate::format::file::{File, Storage};
 use crate::format::global_heap::read_object;
@@ -22,47 +23,43 @@ use crate::format::object_header::{Message, ObjectHeader, kind};
 use crate::group::dense_storage::messages;
 use crate::group::links::Link;
 use crate::group::symbol_table::SymbolTable;
-use crate::inspect::attribute_form::type_and_values;
 use shardkeep_core::io::descriptor_pool::TransientFile;
 
-const SHARED: u8 = 0x02;
-const ATTRIBUTE: u16 = 0x0c;
-const ATTRIBUTE_INFO: u16 = 0x15;
 /// The number of this index in a layout message of version 4.
 const VERSION_2_TREE: u8 = 5;
-/// Kind, level and number of children of a node, and its neighbours.
+/// Bytes of kind, level, number of children and neighbours of a node.
 const NODE_HEAD_BYTES: usize = 24;
 
-/// What is damaged, and where, counted from the first byte of the file.
+/// A damaged structure, and its offset from the first byte of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     pub what: &'static str,
     pub offset_bytes: Option<u64>,
 }
 
-/// How much of a file is read.
+/// The part of a file that is read.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
-    /// Objects and nodes of trees.
+    /// Largest number of objects and nodes of trees.
     pub most_structures: usize,
-    /// Whether to check what the rows of datasets point to as well.
+    /// True to check the global heaps of the rows of datasets as well.
     pub rows: bool,
 }
 
 /// Find damage in the file of a path.
 ///
-/// With `lock` it is locked while it is read, as HDF5 does it.
+/// With `lock` the file is locked while it is read, as HDF5 locks it.
 ///
 /// # Errors
-/// It was not read: it cannot be opened, is not a regular file, or is locked by a writer.
+/// The file was not read: it cannot be opened, is not a regular file, or is locked by a writer.
 pub fn find_in(path: &Path, lock: bool, extent: Extent) -> io::Result<Option<Damage>> {
     let file = TransientFile::open(path)?;
-    if file.status()?.st_mode & libc::S_IFMT != libc::S_IFREG {
+    if !file.is_regular()? {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     match if lock { file.lock_shared() } else { Ok(()) } {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
-        // Without locks HDF5 reads it all the same.
+        // HDF5 reads a file on a file system without locks as well.
         _ => Ok(find(&file, extent)),
     }
 }
@@ -70,13 +67,13 @@ pub fn find_in(path: &Path, lock: bool, extent: Extent) -> io::Result<Option<Dam
 /// Find damage in a file that is not being written.
 #[must_use]
 pub fn find<S: Storage + ?Sized>(storage: &S, extent: Extent) -> Option<Damage> {
-    match File::open_marked(storage).and_then(|file| Walk::new(&file, extent).run()) {
+    match File::open_marked(storage).and_then(|file| Search::new(&file, extent).run()) {
         Err(Unread::Damaged { what, offset_bytes }) => Some(Damage { what, offset_bytes }),
         Err(NotKnown(_)) | Ok(()) => None,
     }
 }
 
-struct Walk<'a, 'b, S: Storage + ?Sized> {
+struct Search<'a, 'b, S: Storage + ?Sized> {
     file: &'a File<'b, S>,
     extent: Extent,
     left: usize,
@@ -85,7 +82,7 @@ struct Walk<'a, 'b, S: Storage + ?Sized> {
     collections: Collections,
 }
 
-/// Pass damage on; what is not known ends the reading of this part only.
+/// Return damage as an error; "not known" ends the reading of this part only.
 fn or_skip<T>(found: Known<T>, here: u64) -> Known<Option<T>> {
     match found.map_err(|error| error.at(here)) {
         Ok(found) => Ok(Some(found)),
@@ -94,7 +91,7 @@ fn or_skip<T>(found: Known<T>, here: u64) -> Known<Option<T>> {
     }
 }
 
-impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
+impl<'a, 'b, S: Storage + ?Sized> Search<'a, 'b, S> {
     fn new(file: &'a File<'b, S>, extent: Extent) -> Self {
         let root = file.root_address();
         Self {
@@ -109,7 +106,7 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
 
     fn run(&mut self) -> Known<()> {
         if self.file.is_cut_off() {
-            return Ok(()); // HDF5 refuses it, and says by how much
+            return Ok(()); // HDF5 refuses it with a good message
         }
         while let Some(address) = self.objects.pop() {
             let here = self.file.offset_of(address);
@@ -128,12 +125,12 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
     }
 
     fn object(&mut self, header: &ObjectHeader, here: u64) -> Known<()> {
-        for message in header.messages().iter().filter(|message| message.flags & SHARED == 0) {
+        for message in header.messages().iter().filter(|message| !message.is_shared()) {
             let found = match message.kind {
-                ATTRIBUTE => self.attribute(&message.data),
+                kind::ATTRIBUTE => self.attribute(&message.data),
                 kind::SYMBOL_TABLE => self.symbol_table(&message.data),
                 kind::LINK => self.link(&message.data),
-                kind::LINK_INFO | ATTRIBUTE_INFO => self.dense(message),
+                kind::LINK_INFO | kind::ATTRIBUTE_INFO => self.dense(message),
                 kind::LAYOUT => self.layout(&message.data),
                 _ => Ok(()),
             };
@@ -166,7 +163,7 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
         Ok(())
     }
 
-    /// Links or attributes that are in a heap; nothing to do if the header has them.
+    /// Check links or attributes in a fractal heap; there is none if the header has them.
     fn dense(&mut self, message: &Message) -> Known<()> {
         let of_links = message.kind == kind::LINK_INFO;
         let mut cursor = Cursor::new(&message.data);
@@ -191,7 +188,7 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
         self.collections.check(self.file, &value_type(datatype)?, values)
     }
 
-    /// Check what leads to the rows: the tree of the chunks, or the mappings of a virtual dataset.
+    /// Check the tree of the chunks, or the mappings of a virtual dataset.
     fn layout(&mut self, message: &[u8]) -> Known<()> {
         let mut cursor = Cursor::new(message);
         match (cursor.u8()?, cursor.u8()?) {
@@ -241,7 +238,7 @@ impl<'a, 'b, S: Storage + ?Sized> Walk<'a, 'b, S> {
             _ => return Ok(()),
         };
         let Some(root) = address else { return Ok(()) };
-        // Size and filter mask of a chunk, and where it begins on each axis.
+        // Size and filter mask of a chunk, and its offset on each axis.
         let key_bytes = 8 + 8 * usize::from(axes);
         let mut nodes = vec![(root, None)];
         while let Some((address, expected)) = nodes.pop() {

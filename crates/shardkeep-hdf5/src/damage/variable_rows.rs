@@ -1,28 +1,26 @@
-//! The global heaps that the rows of a dataset point to: strings and sequences of variable length.
+//! Checks of the global heaps of rows: strings and sequences of variable length.
 //!
 //! Rows that are stored as they are, or through deflate, shuffle and Fletcher-32, are read; others are "not known".
 
 use std::io::Read;
 
-use crate::chunk::index::Layout;
+use crate::chunk::layout::Layout;
 use crate::damage::heap_pointers::{Collections, ValueType, value_type};
 use crate::format::cursor::{Cursor, Known, NotKnown};
+use crate::format::dataspace::extent;
 use crate::format::file::{File, Storage};
 use crate::format::object_header::{ObjectHeader, kind};
-use crate::inspect::source_info::extent;
 
-const FILTERS: u16 = 0x0b;
-const SHARED: u8 = 0x02;
-/// Rows that are read at once.
+/// Bytes of rows that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 const MOST_CHUNK_BYTES: u64 = 64 << 20;
-/// All that is read of one dataset, decompressed.
+/// Largest number of bytes of one dataset, decompressed.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Check the global heaps that the rows of an object point to, if it is a dataset with such rows.
+/// Check the global heaps to which the rows of an object point, if it is a dataset of such a type.
 ///
 /// # Errors
-/// A heap is damaged; or the rows are not known.
+/// A heap is damaged, or the rows are not known.
 pub(crate) fn check_rows<S: Storage + ?Sized>(
     file: &File<'_, S>,
     header: &ObjectHeader,
@@ -49,9 +47,9 @@ pub(crate) fn check_rows<S: Storage + ?Sized>(
         }
         Layout::Contiguous { address: None, .. } => Ok(()),
         Layout::Chunked(chunked) => {
-            let (shape, limits) = extent(header.need(kind::DATASPACE)?)?;
+            let (shape, limits) = extent(header.need(kind::DATASPACE)?, file.length_width)?;
             let shape = shape.ok_or(NotKnown("chunks of nothing"))?;
-            let filters = header.first(FILTERS)?.map(filters).transpose()?.unwrap_or_default();
+            let filters = header.first(kind::FILTERS)?.map(filters).transpose()?.unwrap_or_default();
             let chunks = chunked.chunks(file, &shape, &limits, !filters.is_empty());
             let chunks = chunks.map_err(|_| NotKnown("where the chunks are"))?;
             let chunk_bytes = chunked.chunk_bytes()?;
@@ -71,11 +69,11 @@ pub(crate) fn check_rows<S: Storage + ?Sized>(
     }
 }
 
-/// The datatype of a dataset, which may be that of a named type.
+/// Read the datatype of a dataset, which may be a named type.
 fn datatype<S: Storage + ?Sized>(file: &File<'_, S>, header: &ObjectHeader) -> Known<ValueType> {
     let message = header.messages().iter().find(|message| message.kind == kind::DATATYPE);
     let message = message.ok_or(NotKnown("no datatype"))?;
-    if message.flags & SHARED == 0 {
+    if !message.is_shared() {
         return value_type(&message.data);
     }
     let mut cursor = Cursor::new(&message.data);
@@ -83,7 +81,7 @@ fn datatype<S: Storage + ?Sized>(file: &File<'_, S>, header: &ObjectHeader) -> K
         return Err(NotKnown("a type that is shared in another way"));
     }
     cursor.take(1)?;
-    let address = cursor.address(file.offset_width)?.ok_or(NotKnown("a named type nowhere"))?;
+    let address = cursor.address(file.offset_width)?.ok_or(NotKnown("a named type without an address"))?;
     let (named, _) = ObjectHeader::read_any(file, address)?;
     value_type(named.need(kind::DATATYPE)?)
 }
@@ -91,7 +89,7 @@ fn datatype<S: Storage + ?Sized>(file: &File<'_, S>, header: &ObjectHeader) -> K
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filter {
     Deflate,
-    /// With the bytes of a value.
+    /// Shuffle of values of this many bytes.
     Shuffle(usize),
     Fletcher32,
 }
@@ -126,7 +124,7 @@ fn filters(message: &[u8]) -> Known<Vec<Filter>> {
     Ok(found)
 }
 
-/// The rows of a chunk, from its bytes in the file.
+/// Undo the filters of a chunk.
 fn unfiltered(mut bytes: Vec<u8>, filters: &[Filter], mask: u32, chunk_bytes: usize) -> Known<Vec<u8>> {
     for (number, filter) in filters.iter().enumerate().rev() {
         if mask.checked_shr(number as u32).unwrap_or(0) & 1 != 0 {
@@ -136,7 +134,7 @@ fn unfiltered(mut bytes: Vec<u8>, filters: &[Filter], mask: u32, chunk_bytes: us
             Filter::Fletcher32 => bytes.truncate(bytes.len().saturating_sub(4)),
             Filter::Deflate => {
                 let mut rows = Vec::new();
-                // A checksum of Fletcher may come before it.
+                // A Fletcher-32 checksum may be part of the compressed data.
                 let most = chunk_bytes as u64 + 4;
                 let read = flate2::read::ZlibDecoder::new(&bytes[..]).take(most).read_to_end(&mut rows);
                 read.map_err(|_| NotKnown("a chunk that cannot be decompressed"))?;

@@ -1,16 +1,16 @@
-//! Numbers and names out of bytes, and the error for what does not fit.
+//! Numbers and names from bytes, and the error of the reader.
 
 use std::fmt;
 
-/// Why metadata was not read.
+/// The reason why metadata was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
-    /// The reader does not know it, or is not sure: ask HDF5.
+    /// The reader does not support it: ask HDF5.
     NotKnown(&'static str),
-    /// No writer leaves it like this, and HDF5 refuses it, runs in a circle or crashes: do not ask HDF5.
+    /// No writer leaves this state, and HDF5 refuses it, loops or crashes: do not ask HDF5.
     Damaged {
         what: &'static str,
-        /// Where the structure begins, counted from the first byte of the file; None where it is not known yet.
+        /// Offset of the structure from the first byte of the file; None while it is not known.
         offset_bytes: Option<u64>,
     },
 }
@@ -25,7 +25,7 @@ impl Unread {
         Self::Damaged { what, offset_bytes: None }
     }
 
-    /// The same, and damage that has no place yet is here.
+    /// Set the offset of damage that has none yet.
     #[must_use]
     pub fn at(self, here: u64) -> Self {
         match self {
@@ -34,7 +34,7 @@ impl Unread {
         }
     }
 
-    /// The same as damage: what could not be read must be there.
+    /// Convert "not known" to damage, for a structure that must exist.
     #[must_use]
     pub fn as_damage(self) -> Self {
         match self {
@@ -53,7 +53,7 @@ impl fmt::Display for Unread {
 
 impl std::error::Error for Unread {}
 
-/// Bytes that are taken from the front. All numbers of HDF5's metadata are little-endian.
+/// A position in bytes, which are taken from the front. All numbers of HDF5's metadata are little-endian.
 #[derive(Debug, Clone, Copy)]
 pub struct Cursor<'a> {
     rest: &'a [u8],
@@ -70,15 +70,17 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
+    /// Take `length` bytes.
+    ///
     /// # Errors
-    /// So many are not there; as of all that follows.
+    /// The bytes end before, as for the other methods.
     pub fn take(&mut self, length: usize) -> Known<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(NotKnown("it ends too early"))?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// A number of 1 to 8 bytes.
+    /// Take a number of 1 to 8 bytes.
     pub fn number(&mut self, width: usize) -> Known<u64> {
         let mut bytes = [0; 8];
         let target = bytes.get_mut(..width).ok_or(NotKnown("a number of more than 8 bytes"))?;
@@ -98,19 +100,19 @@ impl<'a> Cursor<'a> {
         Ok(self.number(4)? as u32)
     }
 
-    /// A number of bytes or things that are to be in memory.
+    /// Take a number that counts bytes or items in memory.
     pub fn length(&mut self, width: usize) -> Known<usize> {
         usize::try_from(self.number(width)?).map_err(|_| NotKnown("a length beyond memory"))
     }
 
-    /// An address; None for the one that says "nowhere".
+    /// Take an address; None for the undefined address.
     pub fn address(&mut self, width: usize) -> Known<Option<u64>> {
         let address = self.number(width)?;
         let nowhere = u64::MAX.checked_shr(64_u32.saturating_sub(8 * width as u32)).unwrap_or(0);
         Ok(Some(address).filter(|address| *address != nowhere))
     }
 
-    /// What comes before the next NUL byte, which goes too.
+    /// Take the bytes before the next NUL byte, and that byte.
     pub fn text(&mut self) -> Known<&'a [u8]> {
         let length = self.rest.iter().position(|byte| *byte == 0).ok_or(NotKnown("a text without an end"))?;
         let text = self.take(length)?;
@@ -118,8 +120,10 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
+    /// Take bytes that must equal `bytes`.
+    ///
     /// # Errors
-    /// The next bytes are others.
+    /// The next bytes differ.
     pub fn expect(&mut self, bytes: &[u8], otherwise: &'static str) -> Known<()> {
         if self.take(bytes.len())? == bytes { Ok(()) } else { Err(NotKnown(otherwise)) }
     }

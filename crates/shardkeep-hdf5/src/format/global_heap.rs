@@ -1,4 +1,4 @@
-//! Objects of any size, many in one collection.
+//! Global heaps: collections of objects of any size.
 
 use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
 use crate::format::file::{File, Storage};
@@ -6,7 +6,7 @@ use crate::format::file::{File, Storage};
 /// Read one object of the collection at an address.
 ///
 /// # Errors
-/// It is not there, or the collection is damaged.
+/// The object does not exist, or the collection is damaged.
 pub fn read_object<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, index: u32) -> Known<Vec<u8>> {
     let object = walk(file, address, index).map_err(|error| error.at(file.offset_of(address)))?;
     object.ok_or(NotKnown("no such object in the global heap"))
@@ -15,12 +15,12 @@ pub fn read_object<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, index:
 /// Check the collection at an address: HDF5 reads all of it before it takes one object.
 ///
 /// # Errors
-/// It is damaged. A free part of size 0 makes HDF5 (1.14, 2.0) walk for ever.
+/// The collection is damaged. A free part of size 0 makes HDF5 (1.14, 2.0) loop forever.
 pub fn check<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<()> {
     walk(file, address, 0).map(drop).map_err(|error| error.at(file.offset_of(address)))
 }
 
-/// Walk over a collection; 0 is the number of no object.
+/// Read a collection and return the object of an index; no object has the index 0.
 fn walk<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, index: u32) -> Known<Option<Vec<u8>>> {
     let start = file.start(address)?;
     let mut cursor = Cursor::new(&start);
@@ -32,13 +32,13 @@ fn walk<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, index: u32) -> Kn
     cursor.take(8 + file.length_width).map_err(Unread::as_damage)?;
     let mut object = None;
     let head = 8 + file.length_width;
-    // Less than the head of an object is left over. All are gone through, as HDF5 does before it takes one.
+    // A rest that is shorter than the head of an object is unused. HDF5 reads all objects before it returns one, and so does this loop.
     while cursor.rest().len() >= head {
         let found = u32::from(cursor.u16()?);
         cursor.take(2 + 4)?;
         let length = cursor.length(file.length_width)?;
         if found == 0 {
-            // Free, the head included.
+            // A free part, whose length includes its head.
             let rest =
                 length.checked_sub(head).ok_or(Unread::damaged("a free part shorter than its head"))?;
             cursor.take(rest).map_err(Unread::as_damage)?;

@@ -1,13 +1,13 @@
-//! Bob Jenkins' lookup3 (`hashlittle`, 2006, public domain), with which HDF5 checks its metadata.
+//! Bob Jenkins' lookup3 (`hashlittle`, 2006, public domain), the checksum of HDF5's metadata.
 
 use crate::format::cursor::{Known, Unread};
 
-/// The checksum of some bytes, with HDF5's initial value of 0.
+/// Return the checksum of bytes, with HDF5's initial value of 0.
 #[must_use]
 pub fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let (mut a, mut b, mut c) = (start, start, start);
-    // The last twelve bytes, or what is there of them, are mixed in another way.
+    // The last twelve bytes, or fewer, are mixed in another way.
     let (mut rest, word) = (bytes, |bytes: &[u8], at: usize| -> u32 {
         bytes.iter().skip(at).take(4).rev().fold(0, |word, byte| (word << 8) | u32::from(*byte))
     });
@@ -46,10 +46,10 @@ pub fn lookup3(bytes: &[u8]) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Some bytes without the checksum behind them.
+/// Return bytes without the checksum at their end.
 ///
 /// # Errors
-/// It is not theirs.
+/// The checksum is wrong.
 pub fn checked(bytes: &[u8]) -> Known<&[u8]> {
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or(Unread::damaged("no room for a checksum"))?;
     if lookup3(body) == u32::from_le_bytes(*sum) {

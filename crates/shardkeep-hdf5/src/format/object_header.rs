@@ -6,25 +6,27 @@ use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
 use crate::format::file::{File, Storage};
 use crate::format::lookup3::checked;
 
-/// Kinds of messages that something here asks for.
+/// Kinds of messages that this reader uses.
 pub mod kind {
     pub const DATASPACE: u16 = 0x01;
     pub const LINK_INFO: u16 = 0x02;
     pub const DATATYPE: u16 = 0x03;
     pub const LINK: u16 = 0x06;
     pub const LAYOUT: u16 = 0x08;
+    pub const FILTERS: u16 = 0x0b;
+    pub const ATTRIBUTE: u16 = 0x0c;
     pub const CONTINUATION: u16 = 0x10;
     pub const SYMBOL_TABLE: u16 = 0x11;
-    /// The last that HDF5 2.0 knows.
+    pub const ATTRIBUTE_INFO: u16 = 0x15;
+    /// The last kind of HDF5 2.0.
     pub const LAST: u16 = 0x18;
 }
 
-const SHARED: u8 = 0x02;
-/// More are in no header, but in attributes by the thousand, which are not what is looked for here.
+/// Largest size of a header; only objects with thousands of attributes have more.
 const MOST_BYTES: usize = 16 << 20;
 const OLD_PREFIX_BYTES: usize = 16;
 
-/// One message.
+/// A message of an object header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub kind: u16,
@@ -32,15 +34,26 @@ pub struct Message {
     pub data: Vec<u8>,
 }
 
-/// An object, as its header tells.
+/// The messages of an object.
 #[derive(Debug, Clone)]
 pub struct ObjectHeader {
     messages: Vec<Message>,
 }
 
+impl Message {
+    /// Return true if the message is stored elsewhere, for several objects.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        const SHARED: u8 = 0x02;
+        self.flags & SHARED != 0
+    }
+}
+
 impl ObjectHeader {
+    /// Read a header whose messages are all of known kinds.
+    ///
     /// # Errors
-    /// It is none of a known version, or damaged; as of all that follows.
+    /// The header is damaged, or its version or a message is not known.
     pub fn read<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<Self> {
         let (found, expected) = Self::read_any(file, address)?;
         if found.messages.iter().any(|message| message.kind > kind::LAST) {
@@ -52,10 +65,10 @@ impl ObjectHeader {
         Ok(found)
     }
 
-    /// Read a header whose messages may be of unknown kinds; with how many there should be, where it says that.
+    /// Read a header whose messages may be of unknown kinds, and the number of messages that it states (version 1).
     ///
     /// # Errors
-    /// As of `read`, except for these.
+    /// As `read`, except for unknown kinds.
     pub fn read_any<S: Storage + ?Sized>(file: &File<'_, S>, address: u64) -> Known<(Self, Option<usize>)> {
         Self::read_chunks(file, address).map_err(|error| error.at(file.offset_of(address)))
     }
@@ -65,7 +78,7 @@ impl ObjectHeader {
         let mut found = if start.starts_with(b"OHDR") {
             Chunks::new(file, start, address)?
         } else {
-            Chunks::of_old(file, start, address)?
+            Chunks::old(file, start, address)?
         };
         let mut done = 0;
         let mut seen = HashSet::from([address]);
@@ -79,50 +92,53 @@ impl ObjectHeader {
         Ok((Self { messages: found.messages }, found.expected))
     }
 
-    /// In their order.
+    /// Return the messages in their order.
     #[must_use]
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// The data of the first message of a kind, as HDF5 takes it; None if there is none.
+    /// Return the data of the first message of a kind, which HDF5 uses; None if there is none.
     ///
     /// # Errors
-    /// It is somewhere else, shared with other objects.
+    /// The message is shared with other objects.
     pub fn first(&self, kind: u16) -> Known<Option<&[u8]>> {
         match self.messages.iter().find(|message| message.kind == kind) {
-            Some(message) if message.flags & SHARED != 0 => Err(NotKnown("a shared message")),
+            Some(message) if message.is_shared() => Err(NotKnown("a shared message")),
             found => Ok(found.map(|message| message.data.as_slice())),
         }
     }
 
-    /// The same where there must be one.
+    /// Return the data of the first message of a kind, which must exist.
+    ///
+    /// # Errors
+    /// There is none, or it is shared.
     pub fn need(&self, kind: u16) -> Known<&[u8]> {
         self.first(kind)?.ok_or(NotKnown("a message is missing"))
     }
 
-    /// Whether there is one, shared or not.
+    /// Return true if there is a message of a kind, shared or not.
     #[must_use]
     pub fn has(&self, kind: u16) -> bool {
         self.messages.iter().any(|message| message.kind == kind)
     }
 }
 
-/// A header while its chunks are read.
+/// A header whose chunks are being read.
 struct Chunks<'a, 'b, S: Storage + ?Sized> {
     file: &'a File<'b, S>,
     messages: Vec<Message>,
-    /// Of those that are still to be read: address and length.
+    /// Address and length of all continuations so far.
     continuations: Vec<(u64, usize)>,
     bytes: usize,
-    /// Version 1 tells how many messages there are.
+    /// Number of messages that a header of version 1 states.
     expected: Option<usize>,
-    /// Version 2: whether each message has a number.
+    /// True if each message has a number (version 2).
     numbered: bool,
 }
 
 impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
-    fn of_old(file: &'a File<'b, S>, start: Vec<u8>, address: u64) -> Known<Self> {
+    fn old(file: &'a File<'b, S>, start: Vec<u8>, address: u64) -> Known<Self> {
         let mut cursor = Cursor::new(&start);
         cursor.expect(&[1], "not an object header").map_err(Unread::as_damage)?;
         cursor.take(1)?;
@@ -157,7 +173,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
             cursor.take(4 * 4)?; // times
         }
         if flags & 0x10 != 0 {
-            cursor.take(2 * 2)?; // when attributes are stored in another way
+            cursor.take(2 * 2)?; // number of attributes from which they are stored in a heap
         }
         let length = cursor.length(1 << (flags & 3))?;
         let prefix = start.len() - cursor.rest().len();
@@ -186,7 +202,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
         self.add(cursor.rest())
     }
 
-    /// Bounds the whole header: a continuation may lead back to another.
+    /// Limit the size of the whole header: continuations may form a circle.
     fn count(&mut self, length: usize) -> Known<()> {
         self.bytes = self.bytes.saturating_add(length).saturating_add(1);
         if self.bytes > MOST_BYTES || self.continuations.len() > 1 + MOST_BYTES / 64 {
@@ -210,7 +226,7 @@ impl<'a, 'b, S: Storage + ?Sized> Chunks<'a, 'b, S> {
     fn add(&mut self, bytes: &[u8]) -> Known<()> {
         let mut cursor = Cursor::new(bytes);
         let head = if self.numbered { 6 } else { 4 };
-        // What is less than a message's head is a gap.
+        // A rest that is shorter than the head of a message is a gap.
         while cursor.rest().len() >= head {
             let kind = cursor.u8()?.into();
             let length = cursor.u16()?.into();

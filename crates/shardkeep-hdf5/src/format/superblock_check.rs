@@ -1,20 +1,20 @@
-//! Whether a file is as long as it says, and its trees as wide as HDF5 makes them.
+//! Checks of a superblock: the length of the file, and the widths of its trees.
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::file::{File, Storage};
 
-/// Entries of a node of a group, and children of a node above it, halved.
+/// Half of the number of entries of a leaf node of a group, and of children of an inner node.
 const GROUP_K: (u16, u16) = (4, 16);
 const CHUNK_K: u16 = 32;
 
-/// Refuse a file that HDF5 would call cut off, and one of which only a part is known here.
+/// Refuse a file that is truncated, and one whose superblock this reader supports only in part.
 ///
 /// # Errors
-/// It is one of these.
+/// The file is one of these.
 pub(crate) fn is_whole<S: Storage + ?Sized>(file: &File<'_, S>) -> Known<()> {
     let start = file.start(0)?;
     let mut cursor = Cursor::new(&start);
-    // `File` has found its signature; behind a user block it would be elsewhere.
+    // `File` has found the signature; after a user block it has another offset.
     cursor.expect(b"\x89HDF\r\n\x1a\n", "a user block")?;
     let version = cursor.u8()?;
     if file.offset_width != 8 || file.length_width != 8 {
@@ -34,7 +34,7 @@ pub(crate) fn is_whole<S: Storage + ?Sized>(file: &File<'_, S>) -> Known<()> {
             return Err(NotKnown("an index of free space"));
         }
         let end = cursor.number(8)?;
-        // The driver, and of the root: the place of its name, and its header.
+        // The driver, and name offset and header of the root.
         cursor.take(24)?;
         if cursor.u32()? > 1 {
             return Err(NotKnown("a root of another kind"));
@@ -48,9 +48,9 @@ pub(crate) fn is_whole<S: Storage + ?Sized>(file: &File<'_, S>) -> Known<()> {
         }
         (base, cursor.number(8)?)
     };
-    // HDF5 follows no address beyond this end, and leaves a file that long.
+    // HDF5 follows no address beyond this end, and leaves files of this length.
     if base != 0 || end != file.length() {
-        return Err(NotKnown("a file that is cut off, or goes on behind its end"));
+        return Err(NotKnown("a file that is truncated, or longer than its superblock says"));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Links and attributes that are not in the header of their object: a fractal heap of messages, and a version 2 B-tree of
-//! where each is.
+//! Links and attributes outside the header of their object: a fractal heap of messages, and a version 2 B-tree of
+//! their heap ids.
 //!
-//! All blocks have checksums, which HDF5 verifies, so damage is never reported here: what cannot be read is "not known". Only
-//! what these messages point to (objects, global heaps) has none. Format: HDF5 File Format Specification 4.0, III.A.2, III.G.
+//! All blocks have checksums, which HDF5 verifies, so no damage is reported here: an unreadable structure is "not known". Only
+//! the objects and global heaps to which these messages point have no checksums. Format: HDF5 File Format Specification 4.0, III.A.2, III.G.
 
 use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
 use crate::format::file::{File, Storage};
@@ -11,7 +11,7 @@ use crate::format::lookup3::checked;
 const MOST_MESSAGES: u64 = 1 << 20;
 const ODD: Unread = NotKnown("a heap or tree of another kind");
 
-/// Read the messages of a heap that a tree names.
+/// Read the messages of a heap whose ids are in a tree.
 ///
 /// # Errors
 /// Something is not known, or its checksum is wrong.
@@ -29,12 +29,12 @@ fn read_messages<S: Storage + ?Sized>(file: &File<'_, S>, heap: u64, tree: u64) 
     records.iter().map(|id| heap.object(file, id)).collect()
 }
 
-/// Bytes that hold a number up to this one (`H5VM_limit_enc_size`).
+/// Return the bytes of a number of at most `most` (`H5VM_limit_enc_size`).
 fn width_of(most: u64) -> usize {
     (most.max(1).ilog2() / 8 + 1) as usize
 }
 
-/// The part of a block without its checksum; the block ends behind `length` bytes.
+/// Read a block of `length` bytes; the result does not contain its checksum.
 fn block<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: usize) -> Known<Vec<u8>> {
     let mut bytes = file.read(address, length)?;
     let kept = checked(&bytes)?.len();
@@ -42,7 +42,7 @@ fn block<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: usize) -
     Ok(bytes)
 }
 
-/// The numbers of a fractal heap.
+/// Parameters of a fractal heap.
 struct Heap {
     width: u64,
     start: u64,
@@ -87,7 +87,7 @@ impl Heap {
         })
     }
 
-    /// Bytes of each block of a row.
+    /// Return the bytes of each block of a row.
     fn block_bytes(&self, row: u64) -> Known<u64> {
         let doubled = u32::try_from(row.saturating_sub(1)).map_err(|_| ODD)?;
         self.start.checked_shl(doubled).filter(|bytes| bytes >> doubled == self.start).ok_or(ODD)
@@ -109,7 +109,7 @@ impl Heap {
         file.read(address.checked_add(offset).ok_or(ODD)?, length)
     }
 
-    /// The block below an indirect one that has an offset: its address, its own offset, its rows (0: it is direct).
+    /// Return address, offset and rows (0 for a direct block) of the child of an indirect block for an offset.
     fn child<S: Storage + ?Sized>(
         &self,
         file: &File<'_, S>,
@@ -142,11 +142,11 @@ impl Heap {
     }
 }
 
-/// The numbers of a version 2 B-tree.
+/// Parameters of a version 2 B-tree.
 struct Tree {
     node_bytes: usize,
     record_bytes: usize,
-    /// Where in a record the name of an object of the heap begins, and its length.
+    /// Offset and length of the heap id in a record.
     id: (usize, usize),
 }
 
@@ -169,7 +169,7 @@ impl Tree {
             return Err(ODD);
         }
         let tree = Self { node_bytes, record_bytes, id };
-        // Of each depth: the most records of a node, and of all below it.
+        // For each depth: largest number of records of a node, and of its subtree.
         let leaf = ((node_bytes - 10) / record_bytes) as u64;
         let mut most = vec![(leaf, leaf)];
         for depth in 1..=depth {
@@ -185,7 +185,7 @@ impl Tree {
         }
     }
 
-    /// Bytes of a pointer to a child of a node of some depth.
+    /// Return the bytes of a pointer to a child of a node at a depth.
     fn pointer_bytes(&self, most: &[(u64, u64)], depth: usize) -> usize {
         let records = most.first().map_or(0, |(records, _)| width_of(*records));
         let below = if depth > 1 { most.get(depth - 1).map_or(0, |(_, below)| width_of(*below)) } else { 0 };

@@ -1,29 +1,29 @@
-//! What is in a group: symbol tables, and links that are messages of its header.
+//! Links of a group, in a symbol table or in messages of its header, and objects by path.
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::file::{File, Storage};
 use crate::format::object_header::{ObjectHeader, kind};
 use crate::group::symbol_table::SymbolTable;
 
-/// A name in a group.
+/// A link of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub name: Vec<u8>,
-    /// The header of the object; None for a soft or external link.
+    /// Address of the header of the object; None for a soft or external link.
     pub object: Option<u64>,
 }
 
 impl ObjectHeader {
-    /// Whether it is a group.
+    /// Return true if the object is a group.
     #[must_use]
     pub fn is_group(&self) -> bool {
         self.has(kind::SYMBOL_TABLE) || self.has(kind::LINK_INFO)
     }
 
-    /// The first links of a group in the order of their names, `most` at most.
+    /// Return the first links of a group in the order of their names, at most `most`.
     ///
     /// # Errors
-    /// It is none, has its links in a heap of their own (as HDF5 does from the ninth on), or is damaged.
+    /// The object is not a group, stores its links in a fractal heap (as HDF5 does from the ninth link on), or is damaged.
     pub fn links<S: Storage + ?Sized>(&self, file: &File<'_, S>, most: usize) -> Known<Vec<Link>> {
         if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
             return SymbolTable::new(file, table)?.links(most);
@@ -34,10 +34,10 @@ impl ObjectHeader {
         Ok(found)
     }
 
-    /// The header of the object that a name leads to.
+    /// Return the address of the object of a name.
     ///
     /// # Errors
-    /// No such name is there, or it is a soft or external link; and as `links`.
+    /// The group has no such hard link; or as `links`.
     pub fn link<S: Storage + ?Sized>(&self, file: &File<'_, S>, name: &[u8]) -> Known<u64> {
         let found = if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
             SymbolTable::new(file, table)?.link(name)?
@@ -54,10 +54,27 @@ impl ObjectHeader {
             cursor.take(8)?;
         }
         if cursor.address(file.offset_width)?.is_some() {
-            return Err(NotKnown("links in a heap of their own"));
+            return Err(NotKnown("links in a fractal heap"));
         }
         let messages = self.messages().iter().filter(|message| message.kind == kind::LINK);
         messages.map(|message| Link::read(&message.data, file.offset_width)).collect()
+    }
+}
+
+impl<S: Storage + ?Sized> File<'_, S> {
+    /// Read the object of an absolute path of hard links.
+    ///
+    /// # Errors
+    /// A name is not a hard link, or an object is not known.
+    pub fn object(&self, path: &[u8]) -> Known<ObjectHeader> {
+        let mut found = self.root()?;
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            if name == b"." {
+                continue;
+            }
+            found = ObjectHeader::read(self, found.link(self, name)?)?;
+        }
+        Ok(found)
     }
 }
 
@@ -71,7 +88,7 @@ impl Link {
         }
         let kind = if flags & 8 != 0 { cursor.u8()? } else { 0 };
         if flags & 4 != 0 {
-            cursor.take(8)?; // when it was made
+            cursor.take(8)?; // time of its creation
         }
         if flags & 16 != 0 {
             cursor.take(1)?; // ASCII or UTF-8

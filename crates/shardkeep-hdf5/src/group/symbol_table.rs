@@ -1,4 +1,4 @@
-//! The links of an old group: a B-tree (version 1) of nodes of entries, whose names are in a local heap.
+//! Symbol tables, the links of old groups: a version 1 B-tree of nodes of entries, with their names in a local heap.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use crate::format::file::{File, Storage};
 use crate::group::links::Link;
 
 const SOFT_LINK: u32 = 2;
-/// The end of the list of the free parts of a heap.
+/// End of the list of free parts of a heap.
 const NO_FREE: u64 = 1;
 const NOWHERE: u64 = u64::MAX;
 
@@ -22,17 +22,17 @@ pub struct SymbolTable<'a, 'b, S: Storage + ?Sized> {
 struct Node {
     level: u8,
     siblings: (Option<u64>, Option<u64>),
-    /// The place of the name before all in it.
+    /// Offset of a name that is less than all names in the node.
     first: u64,
-    /// Of each child, with the place of the last name in it.
+    /// Offset of the last name in each child, and address of the child.
     children: Vec<(u64, u64)>,
 }
 
-/// Links as they are found.
+/// The links found so far.
 struct Walk {
     most: usize,
     found: Vec<Link>,
-    /// The last node of each level, and its right neighbour.
+    /// The last node of each level and its right neighbour.
     siblings: Vec<(u64, Option<u64>)>,
 }
 
@@ -42,10 +42,10 @@ impl Walk {
     }
 }
 
-/// Whether the nodes of a tree (version 1) name each other as neighbours; they come from left to right.
+/// Check that the nodes of a version 1 B-tree name each other as neighbours; they are visited from left to right.
 ///
 /// # Errors
-/// They do not.
+/// A node names another neighbour.
 pub(crate) fn siblings_agree(
     last: &mut Vec<(u64, Option<u64>)>,
     level: u8,
@@ -82,7 +82,7 @@ fn read_heap<S: Storage + ?Sized>(file: &File<'_, S>, heap: u64) -> Known<Vec<u8
 
 /// Check that the free parts of a heap are a list within it; HDF5 follows the list before it reads a name.
 fn check_free(heap: &[u8], mut free: u64, width: usize) -> Known<()> {
-    // Each takes at least two numbers.
+    // A free part has at least two numbers.
     for _ in 0..=heap.len() / (2 * width) {
         if free == NO_FREE {
             return Ok(());
@@ -106,8 +106,10 @@ impl<S: Storage + ?Sized> std::fmt::Debug for SymbolTable<'_, '_, S> {
 }
 
 impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
+    /// Read the names of a symbol table.
+    ///
     /// # Errors
-    /// The message or the heap is not as it should be.
+    /// The message or the heap is not known, or damaged.
     pub fn new(file: &'a File<'b, S>, message: &[u8]) -> Known<Self> {
         let mut cursor = Cursor::new(message);
         let tree = cursor.address(file.offset_width)?.ok_or(NotKnown("a group without a tree"))?;
@@ -116,22 +118,22 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         Ok(Self { file, tree, names })
     }
 
-    /// The first links, in the order of their names.
+    /// Return the first links in the order of their names.
     ///
     /// # Errors
-    /// The tree is not as it should be; as of what follows.
+    /// The tree is not known, or damaged.
     pub fn links(&self, most: usize) -> Known<Vec<Link>> {
         let mut walk = Walk { most, found: Vec::new(), siblings: Vec::new() };
         self.collect(self.tree, None, &mut walk)?;
-        // Where one was cut short, there is no telling whether the last had others behind them.
+        // After an incomplete walk the last nodes may have right neighbours.
         if walk.found.len() < most && walk.siblings.iter().any(|(_, right)| right.is_some()) {
-            return Err(NotKnown("a tree with a node that nothing leads to"));
+            return Err(NotKnown("a tree with an unreachable node"));
         }
         walk.found.truncate(most);
         Ok(walk.found)
     }
 
-    /// The link of a name.
+    /// Return the link of a name.
     pub fn link(&self, name: &[u8]) -> Known<Option<Link>> {
         let (mut address, mut above) = (self.tree, None);
         loop {
@@ -151,10 +153,10 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         }
     }
 
-    /// The headers of all objects in it, read without what only the order of names tells.
+    /// Return the header addresses of all objects, without a check of the order of names.
     ///
     /// # Errors
-    /// A node is damaged. HDF5 would follow a child that leads back to its parent for ever.
+    /// A node is damaged. HDF5 loops forever over a child that is its own ancestor.
     pub fn objects(&self) -> Known<Vec<u64>> {
         let mut found = Vec::new();
         let mut nodes = vec![(self.tree, None)];
@@ -185,7 +187,7 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
             if walk.found.len() >= walk.most {
                 break;
             }
-            // HDF5 finds by these what it has gone through without them.
+            // HDF5 searches by these names, and iterates without them.
             let right = self.name(last)?;
             if node.level == 0 {
                 let mut entries = self.entries(child)?;
@@ -201,7 +203,7 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         Ok(())
     }
 
-    /// A node, which lies one below the one `above` it: so no path is longer than 256 of them.
+    /// Read a node that is one level below the node `above`, so no path is longer than 256 nodes.
     fn node(&self, address: u64, above: Option<u8>) -> Known<Node> {
         let (offset, length) = (self.file.offset_width, self.file.length_width);
         let start = self.file.start(address)?;
@@ -225,7 +227,7 @@ impl<'a, 'b, S: Storage + ?Sized> SymbolTable<'a, 'b, S> {
         Ok(Node { level, siblings, first, children: children.collect::<Known<_>>()? })
     }
 
-    /// Place of the name, header, and kind of what is cached, of each entry.
+    /// Return offset of the name, header address, and kind of the cached data of each entry.
     fn raw_entries(&self, address: u64) -> Known<Vec<(u64, Option<u64>, u32)>> {
         let offset = self.file.offset_width;
         let start = self.file.start(address)?;

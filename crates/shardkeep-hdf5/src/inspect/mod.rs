@@ -1,5 +1,5 @@
 //! Objects, types and row locations of files, as a merge needs them.
 
-pub mod attribute_form;
 pub mod files;
+pub mod form;
 pub mod source_info;

@@ -1,4 +1,4 @@
-//! The mappings of a virtual dataset: an object of the global heap (`H5D__virtual_load_layout`).
+//! Mappings of a virtual dataset, an object of the global heap (`H5D__virtual_load_layout`).
 
 use std::collections::HashMap;
 
@@ -10,28 +10,28 @@ const SAME_FILE: u8 = 4;
 const SHARED_DATASET: u8 = 2;
 const SHARED_FILE: u8 = 1;
 
-/// Which box of which source is where.
+/// The boxes of a virtual dataset and their sources.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct VirtualMapping {
-    /// File and dataset of each source, once, in the order in which they come.
+    /// File and dataset of each source, once, in the order of their first use.
     pub sources: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Of each mapping: which source.
+    /// Index of the source of each mapping.
     pub numbers: Vec<i64>,
-    /// Of each mapping, where its box begins and ends in the virtual dataset: as many numbers as that has dimensions.
+    /// Start and end of the box of each mapping in the virtual dataset, one number for each dimension.
     pub low: Vec<i64>,
     pub high: Vec<i64>,
-    /// Of each mapping, the dimensions of its box in the source; -1 if it is all of the source.
+    /// Number of dimensions of the box of each mapping in the source; -1 for the whole source.
     pub source_dimensions: Vec<i64>,
-    /// The boxes, one behind the other.
+    /// Start and end of the boxes in the sources, in the order of the mappings.
     pub source_low: Vec<i64>,
     pub source_high: Vec<i64>,
 }
 
 impl VirtualMapping {
-    /// Read the mappings of a dataset of some shape; `length_width` is that of its file.
+    /// Read the mappings of a dataset of a shape; `length_width` is the number of bytes of a length in its file.
     ///
     /// # Errors
-    /// Something is not a box, has no end, or lies outside of the dataset, names have block numbers in them, or it
+    /// A selection is not a box, has no end, or is outside of the dataset; a name has block numbers; or the object
     /// is damaged.
     pub fn read(object: &[u8], shape: &[u64], length_width: usize) -> Known<Self> {
         let mut cursor = Cursor::new(checked(object)?);
@@ -81,7 +81,7 @@ impl VirtualMapping {
             return Ok(());
         };
         self.source_dimensions.push(dimensions as i64);
-        // HDF5 would not open the dataset.
+        // HDF5 does not open such a dataset.
         if size(&self.source_low, &self.source_high, here) != size(&self.low, &self.high, there) {
             return Err(NotKnown("a mapping of another size than its source"));
         }
@@ -113,7 +113,7 @@ fn take_names<'a>(
     Ok((file, dataset))
 }
 
-/// HDF5 puts block numbers in the place of "%b", so a "%" is doubled.
+/// Undo the escapes of a name: HDF5 replaces "%b" by block numbers, so "%%" stands for "%".
 fn unescaped(name: &[u8]) -> Known<Vec<u8>> {
     let mut found = Vec::with_capacity(name.len());
     let mut bytes = name.iter();

@@ -1,18 +1,25 @@
-//! The virtual datasets of a file.
+//! Search for virtual datasets, and their mappings.
 
 use std::collections::HashSet;
 
-use crate::format::cursor::{Known, NotKnown};
+use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::file::{File, Storage};
 use crate::format::global_heap::read_object;
-use crate::format::messages::Layout;
 use crate::format::object_header::{ObjectHeader, kind};
 use crate::virtual_dataset::mapping::VirtualMapping;
 
-/// Groups in groups; HDF5 would go on.
+/// Largest depth of nested groups; HDF5 has no limit.
 const DEEPEST: usize = 64;
 
-/// A virtual dataset, as HDF5 would tell.
+/// The layout of a dataset, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Address and index of the mappings in a global heap; None if there are none.
+    Virtual(Option<(u64, u32)>),
+    Other,
+}
+
+/// A virtual dataset, as HDF5 reads it.
 #[derive(Debug)]
 pub struct VirtualDataset {
     pub shape: Vec<u64>,
@@ -22,7 +29,7 @@ pub struct VirtualDataset {
 }
 
 impl<S: Storage + ?Sized> File<'_, S> {
-    /// The paths, from the root, of the virtual datasets among the first objects that `H5Ovisit` comes to by name.
+    /// Return the paths of the virtual datasets among the first objects in the order of `H5Ovisit` by name.
     ///
     /// # Errors
     /// Something in one of these objects, or in a group, is not known.
@@ -37,13 +44,13 @@ impl<S: Storage + ?Sized> File<'_, S> {
         Ok(walk.found)
     }
 
-    /// The virtual dataset of a path.
+    /// Read the virtual dataset of a path.
     ///
     /// # Errors
-    /// It is none, or has something that is not known.
+    /// The dataset is not virtual, or something in it is not known.
     pub fn virtual_dataset(&self, path: &[u8]) -> Known<VirtualDataset> {
         let header = self.object(path)?;
-        let Layout::Virtual(heap) = header.layout(self)? else { return Err(NotKnown("not virtual")) };
+        let Layout::Virtual(heap) = layout(self, &header)? else { return Err(NotKnown("not virtual")) };
         let shape = header.shape(self)?;
         let mapping = match heap {
             Some((address, index)) => {
@@ -55,9 +62,23 @@ impl<S: Storage + ?Sized> File<'_, S> {
     }
 }
 
+fn layout<S: Storage + ?Sized>(file: &File<'_, S>, header: &ObjectHeader) -> Known<Layout> {
+    let mut cursor = Cursor::new(header.need(kind::LAYOUT)?);
+    match (cursor.u8()?, cursor.u8()?) {
+        // Versions 1 and 2 have the dimensions here.
+        (1 | 2, _) | (3..=5, 0..=2) => Ok(Layout::Other),
+        (4 | 5, 3) => {
+            let heap = cursor.address(file.offset_width)?;
+            let index = cursor.u32()?;
+            Ok(Layout::Virtual(heap.map(|heap| (heap, index))))
+        }
+        _ => Err(NotKnown("another layout")),
+    }
+}
+
 struct Walk<'a, 'b, S: Storage + ?Sized> {
     file: &'a File<'b, S>,
-    /// An object with several names is met once.
+    /// Addresses of the objects so far: an object with several names counts once.
     seen: HashSet<u64>,
     most: usize,
     found: Vec<Vec<u8>>,
@@ -70,9 +91,9 @@ impl<S: Storage + ?Sized> Walk<'_, '_, S> {
 
     fn group(&mut self, header: &ObjectHeader, path: &[u8], depth: usize) -> Known<()> {
         if depth > DEEPEST {
-            return Err(NotKnown("groups too deep in each other"));
+            return Err(NotKnown("groups that are nested too deep"));
         }
-        // Soft links, and links to objects that were met already, do not count.
+        // Soft links, and links to objects that were counted before, do not count.
         let most_links = self.most.saturating_mul(4);
         let links = header.links(self.file, most_links)?;
         let are_all = links.len() < most_links;
@@ -89,7 +110,7 @@ impl<S: Storage + ?Sized> Walk<'_, '_, S> {
             if header.is_group() {
                 self.group(&header, &path, depth + 1)?;
             } else if header.has(kind::LAYOUT) {
-                if header.layout(self.file)? != Layout::Other {
+                if layout(self.file, &header)? != Layout::Other {
                     self.found.push(path);
                 }
             } else if !header.has(kind::DATATYPE) {

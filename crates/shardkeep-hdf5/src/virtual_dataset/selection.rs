@@ -1,24 +1,24 @@
-//! A selection as it is written in a file (`H5S__hyper_serialize` and its like): all of a dataspace, or one box.
+//! Serialised selections (`H5S__hyper_serialize` and others): all of a dataspace, or one box.
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
-use crate::format::messages::MOST_DIMENSIONS;
+use crate::format::dataspace::MOST_DIMENSIONS;
 
 const HYPERSLAB: u32 = 2;
 const ALL: u32 = 3;
 const REGULAR: u8 = 1;
 
-/// What is selected.
+/// The kind of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
     All,
-    /// One box of so many dimensions.
+    /// One box with this number of dimensions.
     Box(usize),
 }
 
-/// Take a selection; of a box, `low` and `high` (exclusive) get a number for each dimension.
+/// Take a selection; for a box, append a number for each dimension to `low` and `high` (exclusive).
 ///
 /// # Errors
-/// It is of another kind, has no end, or is damaged.
+/// The selection is of another kind, has no end, or is damaged.
 pub fn take_selection(cursor: &mut Cursor<'_>, low: &mut Vec<i64>, high: &mut Vec<i64>) -> Known<Selection> {
     let (kind, version) = (cursor.u32()?, cursor.u32()?);
     match (kind, version) {
@@ -48,7 +48,7 @@ pub fn take_selection(cursor: &mut Cursor<'_>, low: &mut Vec<i64>, high: &mut Ve
     }
 }
 
-/// Start, stride, count and block size of each dimension.
+/// Take start, stride, count and block size of each dimension.
 fn regular(
     cursor: &mut Cursor<'_>,
     width: usize,
@@ -71,7 +71,7 @@ fn regular(
     Ok(Selection::Box(dimensions))
 }
 
-/// A list of blocks, which has to be one.
+/// Take a list of blocks, which must have one entry.
 fn block(cursor: &mut Cursor<'_>, width: usize, low: &mut Vec<i64>, high: &mut Vec<i64>) -> Known<Selection> {
     let dimensions = dimensions(cursor)?;
     if cursor.number(width)? != 1 {

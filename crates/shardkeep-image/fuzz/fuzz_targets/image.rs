@@ -1,5 +1,5 @@
-//! PNG, JPEG and WebP. Checksums of PNG chunks and the length of a WebP are put right first, so that the fuzzer reaches
-//! what lies behind them.
+//! PNG, JPEG and WebP. Checksums of PNG chunks and the length of a WebP are corrected first, so that the fuzzer reaches
+//! the code after their checks.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

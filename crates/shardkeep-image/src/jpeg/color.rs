@@ -1,4 +1,4 @@
-//! YCbCr to RGB in libjpeg's fixed point (jdcolor.c: 16 bits behind the point, rounded), and the few other ways from
+//! Conversion of YCbCr to RGB in libjpeg's fixed point (jdcolor.c: 16 fractional bits, rounded), and of other
 //! components to channels.
 
 /// `1.402`, `1.772`, `0.71414`, `0.34414` times 2^16.
@@ -8,7 +8,7 @@ const CR_GREEN: i32 = 46_802;
 const CB_GREEN: i32 = 22_554;
 const HALF: i32 = 1 << 15;
 
-/// Rows of Y, Cb and Cr to `out`, three bytes a pixel; the rows are at least as long.
+/// Convert rows of Y, Cb and Cr to three bytes a pixel in `out`; the rows are at least as long.
 pub(super) fn ycbcr_to_rgb(rows: [&[u8]; 3], out: &mut [u8]) {
     let [y, cb, cr] = rows;
     let (pixels, _) = out.as_chunks_mut::<3>();
@@ -21,7 +21,7 @@ pub(super) fn ycbcr_to_rgb(rows: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// Rows of three components to three bytes a pixel.
+/// Interleave rows of three components to three bytes a pixel.
 pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
     let [red, green, blue] = rows;
     let (pixels, _) = out.as_chunks_mut::<3>();
@@ -30,7 +30,7 @@ pub(super) fn interleave(rows: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
-/// Rows of red, green and blue to grey (jdcolor.c, `rgb_gray_convert`).
+/// Convert rows of red, green and blue to grey (jdcolor.c, `rgb_gray_convert`).
 pub(super) fn rgb_to_grey(rows: [&[u8]; 3], out: &mut [u8]) {
     let [red, green, blue] = rows;
     for (((out, &red), &green), &blue) in out.iter_mut().zip(red).zip(green).zip(blue) {
@@ -61,13 +61,13 @@ pub(super) mod avx2 {
         unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
     }
 
-    /// 32 pixels, and four bytes that are written behind them.
+    /// Bytes of 32 pixels, and four bytes that are written after them.
     const GROUP: usize = 100;
 
     const RED: i16 = 13_173;
     const BLUE: i16 = 29_033;
 
-    /// Rows of Y, Cb and Cr to `out`, three bytes a pixel; the rows are at least as long.
+    /// Convert rows of Y, Cb and Cr to three bytes a pixel in `out`; the rows are at least as long.
     #[target_feature(enable = "avx2")]
     pub(in crate::jpeg) fn ycbcr_to_rgb([y, cb, cr]: [&[u8]; 3], out: &mut [u8]) {
         let mut done = 0;
@@ -107,12 +107,12 @@ pub(super) mod avx2 {
         store(red, green, blue, out);
     }
 
-    /// Red, green and blue, not yet clamped, of 16-bit values.
+    /// Return red, green and blue of 16-bit values, not clamped yet.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn channels(y: __m256i, cb: __m256i, cr: __m256i) -> [__m256i; 3] {
-        // `mulhrs` multiplies by a factor over 2^15. For red and blue these factors are near what they stand for, and no
-        // chroma value is rounded another way by that (a test tries all of them). For green they are exact.
+        // `mulhrs` multiplies by a factor over 2^15. For red and blue these factors are approximate, and no
+        // chroma value is rounded differently (a test tries all of them). For green they are exact.
         let red = _mm256_mulhrs_epi16(cr, _mm256_set1_epi16(RED));
         let red = _mm256_add_epi16(_mm256_add_epi16(y, cr), red);
         let blue = _mm256_mulhrs_epi16(_mm256_slli_epi16::<1>(cb), _mm256_set1_epi16(BLUE));
@@ -127,7 +127,7 @@ pub(super) mod avx2 {
         [red, _mm256_add_epi16(y, green), blue]
     }
 
-    /// Interleaves 32 bytes of each channel. Four pixels at a time are brought together and stored with four bytes more,
+    /// Interleave 32 bytes of each channel. Four pixels at a time are stored with four more bytes,
     /// which the next store overwrites.
     #[inline]
     #[target_feature(enable = "avx2")]

@@ -1,15 +1,15 @@
-//! Huffman-coded data to coefficients, the sequential way (T.81, annex F.2.2).
+//! Sequential decoding of Huffman-coded data to coefficients (T.81, annex F.2.2).
 //!
-//! The data between two markers are first copied without their stuffed zeros. What then reads bits has no byte to look out
-//! for: it takes eight at a time, and whether it ran past the end is asked once for a row of MCUs.
+//! The data between two markers are first copied without their stuffed zeros. Then bits can be read eight bytes at a
+//! time, with one check for the end of the data per row of MCUs.
 
 #![deny(clippy::indexing_slicing)]
 
 use super::Damage;
 use super::huffman::{self, AcTable, DcTable, extend};
 
-/// Where the coefficients of a block go, in the order in which they are coded. A damaged block may point behind the
-/// last one; it is refused when it ends.
+/// Positions of the coefficients of a block, in the order of coding. A damaged block may have positions after the
+/// last one; it is refused at its end.
 #[rustfmt::skip]
 pub(super) const ZIGZAG: [u8; 128] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21, 28,
@@ -29,12 +29,12 @@ struct Bits {
     /// The next bits, from the highest down. Below `count` bits of it there may be more of the same data.
     hand: u64,
     count: u32,
-    /// The byte behind those that are counted.
+    /// Position of the byte after the counted ones.
     at: usize,
 }
 
 impl Bits {
-    /// At least 56 bits into the hand; false behind the end of the data.
+    /// Refill to at least 56 bits; return false after the end of the data.
     #[inline(always)]
     fn refill(&mut self, data: &[u8]) -> bool {
         let Some(word) = data.get(self.at..).and_then(<[u8]>::first_chunk::<8>) else { return false };
@@ -50,13 +50,13 @@ impl Bits {
         self.count = self.count.wrapping_sub(bits);
     }
 
-    /// Bits that were taken since the start.
+    /// Return the number of bits that were taken since the start.
     fn taken(&self) -> usize {
         (8 * self.at).saturating_sub(self.count as usize)
     }
 }
 
-/// What decodes one component of a scan.
+/// Tables and block count of one component of a scan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'a> {
     pub dc: &'a DcTable,
@@ -69,7 +69,7 @@ pub(super) struct Part<'a> {
 #[derive(Debug)]
 pub(super) struct Scan<'a, 's> {
     rest: &'a [u8],
-    /// The piece in hand without stuffed zeros; eight zeros and more behind it.
+    /// The current piece without stuffed zeros, followed by at least eight zeros.
     piece: &'s mut Vec<u8>,
     piece_bytes: usize,
     bits: Bits,
@@ -80,11 +80,11 @@ pub(super) struct Scan<'a, 's> {
     next_marker: u8,
 }
 
-/// Zeros behind a piece: a refill may begin at its end.
+/// Number of zeros after a piece: a refill may begin at its end.
 const PADDING: usize = 16;
 
 impl<'a, 's> Scan<'a, 's> {
-    /// `spare` is a buffer from the scan before.
+    /// Start a scan; `spare` is the buffer of the previous one.
     pub(super) fn new(data: &'a [u8], restart_interval: usize, spare: &'s mut Vec<u8>) -> Self {
         let mut scan = Self {
             rest: data,
@@ -103,7 +103,7 @@ impl<'a, 's> Scan<'a, 's> {
         scan
     }
 
-    /// Takes the data up to the next marker.
+    /// Take the data up to the next marker.
     fn load(&mut self) {
         let (bytes, rest) = unstuff(self.rest, self.piece);
         if let Some(padding) = self.piece.get_mut(bytes..bytes + PADDING) {
@@ -114,12 +114,12 @@ impl<'a, 's> Scan<'a, 's> {
         self.predictions = [0; 4];
     }
 
-    /// An error if more bits were taken than there are.
+    /// Return an error if more bits were taken than the piece has.
     pub(super) fn check(&self) -> Result<(), Damage> {
         if self.bits.taken() > 8 * self.piece_bytes { Err(EARLY) } else { Ok(()) }
     }
 
-    /// Goes on behind the restart marker, which must be the next one and follow the MCUs at once.
+    /// Continue after the restart marker, which must be the next in order and follow the MCUs directly.
     fn restart(&mut self) -> Result<(), Damage> {
         self.check()?;
         if self.bits.taken().div_ceil(8) != self.piece_bytes {
@@ -136,7 +136,7 @@ impl<'a, 's> Scan<'a, 's> {
         Ok(())
     }
 
-    /// Decodes MCUs into `blocks`, which are zero, and how far each block goes into `lasts`.
+    /// Decode MCUs into `blocks`, which are zero, and the position of the last coefficient of each block into `lasts`.
     pub(super) fn mcus(
         &mut self,
         parts: &[Part<'_>],
@@ -194,7 +194,7 @@ impl<'a, 's> Scan<'a, 's> {
     }
 }
 
-/// Decodes one block; returns the place of its last coefficient in the order of coding.
+/// Decode one block; return the position of its last coefficient in the order of coding.
 #[inline(always)]
 fn block_of(
     input: &mut Bits,
@@ -228,7 +228,7 @@ fn block_of(
         for _ in 0..3 {
             let entry = huffman::look_up(entries, bits.hand);
             let (first, second) = huffman::distances(entry);
-            // Behind the last coefficient stands no end of the block but the next block: nothing that an entry holds.
+            // No end-of-block code follows the last coefficient, so the rest of an entry belongs to the next block.
             if first == 0 || at + first >= 63 {
                 let (taken, symbol) = match huffman::lone_symbol(entry) {
                     Some(found) => found,
@@ -265,8 +265,8 @@ fn block_of(
     if last > 63 { Err("a block has more than 64 coefficients") } else { Ok(last as u8) }
 }
 
-/// Copies data up to a marker without stuffing into `out`, which is longer; returns how much that was, and what lies
-/// behind the 0xff of the marker.
+/// Copy data up to a marker without stuffing into `out`, which is longer; return the number of bytes, and the data
+/// after the 0xff of the marker.
 fn unstuff<'a>(mut data: &'a [u8], out: &mut [u8]) -> (usize, &'a [u8]) {
     let mut at = 0;
     while let (Some(word), Some(place)) =
@@ -305,7 +305,7 @@ fn unstuff<'a>(mut data: &'a [u8], out: &mut [u8]) -> (usize, &'a [u8]) {
     (at, &[])
 }
 
-/// What lies behind a stuffed 0xff at the start of `data`; as an error, the marker that it introduces instead.
+/// Return the data after a stuffed 0xff at the start of `data`; the error is the marker if it is not stuffed.
 fn after_ff(data: &[u8]) -> Result<&[u8], &[u8]> {
     let fill = data.iter().position(|&byte| byte != 0xff).unwrap_or(data.len());
     let rest = data.get(fill..).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The JPEGs that zune-jpeg reads for us: progressive ones, CMYK and YCCK, and those of several scans.
+//! JPEGs that zune-jpeg decodes: progressive ones, CMYK and YCCK, and those of several scans.
 //!
-//! Each call makes a decoder, as the crate has no reset.
+//! Each call creates a decoder, as the crate has no reset.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -11,12 +11,12 @@ use zune_jpeg::JpegDecoder;
 
 use crate::error::{ImageError, catch_panic};
 
-/// Progressive files may hold many scans of nothing; more than this is an attack, not a picture.
+/// Largest number of scans: progressive files may have many empty scans, which are an attack.
 const MAX_SCANS: usize = 64;
 
-/// Decodes a JPEG into `out`, which is `height * width * channels` long; 1 or 3 channels.
+/// Decode a JPEG into `out`, which is `height * width * channels` long; 1 or 3 channels.
 pub(super) fn decode(bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), ImageError> {
-    // Damage can leave rows out, and `out` may hold the image before.
+    // Damage can leave rows unwritten, and `out` may hold an earlier image.
     out.fill(0);
     let space = match channels {
         1 => ColorSpace::Luma,

@@ -1,23 +1,23 @@
 //! Decoding tables for the Huffman codes of JPEG.
 //!
-//! A table is looked up by the next [`BITS`] bits of the data. An entry does as much as these bits tell: a code *and*
-//! the value behind it, and of AC codes two coefficients, or a coefficient and the end of the block. An entry of the
+//! The next [`BITS`] bits of the data are the index of an entry. It decodes as much as these bits contain: a code *and*
+//! the value after it, and for AC codes two coefficients, or a coefficient and the end of the block. An entry of the
 //! AC table is a `u32`:
 //!
 //! ```text
-//! bits 0..6    how many bits the entry takes; 0: the code is longer than the look-up, or there is none
-//! bits 6..11   how far the first coefficient is from the last one; 0: the entry is a code alone, its symbol in bits 18..26
-//! bits 11..16  how far the second coefficient is from the first; 0: it is the first once more
+//! bits 0..6    number of bits of the entry; 0: the code is longer than the index, or does not exist
+//! bits 6..11   distance of the first coefficient from the previous one; 0: only a code, with its symbol in bits 18..26
+//! bits 11..16  distance of the second coefficient from the first; 0: it is the first again
 //! bit  16      the block ends here
 //! bits 18..25  the second coefficient, signed
 //! bits 25..32  the first coefficient, signed
 //! ```
 //!
-//! and one of the DC table, whose difference is whole or must be read:
+//! and an entry of the DC table, with the difference or its number of bits:
 //!
 //! ```text
-//! bits 0..6    how many bits the entry takes; 0 as above
-//! bits 8..13   how many bits of the difference follow; 0: it is in
+//! bits 0..6    number of bits of the entry; 0 as above
+//! bits 8..13   number of bits of the difference that follow; 0: it is in the entry
 //! bits 16..32  the difference, signed
 //! ```
 
@@ -26,7 +26,7 @@
 use super::Damage;
 use super::markers::HuffmanSpec;
 
-/// Bits that look up a table of AC codes.
+/// Number of index bits of a table of AC codes.
 const AC_BITS: u32 = 11;
 const DC_BITS: u32 = 9;
 
@@ -36,13 +36,13 @@ const PAIRED_SIZE: u32 = 6;
 const DISTANCE: u32 = 31 << 6;
 const END: u32 = 1 << 16;
 
-/// How many bits an entry takes.
+/// Return the number of bits of an entry.
 #[inline(always)]
 pub(super) fn taken(entry: u32) -> u32 {
     entry & 63
 }
 
-/// The value of the `size` bits at the front of `hand` (T.81, F.2.2.1); `size` is 1 to 16.
+/// Return the value of the `size` bits at the front of `hand` (T.81, F.2.2.1); `size` is 1 to 16.
 #[inline(always)]
 pub(super) fn extend(hand: u64, size: u32) -> i32 {
     let bits = hand.wrapping_shr(64 - size) as i32;
@@ -50,19 +50,19 @@ pub(super) fn extend(hand: u64, size: u32) -> i32 {
     bits + (negative & (1 - (1i32 << (size & 31))))
 }
 
-/// All codes, to search for those that are longer than a look-up.
+/// All codes, to find those that are longer than an index.
 #[derive(Debug)]
 struct Codes {
-    /// By length: the first 16 bits that no code of at most this length starts with.
+    /// For each length, the least 16 bits after all codes of at most this length.
     limits: [u32; 17],
-    /// By length: what is added to a code for the place of its symbol.
+    /// For each length, the difference between a code and the position of its symbol.
     offsets: [i32; 17],
     symbols: Vec<u8>,
 }
 
 impl Codes {
-    /// Reads `spec` and calls `each` with every code of at most `bits` bits: the look-ups that start with it, the
-    /// bits that these have behind it, and its symbol.
+    /// Parse `spec` and call `each` with every code of at most `bits` bits: the indexes that start with it, their
+    /// remaining bits, and its symbol.
     fn new(
         spec: &HuffmanSpec<'_>,
         bits: u32,
@@ -91,7 +91,7 @@ impl Codes {
         Ok(codes)
     }
 
-    /// The length of the code at the front of `hand`, and its symbol.
+    /// Return length and symbol of the code at the front of `hand`.
     fn find(&self, hand: u64) -> Option<(u32, u8)> {
         let front = (hand >> 48) as u32;
         let (length, _) = (1u32..).zip(self.limits.iter().skip(1)).find(|&(_, &limit)| front < limit)?;
@@ -101,7 +101,7 @@ impl Codes {
     }
 }
 
-/// Every look-up of a code with `spare` bits behind it: its place and its bits as they lie at the front of the hand.
+/// Iterate over the indexes of a code with `spare` remaining bits: the index, and its bits aligned to the front.
 fn behind(places: std::ops::Range<usize>, spare: u32) -> impl Iterator<Item = (usize, u64)> {
     let start = places.start;
     places.map(move |place| (place, ((place - start) as u64).wrapping_shl(64 - spare)))
@@ -109,7 +109,7 @@ fn behind(places: std::ops::Range<usize>, spare: u32) -> impl Iterator<Item = (u
 
 pub(super) type AcEntries = [u32; 1 << AC_BITS];
 
-/// The entry for the next bits.
+/// Return the entry for the next bits.
 #[inline(always)]
 pub(super) fn look_up(entries: &AcEntries, hand: u64) -> u32 {
     entries.get((hand >> (64 - AC_BITS)) as usize).copied().unwrap_or(0)
@@ -161,7 +161,7 @@ impl AcTable {
         &self.entries
     }
 
-    /// The length of a code of any length and its symbol.
+    /// Return length and symbol of a code of any length.
     #[cold]
     #[inline(never)]
     pub(super) fn search(&self, hand: u64) -> Option<(u32, u8)> {
@@ -169,31 +169,31 @@ impl AcTable {
     }
 }
 
-/// The length and symbol of an entry that is a code alone.
+/// Return length and symbol of an entry of only a code.
 #[inline(always)]
 pub(super) fn lone_symbol(entry: u32) -> Option<(u32, u8)> {
     (entry & DISTANCE == 0 && taken(entry) != 0).then_some((taken(entry), (entry >> 18) as u8))
 }
 
-/// How far the first coefficient is from the last one, and the second from the first.
+/// Return the distances of the first coefficient from the previous one, and of the second from the first.
 #[inline(always)]
 pub(super) fn distances(entry: u32) -> (u32, u32) {
     ((entry >> 6) & 31, (entry >> 11) & 31)
 }
 
-/// The first coefficient and the second.
+/// Return the first and the second coefficient.
 #[inline(always)]
 pub(super) fn coefficients(entry: u32) -> (i16, i16) {
     ((entry.cast_signed() >> 25) as i16, ((entry << 7).cast_signed() >> 25) as i16)
 }
 
-/// 128 if the block ends behind the entry, else 0.
+/// Return 128 if the block ends after the entry, else 0.
 #[inline(always)]
 pub(super) fn end(entry: u32) -> u32 {
     (entry & END) >> 9
 }
 
-/// Does an AC symbol end the block? All without a size do but the run of 16 zeros, as in libjpeg.
+/// Return true if an AC symbol ends the block: any symbol of size 0 except the run of 16 zeros, as in libjpeg.
 #[inline(always)]
 pub(super) fn ends_block(symbol: u8) -> bool {
     symbol & 15 == 0 && symbol != 0xf0
@@ -226,7 +226,7 @@ impl DcTable {
         Ok(Self { entries, codes })
     }
 
-    /// How many bits the next difference takes, and the difference; at most 31 bits. `None`: no such code.
+    /// Return the number of bits (at most 31) of the next difference, and the difference; None for an invalid code.
     #[inline(always)]
     pub(super) fn difference(&self, hand: u64) -> Option<(u32, i32)> {
         let entry = self.entries.get((hand >> (64 - DC_BITS)) as usize).copied().unwrap_or(0);

@@ -1,8 +1,8 @@
 //! The inverse DCT of libjpeg ("islow", jidctint.c), which gives the same bytes as libjpeg-turbo's: 13-bit constants,
 //! two bits of extra precision between the passes.
 //!
-//! Sums of two inputs wrap at 16 bits and the first pass saturates to them, as libjpeg-turbo's and our own vector code
-//! do; no image that an encoder made comes near these limits.
+//! Sums of two inputs wrap at 16 bits and the first pass saturates to 16 bits, as in the vector code of libjpeg-turbo and of
+//! this crate; no image of an encoder reaches these limits.
 
 #![allow(clippy::indexing_slicing, reason = "rows and columns below 8, of blocks of 8 by 8")]
 
@@ -24,7 +24,7 @@ pub(super) const F_2_053: i32 = 16819;
 pub(super) const F_2_562: i32 = 20995;
 pub(super) const F_3_072: i32 = 25172;
 
-/// One dimension for eight inputs, times 2^13.
+/// Transform one dimension of eight inputs; the result is scaled by 2^13.
 #[inline(always)]
 fn butterfly(x: [i16; 8]) -> [i32; 8] {
     let sum = |a: i16, b: i16| i32::from(a.wrapping_add(b));
@@ -56,13 +56,13 @@ fn butterfly(x: [i16; 8]) -> [i32; 8] {
     ]
 }
 
-/// Shifts right with rounding.
+/// Shift right with rounding.
 #[inline(always)]
 fn descale(value: i32, bits: i32) -> i32 {
     value.wrapping_add(1 << (bits - 1)) >> bits
 }
 
-/// The samples of `block`, whose coefficients are multiplied by `quant`.
+/// Return the samples of `block`, whose coefficients are multiplied by `quant`.
 #[inline(always)]
 pub(super) fn block(block: &Block, quant: &Block) -> [[u8; 8]; 8] {
     let mut columns = [[0i16; 8]; 8];
@@ -81,14 +81,14 @@ pub(super) fn block(block: &Block, quant: &Block) -> [[u8; 8]; 8] {
     })
 }
 
-/// The one sample value of a block that has no coefficient but the first.
+/// Return the sample value of a block with only the first coefficient.
 #[inline(always)]
 pub(super) fn flat(block: &Block, quant: &Block) -> u8 {
     let value = i32::from(block[0].wrapping_mul(quant[0]));
     (((value + 4) >> 3).clamp(-128, 127) + 128) as u8
 }
 
-/// Two blocks side by side into eight rows of 16 samples, which start `stride` apart.
+/// Transform two adjacent blocks into eight rows of 16 samples that are `stride` apart.
 pub(super) fn pair(blocks: [&Block; 2], quant: &Block, out: &mut [u8], stride: usize) {
     let [left, right] = blocks.map(|one| block(one, quant));
     for ((row, left), right) in out.chunks_mut(stride).zip(left).zip(right) {

@@ -27,7 +27,7 @@ fn row(block: &Block, number: usize) -> __m128i {
     unsafe { _mm_loadu_si128(row.as_ptr().cast()) }
 }
 
-/// Two factors for what `_mm256_madd_epi16` multiplies pairwise.
+/// Two factors for the pairs of `_mm256_madd_epi16`.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn factors(low: i32, high: i32) -> __m256i {
@@ -50,7 +50,7 @@ fn sub(a: Wide, b: Wide) -> Wide {
     Wide(_mm256_sub_epi32(a.0, b.0), _mm256_sub_epi32(a.1, b.1))
 }
 
-/// `a * factors.0 + b * factors.1`, for pairs of `a` and `b` that are made by [`zip`].
+/// Return `a * factors.0 + b * factors.1` for pairs of `a` and `b` that are made by [`zip`].
 #[inline]
 #[target_feature(enable = "avx2")]
 fn dot(pairs: Wide, factors: __m256i) -> Wide {
@@ -63,7 +63,7 @@ fn zip(a: __m256i, b: __m256i) -> Wide {
     Wide(_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b))
 }
 
-/// One dimension, descaled by `SHIFT` bits and saturated to 16. `SHORT`: the last four inputs are zero.
+/// Transform one dimension, descaled by `SHIFT` bits and saturated to 16. `SHORT`: the last four inputs are zero.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn butterfly<const SHIFT: i32, const SHORT: bool>(x: [__m256i; 8]) -> [__m256i; 8] {
@@ -125,7 +125,7 @@ fn butterfly<const SHIFT: i32, const SHORT: bool>(x: [__m256i; 8]) -> [__m256i; 
     ]
 }
 
-/// Rows become columns, in both halves.
+/// Transpose both halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn transpose(r: [__m256i; 8]) -> [__m256i; 8] {
@@ -146,7 +146,7 @@ fn zip_rows(a: __m256i, b: __m256i) -> [__m256i; 2] {
     [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)]
 }
 
-/// Two blocks side by side into eight rows of 16 samples, which start `stride` apart. `SHORT`: all coefficients but
+/// Transform two adjacent blocks into eight rows of 16 samples that are `stride` apart. `SHORT`: all coefficients but
 /// those of the first four rows and columns are zero.
 #[target_feature(enable = "avx2")]
 pub(super) fn pair<const SHORT: bool>(blocks: [&Block; 2], quant: &Block, out: &mut [u8], stride: usize) {
@@ -158,7 +158,7 @@ pub(super) fn pair<const SHORT: bool>(blocks: [&Block; 2], quant: &Block, out: &
     }
     let columns = transpose(butterfly::<{ CONST_BITS - PASS1_BITS }, SHORT>(x));
     let rows = butterfly::<{ CONST_BITS + PASS1_BITS + 3 }, SHORT>(columns);
-    // What is called a row here is a column of samples: they are packed to bytes and turned once more.
+    // Each vector is a column of samples: they are packed to bytes and transposed again.
     let pack = |a, b| _mm256_packs_epi16(rows[a], rows[b]);
     let (c04, c26, c15, c37) = (pack(0, 4), pack(2, 6), pack(1, 5), pack(3, 7));
     let (c01, c45) = (_mm256_unpacklo_epi8(c04, c15), _mm256_unpackhi_epi8(c04, c15));
@@ -173,7 +173,7 @@ pub(super) fn pair<const SHORT: bool>(blocks: [&Block; 2], quant: &Block, out: &
     ];
     let mut lines = out.chunks_mut(stride);
     for two in two_rows {
-        // Row, next row of the left block, then of the right one: the middle two change places.
+        // Row, next row of the left block, then of the right one: the middle two are swapped.
         let two = _mm256_add_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(two), _mm256_set1_epi8(-128));
         for line in [_mm256_castsi256_si128(two), _mm256_extracti128_si256::<1>(two)] {
             if let Some(to) = lines.next().and_then(<[u8]>::first_chunk_mut::<16>) {

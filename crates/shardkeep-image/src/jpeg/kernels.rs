@@ -1,15 +1,15 @@
-//! Which form of the inner loops the processor can run.
+//! Selection of the form of the inner loops for the processor.
 
 use super::entropy::Block;
 use super::{color, idct, upsample};
 
-/// The forms to take: made by [`Kernels::detect`] alone, so that what it says was asked of the processor.
+/// The selected forms. Only [`Kernels::detect`] creates this, so the processor has the instructions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kernels {
     avx2: bool,
 }
 
-/// Calls `$fast` where the processor has AVX2, else `$plain`.
+/// Call `$fast` if the processor has AVX2, else `$plain`.
 macro_rules! choose {
     ($kernels:expr, $fast:expr, $plain:expr) => {{
         #[cfg(target_arch = "x86_64")]
@@ -29,13 +29,13 @@ impl Kernels {
         Self { avx2: false }
     }
 
-    /// The forms that run anywhere, for tests.
+    /// Return the forms for any processor, for tests.
     #[cfg(test)]
     pub(super) fn plain() -> Self {
         Self { avx2: false }
     }
 
-    /// Two blocks side by side into eight rows of 16 samples, which start `stride` apart. `last` is the place of the
+    /// Transform two adjacent blocks into eight rows of 16 samples that are `stride` apart. `last` is the position of the
     /// last coefficient of both, in the order of coding.
     #[inline]
     pub(super) fn idct(self, blocks: [&Block; 2], last: u8, quant: &Block, out: &mut [u8], stride: usize) {
@@ -50,7 +50,7 @@ impl Kernels {
             }
             return;
         }
-        // The first ten in the order of coding lie in the first four rows and columns.
+        // The first ten in the order of coding are in the first four rows and columns.
         if last < 10 {
             choose!(
                 self,
@@ -133,7 +133,7 @@ mod tests {
         const STRIDE: usize = 24;
         let mut random = Random(1);
         for round in 0..40_000 {
-            // Every place of the last coefficient; magnitudes up to what only a damaged file has.
+            // Every position of the last coefficient; magnitudes up to those of damaged files.
             let (last, bits) = ((round % 64) as u8, 4 + (round / 64 % 13) as u32);
             let [left, right] = [random.block(last, bits), random.block(last, bits)];
             let quant = random.block(63, if round % 3 == 0 { 16 } else { 7 });
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn vector_colours_equal_plain_colours() {
-        // Every pair of chroma values beside a few of luma, and lengths that leave a rest.
+        // Every pair of chroma values with a few of luma, and lengths with a remainder.
         for (y, length) in [(0, 256), (1, 255), (128, 99), (200, 33), (255, 256)] {
             let cr: Vec<u8> = (0..=255).collect();
             for cb in 0..=255 {

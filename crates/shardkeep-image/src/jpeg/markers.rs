@@ -1,4 +1,4 @@
-//! The marker segments of a JPEG (ITU-T T.81, annex B): its frame header, and all that its one scan needs.
+//! Marker segments of a JPEG (ITU-T T.81, annex B): its frame header, and the tables of its scan.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -6,8 +6,8 @@ use super::entropy::ZIGZAG;
 use crate::error::ImageError;
 use crate::header::{Format, Header};
 
-/// One byte of entropy-coded data holds at most 8 blocks of at most 64 pixels of every component, and a block stands
-/// for up to 114 pixels where components are subsampled both ways: no JPEG gives more pixels than this for a byte.
+/// One byte of entropy-coded data holds at most 8 blocks of at most 64 pixels of every component, and a block is
+/// up to 114 pixels if components are subsampled both ways: no JPEG has more pixels per byte.
 const MAX_PIXELS_PER_BYTE: usize = 1_024;
 
 /// Blocks of one MCU (T.81, B.2.3).
@@ -21,7 +21,7 @@ fn damaged(what: &str) -> ImageError {
     ImageError(format!("the JPEG is damaged: {what}"))
 }
 
-/// Walks the marker segments from the start of a file.
+/// An iterator over the marker segments from the start of a file.
 #[derive(Debug, Clone)]
 struct Segments<'a> {
     rest: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Segments<'a> {
         Ok(Self { rest: bytes.get(2..).ok_or_else(cut)? })
     }
 
-    /// The next marker with its segment, which excludes its length.
+    /// Return the next marker with its segment, without its length.
     fn next(&mut self) -> Result<(u8, &'a [u8]), ImageError> {
         loop {
             // A marker may be preceded by any number of 0xff bytes.
@@ -78,7 +78,7 @@ struct Frame {
     components: [Component; 4],
 }
 
-/// Size and channels of a JPEG, read from its frame header (SOFn).
+/// Return size and channels of a JPEG, from its frame header (SOFn).
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     let mut segments = Segments::new(bytes)?;
     loop {
@@ -91,7 +91,7 @@ pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     }
 }
 
-/// What follows the frame header.
+/// Return the data after the frame header.
 pub(super) fn after_frame(bytes: &[u8]) -> Result<&[u8], ImageError> {
     let mut segments = Segments::new(bytes)?;
     loop {
@@ -102,7 +102,7 @@ pub(super) fn after_frame(bytes: &[u8]) -> Result<&[u8], ImageError> {
     }
 }
 
-/// The frame header, if `marker` starts one. `found` is the size of the file.
+/// Return the frame header if `marker` starts one; `found` is the size of the file.
 fn frame(marker: u8, segment: &[u8], found: usize) -> Result<Option<Frame>, ImageError> {
     if matches!(marker, 0xd9 | 0xda) {
         return Err(ImageError::new("the JPEG has no frame header before its data"));
@@ -143,7 +143,7 @@ fn frame(marker: u8, segment: &[u8], found: usize) -> Result<Option<Frame>, Imag
     Ok(Some(Frame { width, height, progressive: marker == 0xc2, count, components }))
 }
 
-/// How the components stand for colours.
+/// The colour space of the components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Color {
     Grey,
@@ -151,14 +151,14 @@ pub(super) enum Color {
     Rgb,
 }
 
-/// A Huffman table as DHT gives it: how many codes there are of each length, and their symbols.
+/// A Huffman table of DHT: the number of codes of each length, and their symbols.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HuffmanSpec<'a> {
     pub counts: &'a [u8; 16],
     pub symbols: &'a [u8],
 }
 
-/// A sequential JPEG of one scan: everything that its decoder needs.
+/// A sequential JPEG of one scan, with everything for its decoder.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub width: usize,
@@ -167,18 +167,18 @@ pub(super) struct Plan<'a> {
     /// 1 or 3.
     count: usize,
     components: [Component; 4],
-    /// In row order, as the 16 bits that a coefficient is multiplied by.
+    /// 16-bit factors of the coefficients, in row order.
     pub quants: [[i16; 64]; 4],
     pub dc: [Option<HuffmanSpec<'a>>; 4],
     pub ac: [Option<HuffmanSpec<'a>>; 4],
-    /// MCUs between restart markers; 0: there are none.
+    /// MCUs between restart markers; 0 without restart markers.
     pub restart_interval: usize,
-    /// The entropy-coded data and what follows them.
+    /// The entropy-coded data, and the rest of the file.
     pub data: &'a [u8],
 }
 
 impl Plan<'_> {
-    /// The components of the frame and the scan.
+    /// Return the components of the frame and the scan.
     pub(super) fn components(&self) -> &[Component] {
         self.components.get(..self.count).unwrap_or_default()
     }
@@ -188,7 +188,7 @@ impl Plan<'_> {
     }
 }
 
-/// Reads everything up to the data of the first scan. `None`: a JPEG that the other decoder reads.
+/// Parse everything up to the data of the first scan. None for a JPEG that zune-jpeg decodes.
 pub(super) fn plan(bytes: &[u8]) -> Result<Option<Plan<'_>>, ImageError> {
     let mut segments = Segments::new(bytes)?;
     let mut found_frame = None;
@@ -252,7 +252,7 @@ pub(super) fn plan(bytes: &[u8]) -> Result<Option<Plan<'_>>, ImageError> {
     Ok(Some(plan))
 }
 
-/// As libjpeg tells colours (`default_decompress_parms`): JFIF before Adobe's marker before the names of components.
+/// Return the colour space as libjpeg determines it (`default_decompress_parms`): JFIF before Adobe's marker before the names of components.
 fn color(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Option<Color> {
     let [first, second, third, _] = frame.components;
     match (frame.count, adobe) {
@@ -265,8 +265,8 @@ fn color(frame: &Frame, jfif: bool, adobe: Option<u8>) -> Option<Color> {
     }
 }
 
-/// Puts the tables of the scan into the components; false if this is not the one scan of all of them, or if one has
-/// samples at places that only the other decoder knows.
+/// Set the tables of the components of a scan. Return false unless this is the only scan of all components with
+/// sampling factors that this decoder supports.
 fn read_scan(segment: &[u8], frame: &mut Frame) -> bool {
     let Some((&count, rest)) = segment.split_first() else { return false };
     if usize::from(count) != frame.count {

@@ -1,8 +1,8 @@
 //! JPEG: an own decoder for baseline and other sequential Huffman-coded images, zune-jpeg for the rest.
 //!
-//! [`markers`] reads what stands before the data, [`entropy`] turns the data into coefficients with the tables of
-//! [`huffman`], [`idct`] makes samples of them, [`upsample`] and [`color`] pixels; [`planes`] holds the samples between.
-//! A row of MCUs goes through all of these before the next is begun, so that what they hand on stays in the first caches.
+//! [`markers`] parses the headers, [`entropy`] decodes the data into coefficients with the tables of [`huffman`], [`idct`]
+//! converts them to samples, [`upsample`] and [`color`] convert samples to pixels; [`planes`] stores the samples in between.
+//! A row of MCUs passes all steps before the next one starts, so intermediate values stay in the first caches.
 //! Every step computes what libjpeg computes, and pixels equal those of libjpeg-turbo in its default settings.
 
 #![deny(clippy::indexing_slicing)]
@@ -28,17 +28,17 @@ use planes::Planes;
 
 pub use markers::header;
 
-/// Why data cannot be decoded.
+/// Description of damage.
 type Damage = &'static str;
 
 /// MCUs between two steps of the decoder; their coefficients take 12 KB where chroma is halved both ways. Even, as the
 /// IDCT takes two blocks at once.
 const MCUS_AT_ONCE: usize = 16;
 
-/// Buffers larger than this are given back after an image.
+/// Larger buffers are freed after an image.
 const KEEP_BYTES: usize = 16 << 20;
 
-/// A table with the DHT that it was made from: most files of a data set have the same.
+/// A table with its DHT; most files of a data set have the same.
 #[derive(Debug)]
 struct Cached<T> {
     spec: Vec<u8>,
@@ -70,7 +70,7 @@ impl<T> Cached<T> {
     }
 }
 
-/// Decodes JPEGs, one after another; holds what they need between them.
+/// A decoder of JPEGs, with its tables and buffers.
 #[derive(Debug, Default)]
 pub struct JpegDecoder {
     dc: [Cached<DcTable>; 4],
@@ -82,8 +82,7 @@ pub struct JpegDecoder {
 }
 
 impl JpegDecoder {
-    /// Decodes a JPEG into `out`, which is `height * width * channels` long. Where it fails, what it has written
-    /// before stays in `out`.
+    /// Decode a JPEG into `out`, which is `height * width * channels` long. After an error `out` may be partly written.
     pub fn decode(&mut self, bytes: &[u8], channels: usize, out: &mut [u8]) -> Result<(), ImageError> {
         if channels == 4 {
             let pixels = out.len() / 4;
@@ -91,9 +90,8 @@ impl JpegDecoder {
             widen(out);
             return Ok(());
         }
-        // zune-jpeg makes up the last rows of a file that is cut off, and other decoders ask for data up to an end
-        // marker. Entropy-coded data cannot hold one (a thumbnail can, but lies before the frame header), so a file
-        // without one is not whole.
+        // zune-jpeg invents the last rows of a truncated file. Entropy-coded data cannot contain an end marker (a
+        // thumbnail can, but is before the frame header), so a file without one is truncated.
         let rest = markers::after_frame(bytes)?;
         if !rest.windows(2).rev().any(|pair| pair == [0xff, 0xd9]) {
             return Err(ImageError::new("the JPEG is cut off: it has no end marker"));
@@ -148,8 +146,8 @@ impl JpegDecoder {
     }
 }
 
-/// RGB in the first three quarters of `out` to opaque RGBA in all of it, from the end so that nothing is overwritten
-/// before it is read.
+/// Expand RGB in the first three quarters of `out` to opaque RGBA in all of it, from the end, so that nothing is
+/// overwritten before it is read.
 fn widen(out: &mut [u8]) {
     for pixel in (0..out.len() / 4).rev() {
         let Some(&[r, g, b]) = out.get(pixel * 3..).and_then(<[u8]>::first_chunk) else { continue };

@@ -1,7 +1,7 @@
-//! The samples of one row of MCUs, and their way to pixels.
+//! Samples of one row of MCUs, and their conversion to pixels.
 //!
 //! A component's plane has the rows of one row of MCUs and, before them, the last row of the MCUs above. Upsampling by two
-//! downwards looks at the row above and below, so the last row of pixels of a row of MCUs waits for the next.
+//! downwards uses the rows above and below, so the last row of pixels of a row of MCUs is written with the next.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,10 +12,10 @@ use super::{color, upsample};
 
 /// Samples before the first of a row, of which the last is used: a row and the loads of vector code start aligned.
 const LEFT: usize = 32;
-/// Samples behind a row's MCUs: one repeats the last, and vector code works in whole vectors.
+/// Samples after the MCUs of a row: one repeats the last, and vector code uses whole vectors.
 const RIGHT: usize = 64;
 
-/// How samples of a component become samples of the image.
+/// The upsampling of a component.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Upsampling {
     #[default]
@@ -23,7 +23,7 @@ enum Upsampling {
     Wide,
     Both,
     High,
-    /// Every sample as often as it has to be, across.
+    /// Repetition of every sample, across.
     Repeat,
 }
 
@@ -35,10 +35,10 @@ struct Plane {
     /// Sampling factors.
     h: usize,
     v: usize,
-    /// How often a sample counts across and down.
+    /// Number of image samples of a sample, across and down.
     across: usize,
     down: usize,
-    /// The size of the component itself, as libjpeg's `downsampled_width` and `_height`.
+    /// Size of the component, as libjpeg's `downsampled_width` and `_height`.
     width: usize,
     height: usize,
     upsampling: Upsampling,
@@ -51,7 +51,7 @@ impl Plane {
         self.samples.get(number * self.stride..(number + 1) * self.stride).unwrap_or_default()
     }
 
-    /// Makes this the place of the component for an image of `mcus` across.
+    /// Prepare the plane for an image of `mcus` across.
     fn reset(
         &mut self,
         plan: &Plan<'_>,
@@ -71,13 +71,13 @@ impl Plane {
             (1, 2) => Upsampling::High,
             _ => Upsampling::Repeat,
         };
-        // What was there is overwritten before it is read, but for samples that do not reach a pixel.
+        // Old samples are overwritten before they are read, except those outside the image.
         self.samples.resize((1 + 8 * v) * self.stride, 0);
         self.row.resize(plan.width.next_multiple_of(32) + RIGHT, 0);
         shrink(&mut self.samples);
     }
 
-    /// The samples of row `y` of the image into `self.row`, unless they stand in the plane. `top` is the first row of
+    /// Upsample row `y` of the image into `self.row`, unless the plane has it. `top` is the first row of
     /// pixels of the MCUs.
     fn upsample(&mut self, y: usize, top: usize, sums: &mut [u16], kernels: Kernels) {
         if self.upsampling == Upsampling::None {
@@ -90,7 +90,7 @@ impl Plane {
         let far = if upper { near.saturating_sub(1) } else { (near + 1).min(self.height - 1) };
         let places = [place(near), place(far)];
         for line in places {
-            // The outermost samples once more, on both sides.
+            // The outermost samples are repeated on both sides.
             let line = self.samples.get_mut(line * self.stride..).unwrap_or_default();
             if let Some(&[_, first]) = line.get(LEFT - 1..=LEFT).and_then(|pair| pair.first_chunk())
                 && let Some(&last) = line.get(LEFT + self.width - 1)
@@ -116,7 +116,7 @@ impl Plane {
         self.row = out;
     }
 
-    /// Row `y` of the image, after [`Plane::upsample`].
+    /// Return row `y` of the image, after [`Plane::upsample`].
     fn pixels(&self, y: usize, top: usize) -> &[u8] {
         match self.upsampling {
             Upsampling::None => self.line(y + 1 - top).get(LEFT..).unwrap_or_default(),
@@ -125,7 +125,7 @@ impl Plane {
     }
 }
 
-/// The planes of all components that are wanted.
+/// The planes of all requested components.
 #[derive(Debug, Default)]
 pub(super) struct Planes {
     planes: Vec<Plane>,
@@ -134,12 +134,12 @@ pub(super) struct Planes {
     mcu_rows: usize,
     /// Rows of pixels of a row of MCUs.
     mcu_height: usize,
-    /// Rows of pixels that wait for the row of MCUs below.
+    /// Rows of pixels that need the next row of MCUs.
     delay: usize,
 }
 
 impl Planes {
-    /// Prepares for an image, of whose components the first `wanted` are wanted.
+    /// Prepare for an image; the first `wanted` components are requested.
     pub(super) fn reset(&mut self, plan: &Plan<'_>, wanted: usize) {
         let components = plan.components();
         let most = |side: fn(&Component) -> usize| components.iter().map(side).max().unwrap_or(1);
@@ -164,7 +164,7 @@ impl Planes {
         self.mcu_rows
     }
 
-    /// Puts the samples of MCUs, of which `first` is the first, into the planes.
+    /// Write the samples of MCUs from `first` on into the planes.
     pub(super) fn fill(
         &mut self,
         plan: &Plan<'_>,
@@ -198,7 +198,7 @@ impl Planes {
         }
     }
 
-    /// Writes the pixels that row `row` of MCUs completes.
+    /// Write the pixels that row `row` of MCUs completes.
     pub(super) fn emit(
         &mut self,
         plan: &Plan<'_>,

@@ -1,10 +1,10 @@
-//! Chroma rows to the width of the image, as libjpeg's "fancy" upsampling has them (jdsample.c): a sample is three
-//! quarters of the nearer one and one quarter of the farther one, with its own rounding to each side.
+//! Upsampling of chroma rows to the width of the image, as libjpeg's "fancy" upsampling (jdsample.c): a sample is three
+//! quarters of the nearer one and one quarter of the farther one, with different rounding for each side.
 //!
-//! A row is read from one sample before its first to one behind its last: the caller repeats the outermost there, which
-//! gives what libjpeg does at the edges. The loops are plain so that the compiler makes vector code of them.
+//! A row is read from one sample before its first to one after its last: the caller repeats the outermost samples there, as
+//! libjpeg does. The loops are simple so that the compiler vectorises them.
 
-/// Twice as wide: `out[2 i]` leans to the left, `out[2 i + 1]` to the right. `row` has one sample more on each side.
+/// Double the width: `out[2 i]` leans to the left, `out[2 i + 1]` to the right. `row` has one sample more on each side.
 #[inline(always)]
 pub(super) fn twice_as_wide(row: &[u8], out: &mut [u8]) {
     let (pairs, _) = out.as_chunks_mut::<2>();
@@ -15,7 +15,7 @@ pub(super) fn twice_as_wide(row: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Twice as wide and as high: the row of samples beside `near` that is nearer to `far` than the other.
+/// Double width and height: compute the row of samples next to `near` on the side of `far`.
 #[inline(always)]
 pub(super) fn twice_as_both(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut [u8]) {
     for ((sum, &near), &far) in sums.iter_mut().zip(near).zip(far) {
@@ -29,7 +29,7 @@ pub(super) fn twice_as_both(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut
     }
 }
 
-/// Twice as high: the upper row of the two that stand for `near` is rounded down where it is in the middle.
+/// Double the height: the upper of the two rows for `near` is rounded down in ties.
 #[inline(always)]
 pub(super) fn twice_as_high(near: &[u8], far: &[u8], upper: bool, out: &mut [u8]) {
     let bias = if upper { 1 } else { 2 };
@@ -38,7 +38,7 @@ pub(super) fn twice_as_high(near: &[u8], far: &[u8], upper: bool, out: &mut [u8]
     }
 }
 
-/// Every sample `times` times.
+/// Repeat every sample `times` times.
 pub(super) fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
     for (out, &sample) in out.chunks_mut(times).zip(row) {
         out.fill(sample);

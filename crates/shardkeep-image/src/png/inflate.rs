@@ -1,7 +1,7 @@
 //! Inflation of the zlib stream of a PNG, by libdeflate.
 //!
 //! libdeflate verifies the Adler-32 of a stream that fits into the buffer. zlib-rs reads all other streams: one that
-//! has more rows than the picture is valid if its checksum is right, and zlib-rs names the damage of a damaged one.
+//! has more rows than the image is valid if its checksum is right, and zlib-rs names the damage of a damaged one.
 
 use flate2::{Decompress, FlushDecompress, Status};
 use libdeflater::{DecompressionError, Decompressor};
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Inflater {
 }
 
 impl Inflater {
-    /// Fills the first `length` bytes of `out` from the zlib stream `data`.
+    /// Fill the first `length` bytes of `out` from the zlib stream `data`.
     ///
     /// The rest of `out` may be overwritten; with it libdeflate need not check each write near the end.
     ///
@@ -43,7 +43,7 @@ impl Inflater {
     }
 }
 
-/// Fills `out` from a zlib stream, reads the stream to its end, and verifies its checksum.
+/// Fill `out` from a zlib stream, read the stream to its end, and verify its checksum.
 #[cold]
 fn read_to_end(data: &[u8], out: &mut [u8]) -> Result<(), Damage> {
     let mut inflater = Decompress::new(true);
@@ -92,7 +92,7 @@ mod tests {
         Ok(out)
     }
 
-    /// Returns bytes of a linear congruential generator, with long repetitions if `period` is small.
+    /// Return bytes of a linear congruential generator, with long repetitions if `period` is small.
     fn bytes(length: usize, period: usize) -> Vec<u8> {
         let next = |state: &mut u32| {
             *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -1,8 +1,8 @@
-//! PNG: chunks, sizes, passes. The specification is <https://www.w3.org/TR/png-3/>.
+//! PNG: chunks, sizes, passes. Specification: <https://www.w3.org/TR/png-3/>.
 //!
-//! Strict where damage could hide: checksums of the chunks that matter (IHDR, PLTE, tRNS, IDAT) and the Adler-32 of the
-//! zlib stream are verified, IEND must be there, image data that end early are an error. Lenient where libpng is: ancillary
-//! chunks are passed over unread, data after the last row are ignored once their checksum has been verified.
+//! Checksums of the chunks that matter (IHDR, PLTE, tRNS, IDAT) and the Adler-32 of the zlib stream are verified, IEND must
+//! exist, and image data that end early are an error. As in libpng, ancillary
+//! chunks are skipped, and data after the last row are ignored after the check of their checksum.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -25,7 +25,7 @@ pub const SIGNATURE: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// Longest side that is accepted, as for JPEG.
 const MAX_SIDE: u32 = 65_535;
 
-/// Deflate gives at most 1,032 bytes for one (258 bytes for two bits, and change).
+/// Largest expansion of deflate: 258 bytes for two bits.
 const MAX_RATIO: usize = 1_032;
 
 #[derive(Debug, Clone, Copy)]
@@ -42,13 +42,13 @@ impl Ihdr {
         (width * self.color.samples() * usize::from(self.depth)).div_ceil(8)
     }
 
-    /// Bytes of a whole pixel, at least one: the distance that filters look back.
+    /// Return the bytes of a pixel, at least one: the distance to the pixel to the left that filters use.
     fn pixel_bytes(&self) -> usize {
         (self.color.samples() * usize::from(self.depth)).div_ceil(8)
     }
 
-    /// The passes over the pixels and how many bytes all their rows have with their filter bytes. An error if `available`
-    /// bytes of compressed data cannot hold as many.
+    /// Return the passes over the pixels and the number of bytes of all rows with their filter bytes; an error if `available`
+    /// bytes of compressed data cannot expand to them.
     fn passes(&self, available: usize) -> Result<(&'static [Pass], usize), ImageError> {
         let passes: &[Pass] = if self.interlaced { &ADAM7 } else { &WHOLE };
         let sizes = passes.iter().map(|pass| pass.size(self.width, self.height));
@@ -71,7 +71,7 @@ impl Ihdr {
     }
 }
 
-/// One pass over the pixels: the whole image, or one of Adam7's seven.
+/// A pass over the pixels: the whole image, or one of the seven of Adam7.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     x: usize,
@@ -92,7 +92,7 @@ const ADAM7: [Pass; 7] = [
 ];
 
 impl Pass {
-    /// (columns, rows) of this pass in an image of `width` times `height`.
+    /// Return (columns, rows) of this pass in an image of `width` times `height`.
     fn size(&self, width: usize, height: usize) -> (usize, usize) {
         let columns = width.saturating_sub(self.x).div_ceil(self.dx);
         let rows = height.saturating_sub(self.y).div_ceil(self.dy);
@@ -108,7 +108,7 @@ struct Chunk<'a> {
     crc: u32,
 }
 
-/// Takes the chunk at the start of `rest`.
+/// Take the chunk at the start of `rest`.
 fn chunk<'a>(rest: &mut &'a [u8]) -> Result<Chunk<'a>, ImageError> {
     let cut = || ImageError::new("the PNG is cut off: a chunk runs past its end");
     let (length, after) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
@@ -158,13 +158,13 @@ fn ihdr(chunk: &Chunk<'_>) -> Result<Ihdr, ImageError> {
     Ok(Ihdr { width: width as usize, height: height as usize, depth, color, interlaced: interlace == 1 })
 }
 
-/// Size and channels of a PNG; walks the chunk headers up to the image data.
+/// Return size and channels of a PNG, from the chunks before the image data.
 pub fn header(bytes: &[u8]) -> Result<Header, ImageError> {
     let mut rest = bytes.get(8..).unwrap_or_default();
     let head = ihdr(&chunk(&mut rest)?)?;
     head.passes(rest.len())?;
     let mut transparent = false;
-    // Only a palette's channels depend on what follows.
+    // Only the channels of a palette depend on later chunks.
     loop {
         if head.color != Color::Palette {
             break;
@@ -192,7 +192,7 @@ pub struct PngDecoder {
 }
 
 impl PngDecoder {
-    /// Decodes a PNG into `out`, which is `height * width * channels` long.
+    /// Decode a PNG into `out`, which is `height * width * channels` long.
     pub fn decode(&mut self, bytes: &[u8], channels: usize, out: Pixels<'_>) -> Result<(), ImageError> {
         let mut rest = bytes.get(8..).unwrap_or_default();
         let head = ihdr(&chunk(&mut rest)?)?;
@@ -272,7 +272,7 @@ impl PngDecoder {
         }
     }
 
-    /// Rows that already are the pixels: `put` takes them from where they were unfiltered to where they are to lie.
+    /// Unfilter rows that need no conversion; `put` writes each row into the batch.
     fn native<T>(
         &mut self,
         head: &Ihdr,
@@ -307,7 +307,7 @@ impl PngDecoder {
         Ok(())
     }
 
-    /// Rows that are unfiltered first and then brought into shape.
+    /// Unfilter rows and convert them to the requested channels.
     fn expanded<T: Sample>(
         &mut self,
         head: &Ihdr,
@@ -320,7 +320,7 @@ impl PngDecoder {
         for pass in passes {
             let (columns, rows) = pass.size(head.width, head.height);
             let row_bytes = head.row_bytes(columns);
-            // Above the first row lies one of zeros.
+            // The row above the first one is zeros.
             self.rows.clear();
             self.rows.resize(2 * row_bytes, 0);
             let (mut above, mut here) = self.rows.split_at_mut(row_bytes);
@@ -354,7 +354,7 @@ impl PngDecoder {
     }
 }
 
-/// Takes the filter and the bytes of the row at the start of `raw`.
+/// Take the filter and the bytes of the row at the start of `raw`.
 fn take_row<'a>(raw: &mut &'a [u8], row_bytes: usize) -> Result<(u8, &'a [u8]), ImageError> {
     let (&filter, after) = raw.split_first().ok_or_else(short)?;
     let (src, after) = after.split_at_checked(row_bytes).ok_or_else(short)?;

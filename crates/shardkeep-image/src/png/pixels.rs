@@ -1,14 +1,14 @@
-//! From unfiltered PNG rows to the channels that are asked for, exactly as `tf.io.decode_png` does it: with dtype=uint8
+//! Conversion of unfiltered PNG rows to the requested channels, exactly as in `tf.io.decode_png`: with dtype=uint8
 //! for bytes, with dtype=uint16 and `tf.image.convert_image_dtype` for floats of 16-bit samples ([`Sample`]).
 //!
-//! TensorFlow drives libpng: as bytes, 16-bit samples lose their low byte after any conversion to grey; grey is
+//! TensorFlow uses libpng: as bytes, 16-bit samples lose their low byte after any conversion to grey; grey is
 //! `(9797 r + 19234 g + 3737 b) >> 15`, rounded for 16 bits and not for 8 (and just r where the three are equal); 1 and 3
 //! channels drop alpha; 2 and 4 take it from the image, else from tRNS, else fill it with `2^depth - 1` — which is 255 for
-//! 8 bits, but 1, 3 or 15 for shallower images, a quirk that is kept because values are to equal TensorFlow's.
+//! 8 bits, but 1, 3 or 15 for shallower images, a peculiarity that is kept because values must equal TensorFlow's.
 
 #![deny(clippy::indexing_slicing)]
 
-/// How the samples of a PNG are to be understood.
+/// Colour type, depth, palette and transparency of a PNG.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout<'a> {
     pub color: Color,
@@ -41,9 +41,9 @@ impl Color {
     }
 }
 
-/// What rows are expanded to.
+/// The element type of expanded rows.
 pub trait Sample: Copy {
-    /// Converts one unfiltered row; see [`Layout::expand`].
+    /// Convert one unfiltered row; see [`Layout::expand`].
     fn expand(layout: &Layout<'_>, row: &[u8], channels: usize, step: usize, out: &mut [Self]) -> bool;
 }
 
@@ -53,7 +53,7 @@ impl Sample for u8 {
     }
 }
 
-/// 16-bit samples over 65,535: all their bits, where bytes would keep eight.
+/// 16-bit samples divided by 65,535, with all their bits.
 impl Sample for f32 {
     fn expand(layout: &Layout<'_>, row: &[u8], channels: usize, step: usize, out: &mut [f32]) -> bool {
         const SCALE: f32 = 1.0 / 65_535.0;
@@ -62,7 +62,7 @@ impl Sample for f32 {
 }
 
 impl Layout<'_> {
-    /// Whether unfiltered rows already are the pixels with `channels` channels.
+    /// Return true if unfiltered rows are the pixels of `channels` channels without a conversion.
     pub fn is_native(&self, channels: usize) -> bool {
         self.depth == 8
             && matches!(
@@ -71,8 +71,8 @@ impl Layout<'_> {
             )
     }
 
-    /// Converts one unfiltered row into pixels of `channels` channels; `out` may be strided (`step` pixels apart).
-    /// False when a palette index has no entry.
+    /// Convert one unfiltered row into pixels of `channels` channels; `out` may be strided (`step` pixels apart).
+    /// Return false if a palette index has no entry.
     fn expand(&self, row: &[u8], channels: usize, step: usize, out: &mut [u8]) -> bool {
         if self.depth == 16 {
             return self.expand_16(row, channels, step, out, |sample| (sample >> 8) as u8);
@@ -141,7 +141,7 @@ impl Layout<'_> {
         write(out, channels, rgb.map(|sample| sample as u8), grey as u8, alpha as u8);
     }
 
-    /// Colour and alpha of a pixel that is not of a palette; `opaque` is the largest sample.
+    /// Return colour and alpha of a pixel without a palette; `opaque` is the largest sample.
     #[inline]
     fn rgb_alpha(&self, samples: [u16; 4], opaque: u16) -> ([u16; 3], u16) {
         let [r, g, b, a] = samples;
@@ -153,7 +153,7 @@ impl Layout<'_> {
         }
     }
 
-    /// Whether the samples are the colour that tRNS makes transparent.
+    /// Return true if the samples are the transparent colour of tRNS.
     #[inline]
     fn is_key(&self, samples: &[u16]) -> bool {
         let Some(key) = self.transparency else {
@@ -204,7 +204,7 @@ fn unpack(row: &[u8], depth: u8) -> impl Iterator<Item = u8> + '_ {
     row.iter().flat_map(move |&byte| (1..=per_byte).map(move |i| (byte >> (8 - i * depth)) & mask))
 }
 
-/// libpng's conversion with the weights that TensorFlow gives it (0.299, 0.587, rest); `round` is added before the shift.
+/// Return the grey of a colour as libpng with TensorFlow's weights (0.299, 0.587, rest); `round` is added before the shift.
 #[inline]
 pub(crate) fn grey(rgb: [u16; 3], round: u32) -> u16 {
     let [r, g, b] = rgb;

@@ -1,9 +1,9 @@
-//! Undoing PNG's row filters (PNG specification, section 9).
+//! Row filters of PNG, undone one row at a time (PNG specification, section 9).
 
 #![deny(clippy::indexing_slicing)]
 
-/// Undoes `filter` on one row: `dst` from the filtered bytes `src`, the bytes above `prev` (zeros for the first row)
-/// and the pixel size `bpp` in bytes. All three slices have the same length. False for a filter that does not exist.
+/// Undo `filter` of one row: compute `dst` from the filtered bytes `src`, the bytes above `prev` (zeros for the first row)
+/// and the pixel size `bpp` in bytes. All three slices have the same length. Return false for an unknown filter.
 pub fn unfilter(filter: u8, bpp: usize, src: &[u8], prev: &[u8], dst: &mut [u8]) -> bool {
     match filter {
         0 => {
@@ -29,7 +29,7 @@ pub fn unfilter(filter: u8, bpp: usize, src: &[u8], prev: &[u8], dst: &mut [u8])
     true
 }
 
-/// The filters that look at the pixel to the left, for pixels of `N` bytes.
+/// Undo the filters that use the pixel to the left, for pixels of `N` bytes.
 fn serial<const N: usize>(filter: u8, src: &[u8], prev: &[u8], dst: &mut [u8]) {
     let pixels = dst.chunks_exact_mut(N).zip(src.chunks_exact(N)).zip(prev.chunks_exact(N));
     let mut left = [0u8; N];
@@ -66,8 +66,8 @@ fn serial<const N: usize>(filter: u8, src: &[u8], prev: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// The Paeth filter with the channels of a pixel side by side: it is a chain from pixel to pixel, so what counts is how
-/// few steps wait for the pixel to the left.
+/// Undo the Paeth filter for all channels of a pixel at once. It is a chain from pixel to pixel, so its time is the number of
+/// steps that depend on the pixel to the left.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse2")]
 fn paeth_sse2<const N: usize>(src: &[u8], prev: &[u8], dst: &mut [u8]) {
@@ -100,7 +100,7 @@ fn paeth_sse2<const N: usize>(src: &[u8], prev: &[u8], dst: &mut [u8]) {
     }
 }
 
-/// The Paeth predictor in stb_image's form: the same values as the specification's, but only one step waits for `left`.
+/// Return the Paeth predictor in stb_image's form: the values of the specification, with only one step that depends on `left`.
 #[inline(always)]
 fn paeth(left: u8, up: u8, corner: u8) -> u8 {
     let threshold = 3 * i16::from(corner) - i16::from(up) - i16::from(left);
@@ -114,7 +114,7 @@ fn paeth(left: u8, up: u8, corner: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// As section 9.4 of the specification has it.
+    /// The predictor of section 9.4 of the specification.
     fn by_the_book(a: u8, b: u8, c: u8) -> u8 {
         let p = i32::from(a) + i32::from(b) - i32::from(c);
         let distance = |value: u8| (p - i32::from(value)).abs();

@@ -1,18 +1,18 @@
-//! Undoing PNG's row filters for four rows at once, which is what an image of small rows waits for.
+//! Row filters of PNG, undone for four rows at once: most of the time of images with short rows is spent in them.
 //!
-//! A filter is a chain from pixel to pixel, but the row below may follow one pixel behind: what it sees above has just been
-//! made. So the four bytes of a pixel of each of four rows lie side by side in one register, row `k` being `k` pixels
-//! behind the first, and one step of the chain gives four pixels whatever the four filters are.
+//! A filter is a chain from pixel to pixel, but the next row can follow one pixel later: the pixel above it was just
+//! computed. So one register has the four bytes of a pixel of each of four rows, where row `k` is `k` pixels
+//! after the first, and one step of the chain computes four pixels, whatever their filters.
 
 #![deny(clippy::indexing_slicing)]
 
-/// Rows that are undone together.
+/// Number of rows that are unfiltered together.
 pub const ROWS: usize = 4;
 
 /// Bytes that are read and written beyond a row.
 pub const SLACK: usize = 64;
 
-/// The row above a strip and the rows of the strip, unfiltered, with some room behind each.
+/// The row above a strip and the rows of the strip, unfiltered, each with unused bytes at its end.
 #[derive(Debug, Default)]
 pub struct Strip {
     bytes: Vec<u8>,
@@ -20,33 +20,33 @@ pub struct Strip {
 }
 
 impl Strip {
-    /// Gets ready for the first strip of an image, above which lie zeros.
+    /// Prepare for the first strip of an image; the row above it is zeros.
     pub fn start(&mut self, row_bytes: usize) {
         self.stride = row_bytes + SLACK;
         self.bytes.clear();
         self.bytes.resize((1 + ROWS) * self.stride, 0);
     }
 
-    /// The row above the next strip is the last of this one.
+    /// Copy the last row of this strip above the next strip.
     pub fn advance(&mut self) {
         let last = ROWS * self.stride;
         self.bytes.copy_within(last..last + self.stride, 0);
     }
 
-    /// The lines: the row above, and the strip's.
+    /// Return the row above and the rows of the strip.
     pub fn lines(&mut self) -> std::slice::ChunksExactMut<'_, u8> {
         self.bytes.chunks_exact_mut(self.stride.max(1))
     }
 
-    /// Gives back what one unusually large image took.
+    /// Free the buffer if it is larger than `keep` bytes.
     pub fn shrink(&mut self, keep: usize) {
         if self.bytes.capacity() > keep {
             self.bytes = Vec::new();
         }
     }
 
-    /// Undoes the `filters` of the four rows at the start of `raw`, which are `row_bytes` long and each have a filter byte
-    /// before them; pixels have `bpp` bytes. `raw` goes on for [`SLACK`] bytes. False if there is no fast way here.
+    /// Undo the `filters` of the four rows at the start of `raw`, which are `row_bytes` long and each have a filter byte
+    /// before them; pixels have `bpp` bytes. `raw` has [`SLACK`] more bytes. Returns false if the processor has no AVX2 or the rows are unsuitable.
     pub fn unfilter(&mut self, filters: [u8; ROWS], bpp: usize, raw: &[u8], row_bytes: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
@@ -79,7 +79,7 @@ mod avx2 {
 
     use super::{ROWS, Strip};
 
-    /// Which lanes belong to rows of a filter.
+    /// Return the mask of the lanes of rows with a filter.
     struct Masks {
         sub: __m128i,
         up: __m128i,
@@ -97,7 +97,7 @@ mod avx2 {
         let lanes = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(i32::from_le_bytes(filters)));
         let of = |filter| _mm_cmpeq_epi32(lanes, _mm_set1_epi32(filter));
         let masks = Masks { sub: of(1), up: of(2), average: of(3), paeth: of(4) };
-        // Small images are filtered Up and Paeth mostly; what the others need can be left out then.
+        // Small images mostly have the filters Up and Paeth; the other filters are skipped if no row has them.
         if filters.iter().any(|filter| matches!(filter, 1 | 3)) {
             rows::<N, true>(strip, &masks, raw, row_bytes);
         } else {
@@ -125,7 +125,7 @@ mod avx2 {
         // The last row starts three pixels after the first.
         for block in 0..(row_bytes / N + ROWS - 1).div_ceil(4) {
             let at = block * 4 * N;
-            // Of the first block the rows further down have fewer pixels; those before their start are zeros.
+            // In the first block the lower rows have fewer pixels; the lanes before their start are zeros.
             let back = |rows: usize| at.saturating_sub(rows * N);
             let mut r0 = _mm_shuffle_epi8(load(s0, at), spread);
             let mut r1 = _mm_shuffle_epi8(load(s1, back(1)), spread);
@@ -158,7 +158,7 @@ mod avx2 {
         }
     }
 
-    /// The next pixel of every row, and what lay above it; the last lane of `over` is the pixel above the first row's.
+    /// Compute the next pixel of every row from the pixels above; the last lane of `over` is the pixel above the first row.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn step<const ALL: bool>(
@@ -175,8 +175,7 @@ mod avx2 {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn predicted<const ALL: bool>(masks: &Masks, left: __m128i, up: __m128i, corner: __m128i) -> __m128i {
-        // Paeth: of left and up the one that is further from the corner where the other one is not twice as far; the
-        // corner if neither is. Differences that would be negative are 0, which gives the same.
+        // Paeth by distances to the corner pixel. Negative differences saturate to 0, with the same result.
         let (low, high) = (_mm_min_epu8(left, up), _mm_max_epu8(left, up));
         let (below, beyond) = (_mm_subs_epu8(corner, low), _mm_subs_epu8(high, corner));
         let is_high = _mm_cmpeq_epi8(_mm_subs_epu8(_mm_adds_epu8(below, below), beyond), _mm_setzero_si128());
@@ -251,7 +250,7 @@ mod tests {
         for turn in 0..2_000 {
             let bpp = 1 + turn % 4;
             let row_bytes = bpp * (1 + turn / 4 % 41);
-            // Noise of few bits too: ties are what goes wrong.
+            // Noise of few bits as well, which has many ties.
             let shift = next() % 8;
             strip.start(row_bytes);
             let mut above = vec![0u8; row_bytes];

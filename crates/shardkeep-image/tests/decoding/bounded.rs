@@ -59,7 +59,7 @@ impl Random {
     }
 }
 
-/// Runs `work`, and panics if it requested a block larger than `limit` bytes.
+/// Run `work`, and panics if it requested a block larger than `limit` bytes.
 pub fn bounded<T>(limit: usize, work: impl FnOnce() -> T) -> T {
     LARGEST.with(|largest| largest.set(0));
     let result = work();

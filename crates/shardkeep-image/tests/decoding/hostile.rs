@@ -5,7 +5,7 @@ use shardkeep_image::{Decoder, Pixels, header};
 use super::bounded::{Random, bounded};
 use super::images;
 
-/// Corrects the checksums of a mutated PNG, so that the damage reaches the code after their check.
+/// Correct the checksums of a mutated PNG, so that the damage reaches the code after their check.
 fn repair_checksums(bytes: &mut [u8]) {
     let mut at = 8usize;
     while let Some(head) = bytes.get(at..at + 4) {
@@ -73,7 +73,7 @@ fn silence_caught_panics() {
     });
 }
 
-/// Makes the length of a mutated WebP that of its bytes.
+/// Make the length of a mutated WebP that of its bytes.
 fn repair_length(bytes: &mut [u8]) {
     let length = (bytes.len() as u32).saturating_sub(8).to_le_bytes();
     if let Some(slot) = bytes.get_mut(4..8) {

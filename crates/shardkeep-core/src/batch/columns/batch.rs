@@ -96,12 +96,12 @@ pub struct BatchColumns {
 }
 
 impl BatchColumns {
-    /// Allocates `rows` rows.
+    /// Allocate `rows` rows.
     pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
         Self::of(schema, rows, None)
     }
 
-    /// Allocates the columns that `gathered` does not have.
+    /// Allocate the columns that `gathered` does not have.
     pub(super) fn of(
         schema: Arc<Schema>,
         rows: usize,
@@ -125,17 +125,17 @@ impl BatchColumns {
         Ok(Self { schema, rows, gathered, claimed, stores, ragged, parts: Mutex::new(Vec::new()) })
     }
 
-    /// Returns the number of rows.
+    /// Return the number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Returns true if the next image determines the shape of a column.
+    /// Return true if the next image determines the shape of a column.
     pub fn needs_shape(&self) -> bool {
         self.stores.iter().any(|store| matches!(store, Store::Image(images) if images.needs_shape()))
     }
 
-    /// Parses `records` into rows `first_row ..`; see the module for the state after an error.
+    /// Parse `records` into rows `first_row ..`; see the module for the state after an error.
     pub fn fill(&self, first_row: usize, records: &[&[u8]], scratch: &mut Scratch) -> Result<(), RowError> {
         self.claim(first_row, records.len())?;
         scratch.use_for(&self.schema);
@@ -167,7 +167,7 @@ impl BatchColumns {
         done
     }
 
-    /// Returns the claimed rows of a column. Only `fill` calls this, once for each column.
+    /// Return the claimed rows of a column. Only `fill` calls this, once for each column.
     fn target(&self, column: usize, mut rows: Range<usize>) -> Option<Target<'_>> {
         let mut store = self.stores.get(column)?;
         if let (Store::Gathered, Some((gathered, first))) = (store, &self.gathered) {
@@ -185,7 +185,7 @@ impl BatchColumns {
         })
     }
 
-    /// Claims all of the rows or none.
+    /// Claim all of the rows or none.
     fn claim(&self, first_row: usize, count: usize) -> Result<(), RowError> {
         let slot = |row, message| RowError { row, feature: None, kind: RowErrorKind::Slot, message };
         let end = first_row.checked_add(count).filter(|&end| end <= self.rows).ok_or_else(|| {
@@ -217,7 +217,7 @@ impl BatchColumns {
         }
     }
 
-    /// Returns the columns in the order of the schema, without gathered ones.
+    /// Return the columns in the order of the schema, without gathered ones.
     pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
         let Self { schema, rows, stores, parts, .. } = self;
         let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +280,7 @@ fn finish_ragged(
     }
 }
 
-/// Yields the 64-bit words of the bitmap that have rows `start..end`, as (word, mask, first row in it).
+/// Yield the 64-bit words of the bitmap that have rows `start..end`, as (word, mask, first row in it).
 fn words(start: usize, end: usize) -> impl Iterator<Item = (usize, u64, usize)> {
     let mut at = start;
     std::iter::from_fn(move || {

@@ -45,7 +45,7 @@ unsafe impl<T: Zeroed> Send for Block<T> {}
 unsafe impl<T: Zeroed> Sync for Block<T> {}
 
 impl<T: Zeroed> Block<T> {
-    /// Allocates `rows * width` zeros; `None` without enough memory. Large blocks take no memory until they are written.
+    /// Allocate `rows * width` zeros; `None` without enough memory. Large blocks take no memory until they are written.
     pub(super) fn zeroed(rows: usize, width: usize) -> Option<Self> {
         let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
         if layout.size() == 0 {
@@ -69,7 +69,7 @@ impl<T: Zeroed> Block<T> {
         Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes })
     }
 
-    /// Converts into a `Vec` without a copy; returns the block if its memory is not the allocator's.
+    /// Convert into a `Vec` without a copy; return the block if its memory is not the allocator's.
     pub fn into_vec(self) -> Result<Vec<T>, Self> {
         if self.mapped_bytes > 0 {
             return Err(self);
@@ -133,7 +133,7 @@ impl<T: Zeroed + std::fmt::Debug> std::fmt::Debug for Block<T> {
     }
 }
 
-/// Maps zeroed pages, huge ones if possible.
+/// Map zeroed pages, huge ones if possible.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping does not overlap memory that is in use.
     let start = unsafe {

@@ -20,7 +20,7 @@ pub(super) enum Purpose {
 }
 
 impl Purpose {
-    /// Allocates `rows` rows of `width` zeros; None without enough memory.
+    /// Allocate `rows` rows of `width` zeros; None without enough memory.
     pub(super) fn rows<T: Zeroed>(self, rows: usize, width: usize) -> Option<SharedRows<T>> {
         let bytes = rows.saturating_mul(width).saturating_mul(size_of::<T>());
         let block = match self {
@@ -58,7 +58,7 @@ impl<T: Zeroed> SharedRows<T> {
         Self { block, cells, width }
     }
 
-    /// Returns the elements of `row`; empty if the row does not exist.
+    /// Return the elements of `row`; empty if the row does not exist.
     ///
     /// # Safety
     /// As [`SharedRows::rows`].
@@ -69,7 +69,7 @@ impl<T: Zeroed> SharedRows<T> {
         unsafe { self.rows(row..row.saturating_add(1)) }.cells
     }
 
-    /// Returns some of the rows; nothing if they do not exist.
+    /// Return some of the rows; nothing if they do not exist.
     ///
     /// # Safety
     /// Until the result is gone, no other call for one of these rows may be made, on any thread.
@@ -85,7 +85,7 @@ impl<T: Zeroed> SharedRows<T> {
         Cells { cells, width: self.width }
     }
 
-    /// Returns the array.
+    /// Return the array.
     pub(super) fn into_block(self) -> Block<T> {
         self.block
     }
@@ -99,7 +99,7 @@ pub(super) struct Cells<'b, T> {
 }
 
 impl<T> Cells<'_, T> {
-    /// Returns the elements of `row`, counted from the first of these rows; empty if the row does not exist.
+    /// Return the elements of `row`, counted from the first of these rows; empty if the row does not exist.
     #[inline]
     pub(super) fn row(&mut self, row: usize) -> &mut [T] {
         let start = row.saturating_mul(self.width);

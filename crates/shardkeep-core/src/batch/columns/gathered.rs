@@ -26,7 +26,7 @@ pub struct GatheredColumns {
 }
 
 impl GatheredColumns {
-    /// Allocates `rows` rows, which take no memory until they are written.
+    /// Allocate `rows` rows, which take no memory until they are written.
     pub fn new(schema: Arc<Schema>, rows: usize) -> Result<Self, RowError> {
         let stores = schema.features().iter().map(|feature| {
             let gathered = match &feature.kind {
@@ -40,7 +40,7 @@ impl GatheredColumns {
         Ok(Self { schema, rows, taken: AtomicUsize::new(0), stores })
     }
 
-    /// Returns a batch of the next `rows` rows.
+    /// Return a batch of the next `rows` rows.
     pub fn part(self: &Arc<Self>, rows: usize) -> Result<BatchColumns, RowError> {
         let end = |first: usize| first.checked_add(rows).filter(|end| *end <= self.rows);
         let first = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {
@@ -50,12 +50,12 @@ impl GatheredColumns {
         BatchColumns::of(Arc::clone(&self.schema), rows, Some((Arc::clone(self), first)))
     }
 
-    /// Returns the store of a column, unless the parts have it.
+    /// Return the store of a column, unless the parts have it.
     pub(super) fn store(&self, column: usize) -> Option<&Store> {
         self.stores.get(column)?.as_ref()
     }
 
-    /// Returns the gathered columns in the order of the schema. Rows that were not filled are zeros.
+    /// Return the gathered columns in the order of the schema. Rows that were not filled are zeros.
     pub fn finish(self) -> Result<Vec<(String, Column)>, RowError> {
         let mut finished = Vec::new();
         for (feature, store) in self.schema.features().iter().zip(self.stores) {

@@ -61,7 +61,7 @@ impl ImageStore {
         ImageArray { height, width, channels, buffer }
     }
 
-    /// Decodes `bytes` into `row`.
+    /// Decode `bytes` into `row`.
     ///
     /// # Safety
     /// No other thread accesses this row.
@@ -110,12 +110,12 @@ impl ImageStore {
         }
     }
 
-    /// Returns true if the next decoded image determines the shape.
+    /// Return true if the next decoded image determines the shape.
     pub(super) fn needs_shape(&self) -> bool {
         (self.size.is_none() || self.channels == 0) && self.array.get().is_none()
     }
 
-    /// Fills `row` with zeros.
+    /// Fill `row` with zeros.
     ///
     /// # Safety
     /// No other thread accesses this row.
@@ -129,7 +129,7 @@ impl ImageStore {
         }
     }
 
-    /// Returns the column; without images its height and width are those of the schema, or 0. `None` without memory.
+    /// Return the column; without images its height and width are those of the schema, or 0. `None` without memory.
     pub(super) fn finish(self) -> Option<Finished> {
         let (height, width) = self.size.unwrap_or((0, 0));
         let empty = || self.allocate(height, width, self.channels);

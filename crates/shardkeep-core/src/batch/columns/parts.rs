@@ -22,7 +22,7 @@ impl Ragged {
         }
     }
 
-    /// Ends a row, which has the values pushed since the last call.
+    /// End a row, which has the values pushed since the last call.
     pub(super) fn end_row(&mut self) {
         match self {
             Self::Int64 { values, ends } => ends.push(values.len()),
@@ -31,7 +31,7 @@ impl Ragged {
         }
     }
 
-    /// Removes the values pushed since the end of the last row.
+    /// Remove the values pushed since the end of the last row.
     pub(super) fn rewind(&mut self) {
         match self {
             Self::Int64 { values, ends } => values.truncate(last(ends)),
@@ -77,7 +77,7 @@ impl Offsets {
         Self { offsets, rows, absent, total: 0 }
     }
 
-    /// Adds the absent values of rows before `row`; returns their number.
+    /// Add the absent values of rows before `row`; return their number.
     fn pad_to(&mut self, row: usize) -> usize {
         let before = self.total;
         while self.offsets.len() <= row.min(self.rows) {
@@ -94,7 +94,7 @@ impl Offsets {
     }
 }
 
-/// Concatenates a numeric column into (values, row offsets).
+/// Concatenate a numeric column into (values, row offsets).
 pub(super) fn join<T>(rows: usize, parts: Vec<(usize, Vec<T>, Vec<usize>)>) -> (Vec<T>, Vec<i64>) {
     let mut offsets = Offsets::new(rows, 0);
     let mut all: Vec<T> = Vec::new();
@@ -119,7 +119,7 @@ pub(super) type BytesPart = (usize, Vec<u8>, Vec<usize>, Vec<usize>);
 /// A bytes column: (bytes, offsets of values in bytes, offsets of rows in values).
 pub(super) type JoinedBytes = (Vec<u8>, Vec<i64>, Vec<i64>);
 
-/// Concatenates a bytes column; a row without a part gets `absent` empty values.
+/// Concatenate a bytes column; a row without a part gets `absent` empty values.
 pub(super) fn join_bytes(rows: usize, absent: usize, parts: Vec<BytesPart>) -> JoinedBytes {
     let mut offsets = Offsets::new(rows, absent);
     let mut value_offsets = vec![0i64];

@@ -55,7 +55,7 @@ pub(super) struct Rows<'b> {
 }
 
 impl Rows<'_> {
-    /// Parses `record` into the current row.
+    /// Parse `record` into the current row.
     pub(super) fn fill(&mut self, record: &[u8], scratch: &mut Scratch) -> Result<(), FeatureError> {
         scratch.images.clear();
         if self.parse_fast(record, scratch).is_none() {
@@ -75,7 +75,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Removes the content of the current row.
+    /// Remove the content of the current row.
     pub(super) fn clear(&mut self) {
         self.ragged.iter_mut().for_each(Ragged::rewind);
         for target in &mut self.targets {
@@ -125,7 +125,7 @@ impl Rows<'_> {
         Some(())
     }
 
-    /// Parses entries while they are the expected ones in the expected order, so that no key occurs twice. Returns the
+    /// Parse entries while they are the expected ones in the expected order, so that no key occurs twice. Returns the
     /// remaining bytes and the number of entries; `seen` counts those with a column.
     #[inline]
     fn parse_usual_entries<'a>(
@@ -158,7 +158,7 @@ impl Rows<'_> {
         Some((entries, steps))
     }
 
-    /// Stores the first `length` bytes of `bytes`, a packed list or a byte string. `None` requires the strict path.
+    /// Store the first `length` bytes of `bytes`, a packed list or a byte string. `None` requires the strict path.
     fn store_payload(
         &mut self,
         column: usize,
@@ -209,7 +209,7 @@ impl Rows<'_> {
         Some(())
     }
 
-    /// Stores a parsed Feature; false requires the strict path.
+    /// Store a parsed Feature; false requires the strict path.
     fn store_feature(
         &mut self,
         column: usize,
@@ -256,7 +256,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Stores the values of `view`, which has a kind, according to all rules of the format.
+    /// Store the values of `view`, which has a kind, according to all rules of the format.
     fn store(
         &mut self,
         column: usize,
@@ -334,7 +334,7 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Stores the default of a feature that the record lacks.
+    /// Store the default of a feature that the record lacks.
     fn store_default(&mut self, column: usize) -> Result<(), FeatureError> {
         let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
         else {
@@ -372,7 +372,7 @@ impl Rows<'_> {
     }
 }
 
-/// Copies one default to all elements, or one default to each.
+/// Copy one default to all elements, or one default to each.
 fn broadcast<T: Copy>(out: &mut [T], values: &[T]) {
     match values {
         [value] => out.fill(*value),
@@ -380,7 +380,7 @@ fn broadcast<T: Copy>(out: &mut [T], values: &[T]) {
     }
 }
 
-/// Returns the range of `part` in `record`, because the scratch cannot borrow from the record.
+/// Return the range of `part` in `record`, because the scratch cannot borrow from the record.
 fn range_in(record: &[u8], part: &[u8]) -> std::ops::Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(record.as_ptr() as usize);
     start..start.wrapping_add(part.len())
@@ -390,7 +390,7 @@ fn values(count: usize) -> String {
     format!("{count} value{}", if count == 1 { "" } else { "s" })
 }
 
-/// Describes a feature of the schema, for messages.
+/// Describe a feature of the schema, for messages.
 fn describe(feature: &Feature) -> String {
     match &feature.kind {
         Kind::Fixed { dtype, shape, .. } => {

@@ -23,7 +23,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Clears the keys of another schema.
+    /// Clear the keys of another schema.
     pub(super) fn use_for(&mut self, schema: &Arc<Schema>) {
         if self.schema.as_ref().is_none_or(|held| !Arc::ptr_eq(held, schema)) {
             self.order = KeyOrder::default();

@@ -65,7 +65,7 @@ pub(super) enum Store {
 }
 
 impl Store {
-    /// Allocates the buffer. `ragged` is the number of ragged columns before this one.
+    /// Allocate the buffer. `ragged` is the number of ragged columns before this one.
     pub(super) fn new(
         feature: &Feature,
         rows: usize,
@@ -87,7 +87,7 @@ impl Store {
         })
     }
 
-    /// Returns the column; None if it is ragged or gathered.
+    /// Return the column; None if it is ragged or gathered.
     pub(super) fn finish(self, rows: usize, feature: &Feature) -> Result<Option<Column>, RowError> {
         let sides = match &feature.kind {
             Kind::Fixed { shape, .. } => shape.as_slice(),

@@ -25,7 +25,7 @@ pub struct PooledBuffer {
 }
 
 impl BufferPool {
-    /// Returns a buffer of `length` bytes with any content.
+    /// Return a buffer of `length` bytes with any content.
     ///
     /// # Errors
     /// The memory cannot be allocated.

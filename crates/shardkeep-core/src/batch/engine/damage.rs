@@ -52,7 +52,7 @@ pub(super) struct Frame<'f> {
 }
 
 impl ReadPolicy<'_> {
-    /// Checks a frame and possibly corrects it. Returns false if its row must be skipped.
+    /// Check a frame and possibly corrects it. Returns false if its row must be skipped.
     #[inline]
     pub(super) fn accept(&self, row: usize, span: &RecordSpan, frame: Frame<'_>) -> Result<bool> {
         match check(&frame, self.verify) {
@@ -61,7 +61,7 @@ impl ReadPolicy<'_> {
         }
     }
 
-    /// Skips the row of a record with the damage `error`, or returns the error with its location.
+    /// Skip the row of a record with the damage `error`, or return the error with its location.
     #[cold]
     pub(super) fn skip(&self, row: usize, span: &RecordSpan, error: Error) -> Result<()> {
         if self.on_corrupt != OnCorrupt::Skip || error.kind != Kind::Corrupt {
@@ -72,7 +72,7 @@ impl ReadPolicy<'_> {
         Ok(())
     }
 
-    /// Returns the error of a byte range without a frame.
+    /// Return the error of a byte range without a frame.
     #[cold]
     pub(super) fn hole(span: &RecordSpan) -> Error {
         let bytes = span.end - span.start;
@@ -99,7 +99,7 @@ impl ReadPolicy<'_> {
         self.skip(row, span, error).map(|()| false)
     }
 
-    /// Fails if the file was written since it was opened: apparent damage may be a write of another process.
+    /// Fail if the file was written since it was opened: apparent damage may be a write of another process.
     fn check_unchanged(&self, span: &RecordSpan) -> Result<()> {
         let written = self.data.shard(span.shard).and_then(|shard| shard.file.written_since_opened());
         written.map_or(Ok(()), |when| {
@@ -116,7 +116,7 @@ impl ReadPolicy<'_> {
     }
 }
 
-/// Checks a frame whose length is in the index.
+/// Check a frame whose length is in the index.
 #[inline]
 fn check(frame: &Frame<'_>, verify: bool) -> Result<()> {
     let length = framing::parse_header(frame.header)?;

@@ -92,7 +92,7 @@ impl Dataset {
         self.shards.get(number)
     }
 
-    /// Locates a record by its global number. `near` is the shard to try first.
+    /// Locate a record by its global number. `near` is the shard to try first.
     #[must_use]
     #[inline]
     pub fn locate(&self, record: u64, near: usize) -> Option<RecordSpan> {

@@ -24,7 +24,7 @@ pub(super) struct Payloads<'a> {
     pub(super) skipped: Vec<usize>,
 }
 
-/// Reads frames one after the other into `out`, and returns their payloads. The first row is `first`.
+/// Read frames one after the other into `out`, and return their payloads. The first row is `first`.
 pub(super) fn read<'a>(
     policy: &ReadPolicy<'_>,
     spans: &[RecordSpan],
@@ -66,7 +66,7 @@ pub(super) fn read<'a>(
     Ok(found)
 }
 
-/// Reads the payloads one after the other into `slots`, whose length is the sum of theirs. The first row is `first`;
+/// Read the payloads one after the other into `slots`, whose length is the sum of theirs. The first row is `first`;
 /// skipped rows may have any content.
 pub(super) fn read_payloads(
     policy: &ReadPolicy<'_>,
@@ -114,7 +114,7 @@ pub(super) fn read_payloads(
     Ok(())
 }
 
-/// Yields runs of adjacent frames of a file, each with its first row; holes are left out.
+/// Yield runs of adjacent frames of a file, each with its first row; holes are left out.
 fn runs(spans: &[RecordSpan]) -> impl Iterator<Item = (usize, &[RecordSpan])> {
     let adjacent = spans.chunk_by(|a, b| a.shard == b.shard && a.end == b.start && !a.hole && !b.hole);
     let cut = adjacent.flat_map(|run| run.chunks(RUN_FRAMES)).scan(0, |row, run| {

@@ -43,7 +43,7 @@ pub(super) struct Workspace {
     scratch: Scratch,
 }
 
-/// Returns true if payloads should be read with their frames and then copied. The kernel takes 200 ns for each buffer that
+/// Return true if payloads should be read with their frames and then copied. The kernel takes 200 ns for each buffer that
 /// it fills, in which two kilobytes can be copied.
 fn pays_to_copy(spans: &[RecordSpan]) -> bool {
     let bytes: u64 = spans.iter().map(RecordSpan::frame_bytes).sum();
@@ -69,13 +69,13 @@ impl Job {
         }
     }
 
-    /// Claims rows that no other thread has, or returns None if all are claimed. No row is claimed twice.
+    /// Claim rows that no other thread has, or return None if all are claimed. No row is claimed twice.
     pub(super) fn claim(&self) -> Option<Range<usize>> {
         let from = self.next.fetch_add(1, Ordering::Relaxed).checked_mul(self.chunk_rows)?;
         (from < self.spans.len()).then(|| from..(from + self.chunk_rows).min(self.spans.len()))
     }
 
-    /// Returns true if `rows` are the last rows of the batch.
+    /// Return true if `rows` are the last rows of the batch.
     pub(super) fn ends_with(&self, rows: &Range<usize>) -> bool {
         rows.end == self.spans.len()
     }
@@ -84,7 +84,7 @@ impl Job {
         self.unfinished.load(Ordering::Acquire) == 0
     }
 
-    /// Fills the claimed rows. Returns true if the batch is complete.
+    /// Fill the claimed rows. Returns true if the batch is complete.
     pub(super) fn work(
         &self,
         data: &Dataset,
@@ -102,7 +102,7 @@ impl Job {
         self.end_chunk(first)
     }
 
-    /// Marks a chunk whose thread panicked as finished with an error, so that no thread waits for it.
+    /// Mark a chunk whose thread panicked as finished with an error, so that no thread waits for it.
     pub(super) fn abandon(&self, row: usize) -> bool {
         if let Ok(mut error) = self.error.lock() {
             *error = Some((row, Error::internal("a reader thread panicked; please report this")));
@@ -121,7 +121,7 @@ impl Job {
         row.checked_div(self.chunk_rows).unwrap_or_default()
     }
 
-    /// Returns the batch, and the faults that did not fail it in the order of the rows.
+    /// Return the batch, and the faults that did not fail it in the order of the rows.
     pub(super) fn finish(self) -> Result<(super::Batch, Vec<Fault>)> {
         match self.error.into_inner() {
             Ok(None) => {
@@ -171,7 +171,7 @@ impl Job {
         Ok(())
     }
 
-    /// Fills the rows from `first` on. While the image shape is not decided, it waits for the chunks before.
+    /// Fill the rows from `first` on. While the image shape is not decided, it waits for the chunks before.
     fn fill_in_order(
         &self,
         policy: &ReadPolicy<'_>,
@@ -195,7 +195,7 @@ impl Job {
         self.fill_rows(policy, first, payloads, scratch)
     }
 
-    /// Fills the rows from `first` on; the policy decides about a row that cannot be parsed.
+    /// Fill the rows from `first` on; the policy decides about a row that cannot be parsed.
     fn fill_rows(
         &self,
         policy: &ReadPolicy<'_>,
@@ -214,7 +214,7 @@ impl Job {
         Ok(())
     }
 
-    /// Returns as many rows from the start of `rows` as fit into a group, at least one.
+    /// Return as many rows from the start of `rows` as fit into a group, at least one.
     fn group(&self, rows: Range<usize>) -> Range<usize> {
         let mut bytes = 0;
         let spans = self.spans.get(rows.clone()).unwrap_or_default();

@@ -48,7 +48,7 @@ pub struct Engine {
     pid: u32,
 }
 
-/// Reads records on the calling thread, for random access.
+/// Read records on the calling thread, for random access.
 ///
 /// # Errors
 /// As [`Engine::submit`] and [`Engine::take`].
@@ -96,7 +96,7 @@ struct Queue {
 }
 
 impl Engine {
-    /// Creates an engine. `schema` None delivers raw records. `verify` checks payloads; headers are always checked.
+    /// Create an engine. `schema` None delivers raw records. `verify` checks payloads; headers are always checked.
     #[must_use]
     pub fn new(data: Dataset, schema: Option<Schema>, threads: usize, verify: bool) -> Self {
         let output_kind = match schema {
@@ -106,7 +106,7 @@ impl Engine {
         Self::with_output(output_kind, data, threads, verify)
     }
 
-    /// Creates an engine whose batches are consecutive parts of one result with a row for each record of the data set. The
+    /// Create an engine whose batches are consecutive parts of one result with a row for each record of the data set. The
     /// columns of [`GatheredColumns`] come from [`Engine::gathered`] instead of the batches.
     ///
     /// # Errors
@@ -136,30 +136,30 @@ impl Engine {
         }
     }
 
-    /// Sets the treatment of damaged records in batches that are submitted later; the default is `Raise`.
+    /// Set the treatment of damaged records in batches that are submitted later; the default is `Raise`.
     pub fn set_on_corrupt(&mut self, on_corrupt: OnCorrupt) {
         self.on_corrupt = on_corrupt;
     }
 
-    /// Returns the damaged records of the last taken batch that did not fail it, in the order of its rows.
+    /// Return the damaged records of the last taken batch that did not fail it, in the order of its rows.
     #[must_use]
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
 
-    /// Returns true in a process other than the one that has the threads.
+    /// Return true in a process other than the one that has the threads.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         self.pid != std::process::id()
     }
 
-    /// Returns the number of submitted batches that were not taken yet.
+    /// Return the number of submitted batches that were not taken yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
     }
 
-    /// Submits a batch of `rows` rows: `records`, then padding.
+    /// Submit a batch of `rows` rows: `records`, then padding.
     ///
     /// # Errors
     /// A record number is not in the data set, there are more records than rows, or no thread can be started.
@@ -182,7 +182,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the oldest batch; None if it is not complete within `timeout`, or if none is pending.
+    /// Take the oldest batch; None if it is not complete within `timeout`, or if none is pending.
     ///
     /// # Errors
     /// The first row of the batch that is damaged or does not fit the schema, with its location. The batch is then taken.
@@ -220,7 +220,7 @@ impl Engine {
         Ok(Some(batch))
     }
 
-    /// Takes the gathered columns, in the order of the schema, after all batches were taken. Nothing can be submitted
+    /// Take the gathered columns, in the order of the schema, after all batches were taken. Nothing can be submitted
     /// afterwards. Returns no column for an engine without gathered columns.
     ///
     /// # Errors
@@ -302,7 +302,7 @@ impl Shared {
         }
     }
 
-    /// Claims the next rows to fill, oldest batch first; None at the end.
+    /// Claim the next rows to fill, oldest batch first; None at the end.
     fn next(&self) -> Option<(Arc<Job>, std::ops::Range<usize>)> {
         let mut queue = self.lock();
         loop {

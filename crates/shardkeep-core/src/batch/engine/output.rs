@@ -48,7 +48,7 @@ impl Output {
         }
     }
 
-    /// Fills the rows from `first` on with parsed payloads. Each row is filled once, by one thread.
+    /// Fill the rows from `first` on with parsed payloads. Each row is filled once, by one thread.
     pub(super) fn fill(
         &self,
         first: usize,
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    /// Returns true until the first image has determined the shape of all images.
+    /// Return true until the first image has determined the shape of all images.
     pub(super) fn needs_shape(&self) -> bool {
         match self {
             Self::Records(_) => false,
@@ -72,7 +72,7 @@ impl Output {
         }
     }
 
-    /// Returns the batch. `skipped` are rows that were not filled, ascending; they are empty or zero.
+    /// Return the batch. `skipped` are rows that were not filled, ascending; they are empty or zero.
     pub(super) fn finish(self, skipped: &[usize]) -> Result<Batch> {
         match self {
             Self::Records(mut records) => {
@@ -123,7 +123,7 @@ impl Records {
         Ok(Self { values, base, offsets })
     }
 
-    /// Reads the rows from `first` on into the buffer.
+    /// Read the rows from `first` on into the buffer.
     ///
     /// The caller has claimed these rows, so no other thread reads them.
     pub(super) fn read(&self, policy: &ReadPolicy<'_>, spans: &[RecordSpan], first: usize) -> RowResult<()> {
@@ -132,7 +132,7 @@ impl Records {
         frames::read_payloads(policy, spans, first, slots.ok_or_else(|| (0, out_of_batch()))?)
     }
 
-    /// Copies payloads into the rows from `first` on, which the caller has claimed.
+    /// Copy payloads into the rows from `first` on, which the caller has claimed.
     fn copy(&self, first: usize, payloads: &[&[u8]]) {
         // SAFETY: the caller has claimed these rows.
         let mut slots = unsafe { self.slots(first, payloads.len()) }.unwrap_or_default();
@@ -156,7 +156,7 @@ impl Records {
         Some(unsafe { std::slice::from_raw_parts_mut(self.base.add(from), to - from) })
     }
 
-    /// Removes the content of rows.
+    /// Remove the content of rows.
     fn remove_content(&mut self, rows: &[usize]) {
         if rows.is_empty() {
             return;

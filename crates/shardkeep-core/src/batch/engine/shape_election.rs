@@ -25,7 +25,7 @@ struct State {
 }
 
 impl ShapeElection {
-    /// Waits until the shape is decided (returns false) or `chunk` has to decide it (returns true).
+    /// Wait until the shape is decided (returns false) or `chunk` has to decide it (returns true).
     pub(super) fn wait_for_turn(&self, chunk: usize) -> bool {
         let mut state = self.lock();
         while !state.decided && state.next < chunk {

@@ -42,7 +42,7 @@ struct RaisedLimit {
     before: AtomicU64,
 }
 
-/// Reads the limits of the process, once.
+/// Read the limits of the process, once.
 pub(super) fn read_limits() {
     let NoFile { soft, hard } = syscalls::no_file().unwrap_or(NoFile { soft: 256, hard: 256 });
     let most = MOST_DESCRIPTORS as u64;
@@ -64,14 +64,14 @@ pub(super) fn pool_limit() -> usize {
     POOL_LIMIT.load(Ordering::Relaxed)
 }
 
-/// Returns the number of descriptors below the soft limit that remain for other code if the pool has `limit`.
+/// Return the number of descriptors below the soft limit that remain for other code if the pool has `limit`.
 pub(super) fn reserve(limit: usize) -> usize {
     let soft = usize::try_from(SOFT.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let low = if CEILING.load(Ordering::Relaxed) > 0 { limit.min(soft / 4) } else { limit };
     soft.saturating_sub(low)
 }
 
-/// Opens a file for the pool, with a number that leaves low numbers to other code.
+/// Open a file for the pool, with a number that leaves low numbers to other code.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     let opened = syscalls::open(path);
     if CEILING.load(Ordering::Relaxed) == 0 {
@@ -88,7 +88,7 @@ pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     }
 }
 
-/// Runs `work` with the raised limit. Threads may overlap: the last one restores the limit. If the program sets its own
+/// Run `work` with the raised limit. Threads may overlap: the last one restores the limit. If the program sets its own
 /// limit meanwhile, it is raised once more.
 fn raised<T>(work: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let ceiling = CEILING.load(Ordering::Relaxed);

@@ -81,7 +81,7 @@ pub struct Lease<'a> {
 }
 
 impl VirtualFile {
-    /// Creates a virtual file; nothing is opened yet.
+    /// Create a virtual file; nothing is opened yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             inner: Arc::new(Inner {
@@ -99,7 +99,7 @@ impl VirtualFile {
         &self.inner.path
     }
 
-    /// Pins a descriptor, and opens the file if necessary.
+    /// Pin a descriptor, and open the file if necessary.
     ///
     /// # Errors
     /// The file cannot be opened, or is not the file that was opened first.
@@ -111,7 +111,7 @@ impl VirtualFile {
         Ok(Lease { file: &self.inner, fd })
     }
 
-    /// Returns the current size of the file.
+    /// Return the current size of the file.
     ///
     /// # Errors
     /// As [`lease`](Self::lease); or the file's status cannot be read.
@@ -121,7 +121,7 @@ impl VirtualFile {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
-    /// Returns the time of the last write, if the file was written after it was opened first.
+    /// Return the time of the last write, if the file was written after it was opened first.
     #[must_use]
     pub fn written_since_opened(&self) -> Option<String> {
         let lease = self.lease().ok()?;
@@ -129,7 +129,7 @@ impl VirtualFile {
         (self.inner.identity.get()?.modified != now.modified).then(|| now.modified_utc())
     }
 
-    /// Fills `buf` from `offset`; returns less than its length only at the end of the file.
+    /// Fill `buf` from `offset`; return less than its length only at the end of the file.
     ///
     /// # Errors
     /// As [`lease`](Self::lease); or the operating system cannot read.
@@ -207,7 +207,7 @@ impl Inner {
         None
     }
 
-    /// Returns false if `fd` is no longer the descriptor of this file; then the pool counts its pins.
+    /// Return false if `fd` is no longer the descriptor of this file; then the pool counts its pins.
     fn unpin(&self, fd: RawFd) -> bool {
         let mut slot = self.slot.load(Ordering::Acquire);
         while slot >> 32 == fd as u64 + 1 {
@@ -221,7 +221,7 @@ impl Inner {
 }
 
 impl Lease<'_> {
-    /// Fills `bufs` from `offset + done`; a rest remains only at the end of the file.
+    /// Fill `bufs` from `offset + done`; a rest remains only at the end of the file.
     fn fill(&self, bufs: &mut &mut [IoSliceMut<'_>], offset: u64, done: &mut usize) -> Result<()> {
         while !bufs.is_empty() {
             let at = offset.checked_add(*done as u64).and_then(|at| libc::off_t::try_from(at).ok());
@@ -243,7 +243,7 @@ impl Lease<'_> {
         Ok(())
     }
 
-    /// Retires the descriptor for all threads: the next read opens the path again.
+    /// Retire the descriptor for all threads: the next read opens the path again.
     fn retire(self) {
         POOL.retire(self.file, self.fd);
     }
@@ -257,13 +257,13 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// Returns the current numbers of the pool.
+/// Return the current numbers of the pool.
 #[must_use]
 pub fn usage() -> Usage {
     POOL.usage()
 }
 
-/// Sets the limit of the pool (at least 1). Descriptors above it are closed as soon as they are not pinned.
+/// Set the limit of the pool (at least 1). Descriptors above it are closed as soon as they are not pinned.
 pub fn set_limit(limit: usize) {
     POOL.set_limit(limit);
 }

@@ -86,7 +86,7 @@ impl Pool {
         evicted.into_iter().for_each(syscalls::close);
     }
 
-    /// Opens the file, unless another thread has opened it meanwhile, and pins the descriptor.
+    /// Open the file, unless another thread has opened it meanwhile, and pins the descriptor.
     pub(super) fn open(&self, file: &Arc<Inner>) -> Result<RawFd> {
         self.reserve();
         let opened = self.open_path(&file.path);
@@ -113,7 +113,7 @@ impl Pool {
         Ok(fd)
     }
 
-    /// Opens a file for one operation; the descriptor is counted until `unpin_retired`.
+    /// Open a file for one operation; the descriptor is counted until `unpin_retired`.
     pub(super) fn open_transient(&self, path: &Path) -> io::Result<RawFd> {
         self.reserve();
         let opened = self.open_path(path);
@@ -162,7 +162,7 @@ impl Pool {
         }
     }
 
-    /// Retires `fd`, if it is still the descriptor of `file`; the caller has it pinned, and unpins it afterwards.
+    /// Retire `fd`, if it is still the descriptor of `file`; the caller has it pinned, and unpins it afterwards.
     pub(super) fn retire(&self, file: &Arc<Inner>, fd: RawFd) {
         let mut state = self.lock();
         let mut slot = file.slot.load(Ordering::Acquire);
@@ -196,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// Waits until one more descriptor may be opened, and reserves it.
+    /// Wait until one more descriptor may be opened, and reserves it.
     fn reserve(&self) {
         loop {
             let mut state = self.lock();
@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    /// Removes a file from the list; the last file gets its index.
+    /// Remove a file from the list; the last file gets its index.
     fn remove(&mut self, index: usize) {
         self.open.swap_remove(index);
         if let Some(moved) = self.open.get(index) {
@@ -276,7 +276,7 @@ impl State {
         }
     }
 
-    /// Removes a file that is not pinned and returns its descriptor, which the caller closes without the lock.
+    /// Remove a file that is not pinned and return its descriptor, which the caller closes without the lock.
     fn evict(&mut self) -> Option<RawFd> {
         for _ in 0..self.open.len() * 2 {
             if self.hand >= self.open.len() {

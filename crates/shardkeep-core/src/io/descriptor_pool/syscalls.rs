@@ -13,7 +13,7 @@ pub(super) struct NoFile {
     pub(super) hard: u64,
 }
 
-/// Opens a file without waiting for a pipe (`O_NONBLOCK`, which has no effect on a regular file); the caller checks its
+/// Open a file without waiting for a pipe (`O_NONBLOCK`, which has no effect on a regular file); the caller checks its
 /// type.
 pub(super) fn open(path: &Path) -> io::Result<RawFd> {
     let name = CString::new(path.as_os_str().as_bytes())
@@ -55,7 +55,7 @@ pub(super) fn lock_shared(fd: RawFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Duplicates the descriptor to the lowest free number from `least` on.
+/// Duplicate the descriptor to the lowest free number from `least` on.
 pub(super) fn move_up(fd: RawFd, least: u64) -> io::Result<RawFd> {
     let least = libc::c_int::try_from(least).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the call accesses no memory.
@@ -86,7 +86,7 @@ pub(super) fn no_file() -> io::Result<NoFile> {
     }
 }
 
-/// Sets the soft limit and returns the old one, atomically.
+/// Set the soft limit and return the old one, atomically.
 #[cfg(target_os = "linux")]
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)] // the widths differ between platforms
 pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
@@ -100,7 +100,7 @@ pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
     }
 }
 
-/// Sets the soft limit and returns the one before, which is not atomic here.
+/// Set the soft limit and return the previous one, which is not atomic here.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn swap_soft_no_file(soft: u64, hard: u64) -> io::Result<NoFile> {
     let before = no_file()?;

@@ -4,7 +4,7 @@ use super::*;
 use crate::scratch::Scratch;
 use syscalls::faults::{Fault, Of};
 
-/// Creates a file in a new folder.
+/// Create a file in a new folder.
 fn file(name: &str, content: &[u8]) -> (Scratch, VirtualFile) {
     let folder = Scratch::new(&format!("stale-{name}"));
     let path = folder.join("x");

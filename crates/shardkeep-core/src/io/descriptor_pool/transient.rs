@@ -17,7 +17,7 @@ pub struct TransientFile {
 }
 
 impl TransientFile {
-    /// Opens a file for reading, without waiting for a pipe.
+    /// Open a file for reading, without waiting for a pipe.
     ///
     /// # Errors
     /// The operating system cannot open the file.
@@ -25,7 +25,7 @@ impl TransientFile {
         POOL.open_transient(path).map(|fd| Self { fd })
     }
 
-    /// Acquires a shared lock (`flock`) without waiting.
+    /// Acquire a shared lock (`flock`) without waiting.
     ///
     /// # Errors
     /// Another process has an exclusive lock, or the file system has no locks.
@@ -38,11 +38,19 @@ impl TransientFile {
         self.fd
     }
 
-    pub fn status(&self) -> io::Result<libc::stat> {
+    pub(crate) fn status(&self) -> io::Result<libc::stat> {
         syscalls::status(self.fd)
     }
 
-    /// Fills all of `buf` from `offset`.
+    /// Return true for a regular file.
+    ///
+    /// # Errors
+    /// The operating system cannot inspect the file.
+    pub fn is_regular(&self) -> io::Result<bool> {
+        Ok(self.status()?.st_mode & libc::S_IFMT == libc::S_IFREG)
+    }
+
+    /// Fill all of `buf` from `offset`.
     ///
     /// # Errors
     /// The operating system cannot read; `UnexpectedEof` if the file ends before.

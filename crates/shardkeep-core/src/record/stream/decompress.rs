@@ -30,7 +30,7 @@ enum Method {
 }
 
 impl Decompressor {
-    /// Creates a decompressor. `head` has the bytes that were already read from `input`.
+    /// Create a decompressor. `head` has the bytes that were already read from `input`.
     pub(super) fn new(input: Input, head: Vec<u8>, kind: Compression) -> Self {
         let compressed = CompressedInput { input, bytes: head, used: 0 };
         let method = match kind {
@@ -57,7 +57,7 @@ impl Decompressor {
         }
     }
 
-    /// Appends about `step` bytes to `out`; 0 is the end.
+    /// Append about `step` bytes to `out`; 0 is the end.
     ///
     /// Bytes before damage are returned first: a wrong checksum at the end does not affect records whose checksums are
     /// correct.
@@ -89,7 +89,7 @@ struct CompressedInput {
 }
 
 impl CompressedInput {
-    /// Returns buffered bytes, after reading more if there are none; empty at the end.
+    /// Return buffered bytes, after reading more if there are none; empty at the end.
     fn fill(&mut self) -> Result<&[u8]> {
         if self.used == self.bytes.len() {
             self.bytes.clear();
@@ -218,7 +218,7 @@ impl Zstd {
         }
     }
 
-    /// Begins the next frame; returns false at the end of the input.
+    /// Begin the next frame; return false at the end of the input.
     fn begin(&mut self) -> Result<bool> {
         while !self.compressed.fill()?.is_empty() {
             let mut source = Source { compressed: &mut self.compressed, failed: None, ended: false };

@@ -38,14 +38,14 @@ impl Input {
         }
     }
 
-    /// Returns the number of bytes read so far.
+    /// Return the number of bytes read so far.
     pub(super) fn at(&self) -> u64 {
         match self {
             Self::File { at, .. } | Self::Other { at, .. } => *at,
         }
     }
 
-    /// Returns the number of remaining bytes, if known.
+    /// Return the number of remaining bytes, if known.
     pub(super) fn left(&self) -> Result<Option<u64>> {
         match self {
             Self::File { file, at } => Ok(Some(file.size()?.saturating_sub(*at))),
@@ -53,7 +53,7 @@ impl Input {
         }
     }
 
-    /// Appends up to `step` bytes to `out`; 0 is the end.
+    /// Append up to `step` bytes to `out`; 0 is the end.
     pub(super) fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         let before = out.len();
         try_resize(out, before + step)?;

@@ -28,7 +28,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// Detects the compression from the first bytes of a file. A record header with a correct checksum means none; otherwise
+    /// Detect the compression from the first bytes of a file. A record header with a correct checksum means none; otherwise
     /// the magic numbers decide.
     #[must_use]
     pub fn sniff(head: &[u8]) -> Self {
@@ -79,7 +79,7 @@ pub struct RecordStream {
 }
 
 impl RecordStream {
-    /// Opens a stream at the first record.
+    /// Open a stream at the first record.
     ///
     /// `compression` None detects it from the content.
     ///
@@ -104,7 +104,7 @@ impl RecordStream {
         }
     }
 
-    /// Returns true if the next record can be returned without reading.
+    /// Return true if the next record can be returned without reading.
     #[must_use]
     pub fn is_buffered(&self) -> bool {
         let Some(length) = self.ahead().first_chunk() else {
@@ -116,7 +116,7 @@ impl RecordStream {
             || self.ended
     }
 
-    /// Reads until the next record is buffered, the file ends, or an error is certain; then
+    /// Read until the next record is buffered, the file ends, or an error is certain; then
     /// [`next_record`](Self::next_record) does not read.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl RecordStream {
         Ok(())
     }
 
-    /// Returns the next record, or None at the end of the file. After an error there are no more records.
+    /// Return the next record, or None at the end of the file. After an error there are no more records.
     ///
     /// # Errors
     /// A record is damaged or partial; the error has path, record number and offset (of the uncompressed bytes).
@@ -233,7 +233,7 @@ impl Source {
         }
     }
 
-    /// Appends up to about `step` bytes; 0 is the end.
+    /// Append up to about `step` bytes; 0 is the end.
     fn read_into(&mut self, out: &mut Vec<u8>, step: usize) -> Result<usize> {
         match self {
             Self::Plain(input) => input.read_into(out, step),

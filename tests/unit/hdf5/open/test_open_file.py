@@ -1,8 +1,8 @@
 """`hdf5.open` in one process: an h5py.File in every way but how it ends.
 
 Covers `shardkeep.hdf5.locking.handles`, `shardkeep.hdf5.locking.holders`,
-`shardkeep.hdf5.locking.open_errors`, `shardkeep.hdf5.locking.reading`, `shardkeep.hdf5.locking.writing` and
-`shardkeep.hdf5.open.file`.
+`shardkeep.hdf5.locking.open_errors`, `shardkeep.hdf5.locking.reading`, `shardkeep.hdf5.locking.writing`,
+`shardkeep.hdf5.open.dataset`, `shardkeep.hdf5.open.file` and `shardkeep.hdf5.open.member`.
 """
 
 from __future__ import annotations

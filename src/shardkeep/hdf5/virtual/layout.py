@@ -110,6 +110,16 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
     return found
 
 
+def _decoded(code: bytes) -> h5py.h5t.TypeID | None:
+    """Decode the type of a dataset from its object header; None if HDF5 refuses it."""
+    try:
+        return h5py.h5t.decode(_ENCODED_TYPE + code)
+    except Exception as error:
+        if not is_of_hdf5(error):
+            raise
+        return None
+
+
 def read_virtual_layout(
     file_id: h5py.h5f.FileID, file_path: str, path: str, oid: h5py.h5d.DatasetID | None = None
 ) -> VirtualLayout:
@@ -133,13 +143,14 @@ def read_virtual_layout(
     name = path.encode("utf-8", "surrogateescape")
     fd = _quiet_descriptor(file_id)
     found = None if fd is None else hdf5_virtual_dataset(fd, name)
-    if found is None:
+    stored = None if found is None else _decoded(found[1])
+    if found is None or stored is None:
         return _through_h5py(h5py.h5d.open(file_id, name) if oid is None else oid, file_path, path)
-    shape, kind, files, datasets, numbers, low, high, dimensions, source_low, source_high = found
+    shape, _, files, datasets, numbers, low, high, dimensions, source_low, source_high = found
     boxes = np.ones(len(numbers), bool)
     return VirtualLayout(
         tuple(shape),
-        h5py.h5t.decode(_ENCODED_TYPE + kind),
+        stored,
         files,
         datasets,
         numbers,

@@ -282,6 +282,10 @@ def compare_with_hdf5(path: str) -> bool:
     """
     if hdf5_damage(path, lock=False, most_structures=16_384, rows=False)[1] is not None:
         return False  # HDF5 might not return
+    try:
+        h5py.File(path).close()
+    except OSError:
+        return False
     ours = native(path, "/g/x")
     if ours is None:
         return False

@@ -19,68 +19,10 @@ use super::cells::Purpose;
 use super::gathered::GatheredColumns;
 use super::parts::{Part, Ragged, join, join_bytes};
 use super::row::{FeatureError, Rows, Target};
+use super::row_error::{RowError, RowErrorKind};
 use super::scratch::Scratch;
 use super::store::{Column, Store};
-use crate::error::{self, Error};
 use crate::schema::{DType, Kind, Schema};
-
-/// The kinds of a [`RowError`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowErrorKind {
-    /// The bytes are not a protobuf message of this type.
-    Malformed,
-    /// The record lacks a feature that has no default.
-    Missing,
-    /// The record has another kind of list.
-    WrongDType,
-    /// The record has another number of values.
-    WrongShape,
-    /// The image cannot be decoded, or differs in size.
-    Image,
-    /// The rows do not exist or are already filled: an error of the caller.
-    Slot,
-    /// The memory for a batch cannot be allocated.
-    Memory,
-}
-
-/// A record that does not fit the schema; `message` is one line with both sides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowError {
-    /// Row in the batch.
-    pub row: usize,
-    pub feature: Option<String>,
-    pub kind: RowErrorKind,
-    pub message: String,
-}
-
-impl std::fmt::Display for RowError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.feature {
-            Some(feature) => write!(f, "row {}, feature {feature:?}: {}", self.row, self.message),
-            None => write!(f, "row {}: {}", self.row, self.message),
-        }
-    }
-}
-
-impl std::error::Error for RowError {}
-
-/// Without the row; the caller, who knows the record, adds its location.
-impl From<RowError> for Error {
-    fn from(row: RowError) -> Self {
-        let kind = match row.kind {
-            RowErrorKind::Malformed | RowErrorKind::Image => error::Kind::Corrupt,
-            RowErrorKind::Missing | RowErrorKind::WrongDType | RowErrorKind::WrongShape => {
-                error::Kind::Schema
-            }
-            RowErrorKind::Slot => error::Kind::Internal,
-            RowErrorKind::Memory => error::Kind::Memory,
-        };
-        match &row.feature {
-            Some(feature) => Self::new(kind, format!("feature {feature:?}: {}", row.message)),
-            None => Self::new(kind, row.message),
-        }
-    }
-}
 
 /// The columns of a batch that is being filled.
 #[derive(Debug)]
@@ -294,4 +236,12 @@ fn words(start: usize, end: usize) -> impl Iterator<Item = (usize, u64, usize)> 
         at += count;
         Some((word, mask, first))
     })
+}
+
+impl GatheredColumns {
+    /// Return a batch of the next `rows` rows.
+    pub fn part(self: &Arc<Self>, rows: usize) -> Result<BatchColumns, RowError> {
+        let first = self.claim(rows)?;
+        BatchColumns::of(Arc::clone(self.schema()), rows, Some((Arc::clone(self), first)))
+    }
 }

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::batch::{BatchColumns, RowError, RowErrorKind};
 use super::cells::Purpose;
+use super::row_error::{RowError, RowErrorKind};
 use super::store::{Column, Store};
 use crate::schema::{DType, Kind, Schema};
 
@@ -40,14 +40,17 @@ impl GatheredColumns {
         Ok(Self { schema, rows, taken: AtomicUsize::new(0), stores })
     }
 
-    /// Return a batch of the next `rows` rows.
-    pub fn part(self: &Arc<Self>, rows: usize) -> Result<BatchColumns, RowError> {
+    pub(super) fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Claim the next `rows` rows, and return the first of them.
+    pub(super) fn claim(&self, rows: usize) -> Result<usize, RowError> {
         let end = |first: usize| first.checked_add(rows).filter(|end| *end <= self.rows);
-        let first = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {
             let message = format!("{rows} rows from row {first} do not fit a result of {} rows", self.rows);
             RowError { row: first, feature: None, kind: RowErrorKind::Slot, message }
-        })?;
-        BatchColumns::of(Arc::clone(&self.schema), rows, Some((Arc::clone(self), first)))
+        })
     }
 
     /// Return the store of a column, unless the parts have it.

@@ -4,9 +4,9 @@
 
 use std::sync::OnceLock;
 
-use super::batch::RowErrorKind;
 use super::block::Block;
 use super::cells::{Purpose, SharedRows};
+use super::row_error::RowErrorKind;
 use crate::schema::ImageDType;
 use shardkeep_image::{Decoder, ImageError, Pixels, header};
 

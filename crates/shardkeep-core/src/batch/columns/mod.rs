@@ -8,12 +8,14 @@ pub mod gathered;
 mod images;
 mod parts;
 mod row;
+mod row_error;
 mod scratch;
 mod store;
 
 pub use crate::schema::{DType, DefaultValue, Feature, ImageDType, Kind, Schema, SchemaError};
-pub use batch::{BatchColumns, RowError, RowErrorKind};
+pub use batch::BatchColumns;
 pub use block::{Block, Zeroed};
 pub use gathered::GatheredColumns;
+pub use row_error::{RowError, RowErrorKind};
 pub use scratch::Scratch;
 pub use store::Column;

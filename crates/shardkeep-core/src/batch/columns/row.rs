@@ -2,10 +2,10 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use super::batch::RowErrorKind;
 use super::cells::Cells;
 use super::images::ImageStore;
 use super::parts::Ragged;
+use super::row_error::RowErrorKind;
 use super::scratch::Scratch;
 use crate::example::layout::one_varint;
 use crate::example::lists::FeatureView;

@@ -2,10 +2,10 @@
 
 #![deny(clippy::indexing_slicing)]
 
-use super::batch::{RowError, RowErrorKind};
 use super::block::Block;
 use super::cells::{Purpose, SharedRows};
 use super::images::{Finished, ImageStore};
+use super::row_error::{RowError, RowErrorKind};
 use crate::schema::{DType, Feature, Kind};
 
 /// A finished column, row-major. Offsets start at 0 and have one entry more than they delimit.

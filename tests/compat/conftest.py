@@ -1,5 +1,1 @@
-collect_ignore = [
-    "make_zstd_file.py",
-    "make_event_files.py",
-    "make_tensorflow_files.py",
-]  # run where TensorFlow is
+collect_ignore_glob = ["make_*.py"]  # scripts that write the files of tests/data

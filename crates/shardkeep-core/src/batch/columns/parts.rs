@@ -94,20 +94,25 @@ impl Offsets {
     }
 }
 
+/// Append the values of a part to those of a column of `total` values; a part that has them all is moved.
+fn append_values<T>(all: &mut Vec<T>, mut values: Vec<T>, total: usize) {
+    if all.is_empty() && values.len() == total {
+        *all = values;
+    } else {
+        all.reserve(total - all.len());
+        all.append(&mut values);
+    }
+}
+
 /// Concatenate a numeric column into (values, row offsets).
 pub(super) fn join<T>(rows: usize, parts: Vec<(usize, Vec<T>, Vec<usize>)>) -> (Vec<T>, Vec<i64>) {
     let mut offsets = Offsets::new(rows, 0);
     let mut all: Vec<T> = Vec::new();
     let total = parts.iter().map(|(_, values, _)| values.len()).sum();
-    for (first_row, mut values, ends) in parts {
+    for (first_row, values, ends) in parts {
         offsets.pad_to(first_row);
         offsets.append(&ends);
-        if all.is_empty() && values.len() == total {
-            all = values;
-        } else {
-            all.reserve(total - all.len());
-            all.append(&mut values);
-        }
+        append_values(&mut all, values, total);
     }
     offsets.pad_to(rows);
     (all, offsets.offsets)
@@ -125,18 +130,13 @@ pub(super) fn join_bytes(rows: usize, absent: usize, parts: Vec<BytesPart>) -> J
     let mut value_offsets = vec![0i64];
     let mut all: Vec<u8> = Vec::new();
     let total = parts.iter().map(|(_, values, ..)| values.len()).sum();
-    for (first_row, mut values, value_ends, ends) in parts {
+    for (first_row, values, value_ends, ends) in parts {
         let padded = offsets.pad_to(first_row);
         let base = all.len();
         value_offsets.extend(std::iter::repeat_n(base as i64, padded));
         value_offsets.extend(value_ends.iter().map(|end| (base + end) as i64));
         offsets.append(&ends);
-        if all.is_empty() && values.len() == total {
-            all = values;
-        } else {
-            all.reserve(total - all.len());
-            all.append(&mut values);
-        }
+        append_values(&mut all, values, total);
     }
     let padded = offsets.pad_to(rows);
     value_offsets.extend(std::iter::repeat_n(all.len() as i64, padded));

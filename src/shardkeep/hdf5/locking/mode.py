@@ -76,12 +76,9 @@ def locking_mode() -> LockingMode:
     True
     """
     variable = os.environ.get(VARIABLE)
-    if not _found:
-        effect = _try()
-        if effect is None:
-            return LockingMode(_meant(variable), variable, False)
-        _found.append(effect)
-    effect = _found[0]
+    if not _found and (tried := _try()):
+        _found.append(tried)
+    effect = _found[0] if _found else _meant(variable)
     return LockingMode(effect, variable, _meant(variable) != effect)
 
 

@@ -1,13 +1,23 @@
-"""Names of the shards of a set, from a pattern."""
+"""Names of the shards of a set: from a pattern, and the sets among some names."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from shardkeep.errors import PlanError
 
-__all__ = ["early_name", "lock_name", "shard_names"]
+__all__ = ["SetFault", "early_name", "find_set_faults", "lock_name", "shard_names", "shard_pattern"]
+
+_OF = re.compile(
+    r"(?P<before>(?:.*[^0-9])?)(?P<shard>[0-9]+)(?P<of>[-_]of[-_])(?P<shards>[0-9]+)(?P<after>.*)", re.S
+)
+_NAMED = 5
 
 
 def shard_names(pattern: str, shards: int) -> list[str]:
@@ -73,3 +83,125 @@ def _formatted(pattern: str, shard: int, shards: int) -> str:
         raise PlanError(
             f"{pattern!r} is not a valid pattern of shard names ({error}); use {{shard:05d}}"
         ) from None
+
+
+@dataclass(frozen=True)
+class SetFault:
+    """A set of shards that is not whole, or sets of different sizes with one name.
+
+    Attributes
+    ----------
+    pattern : str
+        The path of all shards, with "?" for each digit that differs: ``data/train-?????-of-00008.tfrecord``.
+    kind : {"incomplete-set", "mixed-sets"}
+    text : str
+        Description of the fault, without the pattern.
+    """
+
+    pattern: str
+    kind: Literal["incomplete-set", "mixed-sets"]
+    text: str
+
+
+def shard_pattern(path: str) -> str | None:
+    """Return the path of a shard ``-00003-of-00008`` with "?" for each digit of its number, or None.
+
+    Examples
+    --------
+    >>> shard_pattern("data/train-00003-of-00008.tfrecord")
+    'data/train-?????-of-00008.tfrecord'
+    """
+    name = _parse(path)
+    return None if name is None else name.pattern
+
+
+def find_set_faults(paths: Iterable[str]) -> list[SetFault]:
+    """Return the faults of the sets ``-00003-of-00008`` among some paths.
+
+    Shards are numbered from 0, or from 1 if there is a shard N of N and no shard 0. Paths with other names
+    have no faults, and the order of the paths does not matter.
+
+    Parameters
+    ----------
+    paths : iterable of str
+        Paths of data files. The files are not opened.
+
+    Examples
+    --------
+    >>> [fault] = find_set_faults(["a-0-of-3", "a-2-of-3", "b.tfrecord"])
+    >>> fault.pattern, fault.text
+    ('a-?-of-3', 'shard 1 is missing; found 2 of 3')
+    """
+    families: dict[str, dict[str, list[_ShardName]]] = {}
+    for path in paths:
+        name = _parse(path)
+        if name is not None:
+            families.setdefault(name.family, {}).setdefault(name.shards, []).append(name)
+    return [
+        fault
+        for _, sets in sorted(families.items())
+        for fault in ([_mixed(sets)] if len(sets) > 1 else map(_incomplete, sets.values()))
+        if fault is not None
+    ]
+
+
+@dataclass(frozen=True)
+class _ShardName:
+    before: str
+    shard: str
+    of: str
+    shards: str
+    after: str
+
+    @property
+    def pattern(self) -> str:
+        return f"{self.before}{'?' * len(self.shard)}{self.of}{self.shards}{self.after}"
+
+    @property
+    def family(self) -> str:
+        return f"{self.before}?{self.of}?{self.after}"
+
+
+def _parse(path: str) -> _ShardName | None:
+    folder, name = os.path.split(path)
+    found = _OF.fullmatch(name)
+    if found is None:
+        return None
+    before, *rest = found.groups()
+    return _ShardName(os.path.join(folder, before), *rest)
+
+
+def _mixed(sets: dict[str, list[_ShardName]]) -> SetFault:
+    ordered = sorted(sets.items(), key=lambda item: int(item[0]))
+    first = ordered[0][1][0]
+    parts = [f"{len({int(one.shard) for one in names})} of the {int(shards)}" for shards, names in ordered]
+    text = f"{len(sets)} sets have this name: there are {', '.join(parts[:-1])} and {parts[-1]} shards"
+    pattern = f"{first.before}*{first.of}*{first.after}"
+    return SetFault(pattern, "mixed-sets", text)
+
+
+def _incomplete(names: list[_ShardName]) -> SetFault | None:
+    shards = int(names[0].shards)
+    numbers = sorted({int(one.shard) for one in names})
+    first = 1 if numbers[0] > 0 and numbers[-1] == shards else 0
+    pattern = names[0].pattern
+    beyond = [one.shard for one in names if int(one.shard) >= first + shards]
+    if beyond:
+        return SetFault(
+            pattern, "incomplete-set", f"there is a shard {beyond[0]}, although the set has {shards}"
+        )
+    if len(numbers) < len(names):
+        return SetFault(pattern, "mixed-sets", f"there are {len(names)} files of {len(numbers)} shards")
+    if len(numbers) == shards:
+        return None
+    ends = [first - 1, *numbers, first + shards]
+    # Not lists of numbers: a name may state any number of shards.
+    gaps = [(low + 1, high - 1) for low, high in itertools.pairwise(ends) if high - low > 1]
+    width = len(names[0].shard)
+    shown = [
+        f"{low:0{width}}" + (f" to {high:0{width}}" if high > low else "") for low, high in gaps[:_NAMED]
+    ]
+    more = f" and {len(gaps) - _NAMED} more ranges" if len(gaps) > _NAMED else ""
+    subject, verb = ("shard", "is") if shards - len(numbers) == 1 else ("shards", "are")
+    text = f"{subject} {', '.join(shown)}{more} {verb} missing; found {len(numbers):,} of {shards:,}"
+    return SetFault(pattern, "incomplete-set", text)

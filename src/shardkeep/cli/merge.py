@@ -25,8 +25,8 @@ from shardkeep.cli.options.shards import sources_and_output
 )
 @choice_option(
     "--incomplete",
-    ["warn", "refuse", "allow"],
-    "What to do if a rank is missing or ends before the others.",
+    ["refuse", "warn", "allow"],
+    "What to do if a rank is missing or ends before the others; the merged file keeps it.",
 )
 @choice_option(
     "--on-mismatch",

@@ -18,6 +18,7 @@ from typing import Any, Literal, overload
 import h5py
 
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
+from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.leftovers import let_read
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.user_warning import warn_user
@@ -35,8 +36,6 @@ from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.receipts import write_receipts
 
 __all__ = ["MergeReport", "merge"]
-
-Incomplete = Literal["warn", "refuse", "allow"]
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ def merge(
     order_by: str = "rank",
     on_mismatch: OnMismatch = "refuse",
     exists: Exists = "fail",
-    incomplete: Incomplete = "warn",
+    incomplete: Incomplete = "refuse",
     check: Extent = "sample",
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -173,10 +172,11 @@ def merge(
         some files lack, that differ, or that lead to another file.
     exists : {"fail", "replace"}
         Treatment of an existing output.
-    incomplete : {"warn", "refuse", "allow"}
-        Treatment of commits that seem to be missing or to be there twice, and of missing keys: a
-        `RuntimeWarning` before anything is written, a `CorruptDataError`, or nothing. In each case
-        ``report.findings`` has them. A run that is not finished has such findings, too.
+    incomplete : {"refuse", "warn", "allow"}
+        Treatment of commits that seem to be missing (of a whole rank, or of one that ends before the
+        others) or to be there twice, and of missing keys: a `CorruptDataError`, a `RuntimeWarning`, or
+        nothing. A run that is not finished has such findings, too. The merged file keeps them
+        (`shardkeep.hdf5.merge.provenance.read_findings`), and ``report.findings`` has them.
     check : {"sample", "full"}
         Rows that are read back through HDF5 before the result appears, and compared with those of the
         sources by value: some of each dataset and source, or all. ``report.compared`` has their number.
@@ -196,7 +196,8 @@ def merge(
         of their commit, in every mode; compressed chunks of a plain file have no hash and are not
         decoded, which `shardkeep.hdf5.verify` of the result does), cut off, being written, or was
         changed during the merge. Its rows are never replaced by fill values. Segments of one rank
-        leave a gap or are out of order, also in a list. A key occurs twice.
+        leave a gap or are out of order, also in a list. A key occurs twice. The run is not complete, and
+        `incomplete` is "refuse".
     SchemaError
         Dtype (byte order, enum members), row shape, the set of datasets, links or attributes differ, or
         there are rows that a merge would lose: virtual and external datasets, links to other files;
@@ -257,8 +258,7 @@ def merge(
         raise ExistsError(message, path=target)
     if check not in ("sample", "full"):
         raise PlanError(f'check={check!r} is not valid: use "sample" or "full"')
-    if incomplete not in ("warn", "refuse", "allow"):
-        raise PlanError(f'incomplete={incomplete!r} is not valid: use "warn", "refuse" or "allow"')
+    check_incomplete(incomplete)
     with contextlib.ExitStack() as views:
         # A virtual merge does not copy rows, so they are read and hashed by the inspection.
         plan = plan_merge(
@@ -272,11 +272,10 @@ def merge(
         )
         if dry_run:
             return plan
-        if plan.findings and incomplete != "allow":
-            message = "; ".join(plan.findings)
-            if incomplete == "refuse":
-                raise CorruptDataError(f'{message}: complete the run, or allow incomplete="warn"')
-            warn_user(f"the merged run is not complete: {message}")
+        if plan.findings:
+            message = f"the merged run is not complete: {'; '.join(plan.findings)}"
+            advice = "complete the run"
+            report_incomplete(message, incomplete, CorruptDataError, path=plan.root, advice=advice)
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             warn_user(f"left out of {target!r}: {message}")

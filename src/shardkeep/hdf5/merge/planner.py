@@ -23,6 +23,7 @@ from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge.order import KeyOrder, by_step, check_key, read_key_order
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Mode, Part, Strategy
+from shardkeep.hdf5.merge.provenance import read_findings
 from shardkeep.hdf5.merge.result import versions_of
 from shardkeep.hdf5.merge.schema import OnMismatch, SchemaUnifier, UnifiedDataset
 from shardkeep.hdf5.segments.series_check import RunCheck
@@ -87,6 +88,7 @@ def plan_merge(
         infos: list[SourceInfo] = []
         plans: list[SourcePlan] = []
         receipts: dict[str, dict[str, Any]] = {}
+        earlier: list[str] = []
         inspected = inspect_all(inspector, [one.path for one in expected], held)
         for one, info in zip(expected, inspected, strict=True):
             plans.append(_source_plan(one, info))
@@ -99,6 +101,9 @@ def plan_merge(
             elif info.has_receipts:
                 with open_source(one.path) as source:
                     receipts.update(receipts_in(source))
+                    earlier += [
+                        f"{text}, when {one.path!r} was merged" for text in read_findings(source.file)
+                    ]
             unifier.add(info, plans[-1])
         schema = unifier.unify(on_mismatch)
         if order_by == "step":
@@ -126,7 +131,7 @@ def plan_merge(
             sources=tuple(plans),
             datasets=datasets,
             receipts=tuple(receipts.values()),
-            findings=run.findings() + findings,
+            findings=(*run.findings(), *earlier, *findings),
             groups=schema.groups,
             dropped_attributes={**dropped, **schema.dropped_attributes},
             links=schema.links,

@@ -17,6 +17,9 @@ The runs of a dataset cover its rows without a gap. Attributes of the table: ``r
 that the sources have in common, and ``order_by``, the argument of `shardkeep.hdf5.merge`. In the order
 of a key neighbours often come from different ranks, and the table has up to one row for each row.
 The table has a hash of its rows (`shardkeep.hdf5.sources.tables`).
+
+The attribute ``findings``, an array of text, has what was missing or there twice when the file was merged,
+with ranks and steps; a file of a complete run, or of an earlier version, has no such attribute.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ import numpy as np
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan
 from shardkeep.hdf5.sources.tables import create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.names import is_own_table
 
-__all__ = ["PROVENANCE", "write_provenance"]
+__all__ = ["PROVENANCE", "read_findings", "write_provenance"]
 
 PROVENANCE = "_provenance"
+_FINDINGS = "findings"
 
 
 def write_provenance(file: h5py.File, plan: MergePlan) -> None:
@@ -72,7 +77,20 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     # Bytes: the name of a folder need not be valid UTF-8.
     dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
+    if plan.findings:
+        dataset.attrs.create(_FINDINGS, list(plan.findings), dtype=h5py.string_dtype())
     seal_table(dataset, crc)
+
+
+def read_findings(file: h5py.File) -> tuple[str, ...]:
+    """Return what was missing or there twice when an open file was merged, one sentence for each finding.
+
+    Empty for a complete run, a file of an earlier version, and a file that no merge wrote.
+    """
+    if PROVENANCE not in file or not is_own_table(file.id, PROVENANCE):
+        return ()
+    found = file[PROVENANCE].attrs.get(_FINDINGS, ())
+    return tuple(map(str, np.ravel(found).tolist()))
 
 
 def _blocks(plan: MergePlan, names: list[bytes], of_source: np.ndarray[Any, Any]) -> Iterator[Any]:

@@ -59,7 +59,6 @@ def test_columns_without_rows_write_nothing(tmp_path: Path) -> None:
         ({"a": [[1], [1, 2]]}, "Ragged"),
         ({"a": [1j]}, "column 'a'"),
         ({"a": Ragged(np.arange(3), np.array([0, 2, 1]))}, "offsets"),
-        ({"a": Ragged(np.arange(3), np.array([0, 4]))}, "offsets"),
         ({3: [1]}, "name of a feature"),
         ({"a": [b"x", 3]}, "int among bytes"),
     ],

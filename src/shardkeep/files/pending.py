@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from shardkeep.errors import ExistsError, NotFoundError, PlanError
 from shardkeep.files import leftovers
 from shardkeep.files.durable import durability_error, durably
+from shardkeep.files.kinds.special import refuse_mode, refuse_special
 from shardkeep.files.temporary_file import TemporaryFile
 
 __all__ = ["Pending", "place_all"]
@@ -63,6 +64,8 @@ class Pending:
         self.folder = self.folder or "."
         if not self._name:
             raise PlanError(f"{path!r} is a folder: pass the path of the file to write", path=path)
+        if not self._is_sidecar:
+            refuse_special(path)
         self._folder_fd = self._open_folder()
         fd = -1
         try:
@@ -157,8 +160,8 @@ class Pending:
             return None
         except OSError as error:
             raise durability_error("inspect", self.path, error) from error
-        if stat.S_ISDIR(old.st_mode):
-            raise ExistsError(f"{self.path!r} is a folder: choose another name", path=self.path)
+        if not self._is_sidecar or stat.S_ISDIR(old.st_mode):
+            refuse_mode(self.path, old.st_mode)
         if not self._replace:
             raise self._taken()
         return old
@@ -207,6 +210,7 @@ class Pending:
 
     def _rename_over(self) -> None:
         fd = self._folder_fd
+        self._check_old()
         backup = leftovers.temporary_name(self._name)
         try:
             if self._is_sidecar:

@@ -60,7 +60,8 @@ def publish(
     Raises
     ------
     ExistsError
-        The name exists, now or at the end. Also if it is a folder.
+        The name exists, now or at the end. Also, with both values of `exists`, if it is a folder, a device, a
+        named pipe or a socket.
     NotFoundError
         The folder does not exist.
     DurabilityError

@@ -21,6 +21,7 @@ import stat
 from collections.abc import Container
 
 from shardkeep.errors import UntrustedFileError
+from shardkeep.files.kinds.special import describe_special
 
 __all__ = ["ANY_USER", "make_sidecar", "open_sidecar", "trusted_users", "user_name"]
 
@@ -29,14 +30,6 @@ ANY_USER: Container[int] = range(1 << 32)
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 def trusted_users() -> frozenset[int]:
@@ -147,9 +140,8 @@ def user_name(user: int) -> str:
 
 
 def _fault(found: os.stat_result, owners: Container[int]) -> str | None:
-    kind = stat.S_IFMT(found.st_mode)
-    if kind != stat.S_IFREG:
-        return f"is {_KINDS.get(kind, 'not a regular file')} of {user_name(found.st_uid)}"
+    if not stat.S_ISREG(found.st_mode):
+        return f"is {describe_special(found.st_mode) or 'a symbolic link'} of {user_name(found.st_uid)}"
     if found.st_nlink > 1:
         return f"of {user_name(found.st_uid)} has {found.st_nlink} names (hard links)"
     if found.st_uid not in owners:

@@ -17,6 +17,7 @@ from shardkeep.errors import (
     ShardkeepError,
 )
 from shardkeep.files.durable import durability_error, durably
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import publish_raw
@@ -144,7 +145,8 @@ class Writer:
     Raises
     ------
     ExistsError
-        The file exists and ``exists="fail"``.
+        The file exists and ``exists="fail"``. With every value: the path is that of a folder, a device, a
+        named pipe or a socket.
     LockTimeoutError
         Another writer or a locked reader holds the lock; the message names host, process and command. Raised
         before any byte changes.
@@ -207,6 +209,7 @@ class Writer:
         self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):
             raise PlanError(f'exists={exists!r} is not valid: use "fail", "replace" or "append"')
+        refuse_special(self.path)
         with contextlib.ExitStack() as stack:
             unsafe: IfUnsafe = "refuse" if exists == "append" else "warn"
             # With "fail" the target of a link is not used: the link itself occupies the name.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from shardkeep.collector.protocol.zeromq import zmq_module
 from shardkeep.errors import CollectorError, ExistsError, FormatError, NotFoundError
 from shardkeep.files.durable import durably
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import make_sidecar
 
@@ -67,7 +68,7 @@ def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
     Raises
     ------
     ExistsError
-        A file exists, and `replace` is false.
+        A file exists, and `replace` is false; or it is not a regular file.
     """
     zmq = zmq_module()
     server_public, server_secret = zmq.curve_keypair()
@@ -76,6 +77,7 @@ def new_key(path: str, *, replace: bool = False) -> tuple[str, str]:
     client = {"server": server_public, "public": client_public, "secret": client_secret}
     names = path, client_key_path(path)
     for name in names:
+        refuse_special(name)
         if not replace and os.path.lexists(name):
             raise _in_use(name)
     for name, values in zip(names, (server, client), strict=True):

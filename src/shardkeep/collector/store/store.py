@@ -37,6 +37,7 @@ from shardkeep.collector.store.inode_lock import InodeLock
 from shardkeep.collector.store.keyed_rows import WRITERS, KeyedRows, check_row_count
 from shardkeep.collector.store.stored_values import StoredValues
 from shardkeep.errors import CollectorError, DurabilityError, ExistsError, FormatError, SchemaError
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.journal.live_file import Commit, LiveFile
 from shardkeep.hdf5.journal.live_view import OWN_GROUP, reader_lock
@@ -110,6 +111,7 @@ class Store:
         if os.path.isdir(path):
             example = os.path.join(path, "all.h5")
             raise FormatError(f"{path!r} is a folder: name a file in it, as {example!r}", path=path)
+        refuse_special(path, FormatError)
         self._memory_bytes = memory_bytes
         self._opened = OpenDatasets(memory_bytes // 4)
         self._name_bytes = 0

@@ -20,6 +20,7 @@ from shardkeep import _core
 from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.kinds.frame_variants import HEADER_BYTES, find_variant, is_frame_header
 from shardkeep.files.kinds.signatures import find_signature
+from shardkeep.files.kinds.special import describe_special
 
 __all__ = ["FileKind", "identify", "identify_bytes", "require_kind"]
 
@@ -204,9 +205,9 @@ def _special(name: str) -> FileKind | None:
 
 
 def _not_regular(mode: int) -> FileKind:
+    described = describe_special(mode) or "a special file"
     if stat.S_ISDIR(mode):
-        return FileKind("folder", "a folder")
-    described = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        return FileKind("folder", described)
     return FileKind("other", described, advice="pass a regular file")
 
 

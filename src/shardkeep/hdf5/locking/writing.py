@@ -23,6 +23,7 @@ import h5py
 
 from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
 from shardkeep.files.durable import durability_error
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted
 from shardkeep.files.user_warning import warn_user
@@ -67,14 +68,13 @@ def open_for_writing(
     LockError
         Locks of the file system do not exclude all other processes.
     ExistsError, NotFoundError, FormatError
-        "x" and it exists; "r+" and it does not; it is a folder.
+        "x" and it exists; "r+" and it does not; it is a folder, a device, a pipe or a socket.
     DurabilityError
         It cannot be created.
     """
     locking = warn_if_stale()
     fault = _check_file_system(path, if_unsafe)
-    if os.path.isdir(path):
-        raise FormatError(f"{path!r} is a folder: pass the name of a file in it", path=path)
+    refuse_special(path, FormatError)
     there = os.path.exists(path)
     if there and mode == "x":
         raise ExistsError(f"{path!r} exists: choose another name, or open it with mode 'a'", path=path)

@@ -19,6 +19,7 @@ import h5py
 
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.leftovers import let_read
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.user_warning import warn_user
@@ -251,8 +252,7 @@ def merge(
     """
     start = time.monotonic()
     target = os.fspath(output)
-    if os.path.isdir(target):
-        raise ExistsError(f"{target!r} is a folder: pass the path of a file in it", path=target)
+    refuse_special(target)
     if exists == "fail" and os.path.lexists(target) and not dry_run:
         message = f'{target!r} exists: choose another name, or allow exists="replace"'
         raise ExistsError(message, path=target)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from shardkeep.errors import CorruptDataError, InternalError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
+from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
@@ -135,6 +136,7 @@ def divide(
     begin = time.perf_counter()
     sources = expand(paths)
     packing = written_compression(compression)
+    refuse_special(lock)
     with FileLock(lock, timeout_s=0, if_unsafe="warn"):
         before = [_identity(path) for path in sources]
         found = _scan(sources)

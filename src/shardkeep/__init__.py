@@ -8,6 +8,7 @@ Other rooms import `_lazy`, `errors` and `world`.
 
 from typing import TYPE_CHECKING
 
+from shardkeep import _file_locking as _file_locking
 from shardkeep.errors import (
     BudgetError,
     CollectorError,

@@ -22,8 +22,10 @@ __all__ = ["VARIABLE", "LockingMode", "locking_mode", "warn_if_stale"]
 VARIABLE = "HDF5_USE_FILE_LOCKING"
 Effect = Literal["asked", "on", "off"]
 # H5F__parse_file_lock_env_var in HDF5's H5Fint.c, which ignores other values silently.
-_ON = ("TRUE", "1", "BEST_EFFORT")
+_ON = ("TRUE", "1")
 _OFF = ("FALSE", "0")
+# "asked" if Shardkeep was imported before h5py (`shardkeep._file_locking`), otherwise "on".
+_BEST_EFFORT = "BEST_EFFORT"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LockingMode:
     @property
     def is_unknown(self) -> bool:
         """Whether HDF5 does not know the value of the variable, such as ``false``, and ignores it."""
-        return self.variable not in (None, "", *_OFF, *_ON)
+        return self.variable not in (None, "", *_OFF, *_ON, _BEST_EFFORT)
 
     def __str__(self) -> str:
         effects = {"asked": "on unless a program switches it off", "on": "always on", "off": "always off"}
@@ -79,7 +81,8 @@ def locking_mode() -> LockingMode:
     if not _found and (tried := _try()):
         _found.append(tried)
     effect = _found[0] if _found else _meant(variable)
-    return LockingMode(effect, variable, _meant(variable) != effect)
+    is_best_effort = variable == _BEST_EFFORT and effect == "on"
+    return LockingMode(effect, variable, _meant(variable) != effect and not is_best_effort)
 
 
 def warn_if_stale() -> LockingMode:
@@ -88,7 +91,11 @@ def warn_if_stale() -> LockingMode:
     why = mode._why_ignored("was set after h5py was imported")
     if why and mode.variable not in _warned:
         _warned.add(mode.variable)
-        advice = f"use {', '.join((*_ON, *_OFF))}" if mode.is_unknown else "set it before the program starts"
+        advice = (
+            f"use {', '.join((*_ON, _BEST_EFFORT, *_OFF))}"
+            if mode.is_unknown
+            else "set it before the program starts"
+        )
         warn_user(f"{why}: {advice}")
     return mode
 

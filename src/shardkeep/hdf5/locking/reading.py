@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import fcntl
 import functools
 import gc
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -17,15 +18,23 @@ from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.handles import descriptor_of, exempt
-from shardkeep.hdf5.locking.mode import VARIABLE, warn_if_stale
+from shardkeep.hdf5.locking.mode import VARIABLE, locking_mode, warn_if_stale
 from shardkeep.hdf5.locking.open_errors import flock_errno, open_error
 from shardkeep.hdf5.locking.open_file_budget import open_file_budget
 from shardkeep.hdf5.read_errors import is_of_hdf5
 
-__all__ = ["open_for_reading", "pauses", "read_access"]
+__all__ = [
+    "link_access",
+    "locks",
+    "open_for_reading",
+    "open_with_or_without_lock",
+    "pauses",
+    "read_access",
+]
 
 _FIRST_PAUSE_S = 0.002
 _LONGEST_PAUSE_S = 0.1
+_OTHER_LOCKING = "file locking flag values don't match"
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -52,15 +61,16 @@ def open_for_reading(
     ShardkeepError, PermissionError
         As `shardkeep.hdf5.open` for mode "r".
     """
-    mode = warn_if_stale()
-    locked = mode.effect != "off"
+    effect = warn_if_stale().effect
     pause = pauses(timeout_s)
     collected = False
     start = time.monotonic()
     while True:
         refuse_damage(path, name=name)
         try:
-            file_id = _open(path, rdcc_nbytes, options, locked=locked)
+            file_id, locked = open_with_or_without_lock(
+                path, lambda locked: _open(path, rdcc_nbytes, options, locked=locked)
+            )
         except Exception as error:
             if not is_of_hdf5(error) and not isinstance(error, PermissionError):
                 raise
@@ -76,17 +86,58 @@ def open_for_reading(
                 continue
             if number is None:
                 raise _why(name, path, error) from error
-            if number in HELD:
-                if next(pause, None) is None:
-                    raise _why(name, path, error, waited_s=time.monotonic() - start) from error
-            elif mode.effect == "on" or not locked:
+            if number not in HELD:
                 raise _why(name, path, error) from error
-            else:
-                # Reading without a lock is a risk only while another process writes.
-                _warn_once(path, number)
-                locked = False
+            if next(pause, None) is None:
+                raise _why(name, path, error, waited_s=time.monotonic() - start) from error
             continue
-        return file_id, descriptor_of(file_id, ours=True), _locking_text(locked, mode.effect)
+        return file_id, descriptor_of(file_id, ours=True), _locking_text(locked, effect)
+
+
+def open_with_or_without_lock(
+    path: str, open_file: Callable[[bool], h5py.h5f.FileID]
+) -> tuple[h5py.h5f.FileID, bool]:
+    """Open a file under HDF5's lock, or without it where the file system has no locks, with a warning.
+
+    HDF5 refuses a second handle of one file in a process unless it asks for the same lock as the first, so
+    one answer holds for all files of a file system.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    open_file : callable
+        Opens it, as ``open_file(locked)``; raises the errors of HDF5.
+
+    Returns
+    -------
+    tuple
+        The identifier, and whether HDF5 locked the file.
+    """
+    locked = locks(path)
+    try:
+        return open_file(locked), locked
+    except (OSError, RuntimeError) as error:
+        number = flock_errno(error)
+        if number is None and _OTHER_LOCKING in str(error):
+            if not locked:  # a handle from before the file system refused a lock
+                return open_file(True), True
+            number = _refusal(path)
+        if number is None or number in HELD or not locked or locking_mode().effect != "asked":
+            raise
+        _forget_locks(path, number)
+        return open_file(False), False
+
+
+def locks(path: str) -> bool:
+    """Return whether HDF5 locks a file that is opened for reading, as far as that is known."""
+    effect = locking_mode().effect
+    if effect == "asked" and _without_locks:
+        try:
+            return os.stat(path).st_dev not in _without_locks
+        except (OSError, ValueError):
+            return True
+    return effect != "off"
 
 
 @functools.lru_cache(maxsize=8)
@@ -110,7 +161,15 @@ def read_access(rdcc_nbytes: int | None = None, *, locked: bool = True) -> h5py.
         elements, slots, _, preemption = access.get_cache()
         access.set_cache(elements, slots, rdcc_nbytes, preemption)
     if not locked:
-        access.set_file_locking(False, True)
+        access.set_file_locking(False, False)
+    return access
+
+
+@functools.lru_cache(maxsize=2)
+def link_access(*, locked: bool = True) -> h5py.h5p.PropLAID:
+    """Return the properties with which external links are followed: as h5py's, with or without locks."""
+    access = h5py.h5p.create(h5py.h5p.LINK_ACCESS)
+    access.set_elink_fapl(read_access(locked=locked))
     return access
 
 
@@ -151,15 +210,32 @@ def _no_descriptor(name: str) -> BudgetError:
     return BudgetError(f"{message}: raise ulimit -n, or close other files", path=name)
 
 
-def _warn_once(path: str, number: int) -> None:
-    with contextlib.suppress(OSError):
-        device = os.stat(path).st_dev
-        if device in _warned:
-            return
-        _warned.add(device)
+def _refusal(path: str) -> int | None:
+    """Return the error number with which the file system refuses a lock; None if it has locks."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+def _forget_locks(path: str, number: int) -> None:
+    # Reading without a lock is a risk only while another process writes.
+    try:
+        _without_locks.add(os.stat(path).st_dev)
+    except OSError:
+        return
     code = errno.errorcode.get(number, f"errno {number}")
     message = f"{path!r} is read without a lock: its file system refuses locks ({code})"
     warn_user(f"{message}; make sure that no process writes it meanwhile")
 
 
-_warned: set[int] = set()
+# Devices.
+_without_locks: set[int] = set()

@@ -17,7 +17,6 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, MissingExtraError
-from shardkeep.hdf5.locking.reading import read_access
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.sources.source import blocks, open_id
@@ -67,7 +66,7 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
     for one in plan.datasets:
         for part in one.parts:
             by_source.setdefault(part.source, []).append((one, part))
-    with h5py.File(h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())) as file:
+    with h5py.File(open_id(path)) as file:
         results = {
             one.name: _Result(file, one, plan, full=extent == "full") for one in plan.datasets if one.parts
         }

@@ -19,6 +19,7 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.h5py_private import phil
+from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.open.handle import FileHandle
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 
@@ -66,7 +67,6 @@ class Member:
     _token: object
     _oid: Any
     _e: Any  # of h5py: encodes names
-    _lapl: Any  # of h5py: properties of link access
 
     @property
     def _id(self) -> Any:
@@ -79,6 +79,10 @@ class Member:
     @_id.setter
     def _id(self, oid: Any) -> None:
         self._oid = oid
+
+    @property
+    def _lapl(self) -> Any:
+        return link_access(locked=self._owner.writes or locks(self._owner._absolute_path))
 
     def _resolve(self) -> Any:
         with phil:

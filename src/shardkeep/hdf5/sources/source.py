@@ -17,7 +17,7 @@ from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.journal.live_view import OWN_GROUP, open_consistent
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.open_errors import open_error
-from shardkeep.hdf5.locking.reading import read_access
+from shardkeep.hdf5.locking.reading import open_with_or_without_lock, read_access
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import NameCheck
@@ -161,7 +161,10 @@ def open_id(path: str) -> h5py.h5f.FileID:
     """
     refuse_damage(path)
     try:
-        return h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access())
+        return open_with_or_without_lock(
+            path,
+            lambda locked: h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, read_access(locked=locked)),
+        )[0]
     except Exception as error:
         raise open_error(path, error) from error
 

@@ -3,7 +3,7 @@
 Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
 HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The function
 of each command is here as well: `verify`, `split`, `merge` and others.
-Other rooms import `_lazy`, `errors` and `world`.
+Other rooms import `_lazy`, `_summary`, `errors` and `world`.
 """
 
 from typing import TYPE_CHECKING
@@ -34,6 +34,7 @@ from shardkeep.errors import (
 
 if TYPE_CHECKING:
     from shardkeep import demo, files, hdf5, jobs, plan, tfrecord
+    from shardkeep._version import __version__
     from shardkeep.hdf5.merge.merge import merge
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
@@ -52,6 +53,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "shardkeep._version": "__version__",
             "shardkeep.demo": "demo",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge",
@@ -90,6 +92,7 @@ __all__ = [
     "VarLen",
     "World",
     "WorldError",
+    "__version__",
     "audit",
     "build_index",
     "cat",

@@ -11,7 +11,22 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["lazily"]
+__all__ = ["lazily", "public_names"]
+
+
+def public_names(package: str) -> Callable[[], list[str]]:
+    """Return ``__dir__`` for a package: the names in its ``__all__``, without modules and imports.
+
+    Parameters
+    ----------
+    package : str
+        The ``__name__`` of the package.
+    """
+
+    def __dir__() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return __dir__
 
 
 def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -46,7 +61,4 @@ def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any]
         setattr(sys.modules[package], name, value)
         return value
 
-    def __dir__() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *places})
-
-    return __getattr__, __dir__
+    return __getattr__, public_names(package)

@@ -1,6 +1,6 @@
 """The rules of the house that no linter knows.
 
-Covers `shardkeep._lazy`.
+Covers `shardkeep._lazy` and `shardkeep._version`.
 """
 
 from __future__ import annotations
@@ -124,9 +124,19 @@ def test_what_a_module_exports_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PACKAGES)
-def test_dir_tells_what_is_public(name: str) -> None:
+def test_dir_has_the_public_names_and_no_other(name: str) -> None:
     package = importlib.import_module(name)
-    assert set(package.__all__) <= set(dir(package))
+    if name != "shardkeep.cli":  # the command, not a package for programs
+        assert dir(package) == sorted(package.__all__)
+
+
+def test_version_is_that_of_the_project() -> None:
+    cargo = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)
+    assert cargo
+    command = [sys.executable, "-m", "shardkeep", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert shardkeep.__version__ == cargo[1], "run `make setup`: the installed package has another version"
+    assert done.stdout == f"shardkeep {cargo[1]}\n"
 
 
 def test_importing_everything_loads_no_optional_dependency() -> None:

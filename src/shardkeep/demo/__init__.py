@@ -5,7 +5,10 @@ After the training, `proof` checks the merged file and the sub-room `page` makes
 Other rooms import `console`, `data`, `proof`, `report` and `train`.
 """
 
+from shardkeep._lazy import public_names
 from shardkeep.demo.phases import run
 from shardkeep.demo.report import Check, Death, DemoReport, EpochUse
 
 __all__ = ["Check", "Death", "DemoReport", "EpochUse", "run"]
+
+__dir__ = public_names(__name__)

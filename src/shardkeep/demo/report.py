@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardkeep._summary import summary
+
 __all__ = ["Check", "Death", "DemoReport", "EpochUse", "plural"]
 
 
@@ -39,6 +41,8 @@ class Death:
     lost_rows: int
     away_s: float = 0.0
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True)
 class Check:
@@ -55,6 +59,8 @@ class Check:
     name: str
     ok: bool
     finding: str
+
+    __repr__ = summary
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,8 @@ class EpochUse:
     once: int
     missing: int
     repeated: int
+
+    __repr__ = summary
 
     @property
     def ok(self) -> bool:
@@ -140,6 +148,8 @@ class DemoReport:
     uses: tuple[EpochUse, ...]
     audit: dict[str, Any]
     checks: tuple[Check, ...]
+
+    __repr__ = summary
 
     @property
     def ok(self) -> bool:

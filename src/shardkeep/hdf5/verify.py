@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import h5py
 
+from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
 from shardkeep.hdf5.merge.provenance import PROVENANCE
@@ -60,6 +61,8 @@ class Verdict:
     rows: int
     findings: tuple[str, ...] = ()
     record: CommitRecord | None = field(default=None, repr=False)
+
+    __repr__ = summary
 
     @property
     def ok(self) -> bool:

@@ -5,6 +5,7 @@ images, tables and arrays for `pack`.
 Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
 """
 
+from shardkeep._lazy import public_names
 from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
@@ -48,3 +49,5 @@ __all__ = [
     "split",
     "verify",
 ]
+
+__dir__ = public_names(__name__)

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from shardkeep import hdf5
+from shardkeep._summary import summary
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
@@ -39,6 +40,8 @@ class RecordItem:
     data: bytes
     features: dict[str, Any] | None
 
+    __repr__ = summary
+
     def to_dict(self) -> dict[str, Any]:
         """Return the item as types that JSON supports; bytes are base64 text."""
         item: dict[str, Any] = {"record": self.record, "size_bytes": len(self.data)}
@@ -68,6 +71,8 @@ class RowItem:
     dataset: str
     row: int
     value: Any
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the item as types that JSON supports; bytes are base64 text."""

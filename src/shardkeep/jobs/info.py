@@ -10,6 +10,7 @@ from typing import Any
 
 import h5py
 
+from shardkeep._summary import summary
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
@@ -58,6 +59,8 @@ class FeatureInfo:
     size_bytes: int | None
     sample: list[Any]
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True)
 class TFRecordInfo:
@@ -88,6 +91,8 @@ class TFRecordInfo:
     smallest_bytes: int | None
     largest_bytes: int | None
     features: tuple[FeatureInfo, ...] | None
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as types that JSON supports, with their ``kind``."""
@@ -125,6 +130,8 @@ class DatasetInfo:
     virtual: bool
     attributes: dict[str, Any]
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True)
 class WorkerInfo:
@@ -150,6 +157,8 @@ class WorkerInfo:
     commits: int
     committed_step: int
     rows: dict[str, int]
+
+    __repr__ = summary
 
 
 @dataclass(frozen=True)
@@ -178,6 +187,8 @@ class HDF5Info:
     worker: WorkerInfo | None
     collected: bool = False
 
+    __repr__ = summary
+
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as types that JSON supports, with their ``kind``."""
         return {"kind": "hdf5"} | asdict(self)
@@ -190,6 +201,8 @@ class FileEntry:
     name: str
     described: str
     file_bytes: int
+
+    __repr__ = summary
 
 
 @dataclass(frozen=True)
@@ -208,6 +221,8 @@ class FolderInfo:
     path: str
     files: tuple[FileEntry, ...]
     workers: tuple[WorkerInfo, ...]
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as types that JSON supports, with their ``kind``."""

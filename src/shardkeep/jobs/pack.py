@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
+from shardkeep._summary import summary
 from shardkeep.errors import FormatError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
@@ -86,6 +87,8 @@ class PackReport:
     notes: tuple[str, ...]
     shuffle: int | None
     seconds: float
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as types that JSON supports."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
 from shardkeep.files.child_python import child_python
 from shardkeep.files.kinds.kind import identify
@@ -58,6 +59,8 @@ class VerifiedFile:
     items: int
     findings: tuple[str, ...] = ()
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True)
 class VerifyReport:
@@ -70,6 +73,8 @@ class VerifyReport:
     """
 
     files: tuple[VerifiedFile, ...]
+
+    __repr__ = summary
 
     @property
     def ok(self) -> bool:

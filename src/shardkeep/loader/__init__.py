@@ -4,6 +4,9 @@
 `cursor` the progress, and `iterator` reads ahead with the Rust engine.
 """
 
+from shardkeep._lazy import public_names
 from shardkeep.loader.loader import Loader
 
 __all__ = ["Loader"]
+
+__dir__ = public_names(__name__)

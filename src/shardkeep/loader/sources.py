@@ -107,7 +107,8 @@ class ShardSource:
 
     def describe(self) -> str:
         """Return the number of records and shards."""
-        return f"{self.positions:,} records in {len(self._paths)} shards"
+        records = "" if self._shards is None else f"{self.positions:,} records in "
+        return f"{records}{len(self._paths)} shards"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shards": None, "_files": None}

@@ -6,6 +6,7 @@ dataclasses and NumPy arrays, and use no file, clock or random source.
 Other rooms import any module.
 """
 
+from shardkeep._lazy import public_names
 from shardkeep.plan.coverage import RangeSet
 from shardkeep.plan.epoch import EpochPlan, Remainder, steps_per_epoch
 from shardkeep.plan.order import (
@@ -54,3 +55,5 @@ __all__ = [
     "epoch_order",
     "steps_per_epoch",
 ]
+
+__dir__ = public_names(__name__)

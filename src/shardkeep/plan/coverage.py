@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from shardkeep._summary import summary
+
 __all__ = ["Coverage", "RangeSet", "StridedRanges", "measure_coverage", "true_ranges"]
 
 # Number of intervals expanded at a time; they take about 200 MB of temporary arrays.
@@ -85,6 +87,8 @@ class RangeSet:
     records: int = 0
     ranges: int = 0
     first: tuple[tuple[int, int], ...] = ()
+
+    __repr__ = summary
 
     @classmethod
     def of(cls, start: int, stop: int) -> RangeSet:
@@ -178,7 +182,7 @@ def measure_coverage(
     >>> found.delivered, found.repeated.records
     (8, 0)
     >>> found.lost
-    RangeSet(records=8, ranges=2, first=((4, 10), (14, 16)))
+    <RangeSet records=8, ranges=2, first=((4, 10), (14, 16))>
     """
     excused = StridedRanges.concatenate([]) if dropped is None else dropped
     collected = _RangeCollector(), _RangeCollector(), _RangeCollector(), _RangeCollector()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardkeep._summary import summary
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_RECORDS, checked_positions
 
@@ -46,6 +47,8 @@ class ShardTable:
 
     counts: NDArray[np.int64]
     offsets: NDArray[np.int64] = field(init=False, repr=False)
+
+    __repr__ = summary
 
     def __init__(self, counts: ArrayLike) -> None:
         checked = checked_positions("counts", counts, MAX_RECORDS + 1).copy()

@@ -4,6 +4,7 @@
 Other rooms import `reader`, `shard_names` and `shard_sinks`.
 """
 
+from shardkeep._lazy import public_names
 from shardkeep.tfrecord.events.scalars import read_scalars
 from shardkeep.tfrecord.example.arrow import read_arrow
 from shardkeep.tfrecord.example.columns import read_columns
@@ -43,3 +44,5 @@ __all__ = [
     "read_text_index",
     "write_text_index",
 ]
+
+__dir__ = public_names(__name__)

@@ -318,6 +318,13 @@ class ShardWriter:
         if self._failure is not None:
             raise copy.copy(self._failure)
 
+    def __repr__(self) -> str:
+        try:
+            records = f", {sum(self.records):,} records in {len(self._sinks)} shards"
+        except RuntimeError:  # another thread writes at this moment
+            records = ""
+        return f"<ShardWriter {self.pattern!r}{records}, {'closed' if self._closed else 'open'}>"
+
     def _drop(self) -> None:
         for sink in self._sinks:
             sink.drop()

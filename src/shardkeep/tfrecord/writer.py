@@ -338,7 +338,11 @@ class Writer:
         self._end(error)
 
     def __repr__(self) -> str:
-        return f"<Writer {self.path!r}, {'closed' if self._ending.locked() else 'open'}>"
+        try:
+            records = f", {self.records:,} records"
+        except RuntimeError:  # another thread writes at this moment
+            records = ""
+        return f"<Writer {self.path!r}{records}, {'closed' if self._ending.locked() else 'open'}>"
 
     def _end(self, error: BaseException | None) -> None:
         if not self._ending.acquire(blocking=False):

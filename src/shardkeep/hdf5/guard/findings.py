@@ -6,6 +6,7 @@ import errno
 from dataclasses import dataclass
 from typing import Literal
 
+from shardkeep._summary import summary
 from shardkeep.errors import LockError, LockHeldError
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
@@ -56,6 +57,8 @@ class Finding:
     fix: str
     destroys: bool
     holder: Holder | None = None
+
+    __repr__ = summary
 
     def __str__(self) -> str:
         return f"{self.what}: {self.fix}"

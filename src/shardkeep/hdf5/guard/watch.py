@@ -81,6 +81,9 @@ class Guard:
         self._inherited: list[_Writer] = []
         self._undo: list[tuple[Any, str, Any]] = []
 
+    def __repr__(self) -> str:
+        return f"<Guard on_finding={self.on_finding!r}, {len(self.findings)} findings>"
+
     def _found(self, finding: Finding) -> None:
         """Record a finding and report it."""
         self.findings.append(finding)

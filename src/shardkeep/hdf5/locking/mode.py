@@ -14,6 +14,7 @@ from typing import Literal
 
 import h5py
 
+from shardkeep._summary import summary
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.locking.open_errors import flock_errno
 
@@ -46,6 +47,8 @@ class LockingMode:
     effect: Effect
     variable: str | None
     stale: bool
+
+    __repr__ = summary
 
     @property
     def is_unknown(self) -> bool:

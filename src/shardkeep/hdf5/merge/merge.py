@@ -17,6 +17,7 @@ from typing import Any, Literal, overload
 
 import h5py
 
+from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.special import refuse_special
@@ -90,6 +91,8 @@ class MergeReport:
     left_out: dict[str, str] = field(default_factory=dict)
     check: str = "sample"
     compared: dict[str, int] = field(default_factory=dict)
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in types that JSON has.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkeep._summary import summary
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.merge.order import KeyOrder
@@ -171,6 +172,8 @@ class MergePlan:
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
     versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan in types that JSON has.

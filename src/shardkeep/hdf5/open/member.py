@@ -11,6 +11,7 @@ runs. Where a call runs code of the caller (``visititems``), the file is pinned.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -52,6 +53,9 @@ class Attributes(h5py.AttributeManager):  # type: ignore[misc]
             if isinstance(value, np.ndarray | np.void):
                 return in_stored_order(value, self.get_id(name).dtype)
             return value
+
+    def __repr__(self) -> str:
+        return f"<Attributes of {self._parent!r}>"
 
     def __iter__(self) -> Iterator[str]:
         with phil:
@@ -117,6 +121,17 @@ class Member:
 
     def __bool__(self) -> bool:
         return bool(self._owner)
+
+    def __repr__(self) -> str:
+        with phil, contextlib.suppress(Exception):  # damage, or a type that NumPy does not have
+            if self._token is self._owner._token and self._owner._pid == _getpid():
+                described: str = super().__repr__()
+                return described
+        # Without an identifier: a repr opens no file.
+        kind = type(self).__name__.lower()
+        if not self:
+            return f"<Closed HDF5 {kind}>"
+        return f'<HDF5 {kind} "{self._path}" of {self._owner._given_path!r}>'
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Member) and other._owner is self._owner and other._path == self._path:

@@ -404,7 +404,7 @@ class WorkerFile(RankOwner):
             return self._contents.attributes_of(on)
 
     def __repr__(self) -> str:
-        return f"<WorkerFile {self._folder!r}, committed step {self._contents.step}>"
+        return f"<WorkerFile {self._folder!r}{', closed' * self._closed}, step {self._contents.step}>"
 
     # -- inside --------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, InternalError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
@@ -53,6 +54,8 @@ class ShardFile:
     records: int
     bytes: int
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True)
 class SplitReport:
@@ -90,6 +93,8 @@ class SplitReport:
     verified: bool
     digest: str
     seconds: float
+
+    __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as types that JSON supports."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
+from shardkeep._summary import summary
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import (
     MAX_BATCH_SIZE,
@@ -57,6 +58,8 @@ class Dataset:
     counts: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
 
+    __repr__ = summary
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -69,6 +72,8 @@ class Segment:
     start: int
     steps: int
     history: tuple[HistoryEntry, ...] = ()
+
+    __repr__ = summary
 
 
 def segments_to_dicts(segments: Sequence[Segment]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
+from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_SEED, MAX_WORLD_SIZE
 from shardkeep.plan.epoch import EpochPlan, Remainder
@@ -92,6 +93,8 @@ class Receipt:
     cycle_length: int | None = None
     mixture: Mixture | None = None
     damage: tuple[Damage, ...] = ()
+
+    __repr__ = summary
 
     @property
     def positions(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardkeep._summary import summary
 from shardkeep.plan.coverage import RangeSet
 
 __all__ = ["AuditReport", "DamagedRecord", "EpochAudit", "RecordName"]
@@ -19,6 +20,8 @@ class RecordName:
     shard: str | None
     index: int
 
+    __repr__ = summary
+
     def __str__(self) -> str:
         return f"record {self.record}" if self.shard is None else f"{self.shard} record {self.index}"
 
@@ -30,6 +33,8 @@ class DamagedRecord:
     name: RecordName
     start_bytes: int
     stop_bytes: int
+
+    __repr__ = summary
 
     def __str__(self) -> str:
         return f"{self.name} (bytes {self.start_bytes}-{self.stop_bytes})"
@@ -76,6 +81,8 @@ class EpochAudit:
     under_way: bool = False
     problems: tuple[str, ...] = ()
 
+    __repr__ = summary
+
     @property
     def ok(self) -> bool:
         """True if every record, except dropped ones, was delivered exactly once."""
@@ -116,6 +123,8 @@ class AuditReport:
     receipts: int
     epochs: tuple[EpochAudit, ...]
     problems: tuple[str, ...] = ()
+
+    __repr__ = summary
 
     @property
     def ok(self) -> bool:

@@ -19,6 +19,8 @@ from shardkeep.tfrecord.reader import Reader
 
 __all__ = ["FeatureFacts", "Schema", "infer_schema"]
 
+_SHOWN_NAMES, _SHOWN_CHARACTERS = 8, 100  # in the repr of a schema
+
 
 @dataclass
 class FeatureFacts:
@@ -116,6 +118,11 @@ class Schema(dict[str, Feature]):
         self.records = records
         self.files = files
         self.facts = facts
+
+    def __repr__(self) -> str:
+        names = ", ".join(islice(self, _SHOWN_NAMES)) + (", …" if len(self) > _SHOWN_NAMES else "")
+        found = f"{_count(len(self), 'feature')} in {_count(self.records, 'record')}"
+        return f"<Schema of {found}: {names[:_SHOWN_CHARACTERS]}; source() is its code>"
 
     def source(self) -> str:
         """Return the schema as Python source, to be pasted where ``features=`` is needed.

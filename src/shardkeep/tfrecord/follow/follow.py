@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Literal
 
+from shardkeep._summary import summary
 from shardkeep.errors import (
     CorruptDataError,
     CorruptRecordError,
@@ -68,6 +69,8 @@ class FileChange:
     offset_bytes: int
     unfinished_bytes: int
     noticed_s: float
+
+    __repr__ = summary
 
     def __str__(self) -> str:
         what = {

@@ -60,7 +60,7 @@ class ScriptedPools:
     def __call__(self, size: int, program: str) -> WorkerPool:
         self.patch.setattr(worker_pool, "child_python", scripted_command(program))
         self.patch.setattr(worker_pool, "_STOP_TIMEOUT_S", 1.0)
-        return WorkerPool([Assignment(rank, size, Settings(), (), 0, "", "", 0.0) for rank in range(size)])
+        return WorkerPool([Assignment(rank, size, Settings(), (), "", "", 0.0) for rank in range(size)])
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ from tests.procs.test_demo_worker_pool import ECHO, scripted_command
 from shardkeep.demo.messages import Assignment, Publish, Published
 from shardkeep.demo.settings import Settings
 worker_pool.child_python = scripted_command(ECHO)
-made = worker_pool.WorkerPool([Assignment(rank, 3, Settings(), (), 0, "", "", 0.0) for rank in range(3)])
+made = worker_pool.WorkerPool([Assignment(rank, 3, Settings(), (), "", "", 0.0) for rank in range(3)])
 made.broadcast(Publish(1))
 made.gather(Published)
 print(*made.pids, flush=True)

@@ -33,7 +33,6 @@ class Assignment:
     world_size: int
     settings: Settings
     shards: tuple[str, ...]
-    records: int
     run_dir: str
     checkpoint: str
     started_s: float  # time.monotonic() of the parent at the start of the run

@@ -140,7 +140,6 @@ class _Run:
             world_size=size,
             settings=self.settings,
             shards=tuple(map(str, self.packed.train)),
-            records=self.packed.records,
             run_dir=str(self.layout.run),
             checkpoint=str(self.layout.checkpoint),
             started_s=self.started_s,

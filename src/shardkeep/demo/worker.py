@@ -105,7 +105,7 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
     step = start.step
     with WorkerFile(assignment.run_dir, world) as out:
         parent.send(messages.Ready(step, len(loader)))
-        epoch = _epoch_of_next_batch(loader, assignment.records)
+        epoch = loader.epoch
         for batch in loader:
             step += 1
             valid = batch["valid"]
@@ -135,13 +135,8 @@ def _work(parent: Connection, assignment: messages.Assignment) -> None:
                         checkpoint.Checkpoint(publish.step, state, model.parameters, optimiser.velocity),
                     )
                     parent.send(messages.Published(publish.step))
-            epoch = _epoch_of_next_batch(loader, assignment.records)
+            epoch = loader.epoch
     parent.send(messages.Finished(open_files.sample()))
-
-
-def _epoch_of_next_batch(loader: Loader, records: int) -> int:
-    # After the last batch of an epoch the loader may still be at the end of that epoch.
-    return int(loader.epoch) + int(loader.position >= records)
 
 
 def _prediction_rows(

@@ -136,12 +136,32 @@ class Cursor:
         self.generation += 1
         self._begin_receipt(progress)
 
-    def finish_step(self, segment: Segment, position: int, damage: tuple[Damage, ...]) -> None:
-        """Record that the batch of `segment` that ends at `position` was delivered."""
-        self.progress = self.current().after_step(segment, position, damage)
+    def move_to_epoch(self, epoch: int) -> None:
+        """Move to the beginning of an epoch, and end the iterator.
+
+        The receipt continues in a later epoch. Otherwise a new one begins, since a receipt cannot have steps
+        twice.
+        """
+        progress = self.current()
+        self.generation += 1
+        if epoch > progress.epoch:
+            self.progress = progress._replace(epoch=epoch, position=0, history=())
+        else:
+            self._begin_receipt(Progress(epoch))
+
+    def finish_step(
+        self, segment: Segment, position: int, damage: tuple[Damage, ...], next_epoch: int
+    ) -> None:
+        """Record that the batch of `segment` that ends at `position` was delivered.
+
+        The end of an epoch and the beginning of the next one are the same place: after the last step of
+        `segment`, `next_epoch` is a later one.
+        """
+        progress = self.current().after_step(segment, position, damage)
+        self.progress = progress if next_epoch == segment.epoch else progress.after_epochs(next_epoch)
 
     def finish_epochs(self, epoch: int) -> None:
-        """Record the end of a run; the next iteration begins with `epoch`."""
+        """Record the end of a run without a step; the next iteration begins with `epoch`."""
         self.progress = self.current().after_epochs(epoch)
 
     def _begin_receipt(self, progress: Progress) -> None:

@@ -79,7 +79,10 @@ class BatchIterator(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         if self._cursor.generation != self._generation:
-            raise PlanError("this iterator is over: its loader was iterated again or loaded a state")
+            raise PlanError(
+                "this iterator is over: its loader was iterated again, or moved by load_state_dict, reset"
+                " or set_epoch; iterate the loader again"
+            )
         try:
             return self._next()
         except BaseException as error:
@@ -115,7 +118,9 @@ class BatchIterator(Iterator[Batch]):
                 if row < len(step.records)  # not of the sample record of an empty batch
             )
         )
-        self._cursor.finish_step(segment, step.position, damage)
+        # Steps are submitted up to the end of the run, so without one ahead this was the last.
+        next_epoch = self._ahead[0][0].epoch if self._ahead else self._last_epoch
+        self._cursor.finish_step(segment, step.position, damage, next_epoch)
         return batch
 
     def _start(self) -> None:

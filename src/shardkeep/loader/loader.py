@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from shardkeep import _core
 from shardkeep.errors import PlanError
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.loader.arguments import check_names, check_sources, checked_cycle_length, default_threads
-from shardkeep.loader.cursor import Cursor, Progress
+from shardkeep.loader.batches import Batch
 from shardkeep.loader.iterator import BatchIterator, BatchOptions
-from shardkeep.loader.sources import MixedSource, ShardSource, Source
-from shardkeep.loader.state import make_state, read_state
-from shardkeep.loader.steps import Step, steps_of
-from shardkeep.plan import EpochPlan, Segment
+from shardkeep.loader.resumable import Resumable
+from shardkeep.loader.sources import MixedSource, ShardSource
+from shardkeep.plan import Segment
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
-from shardkeep.plan.epoch import StepPlan
-from shardkeep.plan.file_assignment import HistoryEntry
-from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
-from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.tfrecord.example.features import Feature, describe
 from shardkeep.world import World
 
@@ -34,7 +29,7 @@ OnCorrupt = Literal["raise", "skip", "repair"]
 _SHARED_BY_A_MIXTURE = ("features", "batch_size", "world", "remainder", "epochs", "with_ids", "on_corrupt")
 
 
-class Loader:
+class Loader(Resumable):
     """Batches of records for one rank of a training run.
 
     Over an epoch every record is delivered once across all ranks, for any sizes of shards, number of ranks,
@@ -109,6 +104,10 @@ class Loader:
     A batch is a dict of arrays with rows on the first axis: `FixedLen` (batch, *shape), `Image` (batch,
     height, width, channels), `VarLen` and raw records a `Ragged`. Padded rows are zeros, empty strings, or
     empty. The arrays belong to the caller and are not reused.
+
+    **Iteration.** An iteration begins at the position of the loader, and each batch moves it:
+    ``next(iter(loader))`` consumes a batch, `peek` does not. The end of an epoch is the beginning of the next
+    one, also if the iteration is stopped after ``len(loader)`` batches.
 
     **Order.** Equal arguments give equal batches on every machine, for any `threads` and `prefetch`.
 
@@ -185,13 +184,11 @@ class Loader:
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
-        self._source: Source = ShardSource(
-            expand(paths), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt
-        )
+        self._source = ShardSource(expand(paths), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt)
         # Unknown values of shuffle, seed and remainder are refused here, not at the first batch.
         self._source.order(0)
-        self._plan(Segment(0, 0, 0))
-        self._cursor = self._new_cursor()
+        self._schedule.plan(Segment(0, 0, 0))
+        self._cursor = self._schedule.new_cursor()
 
     @classmethod
     def mix(cls, sources: Sequence[tuple[Loader, float]], *, stop: Stop = "all") -> Loader:
@@ -257,39 +254,80 @@ class Loader:
         mixed.prefetch = max(loader.prefetch for loader in loaders)
         mixed.shuffle, mixed.seed = False, 0
         mixed._source = MixedSource([loader._source for loader in loaders], mixture)
-        mixed._cursor = mixed._new_cursor()
+        mixed._cursor = mixed._schedule.new_cursor()
         return mixed
-
-    @property
-    def mixture(self) -> Mixture | None:
-        """The mixture of a loader that `mix` returned, otherwise None."""
-        return self._source.mixture
-
-    @property
-    def positions(self) -> int:
-        """Number of positions of an epoch: its records, or the rows of a mixture."""
-        return self._source.positions
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the last delivered batch; after a run, the next epoch."""
-        return self._cursor.progress.epoch
-
-    @property
-    def position(self) -> int:
-        """Number of records of the epoch that all ranks together have delivered."""
-        return self._cursor.progress.position
-
-    # -- iteration --------------------------------------------------------------------------------------
 
     def __iter__(self) -> BatchIterator:
         """Iterate from the loader's position to the end of the current run of `epochs`.
 
         An earlier iterator of this loader ends.
         """
-        if self.epochs is None and not self._plan(Segment(0, 0, 0)).steps:
-            raise PlanError("epochs=None would never end, since an epoch of these records has no step")
-        options = BatchOptions(
+        if self.epochs is None:
+            if not self.steps_per_epoch:
+                raise PlanError("epochs=None would never end, since an epoch of these records has no step")
+            last_epoch = MAX_EPOCH
+        else:
+            last_epoch = self._last_epoch(self.epochs)
+        return BatchIterator(self._options(), self._source, self._cursor, self._schedule.steps, last_epoch)
+
+    def peek(self) -> Batch:
+        """Return the next batch without consuming it, for shapes and dtypes.
+
+        Position, receipt and a running iterator stay as they are: the iteration delivers an equal batch next,
+        for which the records are read again.
+
+        Returns
+        -------
+        dict
+            A batch, as the iteration delivers it.
+
+        Raises
+        ------
+        PlanError
+            An epoch of these records has no step.
+        """
+        schedule = self._schedule
+        if not self.steps_per_epoch:
+            raise PlanError("an epoch of these records has no step, so it has no batch")
+        return next(
+            BatchIterator(
+                self._options(),
+                self._source,
+                self._cursor.fork(),
+                lambda segment: islice(schedule.steps(segment), 1),
+                self.epoch + 1,
+            )
+        )
+
+    def __len__(self) -> int:
+        """Return the number of steps that are left of the current run, equal on every rank.
+
+        At the end of a run it is that of the next one. Use `steps_per_epoch` for the steps of a whole epoch.
+        """
+        if self.epochs is None:
+            raise TypeError(
+                "a Loader with epochs=None has no length; steps_per_epoch is the number of steps of one epoch"
+            )
+        whole_epochs = self._last_epoch(self.epochs) - self.epoch - 1
+        segment = self._cursor.progress.segment
+        left = self._schedule.plan(segment).steps - segment.steps
+        return left + (whole_epochs * self.steps_per_epoch if whole_epochs else 0)
+
+    def __bool__(self) -> bool:
+        """Return True: a Loader is an object with batches to come, also where it has no length."""
+        return True
+
+    def __repr__(self) -> str:
+        return (
+            f"<Loader of {self._source.describe()}, rank {self.world.rank} of {self.world.size},"
+            f" epoch {self.epoch}, position {self.position:,}>"
+        )
+
+    def _last_epoch(self, epochs: int) -> int:
+        return (self.epoch // epochs + 1) * epochs
+
+    def _options(self) -> BatchOptions:
+        return BatchOptions(
             self.features,
             self.batch_size,
             self.remainder,
@@ -298,143 +336,3 @@ class Loader:
             self.threads,
             self.prefetch,
         )
-        last_epoch = MAX_EPOCH if self.epochs is None else self._last_epoch(self.epochs)
-        return BatchIterator(options, self._source, self._cursor, self._steps, last_epoch)
-
-    def __len__(self) -> int:
-        """Return the number of steps that are left of the current run, equal on every rank."""
-        if self.epochs is None:
-            raise PlanError("a loader with epochs=None has no length")
-        whole_epochs = self._last_epoch(self.epochs) - self.epoch - 1
-        segment = self._cursor.progress.segment
-        left = self._plan(segment).steps - segment.steps
-        return left + (whole_epochs * self._plan(Segment(0, 0, 0)).steps if whole_epochs else 0)
-
-    # -- state ------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loader after the last delivered batch.
-
-        Returns
-        -------
-        dict
-            A few hundred bytes of types that JSON supports, equal on every rank at the same step. The state
-            does not depend on the number of ranks, the batch size, threads or paths: any other loader of the
-            same data set, shuffle and seed can resume from it. With ``shard_by="files"`` it has four more
-            numbers for each number of ranks or batch size that the epoch has seen.
-        """
-        return make_state(
-            epoch=self.epoch, position=self.position, history=self._cursor.history(), basis=self._basis()
-        )
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Move the loader to the position of a state, without reading records.
-
-        The iterator of this loader ends, and a new receipt begins.
-
-        Parameters
-        ----------
-        state : mapping
-            The result of `state_dict` of any rank, also after a round trip through JSON.
-
-        Raises
-        ------
-        PlanError
-            The state belongs to another data set, shuffle or seed; the message has the difference.
-        """
-        epoch, position, history = read_state(state, basis=self._basis())
-        start = self._plan(Segment(epoch, position, 0, history)).start
-        if start != position or (history and self.cycle_length is None):
-            raise PlanError(
-                f"the state has position={position}, but its history ends at {start}: was it edited?"
-            )
-        self._cursor.move_to(Progress(epoch, position, history))
-
-    def receipt(self) -> dict[str, Any]:
-        """Return the receipt of what this rank has delivered since the loader was made or loaded a state.
-
-        Returns
-        -------
-        dict
-            Ranges of positions as types that JSON supports. `shardkeep audit` proves an epoch from the
-            receipts of all ranks and, after a resume, of the runs before. Store the receipt with every
-            checkpoint; then a run that returns to the checkpoint leaves no trace of the steps that it
-            repeats.
-
-        Notes
-        -----
-        A copy of a loader (by pickle, `copy` or `fork`) begins its own receipt at its position, so an audit
-        notices two copies that deliver the same records. Deliveries before the copy are in the receipt of the
-        original.
-        """
-        progress = self._cursor.current()
-        shards = self._source.shards
-        identity = shards.identity
-        if self.cycle_length is not None:
-            identity = replace(identity, sizes=shards.sizes_bytes)
-        return Receipt(
-            id=self._cursor.receipt_id,
-            rank=self.world.rank,
-            world_size=self.world.size,
-            batch_size=self.batch_size,
-            remainder=self.remainder,
-            dataset=identity,
-            shuffle=self.shuffle,
-            seed=self.seed,
-            segments=progress.segments,
-            cycle_length=self.cycle_length,
-            mixture=self.mixture,
-            damage=progress.damage,
-        ).to_dict()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._cursor = self._cursor.fork()
-
-    def __repr__(self) -> str:
-        return (
-            f"<Loader of {self._source.describe()}, rank {self.world.rank} of {self.world.size},"
-            f" epoch {self.epoch}, position {self.position:,}>"
-        )
-
-    # -- plan -------------------------------------------------------------------------------------------
-
-    def _plan(self, segment: Segment) -> StepPlan:
-        """Return the plan of an epoch from the beginning of a segment."""
-        if self.cycle_length is None:
-            return EpochPlan(self.positions, segment.start, self.world.size, self.batch_size, self.remainder)
-        assert isinstance(self._source, ShardSource)
-        return FilePlan(
-            self._source.files,
-            self.world.size,
-            self.batch_size,
-            self.cycle_length,
-            self.remainder,
-            epoch=segment.epoch,
-            history=segment.history,
-        )
-
-    def _steps(self, segment: Segment) -> Iterator[Step]:
-        """Yield the steps of this rank that a segment has not made yet."""
-        order = self._source.order(segment.epoch) if self.cycle_length is None else None
-        return steps_of(self._plan(segment), order, self.world.rank, made=segment.steps)
-
-    def _last_epoch(self, epochs: int) -> int:
-        return (self.epoch // epochs + 1) * epochs
-
-    def _basis(self) -> dict[str, Any]:
-        """Return the values that a state and its loader must share."""
-        shards = self._source.shards
-        return {
-            "dataset": shards.identity.fingerprint,
-            "members": shards.members,
-            "shards": len(shards.table),
-            "records": self.positions,
-            "shard_by": "records" if self.cycle_length is None else "files",
-            **self._source.order_settings(),
-        }
-
-    def _new_cursor(self) -> Cursor:
-        if self.cycle_length is None:
-            return Cursor(None)
-        return Cursor(HistoryEntry(self.world.size, self.batch_size, self.cycle_length, 0))

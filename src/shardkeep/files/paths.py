@@ -7,11 +7,20 @@ import os
 from collections.abc import Iterable
 
 from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.leftovers import is_temporary
 
-__all__ = ["PathsLike", "expand"]
+__all__ = ["PathsLike", "expand", "find_companion"]
 
-# Suffixes of Shardkeep's own files in the folder of a shard, which "train-*" would match too.
-_OURS = (".skidx", ".lock")
+# Files next to data files that hold no data; "train-*" would match them, too.
+_COMPANIONS = {
+    ".skidx": "an index of Shardkeep",
+    ".lock": "a lock file",
+    ".readers": "a lock file",
+    ".redo": "the redo log of a collector",
+    ".collector.json": "the address file of a collector",
+    ".spill": "a spill file of a client",
+    ".idx": "an index of another reader",
+}
 
 PathsLike = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -23,7 +32,7 @@ def expand(paths: PathsLike) -> list[str]:
     ----------
     paths : path, pattern, or iterable of them
         A pattern (``*``, ``?``, ``[``) is replaced by its matches, sorted by name, since the order of a
-        folder differs between machines; index and lock files in the folder of the data match only if the
+        folder differs between machines; index, lock and other files that accompany data match only if the
         pattern ends with their suffix. An existing path is never taken for a pattern. A list keeps its order.
 
     Returns
@@ -64,5 +73,18 @@ def expand(paths: PathsLike) -> list[str]:
     return found
 
 
+def find_companion(name: str) -> str | None:
+    """Return what a file of this name holds, if it accompanies data files; None for any other name.
+
+    Examples
+    --------
+    >>> find_companion("train.tfrecord.skidx"), find_companion("train.tfrecord")
+    ('an index of Shardkeep', None)
+    """
+    if is_temporary(name):
+        return "an unfinished file of a writer"
+    return next((described for suffix, described in _COMPANIONS.items() if name.endswith(suffix)), None)
+
+
 def _data_files(names: list[str], *, pattern: str) -> list[str]:
-    return names if pattern.endswith(_OURS) else [name for name in names if not name.endswith(_OURS)]
+    return names if find_companion(pattern) else [name for name in names if not find_companion(name)]

@@ -62,6 +62,16 @@ class FileKind:
         """True if the kind is unknown, so that the file may be a TFRecord with a damaged start."""
         return self.described.startswith(("binary data", "zero bytes", "damaged"))
 
+    @property
+    def stands_in(self) -> bool:
+        """True for what a failed download, version control or a crash leaves in the place of data."""
+        return self.name == "empty" or self.advice.startswith(("fetch", "run `"))
+
+    @property
+    def group(self) -> str:
+        """Description without details of the file, for counting files by kind."""
+        return re.split(r" that begins |, perhaps |; inside | whose first |: ", self.described)[0]
+
 
 _WANTED: dict[KindName, str] = {"tfrecord": "a TFRecord file", "hdf5": "an HDF5 file", "folder": "a folder"}
 _UNPACK = "unpack it first"

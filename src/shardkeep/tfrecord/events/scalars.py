@@ -25,6 +25,7 @@ from shardkeep.errors import (
     PlanError,
     TruncatedFileError,
 )
+from shardkeep.files.paths import find_companion
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.events.message import Event, EventParser
 from shardkeep.tfrecord.follow.live_frames import LiveFrames, Stall
@@ -36,8 +37,6 @@ from shardkeep.tfrecord.reader import Reader
 __all__ = ["read_scalars"]
 
 OnCorrupt = Literal["raise", "skip"] | Callable[[CorruptDataError], object]
-
-_SIDECARS = (".skidx", ".lock")
 
 
 def read_scalars(
@@ -200,7 +199,7 @@ def _event_files(root: str) -> list[tuple[str, str]]:
         found += [
             (run, os.path.join(folder, name))
             for name in sorted(names)
-            if "tfevents" in name and not name.endswith(_SIDECARS)
+            if "tfevents" in name and find_companion(name) is None
         ]
     if not found:
         raise NotFoundError(f'{root}: no file in this folder has "tfevents" in its name', path=root)

@@ -26,7 +26,7 @@ _BLOCK_BYTES = 1 << 20
 _NO_LENGTH = masked_crc32c(bytes(8))
 
 
-def next_frame(fd: int, offset_bytes: int) -> int | None:
+def next_frame(fd: int, offset_bytes: int, *, until_bytes: int | None = None) -> int | None:
     """Return the start of the first whole record after the damaged one at `offset_bytes`.
 
     Parameters
@@ -36,11 +36,13 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
     offset_bytes : int
         Start of the damaged record. If its length is valid, the end of that record is tried first: a damaged
         payload is not searched.
+    until_bytes : int, optional
+        End of the search; by default the end of the file.
 
     Returns
     -------
     int or None
-        An offset in bytes; None if the rest of the file has no whole record.
+        An offset in bytes; None if no whole record starts in the rest of the file, or before `until_bytes`.
 
     Notes
     -----
@@ -58,7 +60,8 @@ def next_frame(fd: int, offset_bytes: int) -> int | None:
         if end < size and _is_whole(fd, end, size):
             return end
     at = offset_bytes + 1
-    while size - at >= OVERHEAD_BYTES:
+    until = size if until_bytes is None else until_bytes
+    while size - at >= OVERHEAD_BYTES and at < until:
         block = read_at(fd, _BLOCK_BYTES + HEADER_BYTES - 1, at)
         places = len(block) - HEADER_BYTES + 1
         if places <= 0:

@@ -14,6 +14,7 @@ set has another fingerprint. The same bytes give the same index on every machine
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,10 @@ from shardkeep.tfrecord.format.frame import (
     read_at,
 )
 from shardkeep.tfrecord.format.resync import next_frame
-from shardkeep.tfrecord.index.index import load_index
-from shardkeep.tfrecord.index.scan import Starts
+from shardkeep.tfrecord.index.index import find_index, load_index
+from shardkeep.tfrecord.index.scan import Starts, scan_in_parts
 
-__all__ = ["IndexWithHoles", "index_around_damage"]
+__all__ = ["DamagedRecord", "IndexWithHoles", "find_damage", "index_around_damage"]
 
 _TO_THE_END = 2**64 - 1
 # A hole may be as large as the file; a payload that is larger than this is not checked.
@@ -54,10 +55,31 @@ class IndexWithHoles:
     holes: tuple[int, ...] = ()
 
 
-def index_around_damage(path: str) -> IndexWithHoles:
+@dataclass(frozen=True)
+class DamagedRecord:
+    """A damaged record of a file, or a hole.
+
+    Attributes
+    ----------
+    record : int
+        Its number.
+    start_bytes, stop_bytes : int
+        Half-open byte range of its frame.
+    error : CorruptDataError
+        The error of a reader at this record.
+    """
+
+    record: int
+    start_bytes: int
+    stop_bytes: int
+    error: CorruptDataError
+
+
+def index_around_damage(path: str, *, store: bool = True) -> IndexWithHoles:
     """Return the index of a file that may be damaged; the index of a damaged file is not stored.
 
-    Payloads are not checked: a damaged payload is found when it is read.
+    Payloads are not checked: a damaged payload is found when it is read. With ``store=False`` the index of an
+    undamaged file is not stored either.
 
     Raises
     ------
@@ -67,13 +89,64 @@ def index_around_damage(path: str) -> IndexWithHoles:
         The file does not exist.
     """
     try:
-        return IndexWithHoles(load_index(path).starts)
+        starts = load_index(path).starts if store else find_index(path)
+        if starts is not None:
+            return IndexWithHoles(starts)
     except (CorruptRecordError, TruncatedFileError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        pass
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _scan(path, fd)
     finally:
         os.close(fd)
+
+
+def find_damage(path: str, *, tick: Callable[[int], None]) -> Iterator[DamagedRecord | int]:
+    """Check every checksum of a file: yield each damaged record, and last the number of all records.
+
+    The records have the numbers of `index_around_damage`, which are those of a receipt. Nothing is stored.
+
+    Parameters
+    ----------
+    path : str
+        An uncompressed TFRecord file.
+    tick : callable
+        Called with the number of bytes of each part that was checked.
+
+    Raises
+    ------
+    FormatError, NotFoundError
+        As `frame_starts`.
+    CorruptDataError
+        The file changes while it is read.
+    """
+    index: Starts | None = None
+    known = np.zeros(1, np.uint64)
+    checked_bytes = 0
+
+    def count(size_bytes: int) -> None:
+        nonlocal checked_bytes
+        checked_bytes += size_bytes
+        tick(size_bytes)
+
+    while index is None or len(known) < len(index):
+        try:
+            starts, _ = scan_in_parts(path, known, verify=True, tick=count)
+        except CorruptDataError as error:
+            if error.offset_bytes is None or error.record is None:
+                raise
+            if index is None:
+                index = index_around_damage(path, store=False).starts
+            record = error.record
+            if record >= len(index) - 1 or int(index[record]) != error.offset_bytes:
+                raise _changing(path) from None
+            known = index[: record + 2]
+            yield DamagedRecord(record, error.offset_bytes, int(known[-1]), error)
+            count(int(known[-1]) - checked_bytes)
+        else:
+            yield len(starts) - 1
+            return
+    yield len(index) - 1
 
 
 def _scan(path: str, fd: int) -> IndexWithHoles:
@@ -108,7 +181,11 @@ def _undamaged(path: str, at: int, record: int) -> tuple[Starts, bool]:
                 return np.array([at], np.uint64), False
         else:
             return part, until == _TO_THE_END
-    raise CorruptDataError(f"{path}: the file changes while it is scanned; wait for its writer", path=path)
+    raise _changing(path)
+
+
+def _changing(path: str) -> CorruptDataError:
+    return CorruptDataError(f"{path}: the file changes while it is scanned; wait for its writer", path=path)
 
 
 def _step_over(fd: int, at: int, size_bytes: int) -> tuple[int, bool]:

@@ -21,7 +21,7 @@ from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts, processors, scan_in_parts
 from shardkeep.tfrecord.index.work import Work
 
-__all__ = ["Index", "build_index", "frame_starts", "load_index", "load_indexes"]
+__all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
 
 Path = str | os.PathLike[str]
 Progress = Callable[[int, int], object]
@@ -218,6 +218,11 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     )
     found.update(zip(missing, scanned, strict=True))
     return [Index(found[i]) for i in range(len(names))]
+
+
+def find_index(path: str) -> Starts | None:
+    """Return the stored offsets that `load_index` would use for a file; nothing is scanned or stored."""
+    return _find(path) if _size_bytes(path) >= _WORTH_BYTES else None
 
 
 def _one_path(path: Path) -> str:

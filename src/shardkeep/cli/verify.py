@@ -17,7 +17,9 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     PATHS are TFRecord and event files, HDF5 files, folders of runs, or folders of such files. Both
     checksums of every record are checked. Worker files and merged files are compared with the
     hashes in them, virtual files together with their sources; other HDF5 files must be readable.
-    The exit code is 3 if anything is damaged, missing or changed.
+    Every file of a folder is checked, or counted as skipped; a data file that is empty, unreadable
+    or replaced by something else, and a missing shard 00003-of-00008, are findings. The exit code
+    is 3 if anything is damaged, missing or changed.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched
@@ -30,4 +32,7 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
         print_json(report.to_dict())
     else:
         print_verify(report)
-    return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS
+    kinds = {finding.kind for finding in report.findings}
+    if kinds - {"locked", "wrong-kind"}:
+        return ExitCode.FINDINGS
+    return ExitCode.LOCKED if "locked" in kinds else ExitCode.USAGE if kinds else ExitCode.CLEAN

@@ -1,7 +1,7 @@
 """Jobs on whole files and folders; the function of a command is in the module of its name.
 
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
-images, tables and arrays for `pack`.
+images, tables and arrays for `pack`; `verification` has the parts of `verify`.
 Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
 """
 
@@ -22,18 +22,22 @@ from shardkeep.jobs.info import (
 )
 from shardkeep.jobs.pack import PackReport, pack
 from shardkeep.jobs.split import split
-from shardkeep.jobs.verify import VerifiedFile, VerifyReport, verify
+from shardkeep.jobs.verification.finding import Finding
+from shardkeep.jobs.verification.report import SkippedFile, VerifiedFile, VerifyReport
+from shardkeep.jobs.verify import verify
 
 __all__ = [
     "DatasetInfo",
     "FeatureInfo",
     "FileEntry",
+    "Finding",
     "FolderInfo",
     "HDF5Info",
     "PackReport",
     "RecordItem",
     "RowItem",
     "ShardFile",
+    "SkippedFile",
     "SplitReport",
     "TFRecordInfo",
     "VerifiedFile",

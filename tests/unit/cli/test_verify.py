@@ -6,12 +6,13 @@ Covers `shardkeep.cli.output.verify`.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from shardkeep.cli.app import run
-from shardkeep.tfrecord import Writer
+from shardkeep.tfrecord import Writer, build_index
 
 
 @pytest.fixture
@@ -40,7 +41,54 @@ def test_damaged(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "a.tfrecord", "--json"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert not found["ok"] and found["files"][0]["items"] == 1
+    (finding,) = found["files"][0]["findings"]
+    assert finding.pop("message").startswith("a.tfrecord: ")
+    assert finding == {
+        "kind": "damage",
+        "path": "a.tfrecord",
+        "record": 0,
+        "offset_bytes": 0,
+        "bytes": 19,
+        "next": "shardkeep concat --on-corrupt skip a.tfrecord a.undamaged.tfrecord",
+    }
 
 
 def test_not_there(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "gone.h5"]) == 10
+
+
+def test_folder(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_index("a.tfrecord")
+    Path("notes.txt").write_text("hello")
+    Path("weights").write_bytes(bytes(range(256)))
+    assert run(["verify", "."]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "skipped 3 files, no kind that is verified: " in printed
+    assert "1 × an index of Shardkeep" in printed and "1 × plain text" in printed
+    assert "the binary data: ./weights" in printed
+    Path("b.tfrecord").touch()
+    Path("c.tfrecord").symlink_to("gone")
+    assert run(["verify", "."]) == 3
+    printed = capsys.readouterr().out
+    assert "EMPTY" in printed and "MISSING" in printed and "continue with: ls -ld ./c.tfrecord" in printed
+
+
+@pytest.mark.parametrize(("name", "code"), [("a.txt", 2), ("page", 3)])
+def test_other_kinds(name: str, code: int, shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.txt").write_text("hello")
+    Path("page").write_text("<html>404")
+    assert run(["verify", "a.tfrecord", name]) == code
+    assert f"{name}: expected a TFRecord or HDF5 file, found" in capsys.readouterr().out
+
+
+def test_names_that_are_not_utf8(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    for name in (b"a\xff.h5", b"b\xff.txt"):
+        Path(os.fsdecode(os.path.join(folder, name))).touch()
+    assert run(["verify", "--json", os.fsdecode(folder)]) == 3
+    found = json.loads(capsysbinary.readouterr().out.decode("utf-8"))
+    (one,) = found["files"]
+    assert one["path"] == one["findings"][0]["path"] == f"{tmp_path}/caf\\xe9/a\\xff.h5"
+    assert found["skipped"] == [{"path": f"{tmp_path}/caf\\xe9/b\\xff.txt", "described": "an empty file"}]
+    assert run(["verify", os.fsdecode(folder)]) == 3

@@ -1,10 +1,9 @@
 """Verification of files, folders and runs.
 
-Covers `shardkeep.jobs.verify_child`.
+Covers `shardkeep.jobs.verification.report` and `shardkeep.jobs.verification.runs`.
 """
 
 import os
-import signal
 
 import h5py
 import numpy as np
@@ -13,44 +12,20 @@ import pytest
 from shardkeep.errors import NotFoundError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs import verify
-from shardkeep.jobs import verify as job
-from shardkeep.tfrecord import Writer
+from shardkeep.tfrecord import ShardWriter
 from shardkeep.world import World
-
-
-def _records(path, count=100, **options):
-    with Writer(path, **options) as writer:
-        for i in range(count):
-            writer.write(b"record %d" % i * 10)
-    return path
-
-
-def _flip(path, offset):
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 4
-    path.write_bytes(data)
+from tests.unit.jobs.verification.damage import DAMAGE, flip, records, shards
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
-def test_records(tmp_path, compression):
-    path = _records(tmp_path / "a.tfrecord", compression=compression)
+def testrecords(tmp_path, compression):
+    path = records(tmp_path / "a.tfrecord", compression=compression)
     (one,) = verify(path).files
     assert (one.kind, one.items, one.findings) == ("tfrecord", 100, ())
     assert sorted(os.listdir(tmp_path)) == ["a.tfrecord"]
-    _flip(path, path.stat().st_size // 2)
+    flip(path, path.stat().st_size // 2)
     report = verify(path)
     assert not report.ok and report.to_dict()["files"][0]["findings"]
-
-
-def test_it_goes_on_behind_damage(tmp_path):
-    path = _records(tmp_path / "a.tfrecord")
-    for offset in (300, 3000, 6000):
-        _flip(path, offset)
-    os.truncate(path, path.stat().st_size - 5)
-    (one,) = verify(path).files
-    assert one.items == 96
-    assert len(one.findings) == 4
-    assert all(str(path) in text for text in one.findings)
 
 
 def test_many_kinds_at_once(tmp_path):
@@ -61,7 +36,7 @@ def test_many_kinds_at_once(tmp_path):
             out.commit(step=1)
     merge(run, tmp_path / "all.h5")
     merge(run, tmp_path / "virtual.h5", mode="virtual")
-    _records(tmp_path / "a.tfrecord", 5)
+    records(tmp_path / "a.tfrecord", 5)
     (tmp_path / "notes.txt").write_text("hello")
     seen = []
     report = verify(
@@ -79,17 +54,22 @@ def test_many_kinds_at_once(tmp_path):
     ]
     assert seen[-1][0] == seen[-1][1] > 0
     os.unlink(next(run.glob("rank-00001/*.h5")))
-    (text,) = verify(run).files[-1].findings
-    assert "rank 1 of 2 has no commit" in text
+    (finding,) = verify(run).files[-1].findings
+    assert "rank 1 of 2 has no commit" in finding.message
+    assert (finding.kind, finding.path) == ("incomplete-run", str(run))
+    assert finding.next == f"shardkeep merge --incomplete warn {run} {run}.h5"
 
 
 def test_folders(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    _records(tmp_path / "deep" / "er" / "a.tfrecord")
+    records(tmp_path / "deep" / "er" / "a.tfrecord")
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["x"] = [1]
     (tmp_path / "c.txt").write_text("no")
-    assert [one.kind for one in verify(tmp_path).files] == ["hdf5", "tfrecord"]
+    report = verify(tmp_path)
+    assert [one.kind for one in report.files] == ["hdf5", "tfrecord"]
+    assert report.to_dict()["skipped"] == ({"path": str(tmp_path / "c.txt"), "described": "plain text"},)
+    assert report.skipped_kinds == {"plain text": 1}
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "gone", tmp_path / "gone*"):
         with pytest.raises(NotFoundError):
@@ -103,47 +83,15 @@ def test_what_lies_beside_and_below_the_ranks(tmp_path):
                 out.append("x", np.arange(1000.0))
                 out.commit(step=step)
         merge(tmp_path / "runs" / name, tmp_path / "runs" / name / "all.h5")
-    _records(tmp_path / "runs" / "one" / "logs.tfrecord")
+    records(tmp_path / "runs" / "one" / "logs.tfrecord")
     report = verify(tmp_path / "runs")
     assert report.ok and [file.kind for file in report.files].count("run") == 2
     assert len(report.files) == 2 * 3 + 2 + 1 + 2
-    _flip(tmp_path / "runs" / "one" / "all.h5", 4000)
+    flip(tmp_path / "runs" / "one" / "all.h5", 4000)
     os.unlink(tmp_path / "runs" / "two" / "rank-00000" / "00000001-step-1.h5")
     bad = [file for file in verify(tmp_path / "runs").files if file.findings]
     assert [os.path.relpath(file.path, tmp_path) for file in bad] == ["runs/one/all.h5", "runs/two"]
-    assert "segment 1 is missing in" in bad[1].findings[0]
-
-
-def test_a_file_that_crashes_hdf5(tmp_path, monkeypatch):
-    for name in ("a.h5", "b.h5"):
-        with h5py.File(tmp_path / name, "w") as file:
-            file["x"] = [1]
-    code = "import os,sys\nsys.stdin.readline()\nos.kill(os.getpid(), 11)"
-    original = job.__globals__["subprocess"].Popen
-    started = []
-
-    def popen(arguments, **options):
-        started.append(1)
-        return original([arguments[0], "-c", code] if len(started) == 1 else arguments, **options)
-
-    monkeypatch.setattr(job.__globals__["subprocess"], "Popen", popen)
-    one, two = verify([tmp_path / "a.h5", tmp_path / "b.h5"], threads=1).files
-    assert signal.SIGSEGV.name in one.findings[0] and "malformed" in one.findings[0]
-    assert two.findings == ()
-
-
-def test_a_file_that_never_ends(tmp_path, monkeypatch):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = [1]
-    monkeypatch.setitem(job.__globals__, "_SILENT_S", 0.2)
-    original = job.__globals__["subprocess"].Popen
-    monkeypatch.setattr(
-        job.__globals__["subprocess"],
-        "Popen",
-        lambda arguments, **options: original([arguments[0], "-c", "import time; time.sleep(60)"], **options),
-    )
-    (one,) = verify(tmp_path / "a.h5").files
-    assert "did not finish reading" in one.findings[0]
+    assert "segment 1 is missing in" in bad[1].findings[0].message
 
 
 def test_a_file_that_is_being_written(tmp_path):
@@ -151,4 +99,82 @@ def test_a_file_that_is_being_written(tmp_path):
         file["x"] = [1]
         file.flush()
         (one,) = verify(tmp_path / "a.h5").files
-    assert "is locked by" in one.findings[0]
+    (finding,) = one.findings
+    assert finding.kind == "locked" and "is locked by" in finding.message
+    assert finding.next == f"shardkeep verify {tmp_path / 'a.h5'}"
+
+
+@pytest.mark.parametrize("suffix", [".tfrecord", ""])
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_shard_of_a_folder_is_found(tmp_path, name, suffix):
+    paths = shards(tmp_path, suffix=suffix)
+    damage, kind = DAMAGE[name]
+    damage(paths[1])
+    report = verify(tmp_path)
+    (finding,) = report.findings
+    assert (finding.path, finding.kind) == (str(paths[1]), kind)
+    assert str(paths[1]) in finding.message
+    assert len(report.files) == 4 and not report.ok
+    if kind != "missing":
+        assert [one.kind for one in verify(paths).findings] == [kind]
+        assert not verify(paths[1]).ok
+
+
+def test_shards_that_are_all_damaged_are_found(tmp_path):
+    for path in shards(tmp_path):
+        flip(path)
+    assert [one.kind for one in verify(tmp_path).findings] == ["damage"] * 4
+
+
+def test_results_without_content_are_found(tmp_path):
+    (tmp_path / "all.h5").touch()
+    (tmp_path / "notes.txt").touch()
+    (finding,) = verify(tmp_path).findings
+    assert (finding.kind, finding.path) == ("empty", str(tmp_path / "all.h5"))
+
+
+def test_missing_and_mixed_shards_are_found(tmp_path):
+    paths = shards(tmp_path, 8, suffix=".tfrecord")
+    assert verify(tmp_path).ok
+    paths[3].unlink()
+    (finding,) = verify(tmp_path).findings
+    assert finding.kind == "incomplete-set"
+    assert finding.path == str(tmp_path / "t-?????-of-00008.tfrecord")
+    assert "shard 00003 is missing; found 7 of 8" in finding.message
+    shards(tmp_path, 4, suffix=".tfrecord")
+    (finding,) = verify(tmp_path).findings
+    assert finding.kind == "mixed-sets" and "4 of the 4 and 7 of the 8 shards" in finding.message
+
+
+def test_index_of_a_missing_shard_does_not_count(tmp_path):
+    paths = shards(tmp_path)
+    for path in paths:
+        path.with_name(f"{path.name}.skidx").touch()
+    paths[0].unlink()
+    (finding,) = verify(tmp_path).findings
+    assert "shard 00000 is missing; found 3 of 4" in finding.message
+
+
+def test_shards_that_were_passed_are_complete_if_the_others_exist(tmp_path):
+    paths = shards(tmp_path)
+    assert verify(paths[:2]).ok and verify(tmp_path / "t-0000[01]*").ok
+    paths[3].unlink()
+    assert [one.kind for one in verify(paths[:2]).findings] == ["incomplete-set"]
+    assert verify(paths[0]).ok
+
+
+def test_shards_without_records_are_no_finding_if_there_are_fewer_records(tmp_path):
+    with ShardWriter(str(tmp_path / "t-{shard}-of-{shards}"), shards=8) as writer:
+        for i in range(5):
+            writer.write(b"%d" % i)
+    report = verify(tmp_path)
+    assert report.ok and len(report.files) == 8
+    for path in tmp_path.iterdir():
+        os.truncate(path, 0)
+    assert [one.kind for one in verify(tmp_path).findings] == ["empty"] * 8
+
+
+def test_only_files_of_other_kinds(tmp_path):
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(NotFoundError, match="among 1 files"):
+        verify(tmp_path)

@@ -10,35 +10,66 @@ from shardkeep.cli.output.text import counted, human_bytes, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shardkeep.jobs import VerifyReport
+    from shardkeep.jobs import VerifiedFile, VerifyReport
 
 __all__ = ["print_verify"]
 
 _SHOWN_FILES = 40
+_SHOWN_NAMES = 5
+_VERDICTS = {
+    "empty": "EMPTY",
+    "wrong-kind": "NOT DATA",
+    "unreadable": "UNREADABLE",
+    "missing": "MISSING",
+    "locked": "LOCKED",
+    "incomplete-set": "INCOMPLETE",
+    "incomplete-run": "INCOMPLETE",
+    "mixed-sets": "MIXED",
+}
 
 
 def print_verify(report: VerifyReport) -> None:
     """Print the report of `verify`: every file with findings, and some of the others."""
     bad = [one for one in report.files if one.findings]
-    shown = bad + [one for one in report.files if not one.findings][: max(0, _SHOWN_FILES - len(bad))]
+    shown = {id(one) for one in [*bad, *(one for one in report.files if not one.findings)][:_SHOWN_FILES]}
     right = ["size", "records or rows"]
     table = listing("file", "kind", "size", "records or rows", "verdict", right=right)
     for one in report.files:
-        if one in shown:
-            size = "" if one.kind == "run" else human_bytes(one.file_bytes)
+        if one.findings or id(one) in shown:
+            size = "" if one.kind in ("run", "set") else human_bytes(one.file_bytes)
             items = counted(one.items, "commit") if one.kind == "run" else f"{one.items:,}"
-            table.add_row(printable(one.path), one.kind, size, items, "DAMAGED" if one.findings else "ok")
+            table.add_row(printable(one.path), one.kind, size, items, _verdict(one))
     parts: list[RenderableType] = [table]
-    if len(shown) < len(report.files):
-        parts.append(f"and {len(report.files) - len(shown):,} more without findings")
-    found = [(one.path, text) for one in bad for text in one.findings]
-    # Most messages name the file.
-    lines = [printable(text if path in text else f"{path}: {text}") for path, text in found]
-    if lines:
-        parts.append("\n".join(lines))
+    hidden = len(report.files) - max(len(shown), len(bad))
+    if hidden:
+        parts.append(f"and {hidden:,} more without findings")
+    if bad:
+        parts.append("\n".join(line for one in bad for line in _lines(one)))
     read_bytes = sum(one.file_bytes for one in report.files)
     verdict = "all files are intact" if report.ok else f"{len(bad):,} with findings"
-    parts.append(
-        facts({"files": f"{len(report.files):,}", "read": human_bytes(read_bytes), "verdict": verdict})
-    )
+    rows = {"files": f"{len(report.files):,}", "read": human_bytes(read_bytes)}
+    if report.skipped:
+        rows["skipped"] = _skipped(report)
+    parts.append(facts(rows | {"verdict": verdict}))
     print_parts(*parts)
+
+
+def _verdict(one: VerifiedFile) -> str:
+    return _VERDICTS.get(one.findings[0].kind, "DAMAGED") if one.findings else "ok"
+
+
+def _lines(one: VerifiedFile) -> list[str]:
+    lines = [printable(finding.message) for finding in one.findings]
+    commands = dict.fromkeys(finding.next for finding in one.findings if finding.next)
+    return lines + [f"  continue with: {printable(command)}" for command in commands]
+
+
+def _skipped(report: VerifyReport) -> str:
+    kinds = report.skipped_kinds
+    text = f"{counted(len(report.skipped), 'file')}, no kind that is verified: "
+    text += ", ".join(f"{count:,} × {printable(kind)}" for kind, count in kinds.items())
+    unknown = [one.path for one in report.skipped if one.described == "binary data"]
+    if unknown:
+        text += f"; the binary data: {', '.join(map(printable, unknown[:_SHOWN_NAMES]))}"
+        text += f" and {len(unknown) - _SHOWN_NAMES:,} more" if len(unknown) > _SHOWN_NAMES else ""
+    return text

@@ -1,7 +1,7 @@
-"""Child process that reads HDF5 files for `shardkeep.jobs.verify`, since a malformed file may crash HDF5.
+"""Child process that reads HDF5 files for `hdf5_children`, since a malformed file may crash HDF5.
 
 It reads one path (as JSON) from each line of standard input. It answers with lines of JSON: ``{"bytes": n}``
-during the work, then ``{"verdict": …}`` or ``{"error": [exit code, message]}``.
+during the work, then ``{"verdict": …}`` or ``{"error": [kind of finding, message]}``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5 import verify
+from shardkeep.jobs.verification.finding import finding_of
 
 __all__ = ["main"]
 
@@ -38,10 +39,9 @@ def _answer(path: str) -> dict[str, Any]:
 
     try:
         verdict = verify(path, progress=progress)
-    except ShardkeepError as error:
-        return {"error": [error.exit_code, str(error)]}
-    except OSError as error:
-        return {"error": [2, error.strerror or str(error)]}
+    except (ShardkeepError, OSError) as error:
+        finding = finding_of(error, path)
+        return {"error": [finding.kind, finding.message]}
     record = None if verdict.record is None else verdict.record.to_json()
     return {"verdict": {**verdict.to_dict(), "record": record}}
 

@@ -1,0 +1,115 @@
+"""Check of HDF5 files in child processes, because a malformed file can crash HDF5."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from shardkeep.files.child_python import child_python
+from shardkeep.jobs.verification.finding import Finding, with_next
+from shardkeep.jobs.verification.report import VerifiedFile
+
+__all__ = ["Children", "check_hdf5"]
+
+# A child reports progress every few megabytes; without a report for so long, HDF5 is in an endless loop.
+_SILENT_S = 300.0
+
+
+class Children:
+    """Child processes that read HDF5 files, started when needed; each serves one thread at a time."""
+
+    def __init__(self) -> None:
+        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+
+    def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
+        """Return the answer of a child about one file, or its exit code if it died."""
+        child = self._take()
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
+            child.stdin.flush()
+            while True:
+                alarm = threading.Timer(_SILENT_S, child.kill)
+                alarm.daemon = True
+                alarm.start()
+                line = child.stdout.readline()
+                alarm.cancel()
+                if not line:
+                    code = child.wait()
+                    _end(child)
+                    return {"died": code}
+                answer: dict[str, Any] = json.loads(line)
+                if "bytes" not in answer:
+                    self._idle.put(child)
+                    return answer
+                tick(answer["bytes"])
+        except BaseException:
+            _end(child)
+            raise
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        while not self._idle.empty():
+            _end(self._idle.get())
+
+    def _take(self) -> subprocess.Popen[str]:
+        with contextlib.suppress(queue.Empty):
+            return self._idle.get_nowait()
+        return subprocess.Popen(
+            child_python("shardkeep.jobs.verification.hdf5_child", "main()"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    child.communicate()
+
+
+def check_hdf5(
+    path: str, size_bytes: int, children: Children, tick: Callable[[int], None], records: dict[str, str]
+) -> VerifiedFile:
+    """Check one file, and add the record of its commit, if it is a segment, to `records`."""
+    left = size_bytes
+
+    def count(done: int) -> None:
+        nonlocal left
+        done = min(done, left)
+        left -= done
+        tick(done)
+
+    answer = children.ask(path, count)
+    tick(left)
+    if "died" in answer:
+        return VerifiedFile(path, "hdf5", size_bytes, 0, (_died(path, answer["died"]),))
+    if "error" in answer:
+        kind, message = answer["error"]
+        return VerifiedFile(path, "hdf5", size_bytes, 0, (with_next(Finding(kind, message, path)),))
+    verdict = answer["verdict"]
+    if verdict["record"] is not None:
+        records[path] = verdict["record"]
+    findings = tuple(Finding("damage", text, path) for text in verdict["findings"])
+    return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], findings)
+
+
+def _died(path: str, code: int) -> Finding:
+    if code >= 0:
+        text = f"the process that read it ended with exit code {code}, a bug of Shardkeep; please report it"
+        return Finding("unreadable", f"{path}: {text}", path)
+    text = f"it crashes HDF5 ({signal.Signals(-code).name})"
+    if code == -signal.SIGKILL:
+        text = "HDF5 did not finish reading it, or was killed for its memory use"
+    text += ": the file is malformed; do not open it, restore it from a copy"
+    return Finding("damage", f"{path}: {text}", path)

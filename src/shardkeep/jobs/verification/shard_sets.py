@@ -1,0 +1,75 @@
+"""Sets of shards ``-00003-of-00008`` among the files of a verification."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from shardkeep.jobs.verification.finding import Finding
+from shardkeep.jobs.verification.inventory import Task
+from shardkeep.jobs.verification.report import VerifiedFile
+from shardkeep.tfrecord.shard_names import find_set_faults, shard_pattern
+
+__all__ = ["check_sets", "with_empty_shards"]
+
+_ADVICE = {
+    "incomplete-set": "fetch or write what is missing",
+    "mixed-sets": "move all but one away, since their records may be the same",
+}
+
+
+def check_sets(tasks: Iterable[Task]) -> list[VerifiedFile]:
+    """Return a finding for each set that is incomplete, or mixed with one of another size.
+
+    A file that was passed alone is not a set, and a shard that was not passed is not missing if it exists.
+    """
+    paths: list[str] = []
+    named: defaultdict[str, list[str]] = defaultdict(list)
+    for task in tasks:
+        pattern = shard_pattern(task.path)
+        if not task.named:
+            paths.append(task.path)
+        elif pattern is not None:
+            named[pattern].append(task.path)
+    for pattern, members in named.items():
+        if len(members) > 1:
+            paths += {*members, *_existing(pattern)}
+    return [
+        VerifiedFile(
+            fault.pattern,
+            "set",
+            0,
+            0,
+            (Finding(fault.kind, f"{fault.pattern}: {fault.text}; {_ADVICE[fault.kind]}", fault.pattern),),
+        )
+        for fault in find_set_faults(paths)
+    ]
+
+
+def _existing(pattern: str) -> list[str]:
+    folder = os.path.dirname(pattern)
+    try:
+        paths = [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+    except OSError:
+        return []
+    return [path for path in paths if shard_pattern(path) == pattern]
+
+
+def with_empty_shards(files: Sequence[VerifiedFile]) -> list[VerifiedFile]:
+    """Return results without findings about empty shards of sets with fewer records than shards."""
+    sets: defaultdict[str | None, list[VerifiedFile]] = defaultdict(list)
+    for one in files:
+        sets[shard_pattern(one.path)].append(one)
+    sets.pop(None, None)
+    few = {
+        pattern
+        for pattern, members in sets.items()
+        if 0 < sum(one.items for one in members) < len(members)
+        and not find_set_faults(one.path for one in members)
+        and all(finding.kind == "empty" for one in members for finding in one.findings)
+    }
+    return [
+        replace(one, findings=()) if one.findings and shard_pattern(one.path) in few else one for one in files
+    ]

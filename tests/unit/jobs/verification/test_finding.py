@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+
+import pytest
+
+from shardkeep.errors import (
+    CorruptDataError,
+    CorruptRecordError,
+    FormatError,
+    LockTimeoutError,
+    NotFoundError,
+    TruncatedFileError,
+)
+from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "command"),
+    [
+        (CorruptRecordError("a b: record 3", path="a b", record=3, offset_bytes=70), "damage", None),
+        (CorruptDataError("damaged"), "damage", None),
+        (TruncatedFileError("cut"), "truncated", None),
+        (FormatError("a pointer; run `git lfs pull`"), "replaced", "git lfs pull"),
+        (LockTimeoutError("held"), "locked", "shardkeep verify 'a b'"),
+        (NotFoundError("a dangling link"), "missing", "ls -ld 'a b'"),
+        (OSError(errno.EIO, os.strerror(errno.EIO)), "unreadable", "ls -ld 'a b'"),
+    ],
+)
+def test_errors_are_findings(error: Exception, kind: str, command: str | None) -> None:
+    found = finding_of(error, "a b")
+    assert (found.kind, found.path, found.next) == (kind, "a b", command)
+    assert "a b" in found.message and str(found) == found.message
+    assert found.record == getattr(error, "record", None)
+    assert found.offset_bytes == getattr(error, "offset_bytes", None)
+
+
+def test_message_of_the_system_has_no_number() -> None:
+    found = finding_of(OSError(errno.EIO, "Input/output error"), "a")
+    assert found == Finding("unreadable", "a: Input/output error", "a", next="ls -ld a")
+
+
+@pytest.mark.parametrize("path", ["a", "a b", "-a", "--json", "a'b", "$(x)", "a\nb"])
+def test_paths_are_one_argument_for_a_shell(path: str) -> None:
+    (argument,) = shlex.split(as_argument(path))
+    assert os.path.normpath(argument) == path
+    assert not argument.startswith("-")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -50,7 +51,6 @@ def relative(path: Path) -> str:
 
 
 BLOCKS = blocks()
-PYTHON = [block for block in BLOCKS if block.language == "python"]
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -69,36 +69,93 @@ def test_generated_page_is_fresh(name: str) -> None:
     assert page == generator().PAGES[name](), "run `make docs`"
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=name_of)
-def test_python_runs(block: Block, tmp_path: Path) -> None:
-    """Each block runs alone in an empty folder; one that is only a part of a program says so."""
-    if block.info == "fragment":
-        compile(block.text, name_of(block), "exec")
-        return
+# Commands of a page that its test does not run: they change the machine or build the project.
+NOT_RUN = re.compile(r"(make|pip|cargo|git|cd)\b")
+
+
+class Step(NamedTuple):
+    """One action of a reader, and what the page shows of its output."""
+
+    kind: str
+    text: str
+    name: str
+    shown: list[str]
+
+
+def steps_of(page: Path) -> list[Step]:
+    """Return what a reader of a page does.
+
+    A block with the word "sample" is only read. A block of Python that begins with "# NAME.py" is a file.
+    """
+    steps = []
+    for block in (block for block in BLOCKS if block.page == page and block.info != "sample"):
+        name = name_of(block)
+        program = re.match(r"# (\w+\.py)\b", block.text)
+        if block.language == "python" and program:
+            steps.append(Step("file", block.text, program[1], []))
+        elif block.language == "python":
+            # A comment after a print is what it prints.
+            printed = re.findall(r"^ *print\(.*\) +# (.*)$", block.text, re.MULTILINE)
+            steps.append(Step("python", block.text, name, printed))
+        elif block.language == "console":
+            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+                command, *shown = part.splitlines()
+                if not NOT_RUN.match(command):
+                    steps.append(Step("console", command, name, shown))
+    return steps
+
+
+def run_steps(steps: list[Step], folder: Path) -> None:
+    """Run steps in one session (`tests.doc_session`), and compare the output with what is shown."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "torchrun").write_text('#!/bin/sh\nexec python -m tests.torchrun "$@"\n')
+    (programs / "torchrun").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    paths = [str(programs), str(Path(sys.executable).parent), environment["PATH"]]
+    (folder / "page").mkdir()
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", block.text],
-        cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")},
+        [sys.executable, "-W", "error", "-m", "tests.doc_session"],
+        input=json.dumps([step[:3] for step in steps]),
+        cwd=folder / "page",
+        env={**environment, "PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # A comment behind a print is what it prints.
-    expected = re.findall(r"^ *print\(.*\) +# (.*)$", block.text, re.MULTILINE)
-    assert done.stdout.splitlines()[: len(expected)] == expected
+    for step, (output, code) in zip(steps, json.loads(done.stdout), strict=False):
+        lines = output.splitlines()
+        where = f"{step.name}: {step.text if step.kind == 'console' else step.kind}\n{output}"
+        if step.kind == "python":
+            assert code == 0, where
+            assert lines[: len(step.shown)] == step.shown, where
+        else:
+            assert (code != 0) == any("error: " in line for line in step.shown), where
+            assert not step.shown or re.fullmatch(transcript(step.shown), output.strip()), where
+
+
+def transcript(shown: list[str]) -> str:
+    """Return a pattern for the output that a page shows; "…" stands for a part of a line, or for lines."""
+    lines = ["(?s:.*)" if line == "…" else re.escape(line).replace("…", ".*") for line in shown]
+    return "\n".join(lines).strip()
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if steps_of(page)], ids=relative)
+def test_page_works_as_a_reader_runs_it(page: Path, tmp_path: Path) -> None:
+    """One folder and one session of Python, all blocks in their order."""
+    run_steps(steps_of(page), tmp_path)
 
 
 def test_readme_has_python_that_runs() -> None:
-    readme = [block for block in PYTHON if block.page.name == "README.md"]
-    assert readme
-    assert all(block.info != "fragment" for block in readme)
+    assert {step.kind for step in steps_of(ROOT / "README.md")} == {"file", "console"}
 
 
 def test_every_block_says_its_language() -> None:
     known = {"python", "console", "text", "json", "toml", "rust"}
     assert [name_of(block) for block in BLOCKS if block.language not in known] == []
+    assert {block.info for block in BLOCKS} <= {"", "sample"}
 
 
 def commands_in_docs() -> list[tuple[str, str]]:
@@ -129,7 +186,7 @@ def test_command_exists(where: str, line: str) -> None:
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, where
     else:
-        assert words[0] in {"cargo", "cd", "git", "pip", "python", "tail", "wc", "jq"}, where
+        assert words[0] in {"cargo", "cd", "cmp", "git", "pip", "printf", "python", "torchrun"}, where
 
 
 def anchors(page: Path) -> set[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "masked_crc32c",
     "protobuf_fields",
     "protobuf_varint",
+    "record_content",
     "scan_frames",
     "scan_part",
     "set_descriptor_limit",
@@ -219,6 +220,7 @@ def encode_sequence_example(
     /,
 ) -> bytes: ...
 def decode_sequence_example(record: bytes, /) -> tuple[dict[str, Any], dict[str, Any]]: ...
+def record_content(record: bytes, /) -> str | None: ...
 
 # -- protobuf.rs
 

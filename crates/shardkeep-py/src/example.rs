@@ -2,9 +2,10 @@
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
-use shardkeep_core::error::{Error, Kind};
-use shardkeep_core::example::{self, FeatureValue, Value};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyDict, PyList, PyType};
+use shardkeep_core::error::Error;
+use shardkeep_core::example::{self, Content, FeatureValue, Value};
 
 use crate::errors::raise;
 
@@ -12,7 +13,8 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_example, m)?)?;
     m.add_function(wrap_pyfunction!(decode_example, m)?)?;
     m.add_function(wrap_pyfunction!(encode_sequence_example, m)?)?;
-    m.add_function(wrap_pyfunction!(decode_sequence_example, m)?)
+    m.add_function(wrap_pyfunction!(decode_sequence_example, m)?)?;
+    m.add_function(wrap_pyfunction!(record_content, m)?)
 }
 
 enum Values<'py> {
@@ -108,11 +110,11 @@ fn encode_sequence_example<'py>(
 #[pyo3(signature = (record, /))]
 fn decode_example<'py>(py: Python<'py>, record: &[u8]) -> PyResult<Bound<'py, PyDict>> {
     let values = example::decode(record)
-        .map_err(|e| raise(Error::new(Kind::Corrupt, format!("not a tf.train.Example: {e}"))))?;
+        .map_err(|e| raise(Error::new(e.kind(), format!("not a tf.train.Example: {e}"))))?;
     features(py, values)
 }
 
-/// Return the pair (context, lists); a step without a kind is None.
+/// Return the pair (context, lists).
 #[pyfunction]
 #[pyo3(signature = (record, /))]
 fn decode_sequence_example<'py>(
@@ -120,19 +122,23 @@ fn decode_sequence_example<'py>(
     record: &[u8],
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let (context, lists) = example::decode_sequence(record)
-        .map_err(|e| raise(Error::new(Kind::Corrupt, format!("not a tf.train.SequenceExample: {e}"))))?;
+        .map_err(|e| raise(Error::new(e.kind(), format!("not a tf.train.SequenceExample: {e}"))))?;
     let out = PyDict::new(py);
     for (key, steps) in lists {
         let list = PyList::empty(py);
         for step in steps {
-            match step {
-                Value::Empty => list.append(py.None())?,
-                step => list.append(to_python(py, step)?)?,
-            }
+            list.append(to_python(py, step)?)?;
         }
         out.set_item(key, list)?;
     }
     Ok((features(py, context)?, out))
+}
+
+/// Return the name of the message or data in a record, such as "tf.train.Example"; None for unknown bytes.
+#[pyfunction]
+#[pyo3(signature = (record, /))]
+fn record_content(record: &[u8]) -> Option<&'static str> {
+    Content::of(record).map(Content::name)
 }
 
 fn features<'py>(py: Python<'py>, values: Vec<(&str, Value<'_>)>) -> PyResult<Bound<'py, PyDict>> {
@@ -143,11 +149,17 @@ fn features<'py>(py: Python<'py>, values: Vec<(&str, Value<'_>)>) -> PyResult<Bo
     Ok(out)
 }
 
+/// An empty list of bytes is a list that has its kind, and a Feature without a kind is None, so that both can be encoded
+/// again.
 fn to_python<'py>(py: Python<'py>, value: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+    static EMPTY: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     Ok(match value {
+        Value::Bytes(items) if items.is_empty() => {
+            EMPTY.import(py, "shardkeep.tfrecord.example.example", "EmptyBytesList")?.call0()?
+        }
         Value::Bytes(items) => PyList::new(py, items.iter().map(|one| PyBytes::new(py, one)))?.into_any(),
         Value::Float(values) => PyArray1::from_vec(py, values).into_any(),
         Value::Int64(values) => PyArray1::from_vec(py, values).into_any(),
-        Value::Empty => PyList::empty(py).into_any(),
+        Value::Empty => py.None().into_bound(py),
     })
 }

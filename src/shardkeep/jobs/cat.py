@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from shardkeep import hdf5
+from shardkeep._core import record_content
 from shardkeep._summary import summary
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
@@ -32,13 +33,17 @@ class RecordItem:
     data : bytes
         The record.
     features : dict or None
-        Name to an int64 or float32 array, or to a list of bytes. None if the record is not a
-        tf.train.Example.
+        Name to an int64 or float32 array, to a list of bytes, or to None for a feature without a kind. None
+        if the record is not a tf.train.Example.
+    content : str or None
+        Name of the message or data in the record, such as "tf.train.SequenceExample" or "JSON text"; None
+        for bytes of no known form.
     """
 
     record: int
     data: bytes
     features: dict[str, Any] | None
+    content: str | None = None
 
     __repr__ = summary
 
@@ -46,9 +51,9 @@ class RecordItem:
         """Return the item as types that JSON supports; bytes are base64 text."""
         item: dict[str, Any] = {"record": self.record, "size_bytes": len(self.data)}
         if self.features is None:
-            return item | {"data": plain(self.data)}
+            return item | {"content": self.content, "data": plain(self.data)}
         features = {
-            name: {"type": feature_type(values), "values": plain(values)}
+            name: {"type": feature_type(values), "values": [] if values is None else plain(values)}
             for name, values in self.features.items()
         }
         return item | {"features": features}
@@ -123,12 +128,9 @@ def cat(
 def example_or_none(record: bytes) -> dict[str, Any] | None:
     """Decode a record as tf.train.Example; return None if it is something else."""
     try:
-        features = decode_example(record)
+        return decode_example(record)
     except ShardkeepError:
         return None
-    # Most messages of other types parse as an Example that has only unknown fields. The single field
-    # of an Example has the tag 0x0a.
-    return features if features or record[:1] in (b"", b"\x0a") else None
 
 
 def show_record(number: int, record: bytes) -> RecordItem:
@@ -144,11 +146,13 @@ def show_record(number: int, record: bytes) -> RecordItem:
     -------
     RecordItem
     """
-    return RecordItem(number, record, example_or_none(record))
+    return RecordItem(number, record, example_or_none(record), record_content(record))
 
 
 def feature_type(values: Any) -> str:
-    """Return the type of a decoded feature: ``bytes``, ``int64`` or ``float32``."""
+    """Return the type of a decoded feature: ``bytes``, ``int64``, ``float32``, or ``none`` without a kind."""
+    if values is None:
+        return "none"
     return "bytes" if isinstance(values, list) else str(values.dtype)
 
 

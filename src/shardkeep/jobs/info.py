@@ -10,6 +10,7 @@ from typing import Any
 
 import h5py
 
+from shardkeep._core import record_content
 from shardkeep._summary import summary
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
@@ -44,7 +45,8 @@ class FeatureInfo:
     Attributes
     ----------
     name : str
-    type : {"int64", "float32", "bytes"}
+    type : {"int64", "float32", "bytes", "none"}
+        "none" for a feature without a kind.
     values : int
         Number of values in the record.
     size_bytes : int or None
@@ -81,6 +83,9 @@ class TFRecordInfo:
         Size of the smallest and of the largest record; None without records.
     features : tuple of FeatureInfo or None
         Features of the first record; None if it is not a tf.train.Example.
+    content : str or None
+        Name of the message or data in the first record, such as "tf.train.SequenceExample" or "JSON text";
+        None for bytes of no known form, or without records.
     """
 
     path: str
@@ -91,6 +96,7 @@ class TFRecordInfo:
     smallest_bytes: int | None
     largest_bytes: int | None
     features: tuple[FeatureInfo, ...] | None
+    content: str | None = None
 
     __repr__ = summary
 
@@ -295,6 +301,7 @@ def _tfrecord(path: str | os.PathLike[str], kind: FileKind) -> TFRecordInfo:
         smallest_bytes=smallest,
         largest_bytes=largest,
         features=None if first is None else _features(first),
+        content=None if first is None else record_content(first),
     )
 
 
@@ -307,6 +314,8 @@ def _features(record: bytes) -> tuple[FeatureInfo, ...] | None:
 
 def _feature(name: str, values: Any) -> FeatureInfo:
     kind = feature_type(values)
+    if values is None:
+        return FeatureInfo(name, kind, 0, None, [])
     if kind != "bytes":
         return FeatureInfo(name, kind, len(values), None, plain(values[:_SAMPLE_VALUES]))
     sample = [_escaped(value[:_SAMPLE_BYTES]) for value in values[:_SAMPLE_VALUES]]

@@ -47,7 +47,7 @@ def test_without_examples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(["info", str(tmp_path / "a")]) == 0
     printed = capsys.readouterr().out
     assert "TFRecord, gzip-compressed, every checksum holds" in printed
-    assert "first record  not a tf.train.Example" in printed
+    assert "first record  text" in printed
 
 
 def test_a_name_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_record_to_dict(tmp_path: Path) -> None:
         writer.write(b"\x00\xff")
         writer.write_example({"label": 3, "w": np.array([0.1], "f4"), "image": b"\x89P"})
     plain, example = (item.to_dict() for item in cat(tmp_path / "a"))
-    assert plain == {"record": 0, "size_bytes": 2, "data": "AP8="}
+    assert plain == {"record": 0, "size_bytes": 2, "content": None, "data": "AP8="}
     size_bytes = example.pop("size_bytes")
     assert size_bytes > 10
     assert example == {

@@ -20,9 +20,10 @@ from PIL import Image as PillowImage
 from shardkeep import plan
 from shardkeep.errors import CorruptRecordError, FormatError, SchemaError, TruncatedFileError
 from shardkeep.loader import Loader
-from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer
+from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer, read_columns
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.world import World
+from tests.messages import OTHER_MESSAGES
 
 # Offsets of the frames of a file before it was damaged.
 WHOLE: dict[str, Any] = {}
@@ -190,6 +191,24 @@ def test_malformed_example_is_damage_and_missing_feature_is_not(tmp_path: Path) 
         delivered(Loader(tmp_path / "x", features, 2, World(), on_corrupt="repair"))
     with pytest.raises(SchemaError, match="y"):
         delivered(Loader(tmp_path / "x", {"y": FixedLen()}, 2, World(), on_corrupt="skip"))
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("name", OTHER_MESSAGES)
+def test_another_message_is_refused_and_not_skipped(
+    tmp_path: Path, name: str, compression: str | None
+) -> None:
+    with Writer(tmp_path / "x", compression=compression) as w:
+        w.write_example({"id": 1})
+        w.write(OTHER_MESSAGES[name])
+    for feature in (FixedLen(), FixedLen(default=7), VarLen("int64")):
+        with pytest.raises(FormatError, match=f"x: record 1.* it is a {name}; "):
+            read_columns(tmp_path / "x", {"id": feature})
+        if compression is None:
+            with pytest.raises(FormatError, match=f"x: record 1.* it is a {name}; "):
+                next(iter(Loader(tmp_path / "x", {"id": feature}, 2, World(), on_corrupt="skip")))
+            (batch,) = Loader(tmp_path / "x", None, 2, World())
+            assert batch["record"][1] == OTHER_MESSAGES[name]
 
 
 def test_other_kinds_of_files_are_refused_in_any_case(shards: Any, tmp_path: Path) -> None:

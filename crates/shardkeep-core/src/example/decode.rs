@@ -2,6 +2,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use super::content::DecodeError;
 use super::lists::FeatureView;
 use super::parse::entries;
 use crate::example::wire::WireError;
@@ -18,10 +19,13 @@ pub enum Value<'a> {
 }
 
 /// Decode a record into (key, value) pairs, sorted by the bytes of the key. The last value of a repeated key counts.
-pub fn decode(record: &[u8]) -> Result<Vec<(&str, Value<'_>)>, WireError> {
+///
+/// # Errors
+/// The record is not valid, or holds another message.
+pub fn decode(record: &[u8]) -> Result<Vec<(&str, Value<'_>)>, DecodeError> {
     let mut found = Vec::new();
     entries(record, |key, pieces| found.push(keyed(key, pieces)))?;
-    features(found)
+    Ok(features(found)?)
 }
 
 /// Return a map entry with its key as text; the caller has checked that the key is UTF-8.

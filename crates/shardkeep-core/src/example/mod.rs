@@ -12,8 +12,10 @@
 //! ```
 //!
 //! The rules of protobuf hold: unknown fields are skipped, a known field with another wire type is unknown, a later map
-//! entry replaces an earlier one with the same key, and a repeated message field is merged.
+//! entry replaces an earlier one with the same key, and a repeated message field is merged. One rule is stricter: a record
+//! whose bytes are those of another message is refused ([`content`]).
 
+pub mod content;
 pub mod decode;
 pub mod encode;
 pub mod layout;
@@ -23,6 +25,7 @@ pub mod rows;
 pub mod sequence;
 pub mod wire;
 
+pub use content::{Content, DecodeError};
 pub use decode::{Value, decode};
 pub use encode::{FeatureValue, encode};
 pub use sequence::{decode_sequence, encode_sequence};

@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 
+use super::content::{Content, DecodeError, has_control};
 use super::layout::Layout;
 use crate::example::wire::{Cursor, Wire, WireError};
 use crate::schema::Schema;
@@ -127,7 +128,8 @@ impl KeyOrder {
             *next = position + 1;
             return Some((self.known.get(position)?.column, value));
         }
-        std::str::from_utf8(key).ok()?;
+        // Such a key may be a message in another message, which the strict parser recognises.
+        std::str::from_utf8(key).ok().filter(|_| !has_control(key))?;
         let column = schema.position(key);
         if self.known.len() < MAX_KNOWN {
             let field = entry.get(..entry.len() - value.len())?;
@@ -154,16 +156,50 @@ pub fn only_features(record: &[u8]) -> Option<&[u8]> {
 
 /// Parse strictly: calls `each(key, pieces)` for every map entry in order, with the value fields of that entry (one,
 /// except in merged messages).
-pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), WireError> {
-    let mut example = Cursor::new(record);
-    while let Some((field, wire)) = example.tag()? {
-        if (field, wire) == (1, Wire::Bytes) {
-            map_entries(example.bytes()?, &mut each)?;
-        } else {
-            example.skip(field, wire)?;
+pub fn entries<'a>(record: &'a [u8], mut each: impl FnMut(&'a [u8], &[&'a [u8]])) -> Result<(), DecodeError> {
+    maps(record, Content::Example, |_, key, pieces| each(key, pieces))
+}
+
+/// Parse the maps of an Example or SequenceExample, and call `each(field, key, pieces)` for every entry.
+///
+/// # Errors
+/// The record is not valid, or it is another message, of which the fields that these messages have are only a part.
+pub(super) fn maps<'a>(
+    record: &'a [u8],
+    expected: Content,
+    mut each: impl FnMut(u32, &'a [u8], &[&'a [u8]]),
+) -> Result<(), DecodeError> {
+    let last = if expected == Content::SequenceExample { 2 } else { 1 };
+    let (mut is_empty, mut is_suspect) = (true, false);
+    let mut parse = || -> Result<(), WireError> {
+        let mut cursor = Cursor::new(record);
+        while let Some((field, wire)) = cursor.tag()? {
+            if field > last || wire != Wire::Bytes {
+                is_suspect |= (field, wire) == (2, Wire::Bytes);
+                cursor.skip(field, wire)?;
+                continue;
+            }
+            is_empty = false;
+            let map = cursor.bytes()?;
+            let mut has_entries = map.is_empty();
+            map_entries(map, &mut |key, pieces| {
+                has_entries = true;
+                is_suspect |= pieces.is_empty() || has_control(key);
+                each(field, key, pieces);
+            })?;
+            is_suspect |= !has_entries;
+        }
+        Ok(())
+    };
+    let parsed = parse();
+    if parsed.is_err() || is_empty || is_suspect {
+        match Content::of(record) {
+            None | Some(Content::Example) => {}
+            Some(found) if found == expected => {}
+            Some(found) => return Err(DecodeError::Other(found)),
         }
     }
-    Ok(())
+    Ok(parsed?)
 }
 
 /// Parse the entries of a message that is a map from strings to messages: Features, FeatureLists.

@@ -2,30 +2,25 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use super::content::{Content, DecodeError};
 use super::decode::{Value, features, keyed, last_of_each, value};
 use super::encode::{FeatureValue, features_len, field_len, key_order, put_features, put_header};
 use super::lists::FeatureView;
-use super::parse::map_entries;
-use crate::example::wire::{Cursor, Wire, WireError};
+use super::parse::maps;
+use crate::example::wire::{Cursor, Wire};
 
 /// Context and feature lists, each sorted by the bytes of the key.
 pub type Sequence<'a> = (Vec<(&'a str, Value<'a>)>, Vec<(&'a str, Vec<Value<'a>>)>);
 
 /// Decode a record; both of its maps follow the rules of Examples.
-pub fn decode_sequence(record: &[u8]) -> Result<Sequence<'_>, WireError> {
+///
+/// # Errors
+/// The record is not valid, or holds another message. An Example is a SequenceExample with a context only.
+pub fn decode_sequence(record: &[u8]) -> Result<Sequence<'_>, DecodeError> {
     let (mut context, mut lists) = (Vec::new(), Vec::new());
-    let mut cursor = Cursor::new(record);
-    while let Some((field, wire)) = cursor.tag()? {
-        match (field, wire) {
-            (1, Wire::Bytes) => {
-                map_entries(cursor.bytes()?, &mut |key, pieces| context.push(keyed(key, pieces)))?;
-            }
-            (2, Wire::Bytes) => {
-                map_entries(cursor.bytes()?, &mut |key, pieces| lists.push(keyed(key, pieces)))?;
-            }
-            _ => cursor.skip(field, wire)?,
-        }
-    }
+    maps(record, Content::SequenceExample, |field, key, pieces| {
+        if field == 1 { &mut context } else { &mut lists }.push(keyed(key, pieces));
+    })?;
     let mut steps = Vec::with_capacity(lists.len());
     for (key, pieces) in last_of_each(lists) {
         let mut values = Vec::new();

@@ -4,6 +4,7 @@
 #[path = "../../../shardkeep-image/tests/decoding/bounded.rs"]
 mod bounded;
 mod columns;
+mod content;
 mod example;
 mod hostile;
 mod images;

@@ -39,7 +39,7 @@ def _print_tfrecord(found: TFRecordInfo) -> None:
         print_parts(facts(rows))
         return
     if found.features is None:
-        rows["first record"] = "not a tf.train.Example"
+        rows["first record"] = found.content or "not a tf.train.Example"
         print_parts(facts(rows))
         return
     table = listing("feature of the first record", "type", "values", "begins", right=["values"])

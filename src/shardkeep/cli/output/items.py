@@ -65,14 +65,16 @@ def print_item(item: RecordItem | RowItem) -> None:
     if isinstance(item, RowItem):
         click.echo(f"{click.style(str(item.row), bold=True)}  {_row(item.value)}")
         return
-    click.echo(f"{click.style(f'record {item.record}', bold=True)}  {len(item.data):,} bytes")
+    named = "" if item.features is not None or item.content is None else f", {item.content}"
+    click.echo(f"{click.style(f'record {item.record}', bold=True)}  {len(item.data):,} bytes{named}")
     if item.features is None:
         click.echo(f"  {_bytes(item.data)}")
         return
-    named = [(printable(name), values) for name, values in sorted(item.features.items())]
-    width = max((len(name) for name, _ in named), default=0)
-    for name, values in named:
-        click.echo(f"  {name:{width}}  {feature_type(values):7}  {_values(values)}")
+    features = [(printable(name), values) for name, values in sorted(item.features.items())]
+    width = max((len(name) for name, _ in features), default=0)
+    for name, values in features:
+        shown = "" if values is None else _values(values)
+        click.echo(f"  {name:{width}}  {feature_type(values):7}  {shown}".rstrip())
 
 
 def _values(values: Any) -> str:

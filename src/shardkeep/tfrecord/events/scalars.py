@@ -38,6 +38,9 @@ __all__ = ["read_scalars"]
 
 OnCorrupt = Literal["raise", "skip"] | Callable[[CorruptDataError], object]
 
+# tensorflow/core/util/events_writer.cc: the first event of each file has this and a number.
+_VERSION = "brain.Event:"
+
 
 def read_scalars(
     logdir_or_file: str | os.PathLike[str],
@@ -85,7 +88,7 @@ def read_scalars(
     TruncatedFileError
         A file ends inside a record, and `live` is False.
     FormatError
-        A file is of another kind.
+        A file is of another kind; an event file has the version ``brain.Event:2`` in its first record.
     NotFoundError
         The path does not exist, or holds no event file.
     PlanError
@@ -211,29 +214,38 @@ def _event_files(root: str) -> list[tuple[str, str]]:
 
 def _events(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[Event]:
     parser = EventParser()
+    is_first = True
     for record, offset_bytes, data in _records(path, live, on_corrupt):
+        if is_first:
+            _check_is_event_file(path, record, data)
+            is_first = False
         try:
             event = parser.parse(data)
         except _core.WireError as error:
-            if record == 0:
-                raise _not_events(path) from None
             message = f"{path}: record {record} at byte {offset_bytes:,} is not a tensorflow.Event: {error}"
             fault = CorruptRecordError(message, path=path, record=record, offset_bytes=offset_bytes)
             if on_corrupt == "raise":
                 raise fault from None
             _report(fault, on_corrupt)
         else:
-            # Every writer sets the version in the first event, and the time in every event.
-            if record == 0 and not event.version and not event.wall_time:
-                raise _not_events(path)
             yield event
 
 
-def _not_events(path: str) -> FormatError:
-    message = (
-        f"{path}: a TFRecord file, but its records are not tensorflow.Event messages; read it with Reader"
+def _check_is_event_file(path: str, record: int, data: bytes) -> None:
+    """Raise a FormatError unless the first record, or the next if that is damaged, is of an event file."""
+    content = _core.record_content(data)
+    try:
+        is_event = EventParser().parse(data).version.startswith(_VERSION)
+    except _core.WireError:
+        is_event = False
+    if is_event or (record and content == "tensorflow.Event"):
+        return
+    raise FormatError(
+        f"{path}: not an event file: record {record} is {content or 'of no known form'}, and an event file"
+        f' begins with a tensorflow.Event of version "{_VERSION}2"; read the records with Reader',
+        path=path,
+        record=record,
     )
-    return FormatError(message, path=path)
 
 
 def _records(path: str, live: bool, on_corrupt: OnCorrupt) -> Iterator[tuple[int, int, bytes]]:

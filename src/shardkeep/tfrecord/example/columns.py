@@ -63,9 +63,11 @@ def read_columns(
         A record lacks a feature without a default, or has it in another dtype, number or image size; the
         message has file, record, feature, and the expected and found values.
     CorruptRecordError, TruncatedFileError
-        A file is damaged; the error has the offset. Also for a record that is not an Example, or an image
-        that cannot be decoded.
-    NotFoundError, FormatError
+        A file is damaged; the error has the offset. Also for a record that is not a valid message, or an
+        image that cannot be decoded.
+    FormatError
+        A record is another message, text or an image, as for `decode_example`; also as `Reader`.
+    NotFoundError
         As `Reader`.
 
     Notes

@@ -13,6 +13,10 @@ from shardkeep.errors import SchemaError
 __all__ = ["decode_example", "encode_example", "feature_values"]
 
 
+class EmptyBytesList(list[bytes]):
+    """An empty ``bytes_list`` of a decoded message: a list that keeps its kind when it is encoded."""
+
+
 def encode_example(features: Mapping[str, Any]) -> bytes:
     """Serialise a `tf.train.Example`.
 
@@ -21,7 +25,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     features : mapping of str to value
         A value is a scalar, a list or an array of one kind: bytes or str (stored as UTF-8) become a
         ``bytes_list``; integers and booleans an ``int64_list``; floats a ``float_list`` (float32). Arrays of
-        more than one dimension are stored flat, in C order.
+        more than one dimension are stored flat, in C order. None becomes a feature without a kind.
 
     Returns
     -------
@@ -63,25 +67,31 @@ def decode_example(record: bytes) -> dict[str, Any]:
     -------
     dict of str to ndarray or list of bytes
         In the order of their names: ``int64_list`` as int64, ``float_list`` as float32, ``bytes_list`` as a
-        list of `bytes`; a feature without a kind as an empty list.
+        list of `bytes`; a feature without a kind as None. The result can be encoded again, and has the same
+        features then: an empty ``bytes_list`` is an empty list that `encode_example` accepts.
 
     Raises
     ------
+    FormatError
+        The bytes are another message (`tf.train.SequenceExample`, `tensorflow.Event`, …), text or an image;
+        the error names it. (An Example has no magic number, so its structure decides. Other fields than
+        those of an Example are skipped, except field 2, which other messages have.)
     CorruptRecordError
-        The bytes are not an Example. (An Example has no magic number: other protobuf messages may parse as an
-        empty one.)
+        The bytes are not a valid message.
     """
     return _core.decode_example(record)
 
 
 def feature_values(what: str, value: Any) -> Any:
-    """Return the values of one feature as `_core` takes them: a list of bytes, an int64 or float32 array.
+    """Return the values of a feature as `_core` takes them: a list of bytes, an int64 or float32 array, None.
 
     Raises
     ------
     SchemaError
         The value is not valid; the message begins with `what`.
     """
+    if value is None or (isinstance(value, EmptyBytesList) and not value):
+        return value
     if isinstance(value, (bytes, bytearray, memoryview)):
         return [bytes(value)]
     if isinstance(value, str):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, PlanError, SchemaError
+from shardkeep.errors import CorruptRecordError, FormatError, PlanError, SchemaError
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, VarLen
@@ -29,7 +29,7 @@ class FeatureFacts:
     Attributes
     ----------
     kind : {"int64", "float32", "bytes"} or None
-        None if it never has a value.
+        None if no record has a list of values, not even an empty one.
     seen : int
         Number of records that have it, with a value or without.
     lengths : (int, int)
@@ -48,12 +48,12 @@ class FeatureFacts:
 
     def note(self, values: Any, place: str, name: str) -> None:
         """Count the values of one more record."""
-        count = len(values)
+        count = 0 if values is None else len(values)
         low, high = self.lengths if self.seen else (count, count)
         self.lengths = (min(low, count), max(high, count))
         self.seen += 1
-        if isinstance(values, list) and not count:
-            return  # an empty list of bytes, or a feature without a kind
+        if values is None:
+            return
         kind = "bytes" if isinstance(values, list) else str(values.dtype)
         if self.kind is None:
             self.kind, self.first = kind, place
@@ -89,7 +89,7 @@ class FeatureFacts:
         if self.seen < records:
             words.append(f"missing in {records - self.seen:,} of {records:,}")
         low, high = self.lengths
-        if self.kind is None:
+        if not high:
             words.append("never has a value")
         elif low != high:
             words.append(f"{low:,} to {high:,} values")
@@ -210,8 +210,10 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     ------
     SchemaError
         A feature has different kinds in two records, both of which are named; the files hold no record; or a
-        record is not an Example.
-    CorruptRecordError, TruncatedFileError, NotFoundError, FormatError
+        record is not a valid message.
+    FormatError
+        The records are another message, text or images, which the error names; also as `Reader`.
+    CorruptRecordError, TruncatedFileError, NotFoundError
         As `Reader`.
     PlanError
         `sample` is less than 1.
@@ -271,13 +273,10 @@ def _sampled(path: str, share: int | None) -> Iterator[tuple[int, bytes]]:
 
 def _decoded(record: bytes, path: str, number: int) -> dict[str, Any]:
     try:
-        features = decode_example(record)
-    except CorruptRecordError as error:
-        raise SchemaError(f"{path}: record {number}: {error}", path=path, record=number) from None
-    # Other messages parse as an Example with unknown fields only.
-    if not features and record[:1] not in (b"", b"\x0a"):
-        raise SchemaError(f"{path}: record {number} is not a tf.train.Example", path=path, record=number)
-    return features
+        return decode_example(record)
+    except (CorruptRecordError, FormatError) as error:
+        kind = FormatError if isinstance(error, FormatError) else SchemaError
+        raise kind(f"{path}: record {number}: {error}", path=path, record=number) from None
 
 
 def _rebuild(facts: dict[str, FeatureFacts], records: int, files: int) -> Schema:

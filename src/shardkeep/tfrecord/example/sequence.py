@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import SchemaError
-from shardkeep.tfrecord.example.example import feature_values
+from shardkeep.tfrecord.example.example import EmptyBytesList, feature_values
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]
 
@@ -70,9 +70,11 @@ def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, li
 
     Raises
     ------
+    FormatError
+        The bytes are another message, text or an image; the error names it. (A `tf.train.Example` is equal to
+        a SequenceExample with a context only, and is decoded as one.)
     CorruptRecordError
-        The bytes are not a SequenceExample. (It has no magic number: other protobuf messages may parse as an
-        empty one, and a `tf.train.Example` as one with a context only.)
+        The bytes are not a valid message.
     """
     return _core.decode_sequence_example(record)
 
@@ -87,8 +89,11 @@ def _steps(name: str, steps: Iterable[Any]) -> list[Any]:
     if isinstance(steps, (str, bytes, bytearray, Mapping)) or not isinstance(steps, Iterable):
         raise SchemaError(f"feature list {name!r}: expected a list of steps, found {type(steps).__name__}")
     given = list(steps)
-    # An empty list has no kind.
-    empty = [isinstance(step, (list, tuple)) and not len(step) for step in given]
+    # An empty list has no kind, except for that of a decoded message.
+    empty = [
+        isinstance(step, (list, tuple)) and not step and not isinstance(step, EmptyBytesList)
+        for step in given
+    ]
     values = [
         None if step is None or bare else feature_values(f"feature list {name!r}, step {number}", step)
         for number, (step, bare) in enumerate(zip(given, empty, strict=True))

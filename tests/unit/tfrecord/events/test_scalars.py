@@ -197,11 +197,40 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         read_scalars(tmp_path)
     with pytest.raises(FormatError, match="zip"):
         read_scalars(event_file(tmp_path, b"PK\x03\x04" + bytes(100)))
-    for record in (encode_example({"a": 1}), b"plain text", b""):
+    late = (
+        bytes.fromhex("09 0000000000000040 10 05 2a 0d 0a 0b 0a 04") + b"loss" + bytes.fromhex("15 0000803e")
+    )
+    foreign = bytes.fromhex("09 000000000000f03f 1a 11") + b"Mindspore.Event:1"
+    for record, content in {
+        encode_example({"a": 1}): "tf.train.Example",
+        b"plain text": "text",
+        b"": "tf.train.Example",
+        b"\xff\xff": "of no known form",
+        late: "tensorflow.Event",
+        foreign: "tensorflow.Event",
+    }.items():
         with Writer(tmp_path / "x", exists="replace") as w:
             w.write(record)
-        with pytest.raises(FormatError, match=r"not tensorflow\.Event"):
-            read_scalars(tmp_path / "x")
+            w.write(late)
+        for mode in ("raise", "skip"):
+            with pytest.raises(
+                FormatError, match=f"not an event file: record 0 is {content}, .*brain.Event:2"
+            ):
+                read_scalars(tmp_path / "x", on_corrupt=mode)  # type: ignore[arg-type]
+
+
+def test_a_damaged_first_record_is_skipped_only_before_events(tmp_path: Path) -> None:
+    path = damaged(tmp_path, STARTS[0] + 20)
+    with pytest.warns(RuntimeWarning, match="skipped"):
+        assert len(read_scalars(path, on_corrupt="skip")["value"])
+    with Writer(tmp_path / "x") as w:
+        w.write(b"first")
+        w.write_example({"a": 1})
+    content = bytearray((tmp_path / "x").read_bytes())
+    content[13] ^= 1
+    (tmp_path / "x").write_bytes(content)
+    with pytest.warns(RuntimeWarning), pytest.raises(FormatError, match=r"record 1 is tf\.train\.Example"):
+        read_scalars(tmp_path / "x", on_corrupt="skip")
 
 
 def test_options_are_checked(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -8,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkeep.errors import CorruptRecordError, SchemaError
+from shardkeep.errors import CorruptRecordError, FormatError, SchemaError
 from shardkeep.tfrecord import decode_example, encode_example
+from tests.messages import OTHER_MESSAGES
 
 int64s = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20).map(
     lambda values: np.array(values, np.int64)
@@ -76,7 +79,6 @@ def test_python_values_are_converted() -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "cannot be stored"),
         ([], "empty list has no kind"),
         ([b"a", 1], "int among bytes"),
         (1 + 2j, "complex"),
@@ -91,6 +93,26 @@ def test_invalid_value_names_the_feature(value: Any, said: str) -> None:
         encode_example({"x": value})
     with pytest.raises(SchemaError, match="name of a feature"):
         encode_example({3: 1})  # type: ignore[dict-item]
+
+
+def test_absent_kindless_and_empty_features_survive() -> None:
+    # features "b", "f" and "i": an empty list of each kind; "n" has no kind.
+    record = bytes.fromhex("0a220a070a016212020a000a070a0166120212000a070a016912021a000a050a016e1200")
+    back = decode_example(record)
+    assert back["b"] == []
+    assert (back["f"].dtype, back["i"].dtype) == (np.float32, np.int64)
+    assert back["n"] is None
+    assert "absent" not in back
+    for features in (back, copy.deepcopy(back), pickle.loads(pickle.dumps(back))):
+        assert encode_example(features) == record
+    back["b"].append(b"x")
+    assert decode_example(encode_example(back))["b"] == [b"x"]
+
+
+@pytest.mark.parametrize("name", OTHER_MESSAGES)
+def test_other_messages_are_named(name: str) -> None:
+    with pytest.raises(FormatError, match=rf"not a tf\.train\.Example: it is a {name}; read .*[Rr]ead"):
+        decode_example(OTHER_MESSAGES[name])
 
 
 def test_nan_and_infinity_survive() -> None:

@@ -20,6 +20,7 @@ from shardkeep.tfrecord import (
     infer_schema,
     read_columns,
 )
+from tests.messages import OTHER_MESSAGES
 
 
 def write(path: Path, examples: list[Any], compression: str | None = None) -> Path:
@@ -68,9 +69,13 @@ def test_feature_without_any_value_is_var_len_bytes(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": np.array([], "S")}, {"x": np.array([], "S")}])
     assert infer_schema(path) == {"x": VarLen("bytes")}
     assert "# never has a value" in infer_schema(path).source()
-    # An empty list of bytes cannot be distinguished from an empty list of integers.
-    write(tmp_path / "b", [{"x": np.array([], "S")}, {"x": [1, 2]}])
+    # A feature without a kind fits every other one; an empty list has a kind.
+    write(tmp_path / "b", [{"x": None}, {"x": [1, 2]}])
     assert infer_schema(tmp_path / "b") == {"x": VarLen("int64")}
+    assert read_columns(tmp_path / "b", {"x": VarLen("int64")})["x"].values.tolist() == [1, 2]
+    write(tmp_path / "c", [{"x": np.array([], "S")}, {"x": [1, 2]}])
+    with pytest.raises(SchemaError, match=r"bytes in .*c record 0, but int64 in .*c record 1"):
+        infer_schema(tmp_path / "c")
 
 
 def test_images_are_inferred_with_channels_and_size(tmp_path: Path) -> None:
@@ -184,9 +189,11 @@ def test_files_without_records_are_refused(tmp_path: Path) -> None:
 
 
 def test_records_that_are_not_examples_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a", [{"x": 1}, b"\x12\x01a"])
-    with pytest.raises(SchemaError, match=r"record 1 is not a tf\.train\.Example"):
-        infer_schema(path)
+    for name, record in OTHER_MESSAGES.items():
+        path = write(tmp_path / name, [{"x": 1}, record])
+        with pytest.raises(FormatError, match=rf"record 1: .*it is a {name}; ") as caught:
+            infer_schema(path)
+        assert (caught.value.path, caught.value.record) == (str(path), 1)
     with pytest.raises(SchemaError, match=r"record 0: not a tf\.train\.Example"):
         infer_schema(write(tmp_path / "b", [b"\xff\xff"]))
 

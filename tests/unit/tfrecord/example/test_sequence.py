@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkeep.errors import CorruptRecordError, SchemaError
+from shardkeep.errors import CorruptRecordError, FormatError, SchemaError
 from shardkeep.tfrecord import decode_sequence_example, encode_example, encode_sequence_example
+from tests.messages import OTHER_MESSAGES
 
 INT64 = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(lambda x: np.array(x, np.int64))
 FLOAT = st.lists(st.floats(width=32), max_size=4).map(lambda x: np.array(x, np.float32))
@@ -55,6 +56,14 @@ def test_an_empty_step_has_the_kind_of_the_others() -> None:
     assert decode_sequence_example(encode_sequence_example({}, {"x": [[], [b"a"]]}))[1] == {"x": [[], [b"a"]]}
 
 
+def test_absent_kindless_and_empty_steps_survive() -> None:
+    # context "n" without a kind; the list "b" has two empty steps of bytes and one without a kind.
+    record = bytes.fromhex("0a070a050a016e120012110a0f0a0162120a0a020a000a020a000a00")
+    context, feature_lists = decode_sequence_example(record)
+    assert (context, feature_lists) == ({"n": None}, {"b": [[], [], None]})
+    assert encode_sequence_example(context, feature_lists) == record
+
+
 def test_an_array_is_a_list_of_its_rows() -> None:
     rows = np.arange(6, dtype=np.float32).reshape(3, 2)
     steps = decode_sequence_example(encode_sequence_example({}, {"x": rows}))[1]["x"]  # type: ignore[dict-item]
@@ -75,7 +84,6 @@ def test_an_example_is_a_context_alone() -> None:
     ("context", "feature_lists", "message"),
     [
         ({"x": []}, {}, "feature 'x': an empty list has no kind"),
-        ({"x": None}, {}, "feature 'x': NoneType cannot be stored"),
         ({3: 1}, {}, "name of a feature must be a str, not 3"),
         ({}, {3: [1]}, "name of a feature must be a str, not 3"),
         ({}, {"x": b"abc"}, "feature list 'x': expected a list of steps, found bytes"),
@@ -93,7 +101,13 @@ def test_invalid_value_names_the_step(context: Any, feature_lists: Any, message:
         encode_sequence_example(context, feature_lists)
 
 
-@pytest.mark.parametrize("record", [b"\x0a", b"\x0a\x05\x0a", b"\x12\x04\x0a\x02\x0a\x09", b"\xff" * 11])
+@pytest.mark.parametrize("record", [b"\x0a", b"\x0a\x05\x0a", b"\x12\x04\x0a\x02\x0a", b"\xff" * 11])
 def test_non_message_is_refused(record: bytes) -> None:
     with pytest.raises(CorruptRecordError, match=r"not a tf\.train\.SequenceExample"):
         decode_sequence_example(record)
+
+
+@pytest.mark.parametrize("name", [name for name in OTHER_MESSAGES if name != "tf.train.SequenceExample"])
+def test_other_messages_are_named(name: str) -> None:
+    with pytest.raises(FormatError, match=rf"not a tf\.train\.SequenceExample: it is a {name}; "):
+        decode_sequence_example(OTHER_MESSAGES[name])

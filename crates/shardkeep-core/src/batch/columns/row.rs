@@ -7,6 +7,7 @@ use super::images::ImageStore;
 use super::parts::Ragged;
 use super::row_error::RowErrorKind;
 use super::scratch::Scratch;
+use crate::example::content::DecodeError;
 use crate::example::layout::one_varint;
 use crate::example::lists::FeatureView;
 use crate::example::parse::{FoundValue, KnownKey, entries, only_features};
@@ -21,11 +22,14 @@ pub(super) struct FeatureError {
     pub(super) message: String,
 }
 
-impl From<WireError> for FeatureError {
-    fn from(error: WireError) -> Self {
+impl From<DecodeError> for FeatureError {
+    fn from(error: DecodeError) -> Self {
         Self {
             feature: None,
-            kind: RowErrorKind::Malformed,
+            kind: match error {
+                DecodeError::Malformed(_) => RowErrorKind::Malformed,
+                DecodeError::Other(_) => RowErrorKind::OtherMessage,
+            },
             message: format!("the record is not a tf.train.Example: {error}"),
         }
     }

@@ -7,6 +7,8 @@ use crate::error::{self, Error};
 pub enum RowErrorKind {
     /// The bytes are not a protobuf message of this type.
     Malformed,
+    /// The record is another message.
+    OtherMessage,
     /// The record lacks a feature that has no default.
     Missing,
     /// The record has another kind of list.
@@ -50,6 +52,7 @@ impl From<RowError> for Error {
             RowErrorKind::Missing | RowErrorKind::WrongDType | RowErrorKind::WrongShape => {
                 error::Kind::Schema
             }
+            RowErrorKind::OtherMessage => error::Kind::Format,
             RowErrorKind::Slot => error::Kind::Internal,
             RowErrorKind::Memory => error::Kind::Memory,
         };

@@ -1,7 +1,7 @@
 """Jobs on whole files and folders; the function of a command is in the module of its name.
 
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
-images, tables and arrays for `pack`; `verification` has the parts of `verify`.
+images, tables and arrays for `pack`; `inspection` and `verification` have the parts of `info` and `verify`.
 Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
 """
 
@@ -10,16 +10,10 @@ from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
 from shardkeep.jobs.division.divide import ShardFile, SplitReport
-from shardkeep.jobs.info import (
-    DatasetInfo,
-    FeatureInfo,
-    FileEntry,
-    FolderInfo,
-    HDF5Info,
-    TFRecordInfo,
-    WorkerInfo,
-    info,
-)
+from shardkeep.jobs.info import DatasetInfo, FeatureInfo, HDF5Info, TFRecordInfo, info
+from shardkeep.jobs.inspection.folder import FileEntry, FolderInfo, KindInfo
+from shardkeep.jobs.inspection.merged import MergedInfo, MergedRank
+from shardkeep.jobs.inspection.workers import WorkerInfo
 from shardkeep.jobs.pack import PackReport, pack
 from shardkeep.jobs.split import split
 from shardkeep.jobs.verification.finding import Finding
@@ -33,6 +27,9 @@ __all__ = [
     "Finding",
     "FolderInfo",
     "HDF5Info",
+    "KindInfo",
+    "MergedInfo",
+    "MergedRank",
     "PackReport",
     "RecordItem",
     "RowItem",

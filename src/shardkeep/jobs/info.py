@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,21 @@ from shardkeep._core import record_content
 from shardkeep._summary import summary
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
-from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
-from shardkeep.hdf5.segments.series_check import check_follows
-from shardkeep.hdf5.sources.source import Source, open_source
+from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.jobs.cat import example_or_none, feature_type
+from shardkeep.jobs.inspection.folder import FolderInfo, folder_info
+from shardkeep.jobs.inspection.merged import MergedInfo, merged_info
+from shardkeep.jobs.inspection.workers import WorkerInfo, worker_of
 from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader
 
 __all__ = [
     "DatasetInfo",
     "FeatureInfo",
-    "FileEntry",
-    "FolderInfo",
     "HDF5Info",
     "TFRecordInfo",
-    "WorkerInfo",
     "info",
 ]
 
@@ -140,34 +137,6 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True)
-class WorkerInfo:
-    """Commits of one rank of a run.
-
-    Attributes
-    ----------
-    path : str
-        Folder of the rank, or the file that was inspected.
-    rank, world_size : int
-        Rank, and world size at the newest commit.
-    commits : int
-        Number of commits; each is a file.
-    committed_step : int
-        Step of the newest commit.
-    rows : dict
-        Dataset name to the number of committed rows.
-    """
-
-    path: str
-    rank: int
-    world_size: int
-    commits: int
-    committed_step: int
-    rows: dict[str, int]
-
-    __repr__ = summary
-
-
-@dataclass(frozen=True)
 class HDF5Info:
     """Contents of an HDF5 file.
 
@@ -184,6 +153,8 @@ class HDF5Info:
         The commit, if the file is a segment of a `WorkerFile`.
     collected : bool
         True if a collector wrote the file.
+    merged : MergedInfo or None
+        Ranks, steps, sources and receipts, if `shardkeep.hdf5.merge` wrote the file.
     """
 
     path: str
@@ -192,47 +163,13 @@ class HDF5Info:
     datasets: tuple[DatasetInfo, ...]
     worker: WorkerInfo | None
     collected: bool = False
+    merged: MergedInfo | None = None
 
     __repr__ = summary
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents as types that JSON supports, with their ``kind``."""
         return {"kind": "hdf5"} | asdict(self)
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """One entry of a folder: its name, a description of its kind, and its size."""
-
-    name: str
-    described: str
-    file_bytes: int
-
-    __repr__ = summary
-
-
-@dataclass(frozen=True)
-class FolderInfo:
-    """Contents of a folder, without those of its sub-folders.
-
-    Attributes
-    ----------
-    path : str
-    files : tuple of FileEntry
-        Entries in the order of their names.
-    workers : tuple of WorkerInfo
-        Commits of each rank, if the folder is that of a run.
-    """
-
-    path: str
-    files: tuple[FileEntry, ...]
-    workers: tuple[WorkerInfo, ...]
-
-    __repr__ = summary
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the contents as types that JSON supports, with their ``kind``."""
-        return {"kind": "folder"} | asdict(self)
 
 
 def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
@@ -274,7 +211,7 @@ def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
     """
     kind = identify(path)
     if kind.name == "folder":
-        return _folder(Path(path))
+        return folder_info(os.fspath(path))
     require_kind(path, "tfrecord", "empty", "hdf5", found=kind)
     return _hdf5(path) if kind.name == "hdf5" else _tfrecord(path, kind)
 
@@ -334,26 +271,10 @@ def _hdf5(path: str | os.PathLike[str]) -> HDF5Info:
             file_bytes=Path(name).stat().st_size,
             attributes=_attributes(source.file),
             datasets=tuple(_dataset(source.dataset(one)) for one in sorted(source.dataset_names())),
-            worker=_worker(name, [source]) if source.record is not None else None,
+            worker=worker_of(name, [source]) if source.record is not None else None,
             collected=source.collected,
+            merged=merged_info(source),
         )
-
-
-def _worker(path: str, segments: Iterable[Source]) -> WorkerInfo | None:
-    newest = None
-    commits = 0
-    rows: dict[str, int] = {}
-    path_before = path
-    for segment in segments:
-        if segment.record is not None and newest is not None:
-            check_follows(segment.record, segment.path, newest, path_before)
-        newest, path_before = segment.record or newest, segment.path
-        commits += 1
-        for name, dataset in (segment.record.datasets if segment.record else {}).items():
-            rows[name] = rows.get(name, 0) + dataset.rows
-    if newest is None:
-        return None
-    return WorkerInfo(path, newest.rank, newest.world_size, commits, newest.step, rows)
 
 
 def _dataset(dataset: h5py.Dataset) -> DatasetInfo:
@@ -389,29 +310,3 @@ def _attribute(attributes: Any, name: str | bytes) -> Any:
         # Some HDF5 types have no NumPy counterpart; the other attributes are still shown.
         return f"(unreadable: {error})"
     return "(empty)" if isinstance(value, h5py.Empty) else plain(value)
-
-
-def _folder(path: Path) -> FolderInfo:
-    workers = (_worker(folder, _segments(folder)) for folder in list_ranks(os.fspath(path)).values())
-    return FolderInfo(
-        path=os.fspath(path),
-        files=tuple(_entry(entry) for entry in sorted(path.iterdir())),
-        workers=tuple(worker for worker in workers if worker is not None),
-    )
-
-
-def _segments(folder: str) -> Iterator[Source]:
-    for segment in list_segments(folder):
-        with open_source(segment.path) as source, reading(segment.path):
-            yield source
-
-
-def _entry(path: Path) -> FileEntry:
-    try:
-        kind = identify(path)
-        return FileEntry(path.name, kind.described, 0 if kind.name == "folder" else path.stat().st_size)
-    except FileNotFoundError:
-        described = "a broken link" if path.is_symlink() else "removed during the inspection"
-    except OSError as error:
-        described = f"not readable: {error.strerror or error}"
-    return FileEntry(path.name, described, 0)

@@ -15,7 +15,8 @@ __all__ = ["plain"]
 def plain(value: Any) -> Any:
     r"""Return `value` as types that `json.dumps` accepts and every JSON parser reads.
 
-    Arrays and tuples become lists, rows of a compound type dicts, bytes base64 text. NaN and the infinities,
+    Arrays and tuples become lists, rows of a compound type dicts, text of fixed length (`numpy.bytes_`) text,
+    other bytes base64 text. NaN and the infinities,
     which JSON does not have, become ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``, as in the JSON form of
     Protocol Buffers. Every other value becomes its text.
 
@@ -32,6 +33,8 @@ def plain(value: Any) -> Any:
         return str(value)  # np.str_ is a subclass of str
     if isinstance(value, float):
         return _plain_float(value)
+    if isinstance(value, np.bytes_):
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Mapping):
@@ -45,6 +48,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (np.float16, np.float32)):
         # The shortest decimal that reads back as the same number: 0.1, not 0.10000000149011612.
         return _plain_float(float(str(value)))
+    if isinstance(value, np.ndarray) and value.dtype.kind == "S":
+        return plain(value[()])
     if isinstance(value, (np.generic, np.ndarray)):
         item = value.item()
         # `item` returns a NumPy scalar for longdouble, and a tuple for a structured scalar.

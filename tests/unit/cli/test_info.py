@@ -7,7 +7,9 @@ import h5py
 import pytest
 
 from shardkeep.cli.app import run
+from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.tfrecord import Writer
+from shardkeep.world import World
 
 SHOWN = """\
 file         {path}
@@ -93,3 +95,29 @@ def test_names_from_a_file_do_not_steer_the_terminal(
     shown = capsys.readouterr().out
     assert "31m" in shown
     assert not [char for char in shown if not char.isprintable() and char != "\n"]
+
+
+def test_folder(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.tfrecord.lock").touch()
+    Path("b.tfrecord").touch()
+    assert run(["info", "."]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "entries 3 records 1" in printed
+    assert "a TFRecord file 1 " in printed and "a lock file 1 0 bytes" in printed
+    assert "a data file that cannot be read 1" in printed
+    assert "b.tfrecord: has no bytes" in printed
+    assert "a.tfrecord.lock" not in printed
+
+
+def test_merged_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank, steps in ((0, (10, 20)), (1, (10,))):
+        with WorkerFile(tmp_path / "run", World(rank, 3)) as out:
+            for step in steps:
+                out.append("x", [1.0])
+                out.commit(step=step)
+    merge(tmp_path / "run", tmp_path / "all.h5", incomplete="allow")
+    assert run(["info", str(tmp_path / "all.h5")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "kind HDF5, merged size" in printed
+    assert "ranks 2, 0 to 1 steps 10 to 20; rank 1 ends at 10 order rank sources 3 files in" in printed
+    assert "receipts 0 incomplete rank 2 of 3 has no commit" in printed

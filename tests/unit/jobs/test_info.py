@@ -1,3 +1,8 @@
+"""Contents of files and folders.
+
+Covers `shardkeep.jobs.inspection.workers`.
+"""
+
 from __future__ import annotations
 
 import json
@@ -77,12 +82,20 @@ def test_hdf5(tmp_path: Path) -> None:
         layout = h5py.VirtualLayout((2,), "f4")
         file.create_virtual_dataset("virtual", layout)
         file.attrs["run"] = "seven"
+        file.attrs["unit"] = np.bytes_(b"m/s")
+        file.attrs["units"] = np.array([b"m", "µs".encode()])
         file.attrs["big"] = np.arange(3)
         file.attrs["none"] = h5py.Empty("f4")
         file["deep/x"].attrs["unit"] = "m"
     found = info(path)
     assert isinstance(found, HDF5Info)
-    assert found.attributes == {"big": [0, 1, 2], "none": "(empty)", "run": "seven"}
+    assert found.attributes == {
+        "big": [0, 1, 2],
+        "none": "(empty)",
+        "run": "seven",
+        "unit": "m/s",
+        "units": ["m", "µs"],
+    }
     by_name = {dataset.name: dataset for dataset in found.datasets}
     assert list(by_name) == ["deep/x", "null", "ragged", "rows", "text", "virtual"]
     assert (by_name["deep/x"].shape, by_name["deep/x"].chunks) == ((300, 2), (100, 2))
@@ -93,7 +106,7 @@ def test_hdf5(tmp_path: Path) -> None:
         "deep/x": ">i2",
         "null": "float32",
         "ragged": "variable-length int32",
-        "rows": "{id: int64, tag: |S3, v: float32[2]}",
+        "rows": "{id: int64, tag: str of 3 bytes, v: float32[2]}",
         "text": "str",
         "virtual": "float32",
     }

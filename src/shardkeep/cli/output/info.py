@@ -8,10 +8,14 @@ from rich.console import RenderableType
 
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.items import short_text
-from shardkeep.cli.output.text import human_bytes, printable
-from shardkeep.jobs.info import FolderInfo, HDF5Info, TFRecordInfo
+from shardkeep.cli.output.text import counted, human_bytes, printable
+from shardkeep.files.paths import find_companion
+from shardkeep.jobs import FileEntry, FolderInfo, HDF5Info, MergedInfo, TFRecordInfo
 
 __all__ = ["print_info"]
+
+_SHOWN_FILES = 40
+_SHOWN_SOURCES = 3
 
 
 def print_info(found: TFRecordInfo | HDF5Info | FolderInfo) -> None:
@@ -53,15 +57,12 @@ def _begins(sample: list[Any]) -> str:
 
 
 def _print_hdf5(found: HDF5Info) -> None:
-    kind = "HDF5, written by a collector" if found.collected else "HDF5"
-    rows = {
-        "file": printable(found.path),
-        "kind": kind if found.worker is None else "HDF5, one commit of a worker",
-        "size": size_text(found.file_bytes),
-    }
+    rows = {"file": printable(found.path), "kind": _hdf5_kind(found), "size": size_text(found.file_bytes)}
     if found.worker is not None:
         rows["rank"] = f"{found.worker.rank} of {found.worker.world_size}"
         rows["committed step"] = f"{found.worker.committed_step:,}"
+    if found.merged is not None:
+        rows |= _origin(found.merged)
     table = listing("dataset", "shape", "type", "chunks", "filters", "stored", right=["stored"])
     for dataset in found.datasets:
         table.add_row(
@@ -82,29 +83,82 @@ def _print_hdf5(found: HDF5Info) -> None:
     print_parts(*parts)
 
 
+def _hdf5_kind(found: HDF5Info) -> str:
+    if found.worker is not None:
+        return "HDF5, one commit of a worker"
+    if found.merged is not None:
+        return "HDF5, merged" + (", points to its sources" if found.merged.mode == "virtual" else "")
+    return "HDF5, written by a collector" if found.collected else "HDF5"
+
+
+def _origin(merged: MergedInfo) -> dict[str, str]:
+    rows = {}
+    if merged.ranks:
+        numbers = [one.rank for one in merged.ranks]
+        rows["ranks"] = f"{len(numbers):,}, {_range(numbers[0], numbers[-1])}"
+        last = [one.last_step for one in merged.ranks]
+        rows["steps"] = _range(min(one.first_step for one in merged.ranks), max(last))
+        if min(last) < max(last):
+            rows["steps"] += f"; rank {merged.ranks[last.index(min(last))].rank} ends at {min(last):,}"
+    rows["order"] = printable(merged.order_by)
+    shown = ", ".join(map(printable, merged.sources[:_SHOWN_SOURCES]))
+    more = len(merged.sources) - _SHOWN_SOURCES
+    rows["sources"] = f"{counted(len(merged.sources), 'file')} in {printable(merged.root)}: {shown}"
+    rows["sources"] += f" and {more:,} more" if more > 0 else ""
+    rows["receipts"] = f"{merged.receipts:,}"
+    if merged.findings:
+        rows["incomplete"] = printable("; ".join(merged.findings))
+    return rows
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
+
+
 def _print_folder(found: FolderInfo) -> None:
-    files = listing("file", "size", "kind", right=["size"])
-    for entry in found.files:
-        files.add_row(
-            printable(entry.name),
-            "" if entry.described == "a folder" else human_bytes(entry.file_bytes),
-            printable(entry.described),
-        )
-    parts: list[RenderableType] = [
-        facts({"folder": printable(found.path), "entries": f"{len(found.files):,}"})
-    ]
+    rows = {"folder": printable(found.path), "entries": f"{len(found.files):,}"}
+    if any(one.records is not None for one in found.kinds):
+        rows["records"] = f"{found.records:,}"
+    parts: list[RenderableType] = [facts(rows)]
+    # The files that accompany data are only counted.
+    data = [entry for entry in found.files if find_companion(entry.name) is None]
     if found.files:
-        parts.append(files)
+        parts.append(_kinds(found))
+    if data:
+        parts.append(_entries(data))
+        if len(data) > _SHOWN_FILES:
+            parts.append(f"and {len(data) - _SHOWN_FILES:,} more; --json has all")
+    faults = [entry.fault for entry in found.files if entry.fault is not None]
+    if faults or found.findings:
+        parts.append("\n".join(map(printable, [*found.findings, *faults])))
     if found.workers:
         workers = listing(
             "rank", "of", "commits", "up to step", "rows", right=["rank", "of", "commits", "up to step"]
         )
         for worker in found.workers:
             counts = (worker.rank, worker.world_size, worker.commits, worker.committed_step)
-            rows = ", ".join(f"{printable(name)} {count:,}" for name, count in worker.rows.items())
-            workers.add_row(*(f"{count:,}" for count in counts), rows)
+            committed = ", ".join(f"{printable(name)} {count:,}" for name, count in worker.rows.items())
+            workers.add_row(*(f"{count:,}" for count in counts), committed)
         parts.append(workers)
     print_parts(*parts)
+
+
+def _kinds(found: FolderInfo) -> RenderableType:
+    table = listing("kind", "files", "size", "records", right=["files", "size", "records"])
+    for one in found.kinds:
+        records = "" if one.records is None else f"{one.records:,}"
+        size = "" if one.described == "a folder" else human_bytes(one.file_bytes)
+        table.add_row(printable(one.described), f"{one.files:,}", size, records)
+    return table
+
+
+def _entries(files: list[FileEntry]) -> RenderableType:
+    table = listing("file", "size", "records", "kind", right=["size", "records"])
+    for entry in sorted(files, key=lambda one: one.fault is None)[:_SHOWN_FILES]:
+        size = "" if entry.described == "a folder" else human_bytes(entry.file_bytes)
+        records = "" if entry.records is None else f"{entry.records:,}"
+        table.add_row(printable(entry.name), size, records, printable(entry.described))
+    return table
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:

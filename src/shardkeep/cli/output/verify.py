@@ -45,6 +45,9 @@ def print_verify(report: VerifyReport) -> None:
         parts.append(f"and {hidden:,} more without findings")
     if bad:
         parts.append("\n".join(line for one in bad for line in _lines(one)))
+    notes = [f"{one.path}: {text}" for one in report.files for text in one.notes]
+    if notes:
+        parts.append("\n".join(f"note: {printable(text)}" for text in notes))
     read_bytes = sum(one.file_bytes for one in report.files)
     verdict = "all files are intact" if report.ok else f"{len(bad):,} with findings"
     rows = {"files": f"{len(report.files):,}", "read": human_bytes(read_bytes)}
@@ -59,7 +62,9 @@ def _verdict(one: VerifiedFile) -> str:
 
 
 def _lines(one: VerifiedFile) -> list[str]:
-    lines = [printable(finding.message) for finding in one.findings]
+    # Most messages name the file.
+    texts = [finding.message for finding in one.findings]
+    lines = [printable(text if one.path in text else f"{one.path}: {text}") for text in texts]
     commands = dict.fromkeys(finding.next for finding in one.findings if finding.next)
     return lines + [f"  continue with: {printable(command)}" for command in commands]
 

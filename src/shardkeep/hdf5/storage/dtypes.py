@@ -72,6 +72,8 @@ def describe_dtype(dtype: np.dtype[Any]) -> str:
     """
     if is_text(dtype):
         return "str"
+    if dtype.kind == "S":
+        return f"str of {dtype.itemsize} bytes"
     base = vlen_base(dtype)
     if base is not None:
         return f"variable-length {describe_dtype(base)}"

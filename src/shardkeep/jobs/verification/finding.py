@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from shardkeep._summary import summary
 from shardkeep.errors import (
     CorruptDataError,
     FormatError,
@@ -70,6 +71,8 @@ class Finding:
     offset_bytes: int | None = None
     bytes: int | None = None
     next: str | None = None
+
+    __repr__ = summary
 
     def __str__(self) -> str:
         return self.message

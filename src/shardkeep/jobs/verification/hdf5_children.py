@@ -100,8 +100,10 @@ def check_hdf5(
     verdict = answer["verdict"]
     if verdict["record"] is not None:
         records[path] = verdict["record"]
-    findings = tuple(Finding("damage", text, path) for text in verdict["findings"])
-    return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], findings)
+    findings = [Finding("damage", text, path) for text in verdict["findings"]]
+    findings += [Finding("unreadable", text, path) for text in verdict.get("unreadable", ())]
+    notes = tuple(verdict.get("notes", ()))
+    return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], tuple(findings), notes)
 
 
 def _died(path: str, code: int) -> Finding:

@@ -15,7 +15,7 @@ from shardkeep.jobs.verification.finding import Finding, FindingKind, finding_of
 from shardkeep.jobs.verification.report import SkippedFile
 from shardkeep.tfrecord.format.file_kind import may_hold_records
 
-__all__ = ["Inventory", "Task", "take_inventory"]
+__all__ = ["Inventory", "Task", "take_inventory", "task_of"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _add_files(found: Inventory, paths: list[str], *, named: bool) -> None:
             if wanted is None and not named:
                 found.skipped.append(SkippedFile(path, kind.group))
             else:
-                found.tasks.append(_task(path, kind, wanted, named=named))
+                found.tasks.append(task_of(path, kind, wanted, named=named))
 
 
 def _add_failed(found: Inventory, path: str, error: OSError, *, named: bool) -> None:
@@ -130,7 +130,8 @@ def _add_failed(found: Inventory, path: str, error: OSError, *, named: bool) -> 
         found.tasks.append(Task(path, finding=finding_of(error, path), named=named))
 
 
-def _task(path: str, kind: FileKind, expected: DataKind | None, *, named: bool) -> Task:
+def task_of(path: str, kind: FileKind, expected: DataKind | None, *, named: bool = False) -> Task:
+    """Return what to do with a file that should be of the kind `expected`; with None it should be data."""
     finding = None
     if kind.name == "empty":
         text = "has no bytes: its writer was killed, or its copy failed; write or fetch it again"

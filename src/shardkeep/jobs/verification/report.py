@@ -29,6 +29,8 @@ class VerifiedFile:
         Number of records or rows that were read; for a run the number of commits.
     findings : tuple of Finding
         Damaged, missing or changed data; empty for a file without.
+    notes : tuple of str
+        Remarks about an intact file, such as ranks that were missing when it was merged.
     """
 
     path: str
@@ -36,6 +38,7 @@ class VerifiedFile:
     file_bytes: int
     items: int
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
     __repr__ = summary
 
@@ -46,6 +49,8 @@ class SkippedFile:
 
     path: str
     described: str
+
+    __repr__ = summary
 
 
 @dataclass(frozen=True)

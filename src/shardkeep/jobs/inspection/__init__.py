@@ -1,0 +1,4 @@
+"""Parts of `info`: the commits of workers, merged files, and folders.
+
+Other rooms import `folder`, `merged` and `workers`.
+"""

@@ -19,7 +19,8 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     hashes in them, virtual files together with their sources; other HDF5 files must be readable.
     Every file of a folder is checked, or counted as skipped; a data file that is empty, unreadable
     or replaced by something else, and a missing shard 00003-of-00008, are findings. The exit code
-    is 3 if anything is damaged, missing or changed.
+    is 3 if anything is damaged, missing or changed, and 2 if the only findings are parts that cannot
+    be read here, since an HDF5 filter is not installed.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched
@@ -33,6 +34,6 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     else:
         print_verify(report)
     kinds = {finding.kind for finding in report.findings}
-    if kinds - {"locked", "wrong-kind"}:
+    if kinds - {"locked", "wrong-kind", "unsupported"}:
         return ExitCode.FINDINGS
     return ExitCode.LOCKED if "locked" in kinds else ExitCode.USAGE if kinds else ExitCode.CLEAN

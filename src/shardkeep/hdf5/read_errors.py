@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator
 
 from shardkeep.errors import CorruptDataError, SchemaError, ShardkeepError
 
-__all__ = ["first_line", "is_of_hdf5", "reading", "unknown_type"]
+__all__ = ["first_line", "is_of_hdf5", "is_unsupported", "reading", "unknown_type"]
+
+# H5T.c of HDF5, and the source of h5py that makes a dtype of a type in a file.
+_NO_CONVERSION = "no appropriate function for conversion path"
+_TYPES = "h5py/h5t.pyx"
 
 
 @contextlib.contextmanager
 def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterator[None]:
-    """Raise errors of h5py and HDF5 in the body as a `CorruptDataError`.
+    """Raise errors of h5py and HDF5 in the body as errors of the tree.
 
     Parameters
     ----------
@@ -27,6 +32,8 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
     ------
     CorruptDataError
         HDF5 or h5py cannot read it, or its size is more than memory holds.
+    SchemaError
+        h5py has no type for the values, or a text is not UTF-8: the file may be intact.
 
     Notes
     -----
@@ -39,6 +46,9 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
             raise
         subject = f"{what} {name!r} in {path!r} cannot be read" if name else f"HDF5 cannot read {path!r}"
         reason = first_line(error)
+        if is_unsupported(error):
+            message = f"{subject} here, since h5py does not support its type or name ({reason})"
+            raise SchemaError(f"{message}: leave it out, or read it with h5dump", path=path) from error
         if isinstance(error, MemoryError):
             reason = f"more than memory holds: {reason}"
         message = f"{subject} ({reason}): restore the file from a copy"
@@ -55,13 +65,19 @@ def is_of_hdf5(error: BaseException) -> bool:
         return False
     if isinstance(error, (MemoryError, OSError)):
         return True
-    traceback = error.__traceback__
-    while traceback is not None:
-        module = traceback.tb_frame.f_globals.get("__name__")
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__")
         if isinstance(module, str) and module.partition(".")[0] == "h5py":
             return True
-        traceback = traceback.tb_next
     return False
+
+
+def is_unsupported(error: BaseException) -> bool:
+    """Return whether an error comes from a type or text that h5py does not support, and not from damage."""
+    if isinstance(error, UnicodeError) or _NO_CONVERSION in str(error):
+        return True
+    frames = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, TypeError) and any(_TYPES in frame.f_code.co_filename for frame, _ in frames)
 
 
 def unknown_type(path: str, name: str, error: BaseException) -> SchemaError:

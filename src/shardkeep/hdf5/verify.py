@@ -6,27 +6,38 @@ Contents are compared with the hashes that a commit (`shardkeep.hdf5.segments.co
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import h5py
 
 from shardkeep._summary import summary
-from shardkeep.errors import CorruptDataError, ShardkeepError
+from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
+from shardkeep.hdf5.locking.damage import refuse_damage
+from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
 from shardkeep.hdf5.merge.provenance import PROVENANCE
 from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
+from shardkeep.hdf5.sources.links import NameCheck
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.receipts import RECEIPTS
 from shardkeep.hdf5.sources.source import Source, blocks, check_content, open_source
+from shardkeep.hdf5.sources.stored_bytes import (
+    read_attribute_bytes,
+    read_chunk_bytes,
+    read_row_bytes,
+    unreadable_filter,
+)
 from shardkeep.hdf5.sources.tables import check_table
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
-from shardkeep.hdf5.storage.names import is_reserved
+from shardkeep.hdf5.storage.dtypes import obstacle_to_reading
+from shardkeep.hdf5.storage.names import decode_name, is_reserved, shown_name
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import read_virtual_layout
 from shardkeep.hdf5.virtual.source_search import SourceSearch
@@ -54,6 +65,12 @@ class Verdict:
         One line for each difference; empty for an undamaged file.
     record : CommitRecord or None
         The record of the commit of a segment.
+    unreadable : tuple of str
+        One line for each part that cannot be read here, with the reason and advice: a filter is not
+        installed. It is not known to be damaged; its stored bytes were read.
+    notes : tuple of str
+        One line for each part that is intact and that h5py cannot show, and for each soft link without a
+        target.
     """
 
     path: str
@@ -61,13 +78,15 @@ class Verdict:
     rows: int
     findings: tuple[str, ...] = ()
     record: CommitRecord | None = field(default=None, repr=False)
+    unreadable: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     __repr__ = summary
 
     @property
     def ok(self) -> bool:
-        """Whether there are no findings."""
-        return not self.findings
+        """Whether everything was read, without findings."""
+        return not self.findings and not self.unreadable
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result in types that JSON has.
@@ -89,8 +108,9 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         chunks must have the hash that they had when they were merged, and chunks must be
         decodable. A merged virtual file: every source must be there, with as many rows as then and
         the same hash. Of both: values, attributes and links must have the hash that they had, and no
-        rows may have been added. Any other file, that of a collector too: all of it must be readable,
-        and so must the files to which its virtual and external datasets point.
+        rows may have been added. Any other file, that of a collector too: all rows and attributes must be
+        readable, and the files must exist to which its virtual and external datasets and its external
+        links point.
     progress : callable, optional
         Called with the number of bytes of each block that was read.
 
@@ -133,16 +153,16 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
             plain: Kind = "collected" if source.collected else "hdf5"
             kind = plain if checks is None else "virtual" if virtual else "merged"
             found = work.everything() if checks is None else work.merged(checks)
-        findings: list[str] = []
-        more = 0
-        for one in _whole(found, name):
-            if len(findings) < _SHOWN:
-                findings.append(one)
-            else:
-                more += 1
-        if more:
-            findings.append(f"and {more:,} more")
-        return Verdict(name, kind, work.rows, tuple(findings), source.record)
+        findings = _limited(_whole(found, name))
+        unreadable, notes = _limited(work.unreadable), _limited(work.notes)
+        return Verdict(name, kind, work.rows, findings, source.record, unreadable, notes)
+
+
+def _limited(texts: Iterable[str]) -> tuple[str, ...]:
+    all_texts = iter(texts)
+    shown = list(itertools.islice(all_texts, _SHOWN))
+    more = sum(1 for _ in all_texts)
+    return (*shown, f"and {more:,} more") if more else tuple(shown)
 
 
 def _whole(findings: Iterator[str], path: str) -> Iterator[str]:
@@ -159,13 +179,15 @@ class _Work:
         self._source = source
         self._progress = progress
         self.rows = 0
+        self.unreadable: dict[str, None] = {}
+        self.notes: list[str] = []
 
     def segment(self, record: CommitRecord) -> Iterator[str]:
         for name, one in record.datasets.items():
             try:
                 check_content(self._source, name, one.crc32c)
             except ShardkeepError as error:
-                yield first_line(error)
+                yield from self._failed(error)
             self.rows += one.rows
             self._progress(self._stored(name))
         for name, put in record.puts.items():
@@ -175,7 +197,8 @@ class _Work:
                 if f"{self._crc_of_value(name):08x}" != put.crc32c:
                     yield f"the value {name!r} is not that of its commit"
             except ShardkeepError as error:
-                yield first_line(error)
+                yield from self._failed(error)
+        yield from self.everything(but={*record.objects})
 
     def merged(self, checks: list[Check]) -> Iterator[str]:
         file, path = self._source.file, self._source.path
@@ -191,7 +214,7 @@ class _Work:
                 except Exception as error:
                     if not isinstance(error, ShardkeepError) and not is_of_hdf5(error):
                         raise
-                    yield f"cannot be read: {first_line(error)}"
+                    yield from self._failed(error, "cannot be read: ")
                     break
                 self.rows += check.rows
                 self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
@@ -203,34 +226,106 @@ class _Work:
             try:
                 check_table(file, table, path)
             except ShardkeepError as error:
-                yield first_line(error)
+                yield from self._failed(error)
         yield from self._sources([check for check in checks if check.file])
         yield from self._more_rows(checks)
         covered = {check.dataset for check in checks if check.counts_rows or check.kind == "value"}
         yield from self.everything(but=covered)
 
-    def everything(self, but: set[str] = frozenset()) -> Iterator[str]:  # type: ignore[assignment]
-        """Read all datasets, without hashes, and the files to which they point."""
-        for name in [*self._source.dataset_names(), *self._source.collector_names()]:
-            if name in but:
-                continue
+    def everything(self, but: Container[str] = ()) -> Iterator[str]:
+        """Read all attributes and all datasets, without hashes, and the files to which they point."""
+        path, file = self._source.path, self._source.file.id
+        names: list[tuple[bytes, int]] = [(b".", h5py.h5l.TYPE_HARD)]
+        with reading(path):
+            check = NameCheck(file)
+            file.links.visit(lambda name, info: names.append((name, info.type)), info=True)
+            for code, _ in names[1:]:
+                check.add(decode_name(code))
+            check.finish()
+        known = set()
+        for code, kind in names:
+            name = "/" if code == b"." else decode_name(code)
             try:
-                with reading(self._source.path, name):
-                    dataset = self._source.dataset(name)
-                    if dataset.is_virtual:
-                        self._virtual(dataset, name)
+                with reading(path, name, "object"):
+                    if kind != h5py.h5l.TYPE_HARD:
+                        yield from self._link(code, kind)
                         continue
-                    yield from self._pointers(dataset, name)
-                    if not dataset.shape:
-                        read_value(dataset)
+                    item = h5py.h5o.open(file, code)
+                    address = h5py.h5o.get_info(item).addr
+                    if address in known:
                         continue
-                    for rows in blocks(dataset, 0, dataset.shape[0]):
-                        self.rows += 0 if is_reserved(name) else len(rows)
-                        self._progress(rows.nbytes)
+                    known.add(address)
+                yield from self._attributes(item, name)
+                if isinstance(item, h5py.h5d.DatasetID) and name not in but:
+                    yield from self._dataset(item, name)
             except ShardkeepError as error:
-                yield first_line(error)
+                yield from self._failed(error)
 
     # -- inside ----------------------------------------------------------------------------------
+
+    def _failed(self, error: Exception, before: str = "") -> Iterator[str]:
+        """Yield an error as a finding, unless the part cannot be read here."""
+        if isinstance(error, MissingExtraError):
+            self.unreadable[first_line(error)] = None
+        else:
+            yield before + first_line(error)
+
+    def _link(self, name: bytes, kind: int) -> Iterator[str]:
+        path, file, shown = self._source.path, self._source.file.id, shown_name(decode_name(name))
+        target: Any = b""
+        if kind in (h5py.h5l.TYPE_SOFT, h5py.h5l.TYPE_EXTERNAL):
+            target = file.links.get_val(name)
+        subject = f"the link {shown}"
+        if kind == h5py.h5l.TYPE_EXTERNAL:
+            other, inside = map(os.fsdecode, target)
+            subject = f"the external link {shown} to {inside!r} in {other!r}"
+            refuse_damage(os.path.join(os.path.dirname(path), other))
+        elif target:
+            subject += f" to {shown_name(decode_name(target))}"
+        try:
+            h5py.h5o.open(file, name, lapl=link_access(locked=locks(path)))
+        except (KeyError, OSError, RuntimeError) as error:
+            if kind == h5py.h5l.TYPE_EXTERNAL:
+                yield f"{subject} cannot be followed ({first_line(error)})"
+            else:
+                self.notes.append(f"{subject} leads nowhere")
+
+    def _attributes(self, item: Any, name: str) -> Iterator[str]:
+        for index in range(h5py.h5a.get_num_attrs(item)):
+            try:
+                with reading(self._source.path, name, f"attribute {index} of"):
+                    attribute = h5py.h5a.open(item, index=index)
+                    label = f"attribute {shown_name(decode_name(attribute.name))} of"
+                with reading(self._source.path, name, label):
+                    read_attribute_bytes(attribute)
+            except ShardkeepError as error:
+                yield from self._failed(error)
+            else:
+                self._note_type(attribute.get_type(), f"{label} {shown_name(name)}")
+
+    def _dataset(self, item: h5py.h5d.DatasetID, name: str) -> Iterator[str]:
+        path = self._source.path
+        with reading(path, name):
+            dataset = h5py.Dataset(item)
+            unreadable = unreadable_filter(item, path, name)
+            if unreadable is not None:
+                self._progress(read_chunk_bytes(item, path))
+                raise unreadable
+            if dataset.is_virtual:
+                self._virtual(dataset, name)
+                return
+            yield from self._pointers(dataset, name)
+            self._note_type(item.get_type(), shown_name(name))
+            if item.get_type().detect_class(h5py.h5t.VLEN):
+                refuse_damage(path, rows=True)
+            for size_bytes in read_row_bytes(item):
+                self._progress(size_bytes)
+            self.rows += 0 if is_reserved(name) else (dataset.shape or (0,))[0]
+
+    def _note_type(self, kind: h5py.h5t.TypeID, subject: str) -> None:
+        obstacle = obstacle_to_reading(kind)
+        if obstacle is not None:
+            self.notes.append(f"{subject} {obstacle}; its bytes are intact, h5dump can show them")
 
     def _more_rows(self, checks: list[Check]) -> Iterator[str]:
         merged: dict[str, int] = {}
@@ -249,7 +344,7 @@ class _Work:
                 for _ in blocks(dataset, check.first_row, check.first_row + check.rows):
                     pass
         except ShardkeepError as error:
-            yield first_line(error)
+            yield from self._failed(error)
 
     def _sources(self, checks: list[Check]) -> Iterator[str]:
         search = SourceSearch(os.path.abspath(self._source.path), merged=True)

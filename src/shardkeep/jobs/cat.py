@@ -15,6 +15,7 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
+from shardkeep.hdf5.storage.names import decode_name
 from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 from shardkeep.jobs.json_values import plain
 from shardkeep.tfrecord import Reader, decode_example
@@ -168,7 +169,7 @@ def _rows(
     name = os.fspath(path)
     with open_source(name) as source:
         chosen = pick_dataset(source, dataset)
-        label = str(chosen.name)
+        label = chosen.name if isinstance(chosen.name, str) else decode_name(chosen.name)
         with reading(name, label, "dataset"):
             is_virtual = chosen.is_virtual
         if not is_virtual:

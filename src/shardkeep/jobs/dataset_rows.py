@@ -54,7 +54,7 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
         The rows are compressed by a filter that is not installed.
     """
     with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
-        shape = dataset.shape
+        shape, itemsize = dataset.shape, dataset.dtype.itemsize
         require_filters(dataset)
     if shape is None:
         return
@@ -64,7 +64,7 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
         return
     rows = shape[0]
     stop = rows if limit is None else min(rows, skip + limit)
-    row_bytes = max(1, dataset.dtype.itemsize * math.prod(shape[1:]))
+    row_bytes = max(1, itemsize * math.prod(shape[1:]))
     block = max(1, _BLOCK_BYTES // row_bytes)
     for start in range(skip, stop, block):
         values = _read(dataset, slice(start, min(start + block, stop)))

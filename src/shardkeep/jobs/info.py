@@ -15,7 +15,7 @@ from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
-from shardkeep.hdf5.storage.dtypes import describe_dtype
+from shardkeep.hdf5.storage.dtypes import describe_type
 from shardkeep.jobs.cat import example_or_none, feature_type
 from shardkeep.jobs.inspection.folder import FolderInfo, folder_info
 from shardkeep.jobs.inspection.merged import MergedInfo, merged_info
@@ -270,20 +270,20 @@ def _hdf5(path: str | os.PathLike[str]) -> HDF5Info:
             path=name,
             file_bytes=Path(name).stat().st_size,
             attributes=_attributes(source.file),
-            datasets=tuple(_dataset(source.dataset(one)) for one in sorted(source.dataset_names())),
+            datasets=tuple(_dataset(one, source.dataset(one)) for one in sorted(source.dataset_names())),
             worker=worker_of(name, [source]) if source.record is not None else None,
             collected=source.collected,
             merged=merged_info(source),
         )
 
 
-def _dataset(dataset: h5py.Dataset) -> DatasetInfo:
+def _dataset(name: str, dataset: h5py.Dataset) -> DatasetInfo:
     properties = dataset.id.get_create_plist()
     filters = (properties.get_filter(number)[3] for number in range(properties.get_nfilters()))
     return DatasetInfo(
-        name=dataset.name.lstrip("/"),
+        name=name,
         shape=dataset.shape,
-        dtype=describe_dtype(dataset.dtype),
+        dtype=describe_type(dataset.id.get_type()),
         chunks=dataset.chunks,
         filters=tuple(name.decode("ascii", "replace") for name in filters),
         stored_bytes=dataset.id.get_storage_size(),

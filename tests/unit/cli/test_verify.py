@@ -13,6 +13,7 @@ import pytest
 
 from shardkeep.cli.app import run
 from shardkeep.tfrecord import Writer, build_index
+from tests.unreadable_files import KINDS, write_filtered, write_typed
 
 
 @pytest.fixture
@@ -92,3 +93,26 @@ def test_names_that_are_not_utf8(tmp_path: Path, capsysbinary: pytest.CaptureFix
     assert one["path"] == one["findings"][0]["path"] == f"{tmp_path}/caf\\xe9/a\\xff.h5"
     assert found["skipped"] == [{"path": f"{tmp_path}/caf\\xe9/b\\xff.txt", "described": "an empty file"}]
     assert run(["verify", os.fsdecode(folder)]) == 3
+
+
+def test_a_type_that_h5py_cannot_read_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.h5"
+    write_typed(path, KINDS["time"]())
+    assert run(["verify", os.fspath(path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "all files are intact" in printed and "'x' has values of type time" in printed
+    assert "DAMAGED" not in printed
+    assert run(["verify", os.fspath(path), "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    assert (file["findings"], len(file["notes"])) == ([], 1)
+
+
+def test_a_filter_that_is_not_installed_is_a_wrong_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.h5"
+    write_filtered(path, 305)
+    assert run(["verify", os.fspath(path)]) == 2
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "NOT READABLE HERE" in printed and "'lzo'" in printed
+    assert "restore" not in printed

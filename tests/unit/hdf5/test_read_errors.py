@@ -14,17 +14,38 @@ from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 
 def test_errors_of_h5py_become_errors_of_the_tree(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "f.h5", "w") as file:
-        for call in (
-            lambda: file["nothing"],
-            lambda: file.create_dataset("x", data=object()),
-            lambda: file["\ud800"],
-            lambda: h5py.h5d.open(file.id, b"nothing"),
-        ):
+        for call in (lambda: file["nothing"], lambda: h5py.h5d.open(file.id, b"nothing")):
             with (
                 pytest.raises(CorruptDataError, match=r"rows of 'x' in 'p' cannot be read \(.+restore"),
                 reading("p", "x"),
             ):
                 call()  # fmt: skip
+
+
+def test_what_h5py_does_not_support_is_not_called_damage(tmp_path: Path) -> None:
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, 4)
+    kind.insert(b"\xe9t\xe9", 0, h5py.h5t.STD_I32LE)
+    odd = h5py.h5t.STD_I32LE.copy()
+    odd.set_precision(24)
+    odd.set_size(3)
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        bits = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_B8BE, h5py.h5s.create_simple((2,)))
+        bits.write(h5py.h5s.ALL, h5py.h5s.ALL, np.zeros(2, "V1"), h5py.h5t.STD_B8BE)
+        for call in (
+            lambda: h5py.h5t.UNIX_D32LE.dtype,
+            lambda: kind.dtype,
+            lambda: odd.dtype,
+            lambda: h5py.Dataset(bits)[:],
+            lambda: file["\ud800"],
+        ):
+            with (
+                pytest.raises(
+                    SchemaError, match=r"rows of 'x' in 'p' cannot be read here, .+ leave it out"
+                ) as found,
+                reading("p", "x"),
+            ):
+                call()  # fmt: skip
+            assert found.value.exit_code == 2
 
 
 @pytest.mark.parametrize("error", [OSError("EIO"), MemoryError("2 PiB")])

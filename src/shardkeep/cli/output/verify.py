@@ -16,10 +16,12 @@ __all__ = ["print_verify"]
 
 _SHOWN_FILES = 40
 _SHOWN_NAMES = 5
+_SHOWN_NOTES = 20
 _VERDICTS = {
     "empty": "EMPTY",
     "wrong-kind": "NOT DATA",
     "unreadable": "UNREADABLE",
+    "unsupported": "NOT READABLE HERE",
     "missing": "MISSING",
     "locked": "LOCKED",
     "incomplete-set": "INCOMPLETE",
@@ -47,7 +49,8 @@ def print_verify(report: VerifyReport) -> None:
         parts.append("\n".join(line for one in bad for line in _lines(one)))
     notes = [f"{one.path}: {text}" for one in report.files for text in one.notes]
     if notes:
-        parts.append("\n".join(f"note: {printable(text)}" for text in notes))
+        more = [f"and {len(notes) - _SHOWN_NOTES:,} more notes"] if len(notes) > _SHOWN_NOTES else []
+        parts.append("\n".join([*(f"note: {printable(text)}" for text in notes[:_SHOWN_NOTES]), *more]))
     read_bytes = sum(one.file_bytes for one in report.files)
     verdict = "all files are intact" if report.ok else f"{len(bad):,} with findings"
     rows = {"files": f"{len(report.files):,}", "read": human_bytes(read_bytes)}

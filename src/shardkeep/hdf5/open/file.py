@@ -10,6 +10,7 @@ import h5py
 from shardkeep.errors import LockError
 from shardkeep.hdf5.open.group import Group
 from shardkeep.hdf5.open.handle import FileHandle
+from shardkeep.hdf5.storage.names import encode_name
 
 __all__ = ["File", "open_source_file"]
 
@@ -41,6 +42,40 @@ class File(FileHandle, Group, h5py.File):  # type: ignore[misc]
     """
 
     _open_source = staticmethod(open_source_file)
+
+    def linked(self, oid: Any, name: str) -> Any:
+        """Return an object to which an external link leads, as one of the `File` that has it.
+
+        Parameters
+        ----------
+        oid : h5py.h5g.GroupID or h5py.h5d.DatasetID
+            The object, opened through the link.
+        name : str
+            Its path in that file, according to HDF5.
+
+        Returns
+        -------
+        Group, Dataset or None
+            None if the path does not lead there: HDF5 reports another one for a link to a link.
+        """
+        path = os.fsdecode(h5py.h5f.get_name(oid))
+        file = self._linked.get(path)
+        if file is None or not file:
+            # Only what the link leads to concerns the caller: a source that another dataset lacks does not.
+            file = File(path, "r", **self._settings | {"all_at_open": False})
+            self._linked[path] = file
+        found = file.get(encode_name(name))
+        return found if found is not None and found.id == oid else None
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "timeout_s": self._timeout_s,
+            "if_unsafe": self._if_unsafe,
+            "check_sources": self.checks_sources,
+            "options": self._options,
+            "all_at_open": self._all_at_open,
+        }
 
     @property
     def mode(self) -> str:
@@ -81,13 +116,7 @@ class File(FileHandle, Group, h5py.File):  # type: ignore[misc]
             message = f"{self._given_path!r} is open for writing in process {self._pid} and cannot be pickled"
             raise LockError(f"{message}: pass its path, or open it with mode 'r'", path=self._given_path)
         self._check_usable()
-        settings = {
-            "timeout_s": self._timeout_s,
-            "if_unsafe": self._if_unsafe,
-            "check_sources": self.checks_sources,
-            "options": self._options,
-        }
-        return _unpickled, (self._absolute_path, settings)
+        return _unpickled, (self._absolute_path, self._settings)
 
 
 def _unpickled(path: str, settings: dict[str, Any]) -> File:

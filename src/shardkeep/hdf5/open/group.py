@@ -13,6 +13,7 @@ from shardkeep.hdf5.h5py_private import phil
 from shardkeep.hdf5.open.dataset import Dataset
 from shardkeep.hdf5.open.handle import FileHandle
 from shardkeep.hdf5.open.member import Member
+from shardkeep.hdf5.storage.names import decode_name
 
 __all__ = ["Group"]
 
@@ -97,7 +98,8 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         with phil:
             names = list(super().__iter__())
         for name in names:
-            if name in ("", ".") or "/" in name:
+            # h5py returns a name that is not UTF-8 as bytes.
+            if isinstance(name, str) and (name in ("", ".") or "/" in name):
                 where = f"{self._path!r} of {self._owner.filename!r}"
                 message = f"{where} has the name {name!r}, which HDF5 reads as a path: the file is damaged"
                 raise CorruptDataError(f"{message}, restore it from a copy", path=self._owner.filename)
@@ -112,7 +114,7 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         """Return a created object as one of this file; an object without a name stays h5py's."""
         with phil:
             name = h5py.h5i.get_name(item.id)
-            return item if name is None else self._wrap(item, self._d(name))
+            return item if name is None else self._wrap(item, name)
 
     def _wrap(self, item: Any, name: Any) -> Any:
         if isinstance(item, Member):
@@ -120,16 +122,23 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
         if not isinstance(item, (h5py.Group, h5py.Dataset)):
             self._owner.pins += 1  # a named type, whose identifier cannot be renewed
             return item
-        if isinstance(name, bytes):
-            name = self._d(name)
-        if not isinstance(name, str):  # a reference
-            inner = h5py.h5i.get_name(item.id)
-            if inner is None:
-                self._owner.pins += 1
+        owner = self._owner
+        inner = h5py.h5i.get_name(item.id)
+        if h5py.h5f.get_name(item.id) != owner.hdf5_name:
+            linked = None if owner.writes or inner is None else owner.linked(item.id, decode_name(inner))
+            if linked is None:
+                owner.pins += 1
                 return item
-            name = self._d(inner)
+            return linked
+        if inner is not None:
+            path = decode_name(inner)
+        elif isinstance(name, (str, bytes)):
+            path = _joined(self._path, name if isinstance(name, str) else decode_name(name))
+        else:  # a reference
+            owner.pins += 1
+            return item
         kind = Group if isinstance(item, h5py.Group) else Dataset
-        return kind._of(self._owner, _joined(self._path, name), item.id)
+        return kind._of(owner, path, item.id)
 
     @classmethod
     def _of(cls, owner: FileHandle, path: str, oid: Any) -> Any:

@@ -94,11 +94,14 @@ class FileHandle:
         Most bytes that the chunk cache of one dataset takes.
     locking : str
         How other processes are excluded: "flock", or "none" with the reason.
+    hdf5_name : bytes
+        Name of the file as HDF5 has it.
     pins, used, cache_bytes
         As in `shardkeep.hdf5.locking.open_file_budget.OpenFile`.
     """
 
     _open_source: Callable[[str], Any]
+    linked: Callable[[Any, str], Any]
 
     def __init__(
         self,
@@ -109,6 +112,7 @@ class FileHandle:
         if_unsafe: str,
         check_sources: bool,
         options: dict[str, Any],
+        all_at_open: bool = True,
     ) -> None:
         check_h5py()
         self._owner = self
@@ -118,6 +122,7 @@ class FileHandle:
         self._mode = mode
         self.writes = mode != "r"
         self.checks_sources = check_sources
+        self._all_at_open = all_at_open
         self.rdcc_nbytes = options.get("rdcc_nbytes") or _RDCC_NBYTES
         self.locking = ""
         self.pins = 0
@@ -132,6 +137,8 @@ class FileHandle:
         self._without_virtuals: FileVersion | None = None
         self._open_virtuals: dict[str, Any] = {}
         self._checked: tuple[Any] | None = None
+        self._linked: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+        self.hdf5_name = b""
         self._members: list[weakref.ref[Droppable]] = []
         self._prune_at = 64
         self._lock: WriteLock | None = None
@@ -235,13 +242,14 @@ class FileHandle:
             if self._lock is not None:
                 self.locking += "; shared with the collector"
             open_file_budget.add(self)
+        self.hdf5_name = h5py.h5f.get_name(self._fid)
         self._token = object()
         if self.checks_sources and self._mode not in ("w", "x"):
             version = self._version()
             if version != self._virtuals_of:
                 self._forget_virtuals()
                 self._virtuals_of = version
-            if version == self._without_virtuals:
+            if version == self._without_virtuals or not self._all_at_open:
                 return
             try:
                 with phil, self.pinned(), reading(self._given_path):

@@ -23,6 +23,7 @@ from shardkeep.hdf5.h5py_private import phil
 from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.open.handle import FileHandle
 from shardkeep.hdf5.storage.byte_order import in_stored_order
+from shardkeep.hdf5.storage.names import encode_name
 
 __all__ = ["DROPPED", "Attributes", "Member"]
 
@@ -70,7 +71,7 @@ class Member:
     _path: str
     _token: object
     _oid: Any
-    _e: Any  # of h5py: encodes names
+    _d: Any  # of h5py: decodes names
 
     @property
     def _id(self) -> Any:
@@ -91,7 +92,7 @@ class Member:
     def _resolve(self) -> Any:
         with phil:
             root = self._owner._id
-            self._oid = h5py.h5o.open(root, self._e(self._path), lapl=self._lapl)
+            self._oid = h5py.h5o.open(root, encode_name(self._path), lapl=self._lapl)
             self._token = self._owner._token
             self._owner.remember(self)
             self._renew()
@@ -111,8 +112,9 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The path under which it was opened."""
-        return self._path
+        """The path under which it was opened; bytes if it is not UTF-8, as in h5py."""
+        name: str = self._d(encode_name(self._path))
+        return name
 
     @property
     def attrs(self) -> Attributes:
@@ -147,4 +149,4 @@ class Member:
 
 
 def _member(owner: Any, path: str) -> Any:
-    return owner[path]
+    return owner[encode_name(path)]

@@ -26,7 +26,7 @@ from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
-from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_values
+from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_reading, obstacle_to_values
 from shardkeep.hdf5.storage.layout import Layout, layout_of
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
 
@@ -320,7 +320,7 @@ def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
         if not is_of_hdf5(error):
             raise
         raise unknown_type(path, name, error) from error
-    obstacle = obstacle_to_values(kind)
+    obstacle = obstacle_to_values(kind) or obstacle_to_reading(kind)
     if obstacle is not None:
         raise SchemaError(f"dataset {name!r} of {path!r} {obstacle}: leave it out", path=path)
     same = not dtype.hasobject and bool(h5py.h5t.py_create(dtype, logical=True).equal(kind))

@@ -17,7 +17,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.read_errors import is_of_hdf5
 from shardkeep.hdf5.storage.dtypes import describe
-from shardkeep.hdf5.storage.names import is_reserved, own_names
+from shardkeep.hdf5.storage.names import decode_name, is_reserved, own_names
 
 __all__ = ["LinkInfo", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
 
@@ -99,7 +99,7 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
     check = NameCheck(file)
 
     def visit(name: bytes, info: Any) -> None:
-        text = name.decode("utf-8", "surrogateescape")
+        text = decode_name(name)
         check.add(text)
         if is_reserved(text):
             reserved.append(text)
@@ -113,10 +113,10 @@ def walk_links(file: h5py.h5f.FileID) -> Names:
             else:
                 links[text] = LinkInfo("hard", known)
         elif info.type == h5py.h5l.TYPE_SOFT:
-            links[text] = LinkInfo("soft", _decoded(file.links.get_val(name)))
+            links[text] = LinkInfo("soft", decode_name(file.links.get_val(name)))
         elif info.type == h5py.h5l.TYPE_EXTERNAL:
             path, inside = file.links.get_val(name)
-            links[text] = LinkInfo("external", f"{_decoded(path)}:{_decoded(inside)}")
+            links[text] = LinkInfo("external", f"{decode_name(path)}:{decode_name(inside)}")
         else:
             links[text] = LinkInfo("foreign", "")
 
@@ -157,7 +157,7 @@ def read_links(file: h5py.h5f.FileID) -> dict[str, LinkInfo]:
     for name in names.objects:
         item = h5py.h5o.open(file, name)
         if isinstance(item, h5py.h5t.TypeID):
-            names.links[_decoded(name)] = type_link(item)
+            names.links[decode_name(name)] = type_link(item)
     return names.links
 
 
@@ -212,7 +212,3 @@ def resolve(
             return None
         here = name
     return here
-
-
-def _decoded(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")

@@ -20,11 +20,11 @@ from shardkeep.hdf5.locking.open_errors import open_error
 from shardkeep.hdf5.locking.reading import open_with_or_without_lock, read_access
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
-from shardkeep.hdf5.sources.links import NameCheck
+from shardkeep.hdf5.sources.links import walk_links
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
-from shardkeep.hdf5.storage.names import is_own_table, is_reserved, own_names
+from shardkeep.hdf5.storage.names import decode_name, encode_name, is_own_table
 
 __all__ = ["Source", "blocks", "check_content", "not_as_committed", "open_id", "open_source"]
 
@@ -62,20 +62,15 @@ class Source:
         if self.record is not None:
             return self.record.objects
 
-        reserved: dict[str, h5py.Dataset] = {}
-
-        check = NameCheck(self.file.id)
-
-        def visit(name: str, item: Any) -> None:
-            check.add(name)
-            if isinstance(item, h5py.Dataset):
-                (reserved if is_reserved(name) else self._datasets)[name] = item
-
         with reading(self.path):
-            self.file.visititems(visit)
-            check.finish()
-            own = own_names(self.file.id, reserved) if reserved else ()
-        self._datasets.update((name, item) for name, item in reserved.items() if name not in own)
+            file = self.file.id
+            names = walk_links(file)
+            reserved = [encode_name(name) for name in names.reserved]
+            hard = [one for one in reserved if file.links.get_info(one).type == h5py.h5l.TYPE_HARD]
+            for name in (*names.objects, *hard):
+                item = h5py.h5o.open(file, name)
+                if isinstance(item, h5py.h5d.DatasetID):
+                    self._datasets[decode_name(name)] = h5py.Dataset(item)
         return list(self._datasets)
 
     def collector_names(self) -> list[str]:
@@ -96,7 +91,7 @@ class Source:
         if known is not None:
             return known
         with reading(self.path, name, "dataset"):
-            item = self.file[name]
+            item = self.file[encode_name(name)]
         if not isinstance(item, h5py.Dataset):
             message = f"{name!r} in {self.path!r} must be a dataset and is a group"
             raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path)

@@ -14,7 +14,14 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.content_hash import value_crc
-from shardkeep.hdf5.storage.dtypes import has_references, is_text, obstacle_to_values, same_dtype, vlen_base
+from shardkeep.hdf5.storage.dtypes import (
+    has_references,
+    is_text,
+    obstacle_to_reading,
+    obstacle_to_values,
+    same_dtype,
+    vlen_base,
+)
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, is_unicode
 from shardkeep.hdf5.storage.rows import as_value
 
@@ -126,7 +133,7 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
                 raise
             unkept[name] = f"has a type that h5py cannot read ({first_line(error)})"
             continue
-        obstacle = obstacle_to_values(kind)
+        obstacle = obstacle_to_values(kind) or obstacle_to_reading(kind)
         if name == "DIMENSION_LIST" or (is_scale and name in _SCALES):
             unkept[name] = "ties a dataset to its dimension scale, whose length changes"
         elif has_references(dtype):

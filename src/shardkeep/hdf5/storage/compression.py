@@ -21,6 +21,7 @@ __all__ = [
     "FilterSpec",
     "compression_filters",
     "filter_codes",
+    "missing_filter",
     "offer_filters",
     "require_filter",
     "require_filters",
@@ -32,7 +33,21 @@ FilterSpec = tuple[int, int, tuple[int, ...]]
 
 # (lowest, highest, default) level; lzf has none.
 _LEVELS = {"gzip": (0, 9, 4), "zstd": (1, 22, 3), "blosc2": (0, 9, 5)}
-_OF_PLUGIN = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2"}
+_OF_PLUGIN = {
+    307: "bzip2",
+    32001: "blosc",
+    32004: "lz4",
+    32008: "bitshuffle",
+    32013: "zfp",
+    32015: "zstd",
+    32017: "sz",
+    32018: "fcidecomp",
+    32024: "sz3",
+    32026: "blosc2",
+    32028: "sperr",
+    32033: "htj2k",
+}
+_NAMES = {4: "szip", 305: "lzo", **_OF_PLUGIN}
 _FIRST_OF_PLUGINS = 256  # H5Z_FILTER_RESERVED; lower ones are part of HDF5
 # A chunk that does not shrink is stored uncompressed, and its filter mask marks it.
 _OPTIONAL = h5py.h5z.FLAG_OPTIONAL
@@ -118,14 +133,36 @@ def require_filters(dataset: h5py.Dataset) -> None:
 
 def require_filter(dataset: str, code: int, label: str = "", *, path: str | None = None) -> None:
     """Register one filter, as `require_filters`; the other parameters are for the error."""
+    error = missing_filter(code, label, dataset, path)
+    if error is not None:
+        raise error
+
+
+def missing_filter(
+    code: int, label: str = "", dataset: str = "", path: str | None = None
+) -> MissingExtraError | None:
+    """Register one filter with HDF5; return the error of `require_filters` if HDF5 does not have it."""
     if h5py.h5z.filter_avail(code):
-        return
-    label = _OF_PLUGIN.get(code) or label or f"number {code}"
+        return None
+    label = _NAMES.get(code) or label or f"number {code}"
     of = f"dataset {dataset!r}" + ("" if path is None else f" of {path!r}")
-    _plugin(label, of, path)
-    if not h5py.h5z.filter_avail(code):
-        message = f"{of} is compressed by the HDF5 filter {label!r} (number {code}), which is not installed"
-        raise MissingExtraError(f"{message}: pip install the package that has it", path=path)
+    if code >= _FIRST_OF_PLUGINS:
+        try:
+            plugin = _plugin(label, of, path)
+        except MissingExtraError as error:
+            if code in _OF_PLUGIN:
+                return error
+        else:
+            if h5py.h5z.filter_avail(code):
+                return None
+            if code in _OF_PLUGIN:
+                message = f"the HDF5 filter {label!r} of {of} is not in hdf5plugin {plugin.version}"
+                return MissingExtraError(f"{message}: pip install --upgrade hdf5plugin", path=path)
+    advice = "install its plugin, and set HDF5_PLUGIN_PATH to the folder of that"
+    if code < _FIRST_OF_PLUGINS:
+        advice = "use a build of h5py and HDF5 that has it"
+    message = f"{of} is compressed by the HDF5 filter {label!r} (number {code}), which is not installed"
+    return MissingExtraError(f"{message}: {advice}", path=path)
 
 
 def _check_level(compression: str, level: int | None) -> int:

@@ -7,6 +7,7 @@ types of these, h5py's enums, text as variable-length UTF-8, and numbers of vari
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -21,9 +22,11 @@ __all__ = [
     "check_storable",
     "describe",
     "describe_dtype",
+    "describe_type",
     "enum_members",
     "has_references",
     "is_text",
+    "obstacle_to_reading",
     "obstacle_to_values",
     "same_dtype",
     "same_file_type",
@@ -194,3 +197,47 @@ def obstacle_to_values(kind: h5py.h5t.TypeID, *, varies: bool = False) -> str | 
         members = (kind.get_member_type(number) for number in range(kind.get_nmembers()))
         return next(filter(None, (obstacle_to_values(one, varies=varies) for one in members)), None)
     return None
+
+
+_CLASSES = {
+    _Type.INTEGER: "integer",
+    _Type.FLOAT: "float",
+    _Type.STRING: "text",
+    _Type.ENUM: "enum",
+    _Type.TIME: "time",
+    _Type.BITFIELD: "bitfield",
+    _Type.OPAQUE: "opaque",
+    _Type.REFERENCE: "reference",
+    _Type.COMPOUND: "compound",
+    _Type.ARRAY: "array",
+    _Type.VLEN: "variable length",
+}
+
+
+def obstacle_to_reading(kind: h5py.h5t.TypeID) -> str | None:
+    """Return why h5py cannot read values of any type, as `obstacle_to_values`; None if it can."""
+    is_read = True
+    try:
+        dtype = kind.dtype
+        if kind.get_class() not in (_Type.INTEGER, _Type.FLOAT, _Type.STRING, _Type.ENUM):
+            is_read = _Type.find(kind, _Type.py_create(dtype)) is not None
+    except (TypeError, ValueError, KeyError, OSError, RuntimeError, NotImplementedError):
+        is_read = False
+    return None if is_read else f"has values of type {describe_type(kind)}, which h5py cannot read"
+
+
+def describe_type(kind: h5py.h5t.TypeID) -> str:
+    """Return the text of a type as `describe_dtype`, or the name of its class if NumPy has no such type."""
+    code = kind.get_class()
+    if code not in (_Type.BITFIELD, _Type.TIME):
+        with contextlib.suppress(TypeError, ValueError, OSError, RuntimeError, NotImplementedError):
+            return describe_dtype(kind.dtype)
+    name = _CLASSES.get(code, f"of class {code}")
+    if code in (_Type.INTEGER, _Type.FLOAT):
+        return f"{name} of {kind.get_size()} bytes"
+    if code == _Type.COMPOUND:
+        members = [kind.get_member_type(number) for number in range(kind.get_nmembers())]
+        return f"{name} of {', '.join(describe_type(one) for one in members)}"
+    if code in (_Type.ARRAY, _Type.VLEN):
+        return f"{name} of {describe_type(kind.get_super())}"
+    return name

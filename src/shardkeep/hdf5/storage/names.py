@@ -20,10 +20,13 @@ __all__ = [
     "RESERVED",
     "check_name",
     "check_path",
+    "decode_name",
+    "encode_name",
     "is_own_table",
     "is_reserved",
     "is_unicode",
     "own_names",
+    "shown_name",
 ]
 
 PUT = "_put"
@@ -92,6 +95,27 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def encode_name(name: str) -> bytes:
+    """Return a name as HDF5 has it; surrogates are bytes that are not UTF-8."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def decode_name(name: bytes) -> str:
+    """Return a name of HDF5 as a str, as `encode_name`."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def shown_name(name: str) -> str:
+    r"""Return a name in quotes for messages.
+
+    Examples
+    --------
+    >>> print(shown_name("x"), shown_name(decode_name(b"Temp\xe9")))
+    'x' b'Temp\xe9'
+    """
+    return repr(name) if is_unicode(name) else repr(encode_name(name))
 
 
 def own_names(file: h5py.h5f.FileID, names: Iterable[str]) -> set[str]:

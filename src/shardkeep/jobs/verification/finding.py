@@ -13,7 +13,9 @@ from shardkeep.errors import (
     CorruptDataError,
     FormatError,
     LockError,
+    MissingExtraError,
     NotFoundError,
+    SchemaError,
     ShardkeepError,
     TruncatedFileError,
 )
@@ -27,6 +29,7 @@ FindingKind = Literal[
     "replaced",
     "wrong-kind",
     "unreadable",
+    "unsupported",
     "missing",
     "locked",
     "incomplete-set",
@@ -45,8 +48,9 @@ class Finding:
         "damage": bytes differ from those that were written. "truncated": the file ends too early. "empty": it
         has no bytes. "replaced": by its name or its siblings it should be a data file, but it holds something
         else. "wrong-kind": a file that was passed is not a data file. "unreadable": it cannot be opened or
-        read here. "missing": it, or the target of a link, does not exist. "locked": another process is
-        writing it.
+        read here. "unsupported": a part cannot be read here, since a filter is not installed; whether it is
+        damaged is not known. "missing": it, or the target of a link, does not exist. "locked": another
+        process is writing it.
         "incomplete-set", "mixed-sets": shards ``-00003-of-00008`` are missing, or are of sets of different
         sizes. "incomplete-run": commits of a run are missing.
     message : str
@@ -85,6 +89,8 @@ def kind_of(error: Exception) -> FindingKind:
         CorruptDataError: "damage",
         FormatError: "replaced",
         LockError: "locked",
+        MissingExtraError: "unsupported",
+        SchemaError: "unsupported",
         NotFoundError: "missing",
     }
     return next((kind for one, kind in kinds.items() if isinstance(error, one)), "unreadable")

@@ -101,8 +101,8 @@ def check_hdf5(
     if verdict["record"] is not None:
         records[path] = verdict["record"]
     findings = [Finding("damage", text, path) for text in verdict["findings"]]
-    findings += [Finding("unreadable", text, path) for text in verdict.get("unreadable", ())]
-    notes = tuple(verdict.get("notes", ()))
+    findings += [Finding("unsupported", text, path) for text in verdict["unreadable"]]
+    notes = tuple(verdict["notes"])
     return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], tuple(findings), notes)
 
 

@@ -30,7 +30,8 @@ class VerifiedFile:
     findings : tuple of Finding
         Damaged, missing or changed data; empty for a file without.
     notes : tuple of str
-        Remarks about an intact file, such as ranks that were missing when it was merged.
+        Remarks about an intact file: ranks that were missing when it was merged, parts of an HDF5 file that
+        h5py cannot show, soft links without a target.
     """
 
     path: str

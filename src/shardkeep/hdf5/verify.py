@@ -19,7 +19,7 @@ from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
-from shardkeep.hdf5.merge.provenance import PROVENANCE
+from shardkeep.hdf5.merge.provenance import PROVENANCE, read_findings
 from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
@@ -69,8 +69,8 @@ class Verdict:
         One line for each part that cannot be read here, with the reason and advice: a filter is not
         installed. It is not known to be damaged; its stored bytes were read.
     notes : tuple of str
-        One line for each part that is intact and that h5py cannot show, and for each soft link without a
-        target.
+        One line for each part that is intact and that h5py cannot show, for each soft link without a target,
+        and for ranks and steps that were missing when the file was merged.
     """
 
     path: str
@@ -227,6 +227,8 @@ class _Work:
                 check_table(file, table, path)
             except ShardkeepError as error:
                 yield from self._failed(error)
+        with reading(path, PROVENANCE, "table"):
+            self.notes += [f"{text}, when it was merged" for text in read_findings(file)]
         yield from self._sources([check for check in checks if check.file])
         yield from self._more_rows(checks)
         covered = {check.dataset for check in checks if check.counts_rows or check.kind == "value"}

@@ -145,6 +145,16 @@ def test_a_damaged_attribute_of_a_worker_is_found(kind: str, tmp_path: Path) -> 
     assert not verify(path).ok
 
 
+def test_what_was_missing_at_the_merge_is_a_note(tmp_path: Path) -> None:
+    with WorkerFile(tmp_path / "run", sk.World(1, 2)) as out:
+        out.append("x", [1.0])
+        out.commit(step=1)
+    merge(tmp_path / "run", tmp_path / "m.h5", incomplete="allow")
+    found = verify(tmp_path / "m.h5")
+    (note,) = found.notes
+    assert found.ok and "rank 0 of 2 has no commit" in note and note.endswith("when it was merged")
+
+
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = [1]

@@ -118,7 +118,7 @@ def test_report_json_and_html_agree_with_the_returned_report(finished: tuple[Dem
     report, layout = finished
     assert json.loads(layout.summary.read_text()) == json.loads(json.dumps(report.to_dict()))
     html = layout.report.read_text()
-    assert "SIGKILL to worker 1 at step 33; resumed from step 30, 4 → 3 ranks" in html
+    assert "SIGKILL to rank 1 at step 33; resumed from step 30, 4 → 3 ranks" in html
     # One point for every record of every epoch, and one for every record of the lost steps.
     assert html.count("h0M") + html.count('h0"') == 3 * 1438 + 3 * 64
 

@@ -65,8 +65,8 @@ class TerminalProgress(ProgressObserver):
     def report_death(self, death: Death) -> None:
         """See `ProgressObserver`."""
         self._console.print(
-            f"[bold red]SIGKILL[/] to worker {death.rank} (pid {death.pid}) at step {death.step}: "
-            f"resumed from step {death.resumed_step} with {plural(death.workers_after, 'worker')}",
+            f"[bold red]SIGKILL[/] to rank {death.rank} (pid {death.pid}) at step {death.step}: "
+            f"resumed from step {death.resumed_step} with {plural(death.workers_after, 'rank')}",
             highlight=False,
         )
 

@@ -24,7 +24,7 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.loader import Loader
 from shardkeep.world import World
 
-__all__ = ["Proof", "Results", "count_uses", "held_out_accuracy", "prove", "read_results"]
+__all__ = ["Proof", "Results", "count_uses", "held_out_accuracy", "prove", "read_results", "times_used"]
 
 Rows = npt.NDArray[Any]
 
@@ -96,25 +96,44 @@ def count_uses(predictions: Rows, counts: tuple[int, ...], epochs: int) -> tuple
     epochs : int
         Number of epochs that were trained.
     """
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    records = int(starts[-1])
     uses = []
     for epoch in range(epochs):
-        rows = predictions[predictions["epoch"] == epoch]
-        shard, index = rows["shard"].astype(np.int64), rows["index"]
-        known = (shard >= 0) & (shard < len(counts)) & (index >= 0)
-        known[known] = index[known] < np.asarray(counts)[shard[known]]
-        times = np.bincount(starts[shard[known]] + index[known], minlength=records)
+        times, unknown = times_used(predictions[predictions["epoch"] == epoch], counts)
         uses.append(
             EpochUse(
                 epoch=epoch,
-                records=records,
+                records=len(times),
                 once=int((times == 1).sum()),
                 missing=int((times == 0).sum()),
-                repeated=int((times > 1).sum() + (~known).sum()),
+                repeated=int((times > 1).sum()) + unknown,
             )
         )
     return tuple(uses)
+
+
+def times_used(rows: Rows, counts: tuple[int, ...]) -> tuple[npt.NDArray[np.int64], int]:
+    """Count the rows of each record.
+
+    Parameters
+    ----------
+    rows : structured ndarray
+        Table with the fields ``shard`` and ``index``.
+    counts : tuple of int
+        Number of records of each shard.
+
+    Returns
+    -------
+    times : ndarray of int64, shape (records,)
+        Number of rows of each record, shard after shard.
+    unknown : int
+        Number of rows with a record that does not exist.
+    """
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    shard, index = rows["shard"].astype(np.int64), rows["index"]
+    known = (shard >= 0) & (shard < len(counts)) & (index >= 0)
+    known[known] = index[known] < np.asarray(counts)[shard[known]]
+    times = np.bincount(starts[shard[known]] + index[known], minlength=int(starts[-1]))
+    return times.astype(np.int64), int((~known).sum())
 
 
 def held_out_accuracy(layout: Layout, packed: Packed, settings: Settings) -> float:

@@ -179,15 +179,15 @@ class DemoReport:
             + (f", and {self.lost_steps} that were lost and redone" if self.lost_steps else ""),
         )
         yield "images/s", f"{self.images_per_second:,.0f} through reading and training"
-        yield "peak open files", f"{self.peak_open_files} of {self.open_files_limit:,} in any one worker"
+        yield "peak open files", f"{self.peak_open_files} of {self.open_files_limit:,} in any one process"
         yield "accuracy, held out", f"{self.accuracy:.1%}"
         yield "rows merged", f"{self.rows_merged:,} predictions into results.h5"
         for death in self.deaths:
-            yield "killed", f"worker {death.rank} (pid {death.pid}) by SIGKILL at step {death.step}"
+            yield "killed", f"rank {death.rank} (pid {death.pid}) by SIGKILL at step {death.step}"
             yield (
                 "resumed",
                 (
-                    f"from step {death.resumed_step} with {plural(death.workers_after, 'worker')} "
+                    f"from step {death.resumed_step} with {plural(death.workers_after, 'rank')} "
                     f"instead of {death.workers_before}"
                 ),
             )

@@ -39,12 +39,12 @@ def test_terminal_shows_progress_bars() -> None:
     assert "train, epoch 1, loss 0.25" in text
     assert "30/41" in text
     assert "1/2" in text
-    assert "SIGKILL to worker 1 (pid 4711) at step 33: resumed from step 30 with 1 worker" in text
+    assert "SIGKILL to rank 1 (pid 4711) at step 33: resumed from step 30 with 1 rank" in text
 
 
 def test_file_gets_one_line_for_each_death() -> None:
     assert shown(terminal=False).splitlines() == [
-        "SIGKILL to worker 1 (pid 4711) at step 33: resumed from step 30 with 1 worker"
+        "SIGKILL to rank 1 (pid 4711) at step 33: resumed from step 30 with 1 rank"
     ]
 
 

@@ -7,10 +7,10 @@ follow the light or dark mode of the screen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
+from shardkeep.demo.page.svg import LEFT, RIGHT, WIDTH, circle, document, path, polyline, rect, text
 from shardkeep.demo.page.timeline import ReadPoints, Timeline, TimelineStep
 
 __all__ = ["RANK_COLOURS", "loss_chart", "rank_colour", "reading_chart"]
@@ -27,16 +27,9 @@ RANK_COLOURS = (
     ("#4d7c0f", "#a3d34a"),
 )
 
-_WIDTH = 960
-_LEFT, _RIGHT = 74, 890  # edges of the plots; labels are outside
 _CAPTION_ROWS = 8  # more captions of kills share these rows
 _MAX_POINTS = 40_000
 _MAX_TOOLTIPS = 4_000
-
-_HATCH = (
-    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse"'
-    ' patternTransform="rotate(45)"><rect class="hatch" width="2" height="6"/></pattern></defs>'
-)
 
 _Scale = Callable[[float], float]
 
@@ -56,13 +49,13 @@ class _StepAxis:
 
     @property
     def slot_width(self) -> float:
-        return (_RIGHT - _LEFT) / max(1, self.number)
+        return (RIGHT - LEFT) / max(1, self.number)
 
     def middle(self, slot: int) -> float:
-        return _LEFT + (slot + 0.5) * self.slot_width
+        return LEFT + (slot + 0.5) * self.slot_width
 
     def edge(self, slot: int) -> float:
-        return _LEFT + slot * self.slot_width
+        return LEFT + slot * self.slot_width
 
 
 def loss_chart(timeline: Timeline) -> str:
@@ -79,7 +72,7 @@ def loss_chart(timeline: Timeline) -> str:
         *_value_grid(levels, y),
         *_time_frame(timeline, axis, top, height),
         *(
-            _polyline(
+            polyline(
                 "line lost-line" if lost else "line", ((axis.middle(slot), y(loss)) for slot, loss in points)
             )
             for points, lost in _curve_pieces(timeline)
@@ -89,9 +82,9 @@ def loss_chart(timeline: Timeline) -> str:
         if _has_loss(step):
             kind, after = ("dot lost-dot", ", lost with the kill") if step.lost else ("dot", "")
             tip = f"{_step_label(step)}: loss {step.loss:.3f}{after}"
-            parts.append(_circle(kind, axis.middle(slot), y(step.loss), 2.4, tip=tip))
+            parts.append(circle(kind, axis.middle(slot), y(step.loss), 2.4, tip=tip))
     parts.extend(_axis_titles(top, height, "mean loss of the step (nats)"))
-    return _document(_WIDTH, top + height + 52, "Loss of every training step", parts)
+    return document(WIDTH, top + height + 52, "Loss of every training step", parts)
 
 
 def reading_chart(timeline: Timeline) -> str:
@@ -117,8 +110,8 @@ def reading_chart(timeline: Timeline) -> str:
     ]
     if every_nth > 1:
         note = f"one record in {every_nth} is drawn"
-        parts.append(_text("label", _RIGHT, top + height + 36, note, anchor="end"))
-    return _document(_WIDTH, top + height + 52, "Which rank read which record at which step", parts)
+        parts.append(text("label", RIGHT, top + height + 36, note, anchor="end"))
+    return document(WIDTH, top + height + 52, "Which rank read which record at which step", parts)
 
 
 # -- parts of both charts ------------------------------------------------------------------------
@@ -137,14 +130,14 @@ def _lost_bands(timeline: Timeline, axis: _StepAxis, top: float, height: float) 
         if lost and start is None:
             start = slot
         elif not lost and start is not None:
-            yield _rect(axis.edge(start), top, axis.slot_width * (slot - start), height, kind="lost-band")
+            yield rect(axis.edge(start), top, axis.slot_width * (slot - start), height, kind="lost-band")
             start = None
 
 
 def _time_frame(timeline: Timeline, axis: _StepAxis, top: float, height: float) -> Iterator[str]:
     """Draw epochs and kills above the plot, step numbers below it."""
     bottom = top + height
-    yield _path("frame", f"M{_LEFT} {top}V{bottom}H{_RIGHT}")
+    yield path("frame", f"M{LEFT} {top}V{bottom}H{RIGHT}")
     restarts = {restart.slot for restart in timeline.restarts}
     last_label = -math.inf
     for slot, step in enumerate(timeline.steps):
@@ -152,31 +145,31 @@ def _time_frame(timeline: Timeline, axis: _StepAxis, top: float, height: float) 
             continue
         x = axis.edge(slot)
         if slot and slot not in restarts:
-            yield _path("epoch", f"M{x:.1f} {top}V{bottom}")
+            yield path("epoch", f"M{x:.1f} {top}V{bottom}")
         if x - last_label >= 60:
-            yield _text("label", x + 3, top - 10, f"epoch {step.epoch}")
+            yield text("label", x + 3, top - 10, f"epoch {step.epoch}")
             last_label = x
     for number, restart in enumerate(timeline.restarts):
         x, y = axis.edge(restart.slot), top - 27 - 16 * (number % _CAPTION_ROWS)
-        yield _path("kill", f"M{x:.1f} {y - 6}V{bottom}")
+        yield path("kill", f"M{x:.1f} {y - 6}V{bottom}")
         caption = (
-            f"SIGKILL to worker {restart.rank} at step {restart.step}; resumed from step "
+            f"SIGKILL to rank {restart.rank} at step {restart.step}; resumed from step "
             f"{restart.resumed_step}, "
             f"{restart.workers_before} → {restart.workers_after} ranks"
         )
-        right = x > _WIDTH * 0.62
-        yield _text("kill-label", x - 5 if right else x + 5, y, caption, anchor="end" if right else "start")
+        right = x > WIDTH * 0.62
+        yield text("kill-label", x - 5 if right else x + 5, y, caption, anchor="end" if right else "start")
     every = _round_up(max(1.0, len(timeline.steps) / 14))
     for slot, step in enumerate(timeline.steps):
         if step.step % every == 0:
-            yield _text("tick", axis.middle(slot), bottom + 12, str(step.step), anchor="middle")
+            yield text("tick", axis.middle(slot), bottom + 12, str(step.step), anchor="middle")
 
 
 def _axis_titles(top: float, height: float, vertical: str) -> Iterator[str]:
     rotation = f"translate(18 {top + height / 2:.0f}) rotate(-90)"
-    yield _text("label", 0, 0, vertical, anchor="middle", transform=rotation)
+    yield text("label", 0, 0, vertical, anchor="middle", transform=rotation)
     horizontal = "step number, in the order of execution"
-    yield _text("label", (_LEFT + _RIGHT) / 2, top + height + 36, horizontal, anchor="middle")
+    yield text("label", (LEFT + RIGHT) / 2, top + height + 36, horizontal, anchor="middle")
 
 
 # -- parts of one chart ---------------------------------------------------------------------------
@@ -184,8 +177,8 @@ def _axis_titles(top: float, height: float, vertical: str) -> Iterator[str]:
 
 def _value_grid(levels: Sequence[float], y: _Scale) -> Iterator[str]:
     for level in levels:
-        yield _path("grid", f"M{_LEFT} {y(level):.1f}H{_RIGHT}")
-        yield _text("tick", _LEFT - 8, y(level), f"{level:g}", anchor="end")
+        yield path("grid", f"M{LEFT} {y(level):.1f}H{RIGHT}")
+        yield text("tick", LEFT - 8, y(level), f"{level:g}", anchor="end")
 
 
 def _shard_grid(shard_records: Sequence[int], y: _Scale) -> Iterator[str]:
@@ -193,14 +186,14 @@ def _shard_grid(shard_records: Sequence[int], y: _Scale) -> Iterator[str]:
     last_number = last_label = -math.inf
     for shard, records in enumerate(shard_records):
         end = start + records
-        yield _path("grid", f"M{_LEFT} {y(end):.1f}H{_RIGHT}")
+        yield path("grid", f"M{LEFT} {y(end):.1f}H{RIGHT}")
         if y(start) - last_number >= 12:
             last_number = y(start)
-            yield _text("tick", _LEFT - 8, last_number, f"{start:,}", anchor="end")
+            yield text("tick", LEFT - 8, last_number, f"{start:,}", anchor="end")
         middle = (y(start) + y(end)) / 2
         if middle - last_label >= 12:
             last_label = middle
-            yield _text("tick", _RIGHT + 8, middle, f"shard {shard}")
+            yield text("tick", RIGHT + 8, middle, f"shard {shard}")
         start = end
 
 
@@ -211,7 +204,7 @@ def _rank_rows(timeline: Timeline, axis: _StepAxis, top: float, row_height: floa
         if row_height >= 12 or rank % 4 == 0:
             middle = top + (rank + 0.5) * row_height
             fill = f"fill:{rank_colour(rank)}"
-            yield _text("tick", _LEFT - 8, middle, f"rank {rank}", anchor="end", style=fill)
+            yield text("tick", LEFT - 8, middle, f"rank {rank}", anchor="end", style=fill)
     for slot, step in enumerate(timeline.steps):
         for rank, rows in step.rows.items():
             x, y = axis.edge(slot) + gap / 2, top + rank * row_height + 1.5
@@ -219,9 +212,13 @@ def _rank_rows(timeline: Timeline, axis: _StepAxis, top: float, row_height: floa
             tip = f"{_step_label(step)}, rank {rank}: {rows} records{suffix}" if with_tooltips else ""
             kind = "rank-block-lost" if step.lost else "rank-block"
             style = f"fill:{rank_colour(rank)}"
-            yield _rect(x, y, axis.slot_width - gap, row_height - 3, kind=kind, style=style, tip=tip)
+            yield rect(x, y, axis.slot_width - gap, row_height - 3, kind=kind, style=style, tip=tip)
             if step.lost:
-                yield _rect(x, y, axis.slot_width - gap, row_height - 3, fill="url(#hatch)")
+                yield rect(x, y, axis.slot_width - gap, row_height - 3, fill="url(#hatch)")
+    for restart in timeline.restarts:
+        # The slot before a restart is that of the kill.
+        x, middle = axis.edge(restart.slot), top + (restart.rank + 0.5) * row_height
+        yield text("kill-mark", x, middle, "×", anchor="middle")
 
 
 def _read_points(reads: ReadPoints, axis: _StepAxis, y: _Scale, radius: float, every_nth: int) -> str:
@@ -232,7 +229,7 @@ def _read_points(reads: ReadPoints, axis: _StepAxis, y: _Scale, radius: float, e
 
     # A path of zero-length strokes with round caps has a tenth of the bytes of as many circles.
     slots, records = reads.slots[::every_nth].tolist(), reads.records[::every_nth].tolist()
-    return _path(
+    return path(
         "reads lost-reads" if reads.lost else "reads",
         "".join(map(point, slots, records)),
         style=f"stroke:{rank_colour(reads.rank)};stroke-width:{2 * radius:.1f}",
@@ -274,57 +271,3 @@ def _round_up(value: float) -> float:
     """Return the smallest of 1, 2, 5, 10, … times a power of ten and at least `value`."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= value * (1 - 1e-9))
-
-
-# -- SVG elements ---------------------------------------------------------------------------------
-
-
-def _document(width: float, height: float, title: str, parts: Iterable[str]) -> str:
-    """Return an SVG document that defines ``url(#hatch)``; screen readers read `title`."""
-    body = "\n".join(part for part in parts if part)
-    return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">\n'
-        f"{_HATCH}\n{body}\n</svg>"
-    )
-
-
-def _text(kind: str, x: float, y: float, content: str, *, anchor: str = "start", **attributes: str) -> str:
-    """Return a text element of class `kind`; `y` is the middle of its height.
-
-    Examples
-    --------
-    >>> _text("tick", 1, 2.25, "a < b")
-    '<text class="tick" x="1.0" y="2.2" dy="0.35em" text-anchor="start">a &lt; b</text>'
-    """
-    position = f'x="{x:.1f}" y="{y:.1f}" dy="0.35em" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {position}{_attributes(attributes)}>{escape(content)}</text>'
-
-
-def _path(kind: str, d: str, **attributes: str) -> str:
-    """Return a path element of class `kind`."""
-    return f'<path class="{kind}"{_attributes(attributes)} d="{d}"/>'
-
-
-def _polyline(kind: str, points: Iterable[tuple[float, float]]) -> str:
-    """Return straight lines that connect the points."""
-    joined = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return f'<polyline class="{kind}" points="{joined}"/>'
-
-
-def _circle(kind: str, x: float, y: float, radius: float, *, tip: str) -> str:
-    """Return a disc with the tooltip `tip`."""
-    position = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"'
-    return f'<circle class="{kind}" {position}><title>{escape(tip)}</title></circle>'
-
-
-def _rect(x: float, y: float, width: float, height: float, *, tip: str = "", **attributes: str) -> str:
-    """Return a rectangle; the attribute `kind` is its class."""
-    inside = f"<title>{escape(tip)}</title>" if tip else ""
-    position = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f"<rect {position}{_attributes(attributes)}>{inside}</rect>"
-
-
-def _attributes(attributes: dict[str, str]) -> str:
-    return "".join(
-        f' {"class" if name == "kind" else name}="{escape(value)}"' for name, value in attributes.items()
-    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
 from shardkeep.demo.page.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
 from shardkeep.demo.page.timeline import Timeline
+from shardkeep.demo.page.uses import uses_chart
 from shardkeep.demo.report import DemoReport, plural
 
 __all__ = ["render"]
@@ -46,13 +48,26 @@ thead th { color:var(--quiet); font-weight:500; }
 .legend { display:flex; flex-wrap:wrap; gap:4px 18px; margin:0 0 6px; font-size:14px; }
 .legend i { display:inline-block; width:11px; height:11px; border-radius:50%; margin-right:6px; }
 .legend .faded { background:var(--quiet); opacity:.45; }
+.legend .once-mark { background:var(--rank-0); border-radius:2px; }
+.legend .missing-mark { border:1.5px solid var(--bad); border-radius:2px; box-sizing:border-box; }
+.legend .repeated-mark { background:var(--bad); border-radius:2px; }
 pre { background:var(--panel); padding:14px 16px; border-radius:6px; overflow-x:auto; font-size:13.5px; }
-svg { display:block; width:100%; height:auto; font-family:system-ui, sans-serif; }
+.scroll {
+  overflow-x:auto; background-repeat:no-repeat; background-size:40px 100%, 40px 100%, 14px 100%, 14px 100%;
+  background-image:linear-gradient(to right, var(--paper) 40%, transparent),
+    linear-gradient(to left, var(--paper) 40%, transparent),
+    linear-gradient(to right, var(--grid), transparent), linear-gradient(to left, var(--grid), transparent);
+  background-position:left, right, left, right; background-attachment:local, local, scroll, scroll;
+}
+.caption + .scroll { margin-top:16px; }
+svg { display:block; width:100%; min-width:900px; height:auto; font-family:system-ui, sans-serif; }
 .frame { fill:none; stroke:var(--quiet); }
 .grid { stroke:var(--grid); fill:none; }
 .epoch { stroke:var(--quiet); stroke-dasharray:2 3; fill:none; }
 .kill { stroke:var(--bad); stroke-width:1.6; fill:none; }
 .kill-label { fill:var(--bad); font-size:12.5px; font-weight:600; }
+.kill-mark { fill:var(--bad); font:700 22px sans-serif; }
+.kill-mark { stroke:var(--paper); stroke-width:4; paint-order:stroke; }
 .label { fill:var(--quiet); font-size:12.5px; }
 .tick { fill:var(--quiet); font-size:11.5px; font-variant-numeric:tabular-nums; }
 .line { fill:none; stroke:var(--rank-0); stroke-width:2; stroke-linejoin:round; }
@@ -62,8 +77,20 @@ svg { display:block; width:100%; height:auto; font-family:system-ui, sans-serif;
 .lost-band { fill:var(--lost); }
 .rank-block-lost { opacity:.45; }
 .hatch { fill:var(--paper); opacity:.65; }
+.once { fill:var(--rank-0); }
+.missing { fill:var(--paper); stroke:var(--bad); stroke-width:1.5; }
+.repeated { fill:var(--bad); }
+.lost-use { stroke:var(--quiet); opacity:.7; }
+.shard-edge { stroke:var(--paper); stroke-width:1.5; }
 .reads { fill:none; stroke-linecap:round; }
 .lost-reads { opacity:.4; }
+@media (max-width:560px) {
+  main { padding:16px 14px 48px; }
+  th, td { padding:6px 7px 6px 0; }
+  table { font-size:14px; }
+  .numbers { font-size:13px; }
+  thead th { white-space:normal; }
+}
 """
 
 
@@ -91,48 +118,36 @@ def render(report: DemoReport, timeline: Timeline) -> str:
 
 <section>
 <h2>Checks</h2>
-<table class="checks">
-<thead><tr><th>Check</th><th>Verdict</th><th>Finding</th></tr></thead>
-<tbody>
-{_checks(report)}
-</tbody>
-</table>
+{_scrolling(_checks(report))}
 </section>
 
 <section>
-<h2>Loss</h2>
-{loss_chart(timeline)}
-<p class="caption">{_loss_caption(timeline)}</p>
-</section>
-
-<section>
-<h2>Which rank read which record in which step</h2>
-{_legend(timeline)}
-{reading_chart(timeline)}
-<p class="caption">{_reading_caption(timeline)}</p>
-</section>
-
-<section>
-<h2>Epochs</h2>
-<table class="numbers">
-<thead><tr><th>Epoch</th><th>Records</th><th>Used once</th><th>Missing</th><th>Repeated</th>
-<th>Receipts</th></tr></thead>
-<tbody>
-{_epochs(report)}
-</tbody>
-</table>
+<h2>How often each record was used</h2>
+{_uses_legend(timeline)}
+{_scrolling(uses_chart(timeline))}
+<p class="caption">{_uses_caption(timeline)}</p>
+{_scrolling(_epochs(report))}
 <p class="caption">Counted from the {report.rows_merged:,} predictions in <code>results.h5</code>, each of
 which names its record. The last column is the independent proof from the receipts that the workers committed
 with their rows. Epochs are numbered from 0.</p>
 </section>
 
 <section>
+<h2>Loss</h2>
+{_scrolling(loss_chart(timeline))}
+<p class="caption">{_loss_caption(timeline)}</p>
+</section>
+
+<section>
+<h2>Which rank read which record in which step</h2>
+{_legend(timeline)}
+{_scrolling(reading_chart(timeline))}
+<p class="caption">{_reading_caption(timeline)}</p>
+</section>
+
+<section>
 <h2>Numbers</h2>
-<table>
-<tbody>
-{_numbers(report)}
-</tbody>
-</table>
+{_scrolling(_numbers(report))}
 </section>
 
 <section>
@@ -153,21 +168,26 @@ def _lead(report: DemoReport) -> str:
         f"shards for {epochs}, each reading its part of a global shuffle and writing its own HDF5 file. "
     )
     for death in report.deaths:
-        processes = plural(death.workers_after, "process", "processes")
         text += (
-            f"At step {death.step} worker {death.rank} was killed with SIGKILL; the run was resumed from the "
-            f"checkpoint of step {death.resumed_step} with {processes}, {death.away_s:.1f} s later. "
+            f"At step {death.step} rank {death.rank} was killed with SIGKILL. The run was resumed from the "
+            f"checkpoint of step {death.resumed_step}, {death.away_s:.1f} s later, by "
+            f"{plural(death.workers_after, 'new process', 'new processes')}: {_ranks(death.workers_after)}. "
         )
     held_out = f"{report.held_out_records:,} held-out images"
     return text + f"The model classifies {report.accuracy:.1%} of the {held_out} correctly."
 
 
+def _ranks(size: int) -> str:
+    return "rank 0" if size == 1 else f"ranks 0 to {size - 1}"
+
+
 def _checks(report: DemoReport) -> str:
-    return "\n".join(
+    rows = (
         f'<tr><th>{escape(check.name)}</th><td class="{"good" if check.ok else "bad"}">'
         f"{'ok' if check.ok else 'FAILED'}</td><td>{escape(check.finding)}</td></tr>"
         for check in report.checks
     )
+    return _table("", "<th>Check</th><th>Verdict</th><th>Finding</th>", rows)
 
 
 def _epochs(report: DemoReport) -> str:
@@ -181,13 +201,49 @@ def _epochs(report: DemoReport) -> str:
             f"<tr><th>{use.epoch}</th><td>{use.records:,}</td><td>{use.once:,}</td><td>{use.missing:,}</td>"
             f'<td>{use.repeated:,}</td><td class="{good}">{verdict}</td></tr>'
         )
-    return "\n".join(rows)
+    names = ("Epoch", "Records", "Used once", "Missing", "Repeated", "Receipts")
+    return _table("numbers", "".join(f"<th>{name}</th>" for name in names), rows)
 
 
 def _numbers(report: DemoReport) -> str:
-    return "\n".join(
-        f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in report.rows()
+    rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in report.rows())
+    return _table("", "", rows)
+
+
+def _table(kind: str, head: str, rows: Iterable[str]) -> str:
+    top = f"<thead><tr>{head}</tr></thead>\n" if head else ""
+    body = "\n".join(rows)
+    return f'<table class="{kind}">\n{top}<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def _scrolling(content: str) -> str:
+    """Put a chart or table into a box that scrolls where the screen is narrower, also by the keyboard."""
+    return f'<div class="scroll" tabindex="0">\n{content}\n</div>'
+
+
+def _uses_legend(timeline: Timeline) -> str:
+    items = ['<span><i class="once-mark"></i>used once</span>']
+    if any((epoch.lost > 0).any() for epoch in timeline.epochs):
+        items.append('<span><i class="faded"></i>read once more, in a step that was lost</span>')
+    items += [
+        '<span><i class="missing-mark"></i>missing</span>',
+        '<span><i class="repeated-mark"></i>used twice or more</span>',
+    ]
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def _uses_caption(timeline: Timeline) -> str:
+    text = (
+        "One strip for each epoch, one column for each record, shard after shard. The height is the number "
+        "of rows of the record in the merged file: a full strip of height 1 means that every record was used "
+        "exactly once, a gap would be a lost record, a peak a repeated one."
     )
+    if any((epoch.lost > 0).any() for epoch in timeline.epochs):
+        text += (
+            " The grey lines are reads of the lost steps. Their rows were rolled back before the run "
+            "resumed, so they do not count."
+        )
+    return text
 
 
 def _legend(timeline: Timeline) -> str:
@@ -210,7 +266,7 @@ def _loss_caption(timeline: Timeline) -> str:
     if lost:
         text += (
             f" The {plural(lost, 'dashed point', 'dashed points')} in the shaded area came after the last "
-            "checkpoint: they were lost with the killed worker and repeated to the right of the red line."
+            "checkpoint: they were lost with the killed rank and repeated to the right of the red line."
         )
     return text
 
@@ -222,6 +278,11 @@ def _reading_caption(timeline: Timeline) -> str:
     )
     if any(step.lost for step in timeline.steps):
         text += "; faded dots belong to lost steps, and their records were read again after the kill"
+    if timeline.restarts:
+        text += (
+            ". A rank is the number of a process in its world. × marks the one that was killed; the new "
+            "processes have the ranks from 0 again, and in a smaller world the rows of the highest ranks end"
+        )
     return text + "."
 
 

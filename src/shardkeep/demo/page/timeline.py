@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.demo.data import Packed
-from shardkeep.demo.proof import Results
+from shardkeep.demo.proof import Results, times_used
 from shardkeep.demo.report import DemoReport
 from shardkeep.demo.train import Training
 
-__all__ = ["ReadPoints", "Restart", "Timeline", "TimelineStep", "build_timeline"]
+__all__ = ["EpochCounts", "ReadPoints", "Restart", "Timeline", "TimelineStep", "build_timeline"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -86,13 +86,28 @@ class ReadPoints:
 
 
 @dataclass(frozen=True)
+class EpochCounts:
+    """How often each record was read in one epoch.
+
+    Attributes
+    ----------
+    kept, lost : ndarray of int64, shape (records,)
+        Number of rows of each record in the merged file; number of reads in steps that were lost.
+    """
+
+    kept: Ints
+    lost: Ints
+
+
+@dataclass(frozen=True)
 class Timeline:
-    """All executed steps, restarts and reads of one run."""
+    """All executed steps, restarts and reads of one run, and the reads of each epoch by record."""
 
     steps: tuple[TimelineStep, ...]
     restarts: tuple[Restart, ...]
     reads: tuple[ReadPoints, ...]
     shard_records: tuple[int, ...]
+    epochs: tuple[EpochCounts, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -115,7 +130,28 @@ def build_timeline(training: Training, results: Results, packed: Packed, report:
                 records = starts[part.shard] + part.index
                 reads.append(ReadPoints(rank, True, np.full(len(records), slot, np.int64), records))
     reads.extend(_merged_reads(training, results.predictions, starts))
-    return Timeline(tuple(steps), _restarts(training, report), tuple(reads), packed.counts)
+    return Timeline(
+        tuple(steps),
+        _restarts(training, report),
+        tuple(reads),
+        packed.counts,
+        _epoch_counts(steps, reads, results, packed, report.epochs),
+    )
+
+
+def _epoch_counts(
+    steps: list[TimelineStep], reads: list[ReadPoints], results: Results, packed: Packed, epochs: int
+) -> tuple[EpochCounts, ...]:
+    epoch_of_slot = np.array([step.epoch for step in steps], np.int64)
+    lost = [points for points in reads if points.lost]
+    found = []
+    for epoch in range(epochs):
+        kept, _ = times_used(results.predictions[results.predictions["epoch"] == epoch], packed.counts)
+        again = np.zeros(len(kept), np.int64)
+        for points in lost:
+            np.add.at(again, points.records[epoch_of_slot[points.slots] == epoch], 1)
+        found.append(EpochCounts(kept, again))
+    return tuple(found)
 
 
 def _mean_losses(losses: npt.NDArray[Any]) -> dict[int, float]:

@@ -1,3 +1,8 @@
+"""The charts of the report.
+
+Covers `shardkeep.demo.page.svg`.
+"""
+
 from __future__ import annotations
 
 import dataclasses
@@ -9,7 +14,8 @@ import numpy as np
 import pytest
 
 from shardkeep.demo.page.charts import loss_chart, reading_chart
-from shardkeep.demo.page.timeline import ReadPoints, Restart, Timeline, TimelineStep
+from shardkeep.demo.page.timeline import EpochCounts, ReadPoints, Restart, Timeline, TimelineStep
+from shardkeep.demo.page.uses import uses_chart
 
 
 def timeline(
@@ -22,7 +28,9 @@ def timeline(
         for step in range(steps)
     )
     reads = tuple(ReadPoints(rank, False, np.arange(steps), np.arange(steps) * 3) for rank in range(ranks))
-    return Timeline(timeline_steps, restarts, reads, (20, 10, 30))
+    once = np.ones(60, np.int64)
+    epochs = tuple(EpochCounts(once, once * len(lost)) for _ in range(-(-steps // 5)))
+    return Timeline(timeline_steps, restarts, reads, (20, 10, 30), epochs)
 
 
 RESTART = Restart(slot=8, rank=1, step=8, resumed_step=5, workers_before=4, workers_after=3)
@@ -43,7 +51,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
-@pytest.mark.parametrize("chart", [loss_chart, reading_chart])
+@pytest.mark.parametrize("chart", [loss_chart, reading_chart, uses_chart])
 def test_charts_are_well_formed_and_inside_their_frame(chart: object, name: str) -> None:
     text = chart(UNUSUAL[name])  # type: ignore[operator]
     root = ElementTree.fromstring(text)
@@ -54,6 +62,17 @@ def test_charts_are_well_formed_and_inside_their_frame(chart: object, name: str)
         for attribute, limit in (("x", width), ("cx", width), ("y", height), ("cy", height)):
             if attribute in element.attrib:
                 assert -1 <= float(element.attrib[attribute]) <= limit + 1, (element.tag, element.attrib)
+
+
+def test_killed_rank_is_marked_in_its_row() -> None:
+    text = reading_chart(UNUSUAL["as usual"])
+    mark = re.search(r'<text class="kill-mark" x="([\d.]+)" y="([\d.]+)"', text)
+    row = re.search(r'y="([\d.]+)"[^>]*>rank 1<', text)
+    line = re.search(r'<path class="kill" d="M([\d.]+) ', text)
+    assert mark
+    assert row
+    assert line
+    assert (mark[1], mark[2]) == (line[1], row[1])
 
 
 def test_every_read_is_drawn_as_one_point() -> None:

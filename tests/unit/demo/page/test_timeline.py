@@ -79,6 +79,9 @@ def test_repeated_step_has_two_slots_and_its_kept_rows_are_in_the_second() -> No
     ]  # fmt: skip
     assert [step.loss for step in timeline.steps] == [1.75, 2.0, 0.5]
     assert timeline.ranks == 2
+    (counts,) = timeline.epochs
+    assert counts.kept.tolist() == [0, 1, 0, 1, 0, 1, 0, 0]
+    assert counts.lost.tolist() == [0, 0, 0, 0, 0, 1, 0, 1]
     assert [(restart.slot, restart.rank) for restart in timeline.restarts] == [(2, 1)]
     drawn = {
         (reads.rank, reads.lost): list(zip(reads.slots.tolist(), reads.records.tolist(), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -35,6 +36,8 @@ def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists
     from shardkeep.files.paths import expand
     from shardkeep.tfrecord import build_index, write_text_index
 
+    if os.environ.get("SHARDKEEP_INDEX") == "off" and not text:
+        raise click.UsageError("SHARDKEEP_INDEX=off: no index would be stored; unset it, or pass --text")
     names = expand(paths)
     with watched("scan") as progress:
         found = dict(zip(names, build_index(names, verify=verify, progress=progress), strict=True))

@@ -51,3 +51,21 @@ def test_only_verify_sees_the_payload(paths: list[Path], capsys: pytest.CaptureF
     assert run(["index", str(paths[3])]) == 0
     assert run(["index", str(paths[3]), "--verify"]) == 3
     assert "record 0" in capsys.readouterr().err
+
+
+def test_an_index_that_cannot_be_stored_is_an_error(
+    paths: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDKEEP_INDEX_DIR", str(paths[0] / "cache"))  # a file, not a folder
+    Path(f"{paths[3]}.skidx").mkdir()
+    assert run(["index", str(paths[3])]) == 2
+    assert "was not stored" in capsys.readouterr().err
+
+
+def test_switched_off(
+    paths: list[Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDKEEP_INDEX", "off")
+    assert run(["index", str(paths[3])]) == 2
+    assert "SHARDKEEP_INDEX=off: no index would be stored" in capsys.readouterr().err
+    assert run(["index", str(paths[3]), "--text", ".idx"]) == 0

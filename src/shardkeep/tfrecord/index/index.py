@@ -15,6 +15,7 @@ import numpy as np
 from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.kind import require_kind
 from shardkeep.files.paths import expand
+from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
@@ -142,13 +143,17 @@ def build_index(
         A file is of another kind, or compressed, so that its records have no offsets.
     NotFoundError
         A file does not exist, or a pattern has no match.
+    DurabilityError
+        An index cannot be stored, neither in the folder of its file nor in the cache folder: no permission,
+        full disk. The other indexes may be stored.
 
     Notes
     -----
     Files are always scanned, even if an index is stored. The index is written to ``<path>.skidx``, or if that
-    fails, to a cache folder (``$SHARDKEEP_INDEX_DIR``, by default ``$XDG_CACHE_HOME/shardkeep/index``); if
-    both fail, it is still returned. With the environment variable ``SHARDKEEP_INDEX=cache`` it is always
-    written to the cache folder, with ``SHARDKEEP_INDEX=off`` no index is stored or used.
+    fails, to a cache folder (``$SHARDKEEP_INDEX_DIR``, by default ``$XDG_CACHE_HOME/shardkeep/index``). With
+    the environment variable ``SHARDKEEP_INDEX=cache`` it is always written to the cache folder, with
+    ``SHARDKEEP_INDEX=off`` no index is stored or used, only returned. The index of a file that changes during
+    the scan is returned and not stored, with a `RuntimeWarning`.
 
     An index file appears whole or not at all: any number of processes may build at once, while others read.
     It is used only while it matches the file: if the file has changed, it is built again, and if the file has
@@ -281,7 +286,9 @@ def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Callable[[in
         saved = store.save(path, status, fingerprint, starts, automatic=not rebuild)
         if saved is None and (parts > 1 or known is not None) and _is_another(path, status):
             # The file was replaced during the scan: the parts may be of two files.
-            return frame_starts([path], verify=verify, threads=1)[0]
+            starts = frame_starts([path], verify=verify, threads=1)[0]
+        if saved is None and rebuild and next(store.index_paths(path), None) is not None:
+            warn_user(f"{path!r} changed during the scan, and its index is not stored: index it again")
         return starts
 
 

@@ -4,8 +4,8 @@ An index file is in the folder of its shard, ``<shard>.skidx``, or in a cache fo
 the shard's absolute path. Both are read, unless another user may have made them (`read_index_file`).
 `build_index` writes into the folder of the shard, or if that fails, into the cache. A reader writes into the
 cache, since a pattern like ``train*`` of another tool would match an index file in the folder of the shards.
-No error of an index file is raised: one that cannot be read counts as absent, and one that cannot be stored
-is skipped.
+An index file that cannot be read counts as absent, for every reader. One that cannot be stored is an error of
+`build_index`, which was called for it, and never of a reader.
 
 The environment variable ``SHARDKEEP_INDEX`` changes this: ``beside`` (readers write into the folder of the
 shard too), ``cache`` (nothing is written into the folders of the data), ``off`` (index files are neither read
@@ -14,7 +14,6 @@ nor written). ``SHARDKEEP_INDEX_DIR`` is the cache folder, by default ``$XDG_CAC
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
@@ -22,7 +21,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import DurabilityError, PlanError
+from shardkeep.files.durable import durably
 from shardkeep.files.publish import publish_sidecar
 from shardkeep.tfrecord.index.binary import encode, read_index_file
 from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, sample_blocks
@@ -106,7 +106,7 @@ def save(
     *,
     automatic: bool = False,
 ) -> str | None:
-    """Store an index if the shard is still the scanned one and a path is writable.
+    """Store an index if the shard is still the scanned one.
 
     Parameters
     ----------
@@ -123,7 +123,13 @@ def save(
     Returns
     -------
     str or None
-        Path of the index file; None if nothing was stored.
+        Path of the index file. None if the shard has changed; and with `automatic` also if no path is
+        writable.
+
+    Raises
+    ------
+    DurabilityError
+        No path is writable, and the index was requested. The message has the reason for each path.
 
     Notes
     -----
@@ -138,16 +144,25 @@ def save(
     except OSError:
         return None
     data = encode(starts, fingerprint)
+    failures = []
     for index_path in index_paths(path, automatic=automatic):
         if os.path.islink(index_path):
-            continue  # perhaps intended; a link that appears later is replaced, not followed
-        with contextlib.suppress(OSError):  # no folder, no permission, no space
+            # Perhaps intended; a link that appears later is replaced, not followed.
+            failures.append(f"{index_path!r} is a symbolic link")
+            continue
+        try:
             if index_path != path + _SUFFIX:
-                os.makedirs(os.path.dirname(index_path), mode=0o700, exist_ok=True)
+                with durably("create the folder of", index_path):
+                    os.makedirs(os.path.dirname(index_path), mode=0o700, exist_ok=True)
             # Writable by its owner only: other users would ignore it otherwise.
             with publish_sidecar(index_path, mode=0o644) as file:
                 file.write(data)
             return index_path
+        except OSError as error:  # no folder, no permission, no space
+            failures.append(str(error))
+    if failures and not automatic:
+        message = f"the index of {path!r} was not stored: {'; and '.join(failures)}"
+        raise DurabilityError(f"{message}. SHARDKEEP_INDEX_DIR can name another folder", path=path)
     return None
 
 

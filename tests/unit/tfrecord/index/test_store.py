@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import DurabilityError, PlanError
 from shardkeep.tfrecord import Reader, Writer, build_index
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.index import load_index
@@ -105,20 +107,81 @@ def test_index_is_stored_in_the_cache_if_the_disk_is_full(
 
 
 @pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
-@pytest.mark.parametrize("broken", ["beside", "both"])
 def test_index_is_stored_in_the_cache_without_write_permission(
-    broken: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For root no folder is read-only; a folder with the name of the index has the same effect."""
     path = shard(tmp_path / "data" / "x.tfrecord")
     (tmp_path / "data" / "x.tfrecord.skidx").mkdir()
-    if broken == "both":
-        (tmp_path / "cache").write_bytes(b"a file where the folder should be")
     assert build_index(path).records == 1200
     assert load_index(path).records == 1200
-    if broken == "beside":
-        assert_stored(path, monkeypatch)
+    assert_stored(path, monkeypatch)
     assert sorted(os.listdir(tmp_path / "data")) == ["x.tfrecord", "x.tfrecord.skidx"]
+
+
+def _folder_with_that_name(path: Path) -> None:
+    path.mkdir()
+
+
+def _link_with_that_name(path: Path) -> None:
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.filterwarnings("ignore:the index:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("prevent", "reason"),
+    [(_folder_with_that_name, "is a folder"), (_link_with_that_name, "is a symbolic link")],
+)
+def test_index_that_cannot_be_stored_is_an_error_unless_a_reader_made_it(
+    tmp_path: Path, prevent: Callable[[Path], None], reason: str
+) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    prevent(tmp_path / "data" / "x.tfrecord.skidx")
+    (tmp_path / "cache").write_bytes(b"a file where the folder should be")
+    with pytest.raises(
+        DurabilityError, match=f"x.tfrecord' was not stored: .*{reason}.*; and cannot .*cache"
+    ):
+        build_index(path)
+    with pytest.raises(DurabilityError, match="SHARDKEEP_INDEX_DIR"):
+        build_index([path, shard(tmp_path / "data" / "y.tfrecord")])
+    assert load_index(path).records == len(Reader(path)) == 1200
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES, errno.EDQUOT])
+def test_error_of_the_system_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    original = os.open
+
+    def refused(name: str, flags: int, *rest: int, **options: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number), name)
+        return original(name, flags, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refused)
+        with pytest.raises(DurabilityError, match=errno.errorcode[number]):
+            build_index(path)
+        assert load_index(path).records == 1200
+
+
+def test_index_of_a_growing_file_is_returned_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shard(tmp_path / "data" / "x.tfrecord")
+    original = sample_blocks
+
+    def grow(*arguments: Any) -> Any:
+        found = original(*arguments)
+        with Writer(path, exists="append") as writer:
+            writer.write(b"late")
+        return found
+
+    monkeypatch.setattr("shardkeep.tfrecord.index.index.sample_blocks", grow)
+    with pytest.warns(
+        RuntimeWarning, match="x.tfrecord' changed during the scan, and its index is not stored"
+    ):
+        build_index(path)
+    assert os.listdir(tmp_path / "data") == ["x.tfrecord"]
 
 
 def test_stale_index_next_to_the_shard_does_not_hide_a_valid_one_in_the_cache(

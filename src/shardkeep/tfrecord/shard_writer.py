@@ -22,6 +22,7 @@ from shardkeep.tfrecord.example.example import encode_example
 from shardkeep.tfrecord.format.compression import written_compression
 from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
 from shardkeep.tfrecord.shard_sinks import BufferedSink, OpenSink, SharedBuffers, Sink, frame_bytes
+from shardkeep.tfrecord.unclosed import ReportedWriter, describe_loss
 
 __all__ = ["ShardWriter", "shard_of_key"]
 
@@ -30,7 +31,7 @@ _SHARDS = 8
 _SHARE_OF_RESERVE = 2
 
 
-class ShardWriter:
+class ShardWriter(ReportedWriter):
     """Write records into several files that appear together, or not at all.
 
     Parameters
@@ -73,6 +74,8 @@ class ShardWriter:
     Every shard is whole and synced before the first rename. A process that is killed, or a machine that
     stops, during the renames can leave a part of the files, each whole; if the last shard exists, the set is
     complete.
+
+    A writer that is dropped without `close` publishes nothing, with a `RuntimeWarning`; see `Writer`.
 
     After a write error (`DurabilityError`) every later call raises it again, `close` too, and nothing is
     published: records are missing, and free space does not restore them.
@@ -131,13 +134,14 @@ class ShardWriter:
             stack.enter_context(
                 FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0, if_unsafe="warn")
             )
-            stack.callback(self._drop)
+            stack.callback(_drop, self._sinks)  # not a method: the writer would be in a cycle
             self._files = stack.enter_context(FileSet(exists=exists))
             self._numbers = [self._files.add(path) for path in self.paths or [first]]
             self._open()
             self._stack = stack.pop_all()
         self._closed = False
         self._failure: DurabilityError | UntrustedFileError | None = None
+        self._begin()
 
     @property
     def records(self) -> list[int]:
@@ -294,10 +298,10 @@ class ShardWriter:
                 self._open_one(number)
         elif self._packing is None:
             buffers = SharedBuffers()
-            self._sinks = [
+            self._sinks += (
                 BufferedSink(self._files.temporary(number), path, buffers)
                 for number, path in zip(self._numbers, self.paths, strict=True)
-            ]
+            )
         else:
             raise BudgetError(
                 f"{self.pattern}: {len(self._numbers)} compressed shards at once, with descriptors for"
@@ -325,16 +329,13 @@ class ShardWriter:
             records = ""
         return f"<ShardWriter {self.pattern!r}{records}, {'closed' if self._closed else 'open'}>"
 
-    def _drop(self) -> None:
-        for sink in self._sinks:
-            sink.drop()
-
     def _end(self, error: BaseException | None) -> None:
         # In a forked child a missing thread may hold the lock.
         with contextlib.nullcontext() if self._process.is_forked else self._mutex:
             if self._closed:
                 return
             self._closed = True
+        self._finished()
         try:
             if error is None:
                 self._process.check()
@@ -348,12 +349,20 @@ class ShardWriter:
             raise
         self._stack.__exit__(type(error) if error else None, error, None)
 
+    def _loss(self) -> str:
+        return describe_loss(self.pattern, sum(self.records), published=True)
+
     def _name(self) -> None:
         if not self._rolling:
             return
         self.paths = shard_names(self.pattern, len(self._numbers))
         for number, path in zip(self._numbers, self.paths, strict=True):
             self._files.rename(number, path)
+
+
+def _drop(sinks: list[Sink]) -> None:
+    for sink in sinks:
+        sink.drop()
 
 
 def shard_of_key(key: str | bytes, shards: int) -> int:

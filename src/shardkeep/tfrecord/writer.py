@@ -26,6 +26,7 @@ from shardkeep.tfrecord.example.example import encode_example
 from shardkeep.tfrecord.example.row_columns import as_columns
 from shardkeep.tfrecord.format.compression import written_compression
 from shardkeep.tfrecord.reader import lock_of_file
+from shardkeep.tfrecord.unclosed import ReportedWriter, describe_loss
 
 __all__ = ["RecordSink", "Writer"]
 
@@ -126,7 +127,7 @@ class RecordSink:
         return failure
 
 
-class Writer:
+class Writer(ReportedWriter):
     """Write a TFRecord file.
 
     Parameters
@@ -167,7 +168,8 @@ class Writer:
     -----
     With "fail" and "replace" the file appears under its name when the writer is closed without an error:
     whole and synced, or not at all. Use the writer in a ``with`` statement; after an exception there, nothing
-    is published.
+    is published. A writer that is dropped, or open when the interpreter exits, is aborted with a
+    `RuntimeWarning` that has the number of records.
 
     With "append" records are written directly to the file. After a kill it holds whole records and perhaps a
     torn one, which the next "append" removes; readers report it until then. A last record of which a power
@@ -206,6 +208,7 @@ class Writer:
         lock_timeout_s: float | None = 0.0,
     ) -> None:
         self.path = os.fspath(path)
+        self._process = OwnProcess(self.path)
         self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):
             raise PlanError(f'exists={exists!r} is not valid: use "fail", "replace" or "append"')
@@ -231,6 +234,7 @@ class Writer:
             self._stack = stack.pop_all()
         # Acquired once and never released: one of several closing threads ends the writer.
         self._ending = threading.Lock()
+        self._begin()
 
     @property
     def records(self) -> int:
@@ -347,6 +351,7 @@ class Writer:
     def _end(self, error: BaseException | None) -> None:
         if not self._ending.acquire(blocking=False):
             return
+        self._finished()
         try:
             if self._sink.is_forked:
                 # The file belongs to the parent, which may be writing: only the descriptor is the child's.
@@ -361,6 +366,9 @@ class Writer:
             raise
         # The publication receives the error and removes its temporary file.
         self._stack.__exit__(type(error) if error else None, error, None)
+
+    def _loss(self) -> str:
+        return describe_loss(self.path, self.records, published=self._appending is None)
 
     def _finish(self) -> None:
         try:

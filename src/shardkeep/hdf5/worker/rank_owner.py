@@ -85,7 +85,9 @@ class RankOwner:
 
     def __del__(self) -> None:
         if hasattr(self, "_segment"):
-            self._shut()
+            lost = self._release_and_report()
+            if lost is not None:
+                warn_user(lost)
 
     def __reduce__(self) -> Any:
         message = f"the worker file of rank {self.rank} belongs to process {self._pid} and cannot be pickled"

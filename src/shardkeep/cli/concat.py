@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.general import command, exists_option, incomplete_option, json_option
 from shardkeep.cli.options.shards import compression_option, sources_and_output
-
-if TYPE_CHECKING:
-    from shardkeep.files.publish import Exists
 
 
 @command
@@ -18,16 +15,10 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
 @compression_option
 @click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
+@incomplete_option
 @exists_option
 @json_option
-def concat(
-    paths: tuple[str, ...],
-    output: str | None,
-    compression: str,
-    verify: bool,
-    exists: Exists,
-    as_json: bool,
-) -> None:
+def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Concatenate the records of TFRecord files.
 
     SOURCES may be compressed. A file that is damaged, truncated or of another kind is an error, and
@@ -38,7 +29,7 @@ def concat(
     from shardkeep.cli.output.shards import print_split
     from shardkeep.jobs import concat as join
 
-    sources, name = sources_and_output(paths, output, "OUTPUT", exists)
+    sources, name = sources_and_output(paths, output, "OUTPUT", options["exists"])
     with watched("concat", at_end="sync to disk") as progress:
-        report = join(sources, name, compression=compression, exists=exists, verify=verify, progress=progress)
+        report = join(sources, name, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

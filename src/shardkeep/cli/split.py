@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.general import command, exists_option, incomplete_option, json_option
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
-
-if TYPE_CHECKING:
-    from shardkeep.files.publish import Exists
-    from shardkeep.jobs.division.assignment import Mode
 
 
 @command
@@ -27,20 +23,10 @@ if TYPE_CHECKING:
 )
 @compression_option
 @click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
+@incomplete_option
 @exists_option
 @json_option
-def split(
-    paths: tuple[str, ...],
-    output: str | None,
-    shards: int | None,
-    shard_bytes: int | None,
-    shard_records: int | None,
-    mode: Mode,
-    compression: str,
-    verify: bool,
-    exists: Exists,
-    as_json: bool,
-) -> None:
+def split(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Divide the records of TFRecord files into other files.
 
     PATTERN is the name of the new files, such as 'train-{shard:05d}-of-{shards:05d}.tfrecord'. They
@@ -52,18 +38,7 @@ def split(
     from shardkeep.cli.output.shards import print_split
     from shardkeep.jobs import split as divide
 
-    sources, pattern = sources_and_output(paths, output, "PATTERN", exists)
+    sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])
     with watched("split", at_end="sync to disk") as progress:
-        report = divide(
-            sources,
-            pattern,
-            shards=shards,
-            shard_bytes=shard_bytes,
-            shard_records=shard_records,
-            mode=mode,
-            compression=compression,
-            exists=exists,
-            verify=verify,
-            progress=progress,
-        )
+        report = divide(sources, pattern, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

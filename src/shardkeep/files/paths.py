@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Iterable
 
 from shardkeep.errors import NotFoundError, PlanError
@@ -38,14 +39,15 @@ def expand(paths: PathsLike) -> list[str]:
     Returns
     -------
     list of str
-        The paths. Duplicates are not removed: a file that is named twice is an error.
+        The paths. Duplicates are not removed: a file that is named twice is an error, also under two names
+        (links, ``a/../b``, relative and absolute).
 
     Raises
     ------
     NotFoundError
         A pattern has no match, or the list of paths is empty. A plain path need not exist.
     PlanError
-        A file is named twice.
+        A file is named twice, and is not empty.
 
     Examples
     --------
@@ -65,12 +67,31 @@ def expand(paths: PathsLike) -> list[str]:
         if not matches:
             raise NotFoundError(f"{name}: no file matches this pattern", path=name)
         found.extend(matches)
-    seen: set[str] = set()
-    for name in found:
-        if name in seen:
-            raise PlanError(f"{name}: named twice; its records would be read twice", path=name)
-        seen.add(name)
+    _refuse_repeats(found)
     return found
+
+
+def _refuse_repeats(names: list[str]) -> None:
+    seen: dict[str | tuple[int, int | str], str] = {}
+    for name in names:
+        for identity in _identities(name):
+            before = seen.get(identity)
+            if before is not None:
+                what = f"{name!r} is" if before == name else f"{name!r} and {before!r} are one file, which is"
+                advice = "its contents would be read twice; name it once"
+                raise PlanError(f"{what} named twice: {advice}", path=name)
+            seen[identity] = name
+
+
+def _identities(name: str) -> list[str | tuple[int, int | str]]:
+    try:
+        status = os.stat(name)
+    except OSError:
+        return [name]  # its reader raises the error
+    # Not only the name: a hard link is the same file. Stores that keep equal contents once link all empty
+    # shards to one file, of which nothing is read twice. Not every mount numbers its files.
+    same = status.st_dev, status.st_ino or os.path.realpath(name)
+    return [name, same] if status.st_size or not stat.S_ISREG(status.st_mode) else [name]
 
 
 def find_companion(name: str) -> str | None:

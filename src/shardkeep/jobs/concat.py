@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 
 import numpy as np
 
+from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.divide import Progress, SplitReport, divide
@@ -21,6 +22,7 @@ def concat(
     compression: str | None = None,
     exists: Exists = "fail",
     verify: bool = True,
+    incomplete: Incomplete = "refuse",
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> SplitReport:
@@ -36,7 +38,7 @@ def concat(
         TFRecord files, compressed or not.
     output : str or os.PathLike
         Path of the new file.
-    compression, exists, verify, progress, executor
+    compression, exists, verify, incomplete, progress, executor
         As for `shardkeep.split`.
 
     Returns
@@ -46,7 +48,7 @@ def concat(
 
     Raises
     ------
-    CorruptDataError, FormatError, NotFoundError, ExistsError, LockTimeoutError, DurabilityError
+    CorruptDataError, FormatError, NotFoundError, PlanError, ExistsError, LockTimeoutError, DurabilityError
         As for `shardkeep.split`; after an error the output does not exist.
 
     Examples
@@ -71,6 +73,7 @@ def concat(
         compression=compression,
         exists=exists,
         verify=verify,
+        incomplete=incomplete,
         progress=progress,
         executor=executor,
     )

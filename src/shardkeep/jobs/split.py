@@ -6,6 +6,7 @@ import os
 from concurrent.futures import Executor
 from functools import partial
 
+from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.assignment import Mode, assign
@@ -26,6 +27,7 @@ def split(
     compression: str | None = None,
     exists: Exists = "fail",
     verify: bool = True,
+    incomplete: Incomplete = "refuse",
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> SplitReport:
@@ -55,6 +57,8 @@ def split(
         What to do if one of the new files exists. It may be one of `paths`.
     verify : bool
         True to check the checksum of every payload. Those of the lengths are always checked.
+    incomplete : {"refuse", "warn", "allow"}
+        Treatment of a set of shards that is not whole, as for `shardkeep.Loader`.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)``.
     executor : concurrent.futures.Executor, optional
@@ -74,7 +78,8 @@ def split(
     FormatError, NotFoundError
         A source is of another kind, or does not exist.
     PlanError
-        The arguments contradict each other, or the pattern yields the same name for two files.
+        The arguments contradict each other, the pattern yields the same name for two files, a source is named
+        twice, or a set of sources ``-of-00008`` is not whole.
     ExistsError, LockTimeoutError, DurabilityError
         As for `shardkeep.tfrecord.ShardWriter`.
 
@@ -119,6 +124,7 @@ def split(
         compression=compression,
         exists=exists,
         verify=verify,
+        incomplete=incomplete,
         progress=progress,
         executor=executor,
     )

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 
 from shardkeep import _core
 from shardkeep.errors import PlanError
-from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.paths import PathsLike
 from shardkeep.loader.arguments import check_names, check_sources, checked_cycle_length, default_threads
 from shardkeep.loader.batches import Batch
 from shardkeep.loader.iterator import BatchIterator, BatchOptions
@@ -19,6 +20,7 @@ from shardkeep.plan import Segment
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
 from shardkeep.tfrecord.example.features import Feature, describe
+from shardkeep.tfrecord.shard_names import expand_shards
 from shardkeep.world import World
 
 __all__ = ["Loader"]
@@ -85,6 +87,10 @@ class Loader(Resumable):
     cycle_length : int, optional
         With ``shard_by="files"``: number of shards that a rank reads at a time, one record of each in turn;
         16 by default.
+    incomplete : {"refuse", "warn", "allow"}
+        Treatment of a set of shards ``-00003-of-00008`` of which some are missing, or of sets of different
+        sizes with one name: an error, a `RuntimeWarning`, or nothing. A shard that is not in `paths` is
+        missing only if it is not in the folder of the others either.
 
     Raises
     ------
@@ -95,7 +101,8 @@ class Loader(Resumable):
     SchemaError
         A record lacks a feature, or has it with another dtype or shape; the message has both sides.
     PlanError
-        Arguments do not fit together, or a state belongs to another data set.
+        Arguments do not fit together, a file is named twice, a set of shards is not whole, or a state belongs
+        to another data set.
     WorldError
         Rank and world size cannot be determined.
 
@@ -159,6 +166,7 @@ class Loader(Resumable):
         on_corrupt: OnCorrupt = "raise",
         with_ids: bool = False,
         cycle_length: int | None = None,
+        incomplete: Incomplete = "refuse",
     ) -> None:
         self.features = None if features is None else dict(features)
         self.batch_size = checked_int("batch_size", batch_size, 1, MAX_BATCH_SIZE)
@@ -184,7 +192,9 @@ class Loader(Resumable):
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
-        self._source = ShardSource(expand(paths), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt)
+        self._source = ShardSource(
+            expand_shards(paths, incomplete), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt
+        )
         # Unknown values of shuffle, seed and remainder are refused here, not at the first batch.
         self._source.order(0)
         self._schedule.plan(Segment(0, 0, 0))

@@ -11,8 +11,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardkeep.errors import PlanError
+from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
+from shardkeep.files.paths import PathsLike, expand
 
-__all__ = ["SetFault", "early_name", "find_set_faults", "lock_name", "shard_names", "shard_pattern"]
+__all__ = [
+    "SetFault",
+    "early_name",
+    "expand_shards",
+    "find_set_faults",
+    "lock_name",
+    "shard_names",
+    "shard_pattern",
+    "shards_in_folder",
+]
 
 _OF = re.compile(
     r"(?P<before>(?:.*[^0-9])?)(?P<shard>[0-9]+)(?P<of>[-_]of[-_])(?P<shards>[0-9]+)(?P<after>.*)", re.S
@@ -143,6 +154,62 @@ def find_set_faults(paths: Iterable[str]) -> list[SetFault]:
         for fault in ([_mixed(sets)] if len(sets) > 1 else map(_incomplete, sets.values()))
         if fault is not None
     ]
+
+
+def shards_in_folder(pattern: str) -> list[str]:
+    """Return the paths of the existing shards of a set, whose `shard_pattern` is `pattern`."""
+    folder = os.path.dirname(pattern)
+    try:
+        paths = [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+    except OSError:
+        return []
+    return [path for path in paths if shard_pattern(path) == pattern]
+
+
+def expand_shards(paths: PathsLike, incomplete: Incomplete) -> list[str]:
+    """Return the paths of some shards and patterns, of which no set may be incomplete, or mixed with another.
+
+    A shard that is not among the paths is missing only if it is not in the folder of the others either: a
+    part of a set may be chosen on purpose. A file that was passed alone is not a set.
+
+    Parameters
+    ----------
+    paths
+        As for `shardkeep.files.paths.expand`.
+    incomplete : {"refuse", "warn", "allow"}
+        What to do if a set is incomplete or mixed.
+
+    Raises
+    ------
+    NotFoundError
+        A pattern has no match, or the list of paths is empty.
+    PlanError
+        A file is named twice, a set is refused, or the option is not valid.
+    """
+    check_incomplete(incomplete)
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    names = expand(given)
+    absolute = [os.path.abspath(name) for name in names]  # one folder may be written in two ways
+    if incomplete == "allow" or not find_set_faults(absolute):
+        return names
+    sets: dict[str, set[str]] = {}
+    for path in absolute:
+        sets.setdefault(shard_pattern(path) or "", set()).add(path)
+    sets.pop("", None)
+    alone = set(map(os.path.abspath, given))
+    members = [
+        path
+        for pattern, found in sets.items()
+        if len(found) > 1 or not found <= alone
+        for path in found.union(shards_in_folder(pattern))
+    ]
+    faults = find_set_faults(members)
+    if faults:
+        message = "; ".join(f"{fault.pattern}: {fault.text}" for fault in faults[:_NAMED])
+        is_mixed = any(fault.kind == "mixed-sets" for fault in faults)
+        advice = "pass the files of one set" if is_mixed else "restore what is missing"
+        report_incomplete(message, incomplete, PlanError, path=faults[0].pattern, advice=advice)
+    return names
 
 
 @dataclass(frozen=True)

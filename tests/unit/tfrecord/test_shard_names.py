@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from shardkeep.tfrecord.shard_names import find_set_faults, shard_names, shard_pattern
+import shardkeep as sk
+from shardkeep import jobs
+from shardkeep.cli.app import run
+from shardkeep.errors import PlanError
+from shardkeep.tfrecord.shard_names import expand_shards, find_set_faults, shard_names, shard_pattern
 
 PATTERN = "data/t-{shard:05d}-of-{shards:05d}.tfrecord"
 
@@ -69,3 +78,105 @@ def test_a_huge_number_of_shards_is_not_counted_one_by_one() -> None:
 def test_pattern_of_a_shard() -> None:
     assert shard_pattern("a/t-00003-of-00008.tfrecord") == "a/t-?????-of-00008.tfrecord"
     assert shard_pattern("1-of-2/a.tfrecord") is None
+
+
+FEATURES = {"x": sk.FixedLen()}
+
+
+def _make_set(folder: Path, shards: int, name: str = "t") -> list[str]:
+    with sk.tfrecord.ShardWriter(f"{folder}/{name}-{{shard:05d}}-of-{{shards:05d}}", shards=shards) as w:
+        for i in range(16):
+            w.write_example({"x": i})
+    return w.paths
+
+
+def _load(paths: Any, folder: Path, **options: Any) -> int:
+    loader = sk.Loader(paths, FEATURES, batch_size=4, world=sk.World(0, 1), **options)
+    return sum(int(batch["valid"].sum()) for batch in loader)
+
+
+def _read_columns(paths: Any, folder: Path, **options: Any) -> int:
+    return len(sk.tfrecord.read_columns(paths, FEATURES, **options)["x"])
+
+
+def _read_arrow(paths: Any, folder: Path, **options: Any) -> int:
+    pytest.importorskip("pyarrow")
+    return int(sk.tfrecord.read_arrow(paths, FEATURES, **options).num_rows)
+
+
+def _split(paths: Any, folder: Path, **options: Any) -> int:
+    return jobs.split(paths, f"{folder}/out-{{shard}}", shards=2, **options).records
+
+
+def _concat(paths: Any, folder: Path, **options: Any) -> int:
+    return jobs.concat(paths, folder / "out", **options).records
+
+
+READERS = [_load, _read_columns, _read_arrow, _split, _concat]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_an_incomplete_set_is_refused_unless_asked(tmp_path: Path, read: Callable[..., int]) -> None:
+    paths = _make_set(tmp_path, 8)
+    os.unlink(paths[3])
+    for given in (f"{tmp_path}/t-*", [*paths[:3], *paths[4:]]):
+        with pytest.raises(PlanError, match=r't-\?+-of-00008: shard 00003 is missing.*incomplete="warn"'):
+            read(given, tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [os.path.basename(path) for path in (*paths[:3], *paths[4:])]
+    with pytest.warns(RuntimeWarning, match="shard 00003 is missing; found 7 of 8"):
+        assert read(f"{tmp_path}/t-*", tmp_path, incomplete="warn") == 14
+    for made in tmp_path.glob("out*"):
+        made.unlink()
+    assert read(f"{tmp_path}/t-*", tmp_path, incomplete="allow") == 14
+    with pytest.raises(PlanError, match="incomplete='maybe' is not valid"):
+        read(paths, tmp_path, incomplete="maybe")
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_two_sets_of_one_name_are_refused_unless_asked(tmp_path: Path, read: Callable[..., int]) -> None:
+    _make_set(tmp_path, 8)
+    whole = _make_set(tmp_path, 4)
+    with pytest.raises(PlanError, match=r"2 sets have this name.*pass the files of one set"):
+        read(f"{tmp_path}/t-*", tmp_path)
+    with pytest.warns(RuntimeWarning, match="2 sets have this name"):
+        assert read(f"{tmp_path}/t-*", tmp_path, incomplete="warn") == 32
+    for made in tmp_path.glob("out*"):
+        made.unlink()
+    assert read(whole, tmp_path) == 16
+
+
+def test_whole_sets_and_parts_on_purpose_are_accepted(tmp_path: Path) -> None:
+    paths = _make_set(tmp_path, 8) + _make_set(tmp_path, 2, "test")
+    assert expand_shards(f"{tmp_path}/t*", "refuse") == sorted(paths)
+    # Of each rank, or for training and validation.
+    assert expand_shards(paths[1:8:2], "refuse") == paths[1:8:2]
+    assert expand_shards(f"{tmp_path}/t-0000[0-5]*", "refuse") == paths[:6]
+    assert expand_shards(iter(paths[:1]), "refuse") == paths[:1]
+
+
+def test_a_file_that_is_named_alone_is_not_a_set(tmp_path: Path) -> None:
+    paths = _make_set(tmp_path, 8)
+    for path in paths[1:]:
+        os.unlink(path)
+    assert expand_shards(paths[0], "refuse") == [paths[0]]
+    assert expand_shards([Path(paths[0])], "refuse") == [paths[0]]
+    with pytest.raises(PlanError, match="found 1 of 8"):
+        expand_shards(f"{tmp_path}/t-*", "refuse")
+
+
+def test_a_folder_that_is_written_in_two_ways_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _make_set(tmp_path, 3)
+    names = ["t-00000-of-00003", "./t-00001-of-00003", f"{tmp_path}/t-00002-of-00003"]
+    assert expand_shards(names, "refuse") == names
+
+
+def test_commands_have_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = _make_set(tmp_path, 3)
+    os.unlink(paths.pop(1))
+    for command in (["concat"], ["split", "--shards", "2"]):
+        output = f"{tmp_path}/{command[0]}" + "-{shard}" * (command[0] == "split")
+        assert run([*command, *paths, "-o", output]) == 2
+        assert "shard 00001 is missing" in (said := capsys.readouterr().err)
+        assert "--incomplete warn" in said
+        assert run([*command, *paths, "-o", output, "--incomplete", "allow"]) == 0

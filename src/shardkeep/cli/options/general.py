@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Settings", "choice_option", "command", "debug_option", "exists_option", "json_option"]
+__all__ = [
+    "Settings",
+    "choice_option",
+    "command",
+    "debug_option",
+    "exists_option",
+    "incomplete_option",
+    "json_option",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -54,6 +62,15 @@ def json_option(function: _F) -> _F:
 def choice_option(name: str, values: list[str], what: str) -> Callable[[_F], _F]:
     """Return an option with some values, of which the first is the default."""
     return click.option(name, type=click.Choice(values), default=values[0], show_default=True, help=what)
+
+
+def incomplete_option(function: _F) -> _F:
+    """Add ``--incomplete`` for sets of shards."""
+    return choice_option(
+        "--incomplete",
+        ["refuse", "warn", "allow"],
+        "What to do if shards of a set -00003-of-00008 are missing, or sets of different sizes are mixed.",
+    )(function)
 
 
 def exists_option(function: _F) -> _F:

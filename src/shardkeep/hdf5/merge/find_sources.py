@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import expand
 from shardkeep.hdf5.segments.run_folder import is_rank_folder, list_ranks, list_segments
 
@@ -57,19 +57,6 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
         if not given:
             raise NotFoundError("the list of files to merge is empty: name at least one")
         paths = expand(given)
-    seen: dict[tuple[int, int | str], str] = {}
-    for path in paths:
-        try:
-            status = os.stat(path)
-        except OSError:
-            continue  # its inspection reports why it cannot be read
-        # Not by its name: a hard link is the same file.
-        identity = (status.st_dev, status.st_ino or os.path.realpath(path))  # not every mount has numbers
-        before = seen.get(identity)
-        if before is not None:
-            message = f"{path!r} and {before!r} are one file, which is in the list twice"
-            raise PlanError(f"{message}: its rows would be doubled; name it once", path=path)
-        seen[identity] = path
     folders = {os.path.dirname(os.path.abspath(path)) for path in paths}
     return os.path.commonpath(folders), [SourcePlan(path) for path in paths]
 

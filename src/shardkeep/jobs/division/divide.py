@@ -18,9 +18,10 @@ from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, InternalError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
+from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
 from shardkeep.jobs.division.packed_frames import PackedPart, Source, copy_packed
@@ -28,6 +29,7 @@ from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.format.compression import written_compression
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.reader import Reader
+from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["Progress", "ShardFile", "SplitReport", "divide"]
 
@@ -111,6 +113,7 @@ def divide(
     compression: str | None,
     exists: Exists,
     verify: bool,
+    incomplete: Incomplete,
     progress: Progress | None,
     executor: Executor | None,
 ) -> SplitReport:
@@ -118,7 +121,7 @@ def divide(
 
     Parameters
     ----------
-    paths, compression, exists, verify, progress, executor
+    paths, compression, exists, verify, incomplete, progress, executor
         See `shardkeep.jobs.split.split`.
     plan : callable
         Function from the size of each frame to the shard of each record and the number of shards.
@@ -139,7 +142,7 @@ def divide(
         See `shardkeep.jobs.split.split`.
     """
     begin = time.perf_counter()
-    sources = expand(paths)
+    sources = expand_shards(paths, incomplete)
     packing = written_compression(compression)
     refuse_special(lock)
     with FileLock(lock, timeout_s=0, if_unsafe="warn"):

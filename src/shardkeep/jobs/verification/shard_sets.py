@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 from shardkeep.jobs.verification.finding import Finding
 from shardkeep.jobs.verification.inventory import Task
 from shardkeep.jobs.verification.report import VerifiedFile
-from shardkeep.tfrecord.shard_names import find_set_faults, shard_pattern
+from shardkeep.tfrecord.shard_names import find_set_faults, shard_pattern, shards_in_folder
 
 __all__ = ["check_sets", "with_empty_shards"]
 
@@ -35,7 +34,7 @@ def check_sets(tasks: Iterable[Task]) -> list[VerifiedFile]:
             named[pattern].append(task.path)
     for pattern, members in named.items():
         if len(members) > 1:
-            paths += {*members, *_existing(pattern)}
+            paths += {*members, *shards_in_folder(pattern)}
     return [
         VerifiedFile(
             fault.pattern,
@@ -46,15 +45,6 @@ def check_sets(tasks: Iterable[Task]) -> list[VerifiedFile]:
         )
         for fault in find_set_faults(paths)
     ]
-
-
-def _existing(pattern: str) -> list[str]:
-    folder = os.path.dirname(pattern)
-    try:
-        paths = [os.path.join(folder, name) for name in os.listdir(folder or ".")]
-    except OSError:
-        return []
-    return [path for path in paths if shard_pattern(path) == pattern]
 
 
 def with_empty_shards(files: Sequence[VerifiedFile]) -> list[VerifiedFile]:

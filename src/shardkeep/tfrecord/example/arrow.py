@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from shardkeep.errors import MissingExtraError
+from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.tfrecord.example.columns import gather
 from shardkeep.tfrecord.example.features import Feature, Image, VarLen
@@ -28,13 +29,14 @@ def read_arrow(
     *,
     threads: int | None = None,
     verify: bool = True,
+    incomplete: Incomplete = "refuse",
     progress: Callable[[int, int], object] | None = None,
 ) -> pyarrow.Table:
     """Read whole files of `tf.train.Example` into a `pyarrow.Table`.
 
     Parameters
     ----------
-    paths, features, threads, verify, progress
+    paths, features, threads, verify, incomplete, progress
         As `read_columns`.
 
     Returns
@@ -54,7 +56,7 @@ def read_arrow(
     ------
     MissingExtraError
         pyarrow is not installed: ``pip install 'shardkeep[arrow]'``.
-    SchemaError, CorruptRecordError, TruncatedFileError, NotFoundError, FormatError
+    SchemaError, CorruptRecordError, TruncatedFileError, NotFoundError, FormatError, PlanError
         As `read_columns`.
 
     Notes
@@ -85,7 +87,13 @@ def read_arrow(
             "read_arrow needs pyarrow, which is not installed: pip install 'shardkeep[arrow]'"
         ) from None
     rows, found = gather(
-        paths, features, threads=threads, verify=verify, progress=progress, bytes_as="buffers"
+        paths,
+        features,
+        threads=threads,
+        verify=verify,
+        incomplete=incomplete,
+        progress=progress,
+        bytes_as="buffers",
     )
     return pa.table({name: _column(pa, features[name], parts, rows) for name, parts in found.items()})
 

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import PlanError, SchemaError
-from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.paths import PathsLike
 from shardkeep.tfrecord.example.batches import BytesAs, ColumnBatch, batches_of, runs_of
 from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, describe
 from shardkeep.tfrecord.example.ragged import Ragged
 from shardkeep.tfrecord.index.scan import processors
+from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["gather", "read_columns"]
 
@@ -32,6 +34,7 @@ def read_columns(
     *,
     threads: int | None = None,
     verify: bool = True,
+    incomplete: Incomplete = "refuse",
     progress: Callable[[int, int], object] | None = None,
 ) -> dict[str, npt.NDArray[Any] | Ragged]:
     """Read whole files of `tf.train.Example` into one array for each feature.
@@ -46,6 +49,8 @@ def read_columns(
         Number of threads that read, verify and decode; by default the number of processors.
     verify : bool
         Check the CRC of every payload. The headers' are checked in any case.
+    incomplete : {"refuse", "warn", "allow"}
+        Treatment of a set of shards that is not whole, as for `shardkeep.Loader`.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` in the calling thread, after each part. An exception
         that it raises ends the reading.
@@ -69,6 +74,8 @@ def read_columns(
         A record is another message, text or an image, as for `decode_example`; also as `Reader`.
     NotFoundError
         As `Reader`.
+    PlanError
+        A file is named twice, or a set of shards is not whole.
 
     Notes
     -----
@@ -88,7 +95,15 @@ def read_columns(
     >>> columns["label"], columns["words"][2]
     (array([0, 1, 2]), array([b'w', b'w', b'end'], dtype=object))
     """
-    _, found = gather(paths, features, threads=threads, verify=verify, progress=progress, bytes_as="objects")
+    _, found = gather(
+        paths,
+        features,
+        threads=threads,
+        verify=verify,
+        incomplete=incomplete,
+        progress=progress,
+        bytes_as="objects",
+    )
     return {
         name: parts[0] if len(parts) == 1 else Ragged(parts[0], parts[1]) for name, parts in found.items()
     }
@@ -100,6 +115,7 @@ def gather(
     *,
     threads: int | None,
     verify: bool,
+    incomplete: Incomplete,
     progress: Callable[[int, int], object] | None,
     bytes_as: BytesAs,
 ) -> tuple[int, dict[str, list[npt.NDArray[Any]]]]:
@@ -120,7 +136,7 @@ def gather(
     if threads is not None and threads < 1:
         raise PlanError(f"threads={threads!r} is not valid: pass at least 1")
     described = describe(dict(features))
-    names = expand(paths)
+    names = expand_shards(paths, incomplete)
     threads = threads or processors()
     total_bytes = sum(os.path.getsize(name) for name in names if os.path.isfile(name))
     runs = runs_of(names, threads=threads)

@@ -66,7 +66,7 @@ def test_folder(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = " ".join(capsys.readouterr().out.split())
     assert "skipped 3 files, no kind that is verified: " in printed
     assert "1 × an index of Shardkeep" in printed and "1 × plain text" in printed
-    assert "the binary data: ./weights" in printed
+    assert "of unknown content: ./weights" in printed
     Path("b.tfrecord").touch()
     Path("c.tfrecord").symlink_to("gone")
     assert run(["verify", "."]) == 3

@@ -17,6 +17,7 @@ __all__ = ["print_verify"]
 _SHOWN_FILES = 40
 _SHOWN_NAMES = 5
 _SHOWN_NOTES = 20
+_UNKNOWN = ("binary data", "zero bytes", "damaged")
 _VERDICTS = {
     "empty": "EMPTY",
     "wrong-kind": "NOT DATA",
@@ -76,8 +77,8 @@ def _skipped(report: VerifyReport) -> str:
     kinds = report.skipped_kinds
     text = f"{counted(len(report.skipped), 'file')}, no kind that is verified: "
     text += ", ".join(f"{count:,} × {printable(kind)}" for kind, count in kinds.items())
-    unknown = [one.path for one in report.skipped if one.described == "binary data"]
+    unknown = [one.path for one in report.skipped if one.described.startswith(_UNKNOWN)]
     if unknown:
-        text += f"; the binary data: {', '.join(map(printable, unknown[:_SHOWN_NAMES]))}"
+        text += f"; of unknown content: {', '.join(map(printable, unknown[:_SHOWN_NAMES]))}"
         text += f" and {len(unknown) - _SHOWN_NAMES:,} more" if len(unknown) > _SHOWN_NAMES else ""
     return text

@@ -63,6 +63,11 @@ class FileKind:
         return self.described.startswith(("binary data", "zero bytes", "damaged"))
 
     @property
+    def is_faulty_tfrecord(self) -> bool:
+        """True for a TFRecord file of a faulty writer, or one that a transfer as text has changed."""
+        return self.name == "other" and self.described.startswith("a TFRecord file")
+
+    @property
     def stands_in(self) -> bool:
         """True for what a failed download, version control or a crash leaves in the place of data."""
         return self.name == "empty" or self.advice.startswith(("fetch", "run `"))

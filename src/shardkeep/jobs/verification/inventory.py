@@ -66,7 +66,7 @@ def take_inventory(paths: Iterable[str]) -> Inventory:
     found = Inventory()
     files: list[str] = []
     for path in paths:
-        if identify(path).name == "folder":
+        if os.path.isdir(path):
             _add_files(found, files, named=True)
             files = []
             for folder, names in _walk(found, path):
@@ -105,6 +105,10 @@ def _add_files(found: Inventory, paths: list[str], *, named: bool) -> None:
             continue
         try:
             members.append(Member(path, identify(path)))
+        except NotFoundError as error:
+            if named and not os.path.lexists(path):
+                raise
+            failed[path] = error
         except OSError as error:
             failed[path] = error
     expected = {

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shardkeep._core import crc32c
 from shardkeep.files.kinds.kind import identify
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from tests.unit.jobs.verification.damage import flip, records, shards
@@ -93,3 +94,9 @@ def test_all_shards_are_damaged(tmp_path: Path) -> None:
     for path in paths:
         path.write_bytes(bytes(range(256)))
     assert expected(*paths) == ["tfrecord"] * 4
+
+
+def test_file_of_a_faulty_writer_should_be_a_tfrecord_file(tmp_path: Path) -> None:
+    length = (5).to_bytes(8, "little")
+    (tmp_path / "x").write_bytes(length + crc32c(length).to_bytes(4, "little") + b"hello" + bytes(4))
+    assert expected(tmp_path / "x") == ["tfrecord"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import h5py
 import pytest
 
+from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import find_companion
 from shardkeep.jobs.verification.inventory import take_inventory
 from shardkeep.tfrecord import build_index
@@ -76,6 +77,23 @@ def test_file_that_was_passed_must_be_data(tmp_path: Path) -> None:
     assert take_inventory([str(tmp_path / "a.tfrecord.skidx")]).tasks == []
 
 
+def test_link_without_target_that_was_passed_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to("gone")
+    (task,) = take_inventory([str(tmp_path / "dangling")]).tasks
+    assert task.finding is not None and task.finding.kind == "missing"
+    with pytest.raises(NotFoundError):
+        take_inventory([str(tmp_path / "gone")])
+
+
+def test_link_to_a_folder_that_was_passed_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    records(tmp_path / "data/a.tfrecord")
+    (tmp_path / "link").symlink_to("data")
+    assert [task.path for task in take_inventory([str(tmp_path / "link")]).tasks] == [
+        str(tmp_path / "link/a.tfrecord")
+    ]
+
+
 @needs_root
 def test_files_and_folders_without_rights_are_findings() -> None:
     with shared_folder() as folder:
@@ -84,6 +102,8 @@ def test_files_and_folders_without_rights_are_findings() -> None:
         records(folder / "closed/b.tfrecord")
         (folder / "closed").chmod(0o700)
         found = run_as(OTHER, lambda: take_inventory([str(folder)]))
+        (passed,) = run_as(OTHER, lambda: take_inventory([str(folder / "a.tfrecord")])).tasks
+    assert passed.finding.kind == "unreadable"
     assert sorted((task.path, task.finding.kind) for task in found.tasks) == [
         (str(folder / "a.tfrecord"), "unreadable"),
         (str(folder / "closed"), "unreadable"),

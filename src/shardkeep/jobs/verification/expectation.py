@@ -35,7 +35,7 @@ _TFRECORD = re.compile(
 _HDF5 = re.compile(r".*\.(?:h5|hdf5|he5|h5ad|h5mu|loom)", re.I | re.S)
 _BARE_OF = re.compile(rf"[^.]*{_OF}")
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-# A search through arrays of small integers takes a third of a second for a megabyte.
+# A folder may have a hundred thousand files of unknown content; an array of integers takes 5 ms.
 _SEARCHED_BYTES = 1 << 17
 
 

@@ -7,11 +7,13 @@ does not occur in event files.)
 
 from __future__ import annotations
 
+import functools
 import os
 
 import numpy as np
+import numpy.typing as npt
 
-from shardkeep._core import masked_crc32c
+from shardkeep._core import crc32c, mask_crc, masked_crc32c
 from shardkeep.tfrecord.format.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -46,8 +48,8 @@ def next_frame(fd: int, offset_bytes: int, *, until_bytes: int | None = None) ->
 
     Notes
     -----
-    A search tests every byte: some 300 MB/s, a few MB/s through arrays of small integers, which look like
-    lengths.
+    A search tests every byte: some 300 MB/s, a quarter of it through arrays of small integers, which look
+    like lengths.
     """
     size = os.fstat(fd).st_size
     header = os.pread(fd, HEADER_BYTES, offset_bytes)
@@ -62,7 +64,7 @@ def next_frame(fd: int, offset_bytes: int, *, until_bytes: int | None = None) ->
     at = offset_bytes + 1
     until = size if until_bytes is None else until_bytes
     while size - at >= OVERHEAD_BYTES and at < until:
-        block = read_at(fd, _BLOCK_BYTES + HEADER_BYTES - 1, at)
+        block = read_at(fd, min(_BLOCK_BYTES, until - at) + HEADER_BYTES - 1, at)
         places = len(block) - HEADER_BYTES + 1
         if places <= 0:
             return None
@@ -71,11 +73,34 @@ def next_frame(fd: int, offset_bytes: int, *, until_bytes: int | None = None) ->
         sums = np.ndarray((places,), "<u4", block, 8, (1,))
         # Nearly all offsets give a length beyond the end; in a hole, length 0 with a wrong checksum.
         likely = (lengths <= size - at) & ((lengths != 0) | (sums == _NO_LENGTH))
-        for place in np.flatnonzero(likely):
+        candidates = np.flatnonzero(likely)
+        data = np.frombuffer(block, np.uint8)
+        for place in candidates[_length_sums(data, candidates) == sums[candidates]]:
             if _is_whole(fd, at + int(place), size, block[place : place + HEADER_BYTES]):
                 return at + int(place)
         at += places
     return None
+
+
+def _length_sums(data: npt.NDArray[np.uint8], places: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
+    """Return the masked checksum of the eight bytes at each place; calls for single places are slow."""
+    of_zeros, tables = _tables()
+    sums = np.full(len(places), of_zeros, np.uint32)
+    for position, table in enumerate(tables):
+        sums ^= table[data[places + position]]
+    rotated: npt.NDArray[np.uint32] = (sums >> np.uint32(15)) | (sums << np.uint32(17))
+    return rotated + np.uint32(mask_crc(0))
+
+
+@functools.cache
+def _tables() -> tuple[int, npt.NDArray[np.uint32]]:
+    """Return the CRC32C of eight zero bytes, and its change for each position and value of one byte."""
+    of_zeros = crc32c(bytes(8))
+    changes = [
+        [crc32c(bytes(position) + bytes([value]) + bytes(7 - position)) ^ of_zeros for value in range(256)]
+        for position in range(8)
+    ]
+    return of_zeros, np.array(changes, np.uint32)
 
 
 def _is_whole(fd: int, offset_bytes: int, size: int, header: bytes | None = None) -> bool:

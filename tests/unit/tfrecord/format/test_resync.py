@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +83,17 @@ def test_length_beyond_any_file_is_skipped(length: int, fd: int) -> None:
     claimed = length.to_bytes(8, "little")
     content(fd, claimed + masked_crc32c(claimed).to_bytes(4, "little") + b"rest" + GOOD)
     assert next_frame(fd, 0) == 16
+
+
+@given(st.binary(min_size=8, max_size=100))
+def test_sums_of_many_places_are_those_of_single_lengths(data: bytes) -> None:
+    places = np.arange(len(data) - 7)
+    sums = resync._length_sums(np.frombuffer(data, np.uint8), places)
+    assert sums.tolist() == [masked_crc32c(data[place : place + 8]) for place in places]
+
+
+def test_search_ends_at_a_limit(fd: int) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, bytes(range(100, 200)) * 30 + frame(b"whole"), 0)
+    assert next_frame(fd, 0) == next_frame(fd, 0, until_bytes=3001) == 3000
+    assert next_frame(fd, 0, until_bytes=1000) is None

@@ -25,7 +25,7 @@ from typing import Any
 from shardkeep.errors import WorldError
 from shardkeep.launchers import REMEDY, TORCHRUN, Claim, all_claims, explicit_claim, local_numbers
 
-__all__ = ["World"]
+__all__ = ["World", "checked_world"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,21 @@ class World:
             if half.is_compared and half.value not in known:
                 raise WorldError(f"{half} is set, but {claim}: unset it, or {REMEDY}")
         return _world(claim)
+
+
+def checked_world(world: World | None) -> World:
+    """Return the `world` that a caller passes, or the detected one for None.
+
+    Raises
+    ------
+    WorldError
+        It is something else, or nothing can be detected.
+    """
+    if world is None:
+        return World.detect()
+    if not isinstance(world, World):
+        raise WorldError(f"world must be a World, such as World(rank=0, size=2), not {world!r:.80}")
+    return world
 
 
 def _world(claim: Claim) -> World:

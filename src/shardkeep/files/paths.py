@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from shardkeep.errors import NotFoundError, PlanError
 from shardkeep.files.leftovers import is_temporary
 
-__all__ = ["PathsLike", "expand", "find_companion"]
+__all__ = ["PathsLike", "expand", "find_companion", "path_list"]
 
 # Files next to data files that hold no data; "train-*" would match them, too.
 _COMPANIONS = {
@@ -47,14 +47,14 @@ def expand(paths: PathsLike) -> list[str]:
     NotFoundError
         A pattern has no match, or the list of paths is empty. A plain path need not exist.
     PlanError
-        A file is named twice, and is not empty.
+        A file is named twice, and is not empty; or `paths` is not a path.
 
     Examples
     --------
     >>> expand(["b.tfrecord", "a.tfrecord"])
     ['b.tfrecord', 'a.tfrecord']
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = path_list(paths)
     if not given:
         raise NotFoundError("no files: the list of paths is empty")
     found: list[str] = []
@@ -92,6 +92,21 @@ def _identities(name: str) -> list[str | tuple[int, int | str]]:
     # shards to one file, of which nothing is read twice. Not every mount numbers its files.
     same = status.st_dev, status.st_ino or os.path.realpath(name)
     return [name, same] if status.st_size or not stat.S_ISREG(status.st_mode) else [name]
+
+
+def path_list(paths: PathsLike) -> list[str | os.PathLike[str]]:
+    """Return one path, or several, as a list.
+
+    Raises
+    ------
+    PlanError
+        It is neither a path nor iterable.
+    """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        return [paths]
+    if not isinstance(paths, Iterable):
+        raise PlanError(f"a path must be a str or os.PathLike, or several in a list, not {paths!r:.60}")
+    return list(paths)
 
 
 def find_companion(name: str) -> str | None:

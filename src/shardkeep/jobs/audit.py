@@ -11,6 +11,7 @@ from typing import Any
 from shardkeep import hdf5, plan
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.files.kinds.kind import identify
+from shardkeep.files.paths import path_list
 from shardkeep.plan.proof.receipt import check_receipt_seal
 
 __all__ = ["audit", "gather_receipts"]
@@ -46,7 +47,7 @@ def audit(paths: PathLike | Iterable[PathLike], *, epochs: Sequence[int] | None 
     CorruptDataError
         A receipt is damaged: its checksum does not match, or it is not valid JSON.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    given = path_list(paths)
     receipts = [receipt for path in given for receipt in gather_receipts(path)]
     if not receipts:
         names = "in " + ", ".join(os.fspath(path) for path in given) if given else "no path was passed"

@@ -18,6 +18,7 @@ from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.names import decode_name
 from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 from shardkeep.jobs.json_values import plain
+from shardkeep.plan.checks import MAX_RECORDS, checked_int
 from shardkeep.tfrecord import Reader, decode_example
 
 __all__ = ["RecordItem", "RowItem", "cat", "example_or_none", "show_record"]
@@ -117,9 +118,13 @@ def cat(
         The file is neither a TFRecord nor an HDF5 file.
     CorruptDataError
         The iteration reached a damaged record or an unreadable row.
+    PlanError
+        `skip` or `limit` is not an int of at least 0.
     SchemaError
         The dataset does not exist, or the file has several and none is named.
     """
+    skip = checked_int("skip", skip, 0, MAX_RECORDS)
+    limit = None if limit is None else checked_int("limit", limit, 0, MAX_RECORDS)
     kind = require_kind(path, "tfrecord", "empty", "hdf5", found=identify(path))
     if kind.name == "hdf5":
         return _rows(path, dataset, skip, limit)

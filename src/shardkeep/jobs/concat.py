@@ -11,6 +11,7 @@ from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.divide import Progress, SplitReport, divide
+from shardkeep.tfrecord.format.compression import WrittenCompression
 
 __all__ = ["concat"]
 
@@ -19,7 +20,7 @@ def concat(
     paths: PathsLike,
     output: str | os.PathLike[str],
     *,
-    compression: str | None = None,
+    compression: WrittenCompression | None = None,
     exists: Exists = "fail",
     verify: bool = True,
     incomplete: Incomplete = "refuse",

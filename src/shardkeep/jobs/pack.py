@@ -29,6 +29,7 @@ from shardkeep.jobs.pack_sources.tables import ArrowTable, CsvTable
 from shardkeep.jobs.pack_sources.webdataset import WebDataset
 from shardkeep.plan import Permutation
 from shardkeep.tfrecord import ShardWriter, encode_example
+from shardkeep.tfrecord.format.compression import WrittenCompression
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.shard_names import early_name
 from shardkeep.tfrecord.shard_sinks import OpenSink
@@ -108,7 +109,7 @@ def pack(
     labels_path: str | os.PathLike[str] | None = None,
     dtypes: Mapping[str, str] | None = None,
     on_bad: OnBad = "raise",
-    compression: str | None = None,
+    compression: WrittenCompression | None = None,
     exists: Exists = "fail",
     progress: Callable[[int, int], None] | None = None,
 ) -> PackReport:

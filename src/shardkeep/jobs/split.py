@@ -11,6 +11,7 @@ from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.assignment import Mode, assign
 from shardkeep.jobs.division.divide import Progress, SplitReport, divide
+from shardkeep.tfrecord.format.compression import WrittenCompression
 from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
 
 __all__ = ["split"]
@@ -24,7 +25,7 @@ def split(
     shard_bytes: int | None = None,
     shard_records: int | None = None,
     mode: Mode = "contiguous",
-    compression: str | None = None,
+    compression: WrittenCompression | None = None,
     exists: Exists = "fail",
     verify: bool = True,
     incomplete: Incomplete = "refuse",

@@ -13,7 +13,7 @@ from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
 from shardkeep.jobs.verification.runs import check_run
 from shardkeep.jobs.verification.shard_sets import check_sets, with_empty_shards
-from shardkeep.tfrecord.index.scan import processors
+from shardkeep.tfrecord.index.scan import thread_count
 from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["verify"]
@@ -85,7 +85,7 @@ def verify(
                 return check_hdf5(task.path, task.size_bytes, children, work.tick, records)
             return check_records(task.path, task.kind, task.size_bytes, work.tick)
 
-        files = work.run(one, tasks, threads or processors())
+        files = work.run(one, tasks, thread_count(threads))
     files = with_empty_shards(files)
     files += check_sets(tasks)
     files += [check_run(folder, records) for folder in inventory.runs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from shardkeep import _core
 from shardkeep.errors import PlanError
@@ -16,12 +16,12 @@ from shardkeep.loader.batches import Batch
 from shardkeep.loader.iterator import BatchIterator, BatchOptions
 from shardkeep.loader.resumable import Resumable
 from shardkeep.loader.sources import MixedSource, ShardSource
-from shardkeep.plan import Segment
+from shardkeep.plan import Remainder, Segment, Shuffle
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
 from shardkeep.tfrecord.example.features import Feature, describe
 from shardkeep.tfrecord.shard_names import expand_shards
-from shardkeep.world import World
+from shardkeep.world import World, checked_world
 
 __all__ = ["Loader"]
 
@@ -155,10 +155,10 @@ class Loader(Resumable):
         features: Mapping[str, Feature] | None = None,
         batch_size: int = 64,
         world: World | None = None,
-        shuffle: Any = False,
+        shuffle: Shuffle = False,
         seed: int = 0,
-        shard_by: str = "records",
-        remainder: Any = "mask",
+        shard_by: Literal["records", "files"] = "records",
+        remainder: Remainder = "mask",
         epochs: int | None = 1,
         max_open_files: int | None = None,
         threads: int | None = None,
@@ -168,9 +168,10 @@ class Loader(Resumable):
         cycle_length: int | None = None,
         incomplete: Incomplete = "refuse",
     ) -> None:
+        described = None if features is None else describe(features)
         self.features = None if features is None else dict(features)
         self.batch_size = checked_int("batch_size", batch_size, 1, MAX_BATCH_SIZE)
-        self.world = World.detect() if world is None else world
+        self.world = checked_world(world)
         self.shuffle = shuffle
         self.seed = seed
         self.remainder = remainder
@@ -184,10 +185,8 @@ class Loader(Resumable):
             raise PlanError(f'on_corrupt must be "raise", "skip" or "repair", not {on_corrupt!r}')
         self.on_corrupt = on_corrupt
         self.cycle_length = checked_cycle_length(shard_by, shuffle, cycle_length)
-        if self.features is not None:
-            if not self.features:
-                raise PlanError("features must not be empty; pass None for raw records")
-            describe(self.features)
+        if described == []:
+            raise PlanError("features must not be empty; pass None for raw records")
         check_names(self.features, masked=remainder == "mask", with_ids=self.with_ids)
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)

@@ -44,13 +44,16 @@ def checked_int(name: str, value: SupportsIndex, low: int, high: int) -> int:
     >>> checked_int("rank", 3, 0, 7)
     3
     """
+    valid = f"from {low} to {high}" if high < MAX_RECORDS else f"of at least {low}"
     if isinstance(value, bool | np.bool_):
-        raise PlanError(f"{name} must be an int from {low} to {high}, not the bool {value!r}")
+        raise PlanError(f"{name} must be an int {valid}, not the bool {value!r}")
     try:
         number = index(value)
     except TypeError:
-        raise PlanError(f"{name} must be an int from {low} to {high}, not {value!r:.80}") from None
-    if not low <= number <= high:
+        raise PlanError(f"{name} must be an int {valid}, not {value!r:.80}") from None
+    if number < low:
+        raise PlanError(f"{name} must be {valid.removeprefix('of ')}, not {number}")
+    if number > high:
         raise PlanError(f"{name} must be from {low} to {high}, not {number}")
     return number
 

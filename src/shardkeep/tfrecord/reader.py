@@ -7,14 +7,14 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, BinaryIO, cast, overload
+from typing import Any, BinaryIO, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
-from shardkeep.files.kinds.kind import HEAD_BYTES, FileKind, identify_bytes, require_kind
+from shardkeep.files.kinds.kind import HEAD_BYTES, Compression, FileKind, identify_bytes, require_kind
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.format.compression import compression_name
@@ -95,7 +95,7 @@ class Reader:
         self,
         path: str | os.PathLike[str] | BinaryIO,
         *,
-        compression: str | None = "auto",
+        compression: Compression | Literal["auto"] | None = "auto",
         verify: bool = True,
         lock: bool = False,
         lock_timeout_s: float | None = 10.0,
@@ -116,14 +116,14 @@ class Reader:
             require_kind(self.path, "tfrecord", "empty", found=kind)
 
     @property
-    def compression(self) -> str | None:
-        """Compression of the file: None, "gzip" or "zlib"."""
-        name: str | None = self._compression
-        if name != "auto":
-            return name
-        if self._object is not None:
-            return self._object.records(compression="auto", verify=False).compression
-        return _core.sniff_compression(self.path)
+    def compression(self) -> Compression | None:
+        """Compression of the file: None, "gzip", "zlib" or "zstd"."""
+        name: Any = self._compression
+        if name == "auto" and self._object is not None:
+            name = self._object.records(compression="auto", verify=False).compression
+        elif name == "auto":
+            name = _core.sniff_compression(self.path)
+        return cast("Compression | None", name)
 
     def __iter__(self) -> Iterator[bytes]:
         return self._locked_records() if self.lock else self._records()
@@ -183,7 +183,12 @@ class Reader:
                 " or write it again without compression",
                 path=self.path,
             )
-        wanted = np.fromiter(indices, dtype=np.int64) if not isinstance(indices, np.ndarray) else indices
+        try:
+            wanted = indices if isinstance(indices, np.ndarray) else np.fromiter(indices, dtype=np.int64)
+        except (TypeError, ValueError, OverflowError):
+            raise IndexError(
+                f"{self.path}: record numbers are integers below 2^63, not {indices!r:.60}"
+            ) from None
         numbers = _absolute(wanted, count, self.path)
         try:
             return read_many(numbers)

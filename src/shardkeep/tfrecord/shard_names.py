@@ -6,16 +6,18 @@ import itertools
 import os
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from shardkeep.errors import PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.paths import PathsLike, expand
+from shardkeep.plan.checks import MAX_RECORDS, MAX_WORLD_SIZE, checked_int
 
 __all__ = [
     "SetFault",
+    "checked_sizes",
     "early_name",
     "expand_shards",
     "find_set_faults",
@@ -44,12 +46,26 @@ def shard_names(pattern: str, shards: int) -> list[str]:
     >>> shard_names("train-{shard:05d}-of-{shards:05d}.tfrecord", 2)
     ['train-00000-of-00002.tfrecord', 'train-00001-of-00002.tfrecord']
     """
-    if shards < 1:
-        raise PlanError(f"shards={shards} is not valid: pass at least 1")
+    checked_sizes({"shards": shards})
     names = [_formatted(pattern, shard, shards) for shard in range(shards)]
     if len(set(names)) < shards:
         raise PlanError(f"{pattern!r} gives {shards} shards the same name; put {{shard:05d}} in it")
     return names
+
+
+def checked_sizes(given: Mapping[str, int | None]) -> dict[str, int]:
+    """Return those of ``shards``, ``shard_bytes`` and ``shard_records`` that are given.
+
+    Raises
+    ------
+    PlanError
+        A value is not an int of at least 1, or is too large.
+    """
+    return {
+        name: checked_int(name, value, 1, MAX_WORLD_SIZE if name == "shards" else MAX_RECORDS)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def early_name(pattern: str, shard: int) -> str:

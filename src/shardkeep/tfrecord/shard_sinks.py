@@ -13,7 +13,7 @@ from shardkeep.errors import DurabilityError, PlanError, ShardkeepError
 from shardkeep.files.durable import durably
 from shardkeep.files.leftovers import mark_alive, open_temporary
 from shardkeep.files.owner import OwnProcess
-from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES, as_record
 from shardkeep.tfrecord.writer import RecordSink
 
 __all__ = ["BufferedSink", "OpenSink", "SharedBuffers", "Sink", "frame_bytes"]
@@ -107,7 +107,7 @@ class BufferedSink:
     def write(self, record: bytes) -> None:
         """Buffer one record; if the buffers of the set are full, flush all of them."""
         self._process.check()
-        record = record if isinstance(record, bytes) else bytes(memoryview(record))
+        record = as_record(record)
         with self._buffers.lock:
             if self._finished:
                 raise PlanError(f"{self._path}: the writer is closed", path=self._path)

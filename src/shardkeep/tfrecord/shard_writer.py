@@ -18,9 +18,11 @@ from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import Exists
+from shardkeep.plan.checks import checked_int
 from shardkeep.tfrecord.example.example import encode_example
-from shardkeep.tfrecord.format.compression import written_compression
-from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
+from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
+from shardkeep.tfrecord.format.frame import as_record
+from shardkeep.tfrecord.shard_names import checked_sizes, early_name, lock_name, shard_names
 from shardkeep.tfrecord.shard_sinks import BufferedSink, OpenSink, SharedBuffers, Sink, frame_bytes
 from shardkeep.tfrecord.unclosed import ReportedWriter, describe_loss
 
@@ -109,18 +111,15 @@ class ShardWriter(ReportedWriter):
         shards: int | None = None,
         shard_bytes: int | None = None,
         shard_records: int | None = None,
-        compression: str | None = None,
+        compression: WrittenCompression | None = None,
         exists: Exists = "fail",
     ) -> None:
         self.pattern = os.fspath(pattern)
         self._process = OwnProcess(self.pattern)
-        given = [count for count in (shards, shard_bytes, shard_records) if count is not None]
-        if len(given) > 1:
+        given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
+        chosen = checked_sizes(given)
+        if len(chosen) > 1:
             raise PlanError("pass only one of shards=, shard_bytes= and shard_records=")
-        if given and given[0] < 1:
-            raise PlanError(
-                f"{given[0]}: a shard holds at least one byte or record, and there is at least one"
-            )
         self._rolling = shard_bytes is not None or shard_records is not None
         self._most_bytes, self._most_records = shard_bytes, shard_records
         self._packing = written_compression(compression)
@@ -161,6 +160,8 @@ class ShardWriter(ReportedWriter):
 
         Raises
         ------
+        SchemaError
+            `record` is not bytes-like.
         PlanError
             The writer is closed, or the shard does not exist.
         DurabilityError, UntrustedFileError
@@ -169,7 +170,7 @@ class ShardWriter(ReportedWriter):
             In a forked child.
         """
         self._process.check()
-        record = record if isinstance(record, bytes) else bytes(memoryview(record))
+        record = as_record(record)
         try:
             with self._mutex:
                 self._check_open()
@@ -269,10 +270,8 @@ class ShardWriter(ReportedWriter):
         elif shard is None:
             shard = self._next
             self._next = (self._next + 1) % len(self._sinks)
-        elif not 0 <= shard < len(self._sinks):
-            raise PlanError(
-                f"shard={shard} is not valid: there are {len(self._sinks)} shards, counted from 0"
-            )
+        else:
+            shard = checked_int("shard", shard, 0, len(self._sinks) - 1)
         return self._sinks[shard]
 
     def _rolled(self, record: bytes) -> Sink:
@@ -381,6 +380,8 @@ def shard_of_key(key: str | bytes, shards: int) -> int:
     >>> shard_of_key("user-17", 8) == shard_of_key(b"user-17", 8)
     True
     """
-    data = key.encode() if isinstance(key, str) else bytes(key)
+    if not isinstance(key, (str, bytes)):
+        raise PlanError(f"key must be a str or bytes, not {key!r:.60}")
+    data = key.encode() if isinstance(key, str) else key
     digest = hashlib.blake2b(data, digest_size=8).digest()
     return int.from_bytes(digest, "little") % shards

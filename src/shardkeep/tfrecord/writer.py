@@ -7,7 +7,7 @@ import copy
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from shardkeep import _core
 from shardkeep.errors import (
@@ -24,7 +24,8 @@ from shardkeep.files.publish import publish_raw
 from shardkeep.tfrecord.append import cut, cut_torn_tail, open_to_append
 from shardkeep.tfrecord.example.example import encode_example
 from shardkeep.tfrecord.example.row_columns import as_columns
-from shardkeep.tfrecord.format.compression import written_compression
+from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
+from shardkeep.tfrecord.format.frame import as_record
 from shardkeep.tfrecord.reader import lock_of_file
 from shardkeep.tfrecord.unclosed import ReportedWriter, describe_loss
 
@@ -62,8 +63,7 @@ class RecordSink:
     def write(self, record: bytes) -> None:
         """Write one record; it may stay in memory until `finish`."""
         self.check_owner()
-        if not isinstance(record, bytes):
-            record = bytes(memoryview(record))
+        record = as_record(record)
         with self._mutex:
             self._check_open()
             try:
@@ -203,8 +203,8 @@ class Writer(ReportedWriter):
         self,
         path: str | os.PathLike[str],
         *,
-        compression: str | None = None,
-        exists: str = "fail",
+        compression: WrittenCompression | None = None,
+        exists: Literal["fail", "replace", "append"] = "fail",
         lock_timeout_s: float | None = 0.0,
     ) -> None:
         self.path = os.fspath(path)
@@ -251,6 +251,8 @@ class Writer(ReportedWriter):
 
         Raises
         ------
+        SchemaError
+            `record` is not bytes-like.
         PlanError
             The writer is closed.
         DurabilityError

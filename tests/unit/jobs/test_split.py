@@ -256,7 +256,7 @@ def test_other_files_are_named(tmp_path: Path) -> None:
     [
         ({}, "one of shards="),
         ({"shards": 2, "shard_bytes": 9}, "one of shards="),
-        ({"shards": 0}, "at least"),
+        ({"shards": 0}, "shards must be from 1"),
         ({"shard_records": 0}, "at least"),
         ({"shards": 2, "mode": "random"}, "contiguous"),
         ({"shard_bytes": 9, "mode": "round-robin"}, "is not supported by"),

@@ -22,6 +22,7 @@ from shardkeep.collector.client.spill import SpillFile
 from shardkeep.collector.client.state import ReentrancyGuard, SenderState
 from shardkeep.collector.protocol.settings import check_seconds
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
+from shardkeep.hdf5.storage.compression import Compression
 
 __all__ = ["Client", "OnFull"]
 
@@ -199,7 +200,7 @@ class Client:
         *,
         rows: int | None = None,
         chunk_rows: int | None = None,
-        compression: str | None = None,
+        compression: Compression | None = None,
         compression_level: int | None = None,
         shuffle: bool | None = None,
         attributes: dict[str, Any] | None = None,

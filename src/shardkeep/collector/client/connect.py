@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from shardkeep.collector.client.client import Client, OnFull
 from shardkeep.collector.protocol.settings import check_memory, check_seconds
 from shardkeep.errors import PlanError
-
-if TYPE_CHECKING:
-    from shardkeep.world import World
+from shardkeep.world import World, checked_world
 
 __all__ = ["connect"]
 
@@ -72,10 +69,7 @@ def connect(
     >>> with Collector(path) as collector, connect(path, World(rank=0, size=1)) as client:
     ...     client.append("loss", [0.5, 0.25])
     """
-    if world is None:
-        from shardkeep.world import World
-
-        world = World.detect()
+    world = checked_world(world)
     if on_full not in ("block", "raise", "spill"):
         raise PlanError(f'on_full must be "block", "raise" or "spill", not {on_full!r}')
     if (on_full == "spill") != (spill_dir is not None):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shardkeep.errors import NotFoundError
-from shardkeep.files.paths import expand
+from shardkeep.files.paths import expand, path_list
 from shardkeep.hdf5.segments.run_folder import is_rank_folder, list_ranks, list_segments
 
 __all__ = ["SourcePlan", "Sources", "find_sources"]
@@ -53,7 +53,7 @@ def find_sources(sources: Sources) -> tuple[str, list[SourcePlan]]:
     elif isinstance(sources, (str, os.PathLike)):
         paths = [os.fspath(sources)]
     else:
-        given = list(sources)
+        given = path_list(sources)
         if not given:
             raise NotFoundError("the list of files to merge is empty: name at least one")
         paths = expand(given)

@@ -55,7 +55,7 @@ def open(
     ----------
     path : str or os.PathLike
         Path of the file.
-    mode : {"r", "r+", "a", "w", "x"}
+    mode : {"r", "r+", "a", "w", "x", "w-"}
         "r": read. "r+": read and write an existing file. "a": the same, created if it does not exist. "w":
         created, or emptied if it exists. "x" or "w-": created; an error if it exists.
     timeout_s : float or None

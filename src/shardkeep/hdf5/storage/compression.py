@@ -170,7 +170,7 @@ def _check_level(compression: str, level: int | None) -> int:
         if level is not None:
             raise PlanError(f"lzf has no levels, not even compression_level={level!r}: leave it out")
         return 0
-    if compression not in _LEVELS:
+    if not isinstance(compression, str) or compression not in _LEVELS:
         names = ", ".join(map(repr, ("lzf", *_LEVELS)))
         raise PlanError(f"compression={compression!r} is not known: use None, {names}")
     lowest, highest, usual = _LEVELS[compression]

@@ -22,7 +22,7 @@ import struct
 import uuid
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,9 +33,7 @@ from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
 from shardkeep.hdf5.worker.contents import Contents, Storage
 from shardkeep.hdf5.worker.rank_owner import RankOwner
-
-if TYPE_CHECKING:
-    from shardkeep.world import World
+from shardkeep.world import World, checked_world
 
 __all__ = ["WorkerFile"]
 
@@ -126,10 +124,7 @@ class WorkerFile(RankOwner):
         compression_level: int | None = None,
         shuffle: bool | None = None,
     ) -> None:
-        if world is None:
-            from shardkeep.world import World
-
-            world = World.detect()
+        world = checked_world(world)
         storage = Storage(compression, compression_level, shuffle)
         storage.check()
         self._world_size = world.size
@@ -236,7 +231,7 @@ class WorkerFile(RankOwner):
             storage = Storage(compression, compression_level, shuffle, chunk_rows)
         storage.check()
         with self._doing("declare"):
-            for one in [name] if isinstance(name, str) else list(name):
+            for one in name if isinstance(name, Iterable) and not isinstance(name, str) else [name]:
                 self._contents.declare(one, dtype, row_shape, storage, forced=compression != "inherit")
 
     def create(self, name: str, dtype: Any, row_shape: tuple[int, ...] = (), **options: Any) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import PlanError
+from shardkeep.tfrecord.shard_names import checked_sizes
 
 __all__ = ["Mode", "assign"]
 
@@ -61,12 +62,10 @@ def assign(
     if mode not in get_args(Mode):
         raise PlanError(f'mode={mode!r} is not known: use "contiguous", "round-robin" or "balanced"')
     given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = checked_sizes(given)
     if len(chosen) != 1:
         raise PlanError(f"pass exactly one of shards=, shard_bytes= and shard_records=, not {len(chosen)}")
     ((name, value),) = chosen.items()
-    if value < 1:
-        raise PlanError(f"{name} must be at least 1, not {value}")
     if (mode, name) in (("round-robin", "shard_bytes"), ("balanced", "shard_records")):
         fit = '"contiguous" or "balanced"' if name == "shard_bytes" else '"contiguous" or "round-robin"'
         raise PlanError(f"{name}= is not supported by mode={mode!r}; use mode {fit}, or pass shards=")

@@ -19,6 +19,7 @@ from shardkeep.errors import CorruptDataError, InternalError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
@@ -26,7 +27,7 @@ from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
 from shardkeep.jobs.division.packed_frames import PackedPart, Source, copy_packed
 from shardkeep.jobs.division.targets import Place
-from shardkeep.tfrecord.format.compression import written_compression
+from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_names import expand_shards
@@ -110,7 +111,7 @@ def divide(
     names: Callable[[int], list[str]],
     lock: str,
     mode: str,
-    compression: str | None,
+    compression: WrittenCompression | None,
     exists: Exists,
     verify: bool,
     incomplete: Incomplete,
@@ -143,7 +144,7 @@ def divide(
     """
     begin = time.perf_counter()
     sources = expand_shards(paths, incomplete)
-    packing = written_compression(compression)
+    packing, verify = written_compression(compression), bool(verify)
     refuse_special(lock)
     with FileLock(lock, timeout_s=0, if_unsafe="warn"):
         before = [_identity(path) for path in sources]
@@ -212,7 +213,7 @@ def _scan(paths: Sequence[str]) -> tuple[Source, ...]:
     )
 
 
-def _scan_packed(path: str, compression: str) -> Source:
+def _scan_packed(path: str, compression: Compression) -> Source:
     # Checksums are checked when the records are copied.
     lengths = [len(record) for record in Reader(path, compression=compression, verify=False)]
     starts = np.zeros(len(lengths) + 1, np.uint64)
@@ -270,7 +271,11 @@ def _cuts(starts: npt.NDArray[np.uint64], part_bytes: int) -> Iterator[tuple[int
 
 
 def _packed_tasks(
-    sources: tuple[Source, ...], shards: Places, places: list[Place], packing: str, verify: bool
+    sources: tuple[Source, ...],
+    shards: Places,
+    places: list[Place],
+    packing: WrittenCompression,
+    verify: bool,
 ) -> Iterator[_Task]:
     room = max(1, budget().reserve // 4)
     # Each task reads every compressed source once, so with such sources the tasks are few.

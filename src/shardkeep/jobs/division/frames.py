@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.kinds.kind import Compression
 from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.reader import Reader
 
@@ -75,7 +76,7 @@ class StreamPart:
     """All records of a compressed file; the attributes are those of `PlainPart`."""
 
     source: str
-    compression: str
+    compression: Compression
     sizes: I64
     shards: I32
     places: dict[int, Place]

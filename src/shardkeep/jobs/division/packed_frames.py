@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.jobs.division.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
 from shardkeep.jobs.division.targets import Place
@@ -36,7 +37,7 @@ class Source:
     """
 
     path: str
-    compression: str | None
+    compression: Compression | None
     starts: npt.NDArray[np.uint64]
 
     @property
@@ -63,7 +64,7 @@ class PackedPart:
     sources: tuple[Source, ...]
     shards: npt.NDArray[np.int32]
     places: dict[int, Place]
-    compression: str
+    compression: Compression
     verify: bool
 
 

@@ -84,6 +84,9 @@ def audit(
     >>> print(audit([*first, receipt("c", 0, 1, (0, 6, 2))]))
     epoch 0: FAILED, 8 of 10 records delivered, 2 lost (first: a record 4)
     """
+    for name, value in (("receipts", receipts), ("epochs", () if epochs is None else epochs)):
+        if not isinstance(value, Iterable):
+            raise PlanError(f"{name} must be a list, not {value!r:.60}")
     wanted = None if epochs is None else {checked_int("epoch", e, 0, MAX_EPOCH) for e in epochs}
     newest, problems = _newest(_read(receipts))
     if not newest:

@@ -92,7 +92,7 @@ def read_scalars(
     NotFoundError
         The path does not exist, or holds no event file.
     PlanError
-        `on_corrupt` is not valid.
+        `on_corrupt` or `tags` is not valid.
 
     Warns
     -----
@@ -128,6 +128,8 @@ def read_scalars(
     if on_corrupt not in ("raise", "skip") and not callable(on_corrupt):
         raise PlanError(f'on_corrupt={on_corrupt!r} is not valid: use "raise", "skip" or a function')
     root = os.fspath(logdir_or_file)
+    if not (tags is None or isinstance(tags, Iterable)):
+        raise PlanError(f"tags must be a str or several in a list, not {tags!r:.60}")
     wanted = None if tags is None else {tags} if isinstance(tags, str) else set(tags)
     columns = _Columns(wanted)
     for run, path in _event_files(root):

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
-from shardkeep.errors import PlanError, SchemaError
+from shardkeep.errors import SchemaError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.tfrecord.example.batches import BytesAs, ColumnBatch, batches_of, runs_of
 from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, describe
 from shardkeep.tfrecord.example.ragged import Ragged
-from shardkeep.tfrecord.index.scan import processors
+from shardkeep.tfrecord.index.scan import thread_count
 from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["gather", "read_columns"]
@@ -129,15 +129,11 @@ def gather(
         offsets of the values in bytes; for `VarLen`, the offsets of the rows in values. Values of a fixed
         shape have that shape, unless they are buffers of bytes.
     """
-    if not isinstance(features, Mapping) or not features:
-        raise SchemaError(
-            f"features={features!r} is not valid: pass at least one, as in {{'label': FixedLen()}}"
-        )
-    if threads is not None and threads < 1:
-        raise PlanError(f"threads={threads!r} is not valid: pass at least 1")
-    described = describe(dict(features))
+    described = describe(features)
+    if not described:
+        raise SchemaError("features={} is not valid: pass at least one, as in {'label': FixedLen()}")
     names = expand_shards(paths, incomplete)
-    threads = threads or processors()
+    threads = thread_count(threads)
     total_bytes = sum(os.path.getsize(name) for name in names if os.path.isfile(name))
     runs = runs_of(names, threads=threads)
     known = sum(run.records for run in runs)
@@ -159,7 +155,7 @@ def gather(
             described,
             budget=budget,
             threads=threads,
-            verify=verify,
+            verify=bool(verify),
             bytes_as=bytes_as,
             gathered=whole,
         ):

@@ -9,8 +9,9 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import SchemaError
+from shardkeep.tfrecord.format.frame import as_record
 
-__all__ = ["decode_example", "encode_example", "feature_values"]
+__all__ = ["EmptyBytesList", "decode_example", "encode_example", "feature_values", "named_items"]
 
 
 class EmptyBytesList(list[bytes]):
@@ -36,8 +37,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises
     ------
     SchemaError
-        A value has another kind or mixed kinds, is an integer beyond 64 bits, or is an empty list, which has
-        no kind (pass ``np.array([], "int64")``).
+        `features` is not a mapping of str; a value has another kind or mixed kinds, is an integer beyond 64
+        bits, or is an empty list, which has no kind (pass ``np.array([], "int64")``).
 
     Examples
     --------
@@ -45,14 +46,9 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     >>> decode_example(record)
     {'box': array([0.25, 0.5 ], dtype=float32), 'image_raw': [b'png'], 'label': array([3])}
     """
-    names: list[str] = []
-    values: list[Any] = []
-    for name, value in features.items():
-        if not isinstance(name, str):
-            raise SchemaError(f"the name of a feature must be a str, not {name!r}")
-        names.append(name)
-        values.append(feature_values(f"feature {name!r}", value))
-    return _core.encode_example(names, values)
+    named = named_items("features", features)
+    values = [feature_values(f"feature {name!r}", value) for name, value in named.items()]
+    return _core.encode_example(list(named), values)
 
 
 def decode_example(record: bytes) -> dict[str, Any]:
@@ -78,8 +74,26 @@ def decode_example(record: bytes) -> dict[str, Any]:
         those of an Example are skipped, except field 2, which other messages have.)
     CorruptRecordError
         The bytes are not a valid message.
+    SchemaError
+        `record` is not bytes-like.
     """
-    return _core.decode_example(record)
+    return _core.decode_example(as_record(record))
+
+
+def named_items(what: str, values: Any, of: str = "values") -> Mapping[str, Any]:
+    """Return a mapping of the names of features to something.
+
+    Raises
+    ------
+    SchemaError
+        It is not a mapping, or a name is not a str.
+    """
+    if not isinstance(values, Mapping):
+        raise SchemaError(f"{what} must be a dict of names to {of}, not {values!r:.60}")
+    for name in values:
+        if not isinstance(name, str):
+            raise SchemaError(f"the name of a feature must be a str, not {name!r:.60}")
+    return values
 
 
 def feature_values(what: str, value: Any) -> Any:
@@ -134,5 +148,8 @@ def _bytes_list(what: str, values: list[Any]) -> list[bytes]:
 
 
 def _not_storable(what: str, value: Any) -> SchemaError:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    if all(isinstance(one, int) for one in values):
+        return SchemaError(f"{what}: {value!r:.60} cannot be stored; an Example holds integers of 64 bits")
     kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
     return SchemaError(f"{what}: {kind} cannot be stored; an Example holds bytes, integers or floats")

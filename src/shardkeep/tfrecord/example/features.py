@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shardkeep.errors import SchemaError
+from shardkeep.tfrecord.example.example import named_items
 
 __all__ = ["Feature", "FixedLen", "Image", "VarLen", "describe"]
+
+FeatureDType = Literal["int64", "float32", "bytes"]
+ImageDType = Literal["float32", "uint8"]
 
 _DTYPES = {
     "int64": "int64",
@@ -46,12 +51,12 @@ class FixedLen:
     """
 
     shape: tuple[int, ...] = ()
-    dtype: str = "int64"
+    dtype: FeatureDType = "int64"
     default: Any = None
 
     def __post_init__(self) -> None:
-        shape = (self.shape,) if isinstance(self.shape, (int, np.integer)) else tuple(self.shape)
-        if any(not isinstance(n, (int, np.integer)) or n < 0 for n in shape):
+        shape = tuple(self.shape) if isinstance(self.shape, Iterable) else (self.shape,)
+        if not all(isinstance(n, (int, np.integer)) and 0 <= n < 1 << 63 for n in shape):
             raise SchemaError(f"shape={self.shape!r} is not valid: pass a tuple of sizes, each 0 or more")
         object.__setattr__(self, "shape", tuple(int(n) for n in shape))
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
@@ -75,7 +80,7 @@ class VarLen:
     VarLen(dtype='float32')
     """
 
-    dtype: str
+    dtype: FeatureDType
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", _dtype_name(self.dtype))
@@ -107,7 +112,7 @@ class Image:
     """
 
     channels: int = 3
-    dtype: str = "float32"
+    dtype: ImageDType = "float32"
     size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -118,8 +123,8 @@ class Image:
             raise SchemaError(f'dtype={self.dtype!r} is not valid: pass "float32" or "uint8" for an image')
         object.__setattr__(self, "dtype", name)
         if self.size is not None:
-            size = tuple(self.size)
-            if len(size) != 2 or any(not isinstance(n, (int, np.integer)) or n < 1 for n in size):
+            size = tuple(self.size) if isinstance(self.size, Iterable) else ()
+            if len(size) != 2 or not all(isinstance(n, (int, np.integer)) and 1 <= n < 1 << 63 for n in size):
                 raise SchemaError(f"size={self.size!r} is not valid: pass (height, width) in pixels")
             object.__setattr__(self, "size", (int(size[0]), int(size[1])))
 
@@ -127,18 +132,17 @@ class Image:
 Feature = FixedLen | VarLen | Image
 
 
-def describe(features: dict[str, Feature]) -> list[tuple[Any, ...]]:
+def describe(features: Mapping[str, Feature]) -> list[tuple[Any, ...]]:
     """Return `features` in the form that `_core.Engine` takes.
 
     Raises
     ------
     SchemaError
-        A name is not a str, a value is not a feature, or a default does not match its feature.
+        It is not a mapping, a name is not a str, a value is not a feature, or a default does not match its
+        feature.
     """
     rows: list[tuple[Any, ...]] = []
-    for name, feature in features.items():
-        if not isinstance(name, str):
-            raise SchemaError(f"the name of a feature must be a str, not {name!r}")
+    for name, feature in named_items("features", features, "FixedLen, VarLen or Image").items():
         if isinstance(feature, FixedLen):
             rows.append((name, "fixed", feature.dtype, feature.shape, _default(name, feature)))
         elif isinstance(feature, VarLen):

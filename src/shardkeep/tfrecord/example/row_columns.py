@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import SchemaError
-from shardkeep.tfrecord.example.example import feature_values
+from shardkeep.tfrecord.example.example import feature_values, named_items
 from shardkeep.tfrecord.example.ragged import Ragged
 
 __all__ = ["as_columns"]
@@ -33,14 +33,12 @@ def as_columns(columns: Mapping[str, Any]) -> tuple[list[str], list[Any], int]:
     >>> as_columns({"x": np.arange(4).reshape(2, 2), "name": [b"a", b"b"]})
     (['x', 'name'], [(array([0, 1, 2, 3]), 2), ([b'a', b'b'], 1)], 2)
     """
-    if not columns:
+    if not named_items("columns", columns):
         raise SchemaError("no columns: pass at least one feature")
     names: list[str] = []
     parts: list[Any] = []
     rows: dict[str, int] = {}
     for name, column in columns.items():
-        if not isinstance(name, str):
-            raise SchemaError(f"the name of a feature must be a str, not {name!r}")
         part, rows[name] = _ragged(name, column) if isinstance(column, Ragged) else _dense(name, column)
         names.append(name)
         parts.append(part)

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, FormatError, PlanError, SchemaError
+from shardkeep.errors import CorruptRecordError, FormatError, SchemaError
 from shardkeep.files.paths import PathsLike, expand
+from shardkeep.plan.checks import MAX_RECORDS, checked_int
 from shardkeep.tfrecord.example.example import decode_example
-from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, VarLen
+from shardkeep.tfrecord.example.features import Feature, FeatureDType, FixedLen, Image, VarLen
 from shardkeep.tfrecord.reader import Reader
 
 __all__ = ["FeatureFacts", "Schema", "infer_schema"]
@@ -40,7 +41,7 @@ class FeatureFacts:
         The first record that has values: its file and number.
     """
 
-    kind: str | None = None
+    kind: FeatureDType | None = None
     seen: int = 0
     lengths: tuple[int, int] = (0, 0)
     images: Counter[tuple[int, int, int]] = field(default_factory=Counter)
@@ -54,7 +55,7 @@ class FeatureFacts:
         self.seen += 1
         if values is None:
             return
-        kind = "bytes" if isinstance(values, list) else str(values.dtype)
+        kind: Any = "bytes" if isinstance(values, list) else str(values.dtype)
         if self.kind is None:
             self.kind, self.first = kind, place
         elif self.kind != kind:
@@ -234,8 +235,8 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
         "words": VarLen("bytes"),  # 1 to 3 values
     }
     """
-    if sample is not None and sample < 1:
-        raise PlanError(f"sample={sample!r} is not valid: pass at least 1, or None for every record")
+    if sample is not None:
+        sample = checked_int("sample", sample, 1, MAX_RECORDS)
     names = expand(paths)
     if sample is not None and len(names) > sample:
         names = [names[int(i)] for i in np.linspace(0, len(names) - 1, sample)]

@@ -9,7 +9,8 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import SchemaError
-from shardkeep.tfrecord.example.example import EmptyBytesList, feature_values
+from shardkeep.tfrecord.example.example import EmptyBytesList, feature_values, named_items
+from shardkeep.tfrecord.format.frame import as_record
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]
 
@@ -45,11 +46,10 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
     >>> feature_lists["t"]
     [array([0.5], dtype=float32), array([1.5], dtype=float32)]
     """
-    names = [_checked_name(name) for name in context]
-    values = [feature_values(f"feature {name!r}", value) for name, value in context.items()]
-    list_names = [_checked_name(name) for name in feature_lists]
-    lists = [_steps(name, steps) for name, steps in feature_lists.items()]
-    return _core.encode_sequence_example(names, values, list_names, lists)
+    features, lists = named_items("context", context), named_items("feature_lists", feature_lists)
+    values = [feature_values(f"feature {name!r}", value) for name, value in features.items()]
+    steps = [_steps(name, steps) for name, steps in lists.items()]
+    return _core.encode_sequence_example(list(features), values, list(lists), steps)
 
 
 def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -75,14 +75,10 @@ def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, li
         a SequenceExample with a context only, and is decoded as one.)
     CorruptRecordError
         The bytes are not a valid message.
+    SchemaError
+        `record` is not bytes-like.
     """
-    return _core.decode_sequence_example(record)
-
-
-def _checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise SchemaError(f"the name of a feature must be a str, not {name!r}")
-    return name
+    return _core.decode_sequence_example(as_record(record))
 
 
 def _steps(name: str, steps: Iterable[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 from shardkeep._summary import summary
@@ -175,9 +176,10 @@ def follow(
     if on_change not in ("raise", "follow") and not callable(on_change):
         raise PlanError(f'on_change={on_change!r} is not valid: use "raise", "follow" or a function')
     for name, seconds in (("idle_timeout_s", idle_timeout_s), ("grace_s", grace_s)):
-        if seconds is not None and not seconds >= 0:
+        is_endless = seconds is None and name == "idle_timeout_s"
+        if not (is_endless or (isinstance(seconds, Real) and seconds >= 0)):
             raise PlanError(f"{name}={seconds!r} is not valid: pass seconds, 0 or more")
-    if poll_s is not None and not poll_s > 0:
+    if poll_s is not None and not (isinstance(poll_s, Real) and poll_s > 0):
         raise PlanError(f"poll_s={poll_s!r} is not valid: pass seconds, more than 0")
     follower = _Follower(
         os.fspath(path), idle_timeout_s, grace_s, on_change, Watch(os.fspath(path), poll_s=poll_s)

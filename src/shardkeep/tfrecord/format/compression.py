@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from shardkeep.errors import PlanError
 
-__all__ = ["compression_name", "written_compression"]
+__all__ = ["WrittenCompression", "compression_name", "written_compression"]
+
+WrittenCompression = Literal["gzip", "zlib"]
 
 
 def compression_name(compression: str | None) -> Any:
@@ -17,8 +19,8 @@ def compression_name(compression: str | None) -> Any:
     PlanError
         The name is not known.
     """
-    name = (compression or "").lower()
-    if name in ("", "none"):
+    name = compression.lower() if isinstance(compression, str) else compression
+    if name in (None, "", "none"):
         return None
     if name not in ("gzip", "zlib", "zstd"):
         raise PlanError(f'compression={compression!r} is not known: use None, "gzip", "zlib" or "zstd"')

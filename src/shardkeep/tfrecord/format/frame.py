@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import Any
 
 from shardkeep._core import crc32c, masked_crc32c
+from shardkeep.errors import SchemaError
 
 __all__ = [
     "FOOTER_BYTES",
     "HEADER",
     "HEADER_BYTES",
     "OVERHEAD_BYTES",
+    "as_record",
     "checked_length",
     "first_byte_that_is_not_nul",
     "header_fault",
@@ -30,6 +33,23 @@ FOOTER_BYTES = 4
 OVERHEAD_BYTES = HEADER_BYTES + FOOTER_BYTES
 
 _BLOCK_BYTES = 1 << 20
+
+
+def as_record(value: Any) -> bytes:
+    """Return the bytes of a bytes-like object.
+
+    Raises
+    ------
+    SchemaError
+        The value is of another type.
+    """
+    if isinstance(value, bytes):
+        return value
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        advice = "; encode it, as in text.encode()" if isinstance(value, str) else ""
+        raise SchemaError(f"a record must be bytes-like, not {value!r:.60}{advice}") from None
 
 
 def checked_length(header: bytes) -> int | None:

@@ -19,7 +19,7 @@ from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
-from shardkeep.tfrecord.index.scan import Starts, frame_starts, processors, scan_in_parts
+from shardkeep.tfrecord.index.scan import Starts, frame_starts, scan_in_parts, thread_count
 from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
@@ -180,7 +180,7 @@ def build_index(
     return work.run(
         lambda name: Index(_scan_and_save(name, verify=verify, rebuild=True, tick=work.tick)),
         names,
-        threads or processors(),
+        thread_count(threads),
     )
 
 
@@ -209,7 +209,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     A file of less than a megabyte is scanned every time, and nothing is stored for it.
     """
     names = [os.fspath(path) for path in paths]
-    threads = threads or processors()
+    threads = thread_count(threads)
     sizes = [_size_bytes(name) for name in names]
     small = [i for i, size_bytes in enumerate(sizes) if size_bytes < _WORTH_BYTES]
     large = [i for i, size_bytes in enumerate(sizes) if size_bytes >= _WORTH_BYTES]

@@ -11,13 +11,15 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.kinds.kind import identify, require_kind
+from shardkeep.plan.checks import checked_int
 
-__all__ = ["Starts", "frame_starts", "processors", "scan_in_parts"]
+__all__ = ["Starts", "frame_starts", "processors", "scan_in_parts", "thread_count"]
 
 Starts = npt.NDArray[np.uint64]
 
 # After each part the scan reports progress and can be interrupted.
 _PART_BYTES = 256 << 20
+_MOST_THREADS = 1024
 
 
 def frame_starts(
@@ -51,7 +53,7 @@ def frame_starts(
     """
     names = [os.fspath(path) for path in paths]
     try:
-        return _core.scan_frames(names, verify=verify, threads=threads or processors())
+        return _core.scan_frames(names, verify=verify, threads=thread_count(threads))
     except CorruptDataError as error:
         raise _explained(error) from None
 
@@ -121,3 +123,8 @@ def _explained(error: CorruptDataError) -> Exception:
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def thread_count(threads: int | None) -> int:
+    """Return `threads`, or the number of processors for None; raises `PlanError` for another value."""
+    return processors() if threads is None else checked_int("threads", threads, 1, _MOST_THREADS)

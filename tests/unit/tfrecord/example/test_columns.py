@@ -288,12 +288,16 @@ def test_damage_names_file_record_and_offset(tmp_path: Path) -> None:
 
 def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a", [{"x": 1}])
-    for features in ({}, None, ["x"]):
-        with pytest.raises(SchemaError, match="pass at least one"):
+    for features, message in (
+        ({}, "pass at least one"),
+        (None, "features must be a dict of names to FixedLen, VarLen or Image, not None"),
+        (["x"], r"not \['x'\]"),
+    ):
+        with pytest.raises(SchemaError, match=message):
             read(path, features)  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="expected FixedLen, VarLen or Image"):
         read(path, {"x": "int64"})  # type: ignore[dict-item]
-    with pytest.raises(PlanError, match="threads=0"):
+    with pytest.raises(PlanError, match="threads must be from 1"):
         read(path, {"x": FixedLen()}, threads=0)
     with pytest.raises(NotFoundError):
         read(tmp_path / "none", {"x": FixedLen()})

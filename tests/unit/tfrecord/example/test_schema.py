@@ -204,5 +204,5 @@ def test_reading_errors_are_raised(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("<html>")
     with pytest.raises(FormatError, match="HTML"):
         infer_schema(tmp_path / "t")
-    with pytest.raises(PlanError, match="sample=0"):
+    with pytest.raises(PlanError, match="sample must be at least 1, not 0"):
         infer_schema(tmp_path / "t", sample=0)

@@ -14,6 +14,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import Source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
+from shardkeep.hdf5.storage.matlab import empty_shape
 
 __all__ = ["pick_dataset", "rows_of"]
 
@@ -44,7 +45,8 @@ def pick_dataset(source: Source, name: str | None) -> h5py.Dataset:
 def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a dataset with their numbers, read in blocks of about a megabyte.
 
-    A dataset without axes has one row, an empty (null) dataset none. Strings are returned as `str`.
+    A dataset without axes has one row, an empty one (null, or an empty array of MATLAB) none. Strings are
+    returned as `str`.
 
     Raises
     ------
@@ -54,6 +56,8 @@ def rows_of(dataset: h5py.Dataset, *, skip: int = 0, limit: int | None = None) -
         The rows are compressed by a filter that is not installed.
     """
     with reading(dataset.file.filename, str(dataset.name).lstrip("/")):
+        if empty_shape(dataset.id) is not None:
+            return
         shape, itemsize = dataset.shape, dataset.dtype.itemsize
         require_filters(dataset)
     if shape is None:

@@ -16,6 +16,7 @@ from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.dtypes import describe_type
+from shardkeep.hdf5.storage.matlab import empty_shape
 from shardkeep.jobs.cat import example_or_none, feature_type
 from shardkeep.jobs.inspection.folder import FolderInfo, folder_info
 from shardkeep.jobs.inspection.merged import MergedInfo, merged_info
@@ -279,10 +280,11 @@ def _hdf5(path: str | os.PathLike[str]) -> HDF5Info:
 
 def _dataset(name: str, dataset: h5py.Dataset) -> DatasetInfo:
     properties = dataset.id.get_create_plist()
+    empty = empty_shape(dataset.id)
     filters = (properties.get_filter(number)[3] for number in range(properties.get_nfilters()))
     return DatasetInfo(
         name=name,
-        shape=dataset.shape,
+        shape=dataset.shape if empty is None else empty,
         dtype=describe_type(dataset.id.get_type()),
         chunks=dataset.chunks,
         filters=tuple(name.decode("ascii", "replace") for name in filters),

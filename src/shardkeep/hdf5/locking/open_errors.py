@@ -17,6 +17,7 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
+from shardkeep.files.kinds.kind import identify
 from shardkeep.files.locks.probe import HELD
 from shardkeep.hdf5.locking.holders import conflict
 from shardkeep.hdf5.read_errors import first_line
@@ -70,7 +71,7 @@ def open_error(
         message = f"{path!r} is open in this process in another way ({text}): close that handle first"
         return LockError(message, path=path)
     if not _has_signature(path):
-        return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
+        return _other_kind(path)
     return CorruptDataError(f"HDF5 cannot read {path!r} ({text}): restore it from a copy", path=path)
 
 
@@ -89,6 +90,15 @@ def _no_locks(path: str, number: int, writing: bool) -> LockError:
     failure = LockError(f"the file system of {path!r} refuses locks ({code}): {advice}", path=path)
     failure.errno = number
     return failure
+
+
+def _other_kind(path: str) -> ShardkeepError:
+    try:
+        kind = identify(path)
+    except (ShardkeepError, OSError):
+        return FormatError(f"{path!r} is not an HDF5 file: it has no HDF5 signature", path=path)
+    advice = kind.advice or "pass an HDF5 file"
+    return FormatError(f"{path!r} is not an HDF5 file: it is {kind.described}; {advice}", path=path)
 
 
 def _has_signature(path: str) -> bool:

@@ -28,6 +28,7 @@ from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, re
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
 from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_reading, obstacle_to_values
 from shardkeep.hdf5.storage.layout import Layout, layout_of
+from shardkeep.hdf5.storage.matlab import empty_shape
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
 
 __all__ = ["DatasetInfo", "FoundAttributes", "Inspector", "SourceInfo"]
@@ -236,7 +237,10 @@ class Inspector:
         _refuse_what_cannot_be_merged(properties, dtype, name, path)
         found = _attributes_of(item, h5py.Dataset, path, is_own=is_own)
         attributes, put = _split_put(found) if is_own else (found, False)
-        value = read_value(h5py.Dataset(item)) if not shape or put else None
+        if empty_shape(item) is not None:
+            value, shape = read_value(h5py.Dataset(item)), ()
+        else:
+            value = read_value(h5py.Dataset(item)) if not shape or put else None
         rows = bool(shape) and not put
         crc32c = None if promised is None else promised.crc32c
         if promised is not None and not put and promised.rows != (shape[0] if shape else 0):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-__all__ = ["SourceSearch"]
+import h5py
+
+from shardkeep.hdf5.storage.names import decode_name, encode_name, shown_name
+
+__all__ = ["SourceSearch", "dangling_link"]
 
 
 class SourceSearch:
@@ -55,3 +59,34 @@ class SourceSearch:
         if rest is name and not self._merged:
             yield os.path.abspath(rest)
         yield os.path.join(os.path.dirname(os.path.realpath(self._file_path)), rest)
+
+
+def dangling_link(file_id: h5py.h5f.FileID, name: str) -> str | None:
+    """Return a clause about the link at which a path ends; None if there is no such link.
+
+    Parameters
+    ----------
+    file_id : h5py.h5f.FileID
+        An open file.
+    name : str
+        Path of an object that HDF5 cannot open.
+    """
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    for count in range(1, len(parts) + 1):
+        path = encode_name("/".join(parts[:count]))
+        try:
+            kind = file_id.links.get_info(path).type
+            if kind == h5py.h5l.TYPE_HARD:
+                continue
+            target = file_id.links.get_val(path)
+        except (KeyError, OSError, RuntimeError, ValueError):
+            return None
+        try:
+            h5py.h5o.open(file_id, path)
+        except (KeyError, OSError, RuntimeError):
+            link = shown_name(decode_name(path))
+            if kind == h5py.h5l.TYPE_EXTERNAL:
+                file, inside = map(os.fsdecode, target)
+                return f"is not there, since the link {link} to {inside!r} in the file {file!r} leads nowhere"
+            return f"is not there, since the link {link} to {shown_name(decode_name(target))} leads nowhere"
+    return None

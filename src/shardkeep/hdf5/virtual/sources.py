@@ -29,7 +29,7 @@ from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.chunk_table import contiguous_offset
 from shardkeep.hdf5.virtual.checked_sources import MergedSources, layout_digest, merged_sources
 from shardkeep.hdf5.virtual.layout import VirtualLayout, is_virtual
-from shardkeep.hdf5.virtual.source_search import SourceSearch
+from shardkeep.hdf5.virtual.source_search import SourceSearch, dangling_link
 
 __all__ = ["VirtualSource", "VirtualSources", "VirtualTarget"]
 
@@ -298,7 +298,10 @@ class VirtualSource:
         try:
             return FileVersion.of(os.stat(self.path))
         except FileNotFoundError:
-            message = f"{self._description} is missing: it was moved or removed; restore it, or merge again"
+            link = f" (a link to {os.readlink(self.path)!r})" if os.path.islink(self.path) else ""
+            message = (
+                f"{self._description} is missing{link}: it was moved or removed; restore it, or merge again"
+            )
             raise NotFoundError(message, path=self.path) from None
         except OSError as error:
             raise self._denied(error) from None
@@ -310,10 +313,10 @@ class VirtualSource:
         except Exception as error:
             if not is_of_hdf5(error):
                 raise
-            message = (
-                f"{self._description} has no such dataset ({first_line(error)}): restore it, or merge again"
-            )
-            raise SchemaError(message, path=self.path) from None
+            what = dangling_link(file_id, self.name) or f"has no such dataset ({first_line(error)})"
+            raise SchemaError(
+                f"{self._description} {what}: restore it, or merge again", path=self.path
+            ) from None
         target = self._target
         equal = dataset.get_type() == target.stored
         if not (equal or fits(dataset.dtype, target.dtype)):

@@ -154,9 +154,9 @@ def test_invalid_options_are_refused(path, options, match):
 
 def test_files_of_another_kind_are_refused(tmp_path, path):
     (tmp_path / "text").write_text("hello")
-    with pytest.raises(FormatError, match="no HDF5 signature"):
+    with pytest.raises(FormatError, match="is not an HDF5 file: it is plain text that begins 'hello'"):
         hopen(tmp_path / "text")
-    with pytest.raises(FormatError, match="no HDF5 signature"):
+    with pytest.raises(FormatError, match="is not an HDF5 file: it is plain text that begins 'hello'"):
         hopen(tmp_path / "text", "r+")
     os.truncate(path, 2000)
     with pytest.raises(TruncatedFileError, match="is cut off"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,3 +181,16 @@ def test_commands_have_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert "shard 00001 is missing" in (said := capsys.readouterr().err)
         assert "--incomplete warn" in said
         assert run([*command, *paths, "-o", output, "--incomplete", "allow"]) == 0
+
+
+def test_a_state_does_not_depend_on_the_option(tmp_path: Path) -> None:
+    paths = _make_set(tmp_path, 4)
+    os.unlink(paths.pop(2))
+    options: dict[str, Any] = {"batch_size": 4, "world": sk.World(0, 1)}
+    loader = sk.Loader(f"{tmp_path}/t-*", incomplete="allow", **options)
+    next(iter(loader))
+    with pytest.warns(RuntimeWarning, match="shard 00002 is missing"):
+        again = sk.Loader(paths, incomplete="warn", **options)
+    again.load_state_dict(loader.state_dict())
+    assert again.position == 4
+    assert pickle.loads(pickle.dumps(again)).position == 4  # neither checked nor reported again

@@ -148,8 +148,21 @@ def test_page_works_as_a_reader_runs_it(page: Path, tmp_path: Path) -> None:
     run_steps(steps_of(page), tmp_path)
 
 
-def test_readme_has_python_that_runs() -> None:
+def test_readme_has_files_and_commands_that_run() -> None:
     assert {step.kind for step in steps_of(ROOT / "README.md")} == {"file", "console"}
+
+
+@pytest.mark.slow
+def test_readme_works_again_and_with_other_numbers_of_ranks(tmp_path: Path) -> None:
+    steps = steps_of(ROOT / "README.md")
+    runs = list(steps)
+    for launcher in ("torchrun --nproc-per-node 3", "python", "torchrun --nproc-per-node 2"):
+        for step in steps:
+            shown = [re.sub(r"\d receipts?\)", "…)", line) for line in step.shown]
+            text = re.sub(r"torchrun --nproc-per-node 2", launcher, step.text)
+            runs.append(step._replace(text=text, shown=shown))
+    removal = Step("console", "rm -rf run results.h5 train-*.tfrecord", "", [])
+    run_steps([*runs, removal, *steps], tmp_path)
 
 
 def test_every_block_says_its_language() -> None:

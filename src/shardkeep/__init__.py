@@ -33,8 +33,9 @@ from shardkeep.errors import (
 )
 
 if TYPE_CHECKING:
-    from shardkeep import demo, files, hdf5, jobs, plan, tfrecord
+    from shardkeep import demo, doctor, files, hdf5, jobs, plan, tfrecord
     from shardkeep._version import __version__
+    from shardkeep.doctor.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
@@ -55,6 +56,7 @@ else:
         {
             "shardkeep._version": "__version__",
             "shardkeep.demo": "demo",
+            "shardkeep.doctor": "doctor explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge",
             "shardkeep.jobs": "jobs audit cat concat info pack split verify",
@@ -98,6 +100,8 @@ __all__ = [
     "cat",
     "concat",
     "demo",
+    "doctor",
+    "explain",
     "files",
     "follow",
     "hdf5",

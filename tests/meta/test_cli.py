@@ -31,6 +31,14 @@ FUNCTIONS = {
 }
 
 
+def source_of(command: str) -> Path:
+    callback = app.commands[command].callback
+    assert callback is not None
+    path = Path(inspect.getfile(callback))
+    assert path.name == f"{command}.py"
+    return path
+
+
 def python(code: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S
@@ -40,7 +48,8 @@ def python(code: str) -> str:
 
 def test_the_commands_that_exist() -> None:
     assert (
-        " ".join(COMMANDS) == "audit cat collect concat demo follow index info merge pack schema split verify"
+        " ".join(COMMANDS)
+        == "audit cat collect concat demo explain follow index info merge pack schema split verify"
     )
 
 
@@ -61,7 +70,7 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_has_a_file_of_its_own_and_a_section_in_the_docs(name: str) -> None:
-    assert (ROOT / f"src/shardkeep/cli/{name}.py").exists()
+    assert source_of(name).exists()
     assert f"\n## shardkeep {name}\n" in (ROOT / "docs/commands.md").read_text()
 
 
@@ -113,10 +122,12 @@ print(json.dumps([name for name in ("numpy", "h5py", "rich.console", "asyncio") 
 
 def test_commands_are_as_thin_as_what_they_call() -> None:
     for name in COMMANDS:
-        source = (ROOT / f"src/shardkeep/cli/{name}.py").read_text()
+        source = source_of(name).read_text()
         assert len(source.splitlines()) <= 70, name
         assert re.search(
-            r"^    from shardkeep\.(jobs|hdf5|collector|demo|tfrecord)[.\w]* import", source, re.MULTILINE
+            r"^    from shardkeep\.(jobs|hdf5|collector|demo|doctor|tfrecord)[.\w]* import",
+            source,
+            re.MULTILINE,
         ), name
 
 

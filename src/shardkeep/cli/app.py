@@ -16,6 +16,7 @@ from shardkeep.cli.cat import cat
 from shardkeep.cli.collect import collect
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
+from shardkeep.cli.doctor.explain import explain
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.follow import follow
 from shardkeep.cli.index import index
@@ -63,7 +64,22 @@ def app(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for _command in (demo, info, cat, schema, verify, index, follow, split, concat, pack, merge, collect, audit):
+for _command in (
+    demo,
+    info,
+    cat,
+    schema,
+    verify,
+    index,
+    follow,
+    split,
+    concat,
+    pack,
+    merge,
+    collect,
+    audit,
+    explain,
+):
     app.add_command(_command)
 
 

@@ -68,26 +68,25 @@ def verify(
     >>> verify(path).ok
     True
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    inventory = take_inventory(expand(given))
+    inventory = take_inventory(expand(paths))
     tasks = inventory.tasks
     if not tasks:
-        count = len(inventory.skipped)
-        raise NotFoundError(f"no TFRecord or HDF5 file found among {count:,} paths; pass others")
+        skipped = f" among {len(inventory.skipped):,} files" if inventory.skipped else ""
+        raise NotFoundError(f"no TFRecord or HDF5 file found{skipped}; pass others")
     work = Work(progress, sum(task.size_bytes for task in tasks))
     records: dict[str, str] = {}
     with Children() as children:
 
         def one(task: Task) -> VerifiedFile:
             if task.finding is not None or task.kind is None:
-                findings = () if task.finding is None else (task.finding,)
-                return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings)
+                found = () if task.finding is None else (task.finding,)
+                return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, found)
             if task.expected == "hdf5":
                 return check_hdf5(task.path, task.size_bytes, children, work.tick, records)
             return check_records(task.path, task.kind, task.size_bytes, work.tick)
 
         files = work.run(one, tasks, thread_count(threads))
     files = with_empty_shards(files)
-    files += check_sets(tasks, {os.fspath(one) for one in given})
+    files += check_sets(tasks)
     files += [check_run(folder, records) for folder in inventory.runs]
     return VerifyReport(tuple(files), tuple(inventory.skipped))

@@ -1,4 +1,4 @@
 """Advisory locks on files, and the decision where they exclude other processes.
 
-Other rooms import `lock`, `holder` and `probe`.
+Other rooms import `holder`, `lock`, `mounts` and `probe`.
 """

@@ -44,6 +44,7 @@ def check_records(path: str, kind: FileKind, size_bytes: int, tick: Callable[[in
         finding = finding_of(error, path)
         if isinstance(error, CorruptDataError):
             rest = "; the records after it were not checked" if is_compressed else ""
+
             finding = replace(finding, message=f"{finding.message}{rest}", next=_without_damage(path))
         findings.append(finding)
     return VerifiedFile(path, "tfrecord", size_bytes, records, tuple(findings))

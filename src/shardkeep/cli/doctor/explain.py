@@ -1,0 +1,39 @@
+"""The command ``shardkeep explain``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.options.general import command, json_option
+
+
+@command
+@click.argument("log", type=click.Path())
+@json_option
+def explain(log: str, as_json: bool) -> int:
+    """Name the cause of each known error in a log or traceback, and the fix.
+
+    LOG is a text file, or - for standard input. Paths in it that exist on this machine are inspected;
+    nothing is changed. What is not known is not guessed.
+    """
+    from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.explain import print_diagnoses
+    from shardkeep.doctor import explain as explain_text
+
+    found = explain_text(_read(log))
+    if as_json:
+        print_json([one.to_dict() for one in found])
+    else:
+        print_diagnoses(found)
+    return ExitCode.CLEAN
+
+
+def _read(log: str) -> str:
+    # Logs of several processes are not always valid UTF-8.
+    if log == "-":
+        return sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    with open(log, encoding="utf-8", errors="replace", newline="") as file:
+        return file.read()

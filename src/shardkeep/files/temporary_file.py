@@ -58,9 +58,16 @@ class TemporaryFile(PositionedFile):
         return os.fstat(self._fd).st_size
 
     def readinto(self, buffer: Any) -> int:
-        """Read at the position into a writable buffer."""
+        """Read at the position into a writable buffer.
+
+        Bytes whose write failed read as zeros: HDF5 uses the whole buffer, whatever was read.
+        """
         self._check_open()
         count = os.preadv(self._fd, [buffer], self._position)
+        if self.failure is not None:
+            view = memoryview(buffer).cast("B")
+            view[count:] = bytes(len(view) - count)
+            count = len(view)
         self._position += count
         return count
 

@@ -6,6 +6,7 @@
 use crate::chunk::layout::Layout;
 use crate::format::attribute::type_and_values;
 use crate::format::cursor::{Cursor, Known, NotKnown};
+use crate::format::dataspace::extent;
 use crate::format::file::{File, Storage};
 use crate::format::global_heap::read_object;
 use crate::format::object_header::{Message, ObjectHeader, kind};
@@ -109,8 +110,9 @@ fn add_attribute<S: Storage + ?Sized>(file: &File<'_, S>, message: &[u8], form: 
     Ok(())
 }
 
-/// Return the part of a form for a layout: its class and the shape of a chunk, without addresses.
-pub(crate) fn layout_form(header: &ObjectHeader) -> Known<Vec<u8>> {
+/// Return the part of a form for a layout: its class, the shape of a chunk and the limits of the axes but the first
+/// (0 where an axis cannot grow), without addresses; `width` is the number of bytes of a length.
+pub(crate) fn layout_form(header: &ObjectHeader, width: usize) -> Known<Vec<u8>> {
     let mut bytes = Vec::new();
     match Layout::parse(header.need(kind::LAYOUT)?)? {
         Layout::Compact(_) => bytes.push(0),
@@ -118,6 +120,11 @@ pub(crate) fn layout_form(header: &ObjectHeader) -> Known<Vec<u8>> {
         Layout::Chunked(chunked) => {
             bytes.push(2);
             bytes.extend(chunked.chunk.iter().flat_map(|size| size.to_le_bytes()));
+            let (shape, limits) = extent(header.need(kind::DATASPACE)?, width)?;
+            for (length, limit) in shape.iter().flatten().zip(limits).skip(1) {
+                let limit = limit.map_or(u64::MAX, |limit| if limit == *length { 0 } else { limit });
+                bytes.extend(limit.to_le_bytes());
+            }
         }
     }
     let mut form = Vec::new();

@@ -123,7 +123,7 @@ impl<S: Storage + ?Sized> Inspection<'_, '_, S> {
                 continue;
             }
             let (mut bytes, dataset) = (form(self.file, &header, &DATASET_KINDS)?, self.dataset(&header)?);
-            bytes.extend(layout_form(&header)?);
+            bytes.extend(layout_form(&header, self.file.length_width)?);
             self.found.push(Object { name, form: bytes, dataset: Some(dataset) });
         }
         Ok(())

@@ -10,6 +10,7 @@ part of each dataset, so no row of the result is left to a fill value.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.writeback import Writeback
+from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.merge.checks import Check
 from shardkeep.hdf5.merge.chunk_copy import ChunkCopies, PartCopy
 from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
@@ -36,6 +38,8 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.source import Source, blocks, not_as_committed, open_source
 from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.dtypes import same_file_type
+from shardkeep.hdf5.storage.exact_values import as_read, converts_text, read_exactly
 
 __all__ = ["fill"]
 
@@ -79,7 +83,13 @@ class _OpenSource:
             chunk_rows = part.layout.chunks[0] if part.layout.chunks else part.rows
             yield from self.raw.rows(part.chunks, chunk_rows, part.dtype, plan.row_shape, start, part.rows)
             return
-        yield from blocks(self.dataset(plan.name, plan, part), start, part.rows)
+        dataset = self.dataset(plan.name, plan, part)
+        read = None
+        if converts_text(part.layout.kind):
+            if part.dtype.hasobject:
+                refuse_damage(self.path, rows=True)
+            read = functools.partial(read_exactly, dataset.id, part.dtype)
+        yield from blocks(dataset, start, part.rows, read)
 
 
 def fill(
@@ -95,6 +105,8 @@ def fill(
     by_source: dict[int, list[tuple[DatasetWriter | KeyedRows, Part]]] = {}
     with contextlib.ExitStack() as stack:
         share = MemoryShare()
+        for name in plan.groups:
+            write_group(file, plan, name)
         for one in plan.datasets:
             dataset: h5py.Dataset
             if not one.has_rows:
@@ -115,8 +127,6 @@ def fill(
                 for part in one.parts:
                     by_source.setdefault(part.source, []).append((writer, part))
             one.attributes.write(dataset)
-        for name in plan.groups:
-            write_group(file, plan, name)
         copies = stack.enter_context(ChunkCopies(temporary))
         before: RawFile | None = None
         for number in range(len(plan.sources)):
@@ -157,12 +167,14 @@ def _copy(
             yield _copy_chunks(source, writer, part, done, copies)
         if done == part.rows:
             return
-    converted = part.dtype != one.dtype or part.layout.type_code != one.layout.type_code
+    kind = part.layout.kind
+    converted = part.dtype != one.dtype or not same_file_type(part.layout.type_code, one.layout.type_code)
     crc = converted_crc = 0
     for rows in source.rows(one, part, done):
-        crc = content_crc(rows, crc)
+        values = as_read(rows, kind, part.dtype)  # the hash is that of values as any program reads them
+        crc = content_crc(values, crc)
         if converted:
-            rows = rows.astype(one.dtype.base)
+            rows = values.astype(one.dtype.base)
             converted_crc = content_crc(rows, converted_crc)
         writer.add_rows(rows)
     if part.crc32c is not None and done == 0 and f"{crc:08x}" != part.crc32c:

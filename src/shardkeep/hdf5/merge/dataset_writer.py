@@ -1,4 +1,8 @@
-"""Rows and chunks of one dataset, written into the result in their order."""
+"""Rows and chunks of one dataset, written into the result in their order.
+
+Fixed text of the rows has the bytes that it has in a file of the result's type
+(`shardkeep.hdf5.storage.exact_values`).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,14 @@ from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.merge.plan import DatasetPlan
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
 from shardkeep.hdf5.storage.content_hash import as_bytes
-from shardkeep.hdf5.storage.layout import Layout, create_dataset, read_layout, write_rows
+from shardkeep.hdf5.storage.exact_values import as_read, converts_text, memory_type
+from shardkeep.hdf5.storage.layout import Layout, chunk_rows_of, create_dataset, read_layout, write_rows
 
 __all__ = ["DatasetWriter"]
 
 
 class DatasetWriter:
-    """Writer of one dataset; whole chunks are written as they fill.
+    """Writer of one dataset; whole chunks, or blocks of 512 KiB, are written as they fill.
 
     Attributes
     ----------
@@ -34,17 +39,31 @@ class DatasetWriter:
         # As HDF5 made it: some filters change their parameters to suit the dataset.
         self._layout = read_layout(self.dataset)
         chunks = plan.layout.chunks
-        self.chunk_rows = chunks[0] if chunks is not None else max(1, plan.rows)
+        self.chunk_rows = chunks[0] if chunks is not None else 1
+        self._block_rows = self.chunk_rows
+        if not plan.layout.filters:
+            # Many small chunks at once.
+            rows = min(chunk_rows_of(plan.dtype, plan.row_shape), max(1, plan.rows))
+            self._block_rows *= max(1, rows // self.chunk_rows)
+        kind = self.dataset.id.get_type()
         self._direct = (
             chunks is not None
-            and chunks[1:] == plan.row_shape
+            and chunks == (self._block_rows, *plan.row_shape)
             and not plan.layout.filters
             and not plan.dtype.hasobject
-            and bool(h5py.h5t.py_create(plan.dtype, logical=True).equal(self.dataset.id.get_type()))
+            and bool(h5py.h5t.py_create(plan.dtype, logical=True).equal(kind))
         )
+        # Text of the plan has the bytes that it has in a file of this type.
+        self._converts = converts_text(kind)
+        exact = self._converts or plan.dtype.subdtype is not None
+        self._kind = memory_type(kind, plan.dtype) if exact else None
         self._waiting: np.ndarray[Any, Any] | None = None
         self._fill = 0
         self.row = 0
+
+    def as_read(self, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return rows of this dataset as h5py reads them."""
+        return as_read(rows, self.dataset.id.get_type(), self.plan.dtype) if self._converts else rows
 
     @property
     def aligned(self) -> bool:
@@ -59,17 +78,17 @@ class DatasetWriter:
         """Add rows; the array may be used again afterwards."""
         start = 0
         while start < len(rows):
-            if self._fill == 0 and len(rows) - start >= self.chunk_rows:
-                self._write(rows[start : start + self.chunk_rows])
-                start += self.chunk_rows
+            if self._fill == 0 and len(rows) - start >= self._block_rows:
+                self._write(rows[start : start + self._block_rows])
+                start += self._block_rows
                 continue
             if self._waiting is None:
-                self._waiting = np.empty((self.chunk_rows, *self.plan.row_shape), self.plan.dtype)
-            count = min(self.chunk_rows - self._fill, len(rows) - start)
+                self._waiting = np.empty((self._block_rows, *self.plan.row_shape), self.plan.dtype)
+            count = min(self._block_rows - self._fill, len(rows) - start)
             self._waiting[self._fill : self._fill + count] = rows[start : start + count]
             self._fill += count
             start += count
-            if self._fill == self.chunk_rows:
+            if self._fill == self._block_rows:
                 self._fill = 0
                 self._write(self._waiting)
 
@@ -100,7 +119,7 @@ class DatasetWriter:
     def finish(self) -> None:
         """Write the rows of the last, incomplete chunk."""
         if self._fill and self._waiting is not None:
-            write_rows(self.dataset, self.row, self._waiting[: self._fill])
+            write_rows(self.dataset, self.row, self._waiting[: self._fill], self._kind)
             self.row += self._fill
         self._waiting = None
 
@@ -108,5 +127,5 @@ class DatasetWriter:
         if self._direct:
             self.dataset.id.write_direct_chunk((self.row, *(0 for _ in self.plan.row_shape)), as_bytes(rows))
         else:
-            write_rows(self.dataset, self.row, rows)
+            write_rows(self.dataset, self.row, rows, self._kind)
         self.row += len(rows)

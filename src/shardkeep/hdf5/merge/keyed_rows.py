@@ -97,7 +97,7 @@ class KeyedRows:
             rows = self._window(start, stop)
             total = (total + _row_sum(rows)) & _MASK
             self._writer.add_rows(rows)
-            yield Check(self.plan.name, start, stop - start, "rows", content_crc(rows))
+            yield Check(self.plan.name, start, stop - start, "rows", content_crc(self._writer.as_read(rows)))
         if total != self._sum or self._arrived != self.plan.rows:
             message = f"rows of {self.plan.name!r} changed while they were put in order"
             raise CorruptDataError(f"{message}: check disk and memory, merge again", path=self._output)

@@ -67,7 +67,7 @@ class MergeReport:
         Commits and keys that seem to be missing or to be there twice: ranks of the newest commit's
         world without a commit or with an older newest step, commits of an earlier world that overlap
         the newest one, a list that does not begin with the first commit of a rank, keys that are
-        missing. Empty for a complete run.
+        missing; and findings of merged files among the sources. Empty for a complete run.
     order_by : str
         "rank", "step" or the dataset of the keys.
     left_out : dict
@@ -292,7 +292,7 @@ def merge(
         dropped_attributes=plan.dropped_attributes,
         bytes=os.path.getsize(target),
         seconds=time.monotonic() - start,
-        findings=plan.findings,
+        findings=plan.findings + plan.earlier_findings,
         order_by=plan.order_by,
         left_out=plan.left_out,
         check=check,
@@ -307,7 +307,7 @@ def _write(
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with temporary.failure_first(), Writeback(temporary, target) as writeback:
-            with h5py.File(temporary, "w", libver=plan.versions) as file:
+            with h5py.File(temporary, "w", libver=plan.versions, track_order="" in plan.orders) as file:
                 checks = fill(file, plan, temporary, writeback, progress)
                 write_links(file, plan)
                 write_provenance(file, plan)

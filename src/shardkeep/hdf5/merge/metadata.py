@@ -41,7 +41,7 @@ class _Object:
         both = {name: value for name, value in self.kept.values.items() if name in found.kept.values}
         _, differing = Attributes(both).common(Attributes({name: found.kept.values[name] for name in both}))
         self.differing |= differing
-        self.kept = Attributes({**found.kept.values, **self.kept.values})
+        self.kept = self.kept.joined(found.kept)
 
 
 class AttributeUnifier:
@@ -85,10 +85,9 @@ class AttributeUnifier:
         one.ranks.clear()
         lacking = {name for name, have in one.names.items() if not set(one.files) <= set(have)}
         left_out = one.differing | set(one.unkept) | lacking
-        values = {} if one.kept is None else one.kept.values
         # The attribute that a merge wrote about the rows of one file does not fit those of several.
         lost = left_out | {RANKS} if len(one.files) > 1 else left_out
-        kept = Attributes({name: value for name, value in values.items() if name not in lost})
+        kept = Attributes() if one.kept is None else one.kept.without(lost)
         return kept, tuple(sorted(left_out if RANKS in one.unkept else left_out - {RANKS}))
 
     def unkept(self, name: str) -> dict[str, str]:

@@ -17,10 +17,11 @@ from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.merge.order import KeyOrder
 from shardkeep.hdf5.segments.segment import H5_VERSIONS
-from shardkeep.hdf5.sources.links import LinkInfo
+from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo
 from shardkeep.hdf5.storage.attributes import Attributes
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
 from shardkeep.hdf5.storage.dtypes import describe, describe_dtype
+from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout
 
 __all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "Strategy", "left_out_lines"]
@@ -92,6 +93,9 @@ class DatasetPlan:
         Whether the values were written once by each rank.
     values : tuple of (int, object)
         Rank and value, of datasets without rows.
+    exact : ExactValue or None
+        The value that is equal in every source, if its type in the file is not the one that HDF5 has for
+        the dtype.
     """
 
     name: str
@@ -107,6 +111,7 @@ class DatasetPlan:
     keyed: bool = False
     put: bool = False
     values: tuple[tuple[int, Any], ...] = ()
+    exact: ExactValue | None = None
 
     @property
     def stored_bytes(self) -> int:
@@ -142,6 +147,8 @@ class MergePlan:
         The newest receipt of every Loader.
     findings : tuple of str
         What seems to be missing from the run, or to be in it twice.
+    earlier_findings : tuple of str
+        Findings that sources have from their own merges, which allowed them.
     groups : dict
         Attributes of each group that are kept; ``""`` is the root.
     dropped_attributes : dict
@@ -150,6 +157,8 @@ class MergePlan:
         Hard links, soft links and named types.
     left_out : dict
         For each ``object@attribute``, link or named type that is left out, the reason.
+    orders : dict
+        The order of creation in each group that keeps one; ``""`` is the root.
     begun_ns : int
         Time at which the planning began, in nanoseconds since the epoch.
     versions : tuple of str
@@ -164,10 +173,12 @@ class MergePlan:
     datasets: tuple[DatasetPlan, ...]
     receipts: tuple[dict[str, Any], ...]
     findings: tuple[str, ...] = ()
+    earlier_findings: tuple[str, ...] = ()
     groups: dict[str, Attributes] = field(default_factory=dict)
     dropped_attributes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     links: dict[str, LinkInfo] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    orders: dict[str, CreationOrder] = field(default_factory=dict, repr=False)
     source_versions: tuple[FileVersion, ...] = field(default=(), repr=False)
     key: KeyOrder | None = field(default=None, repr=False)
     begun_ns: int = field(default=0, repr=False)
@@ -203,7 +214,7 @@ class MergePlan:
                 }
                 for one in self.datasets
             ],
-            "findings": list(self.findings),
+            "findings": [*self.findings, *self.earlier_findings],
             "dropped_attributes": {name: list(names) for name, names in self.dropped_attributes.items()},
             "links": {name: one.described for name, one in self.links.items()},
             "left_out": dict(self.left_out),
@@ -233,7 +244,7 @@ class MergePlan:
             yield from _wrapped(f"{name}: {link.described}", "")
         for line in left_out_lines(self.dropped_attributes, self.left_out):
             yield from ("", *_wrapped(line, ""))
-        for finding in self.findings:
+        for finding in (*self.findings, *self.earlier_findings):
             yield from ("", *_wrapped(f"finding: {finding}", ""))
 
     def _order(self, one: DatasetPlan) -> str:

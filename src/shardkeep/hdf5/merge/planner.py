@@ -131,10 +131,12 @@ def plan_merge(
             sources=tuple(plans),
             datasets=datasets,
             receipts=tuple(receipts.values()),
-            findings=(*run.findings(), *earlier, *findings),
+            findings=run.findings() + findings,
+            earlier_findings=tuple(earlier),
             groups=schema.groups,
             dropped_attributes={**dropped, **schema.dropped_attributes},
             links=schema.links,
+            orders=schema.orders,
             left_out=schema.left_out,
             source_versions=tuple(info.version for info in infos),
             key=key,
@@ -204,7 +206,7 @@ def _plan_dataset(
     keyed = key is not None and _is_keyed(one, infos, key)
     if virtual:
         _require_virtual(one, parts, infos, keyed=keyed)
-    layout = _layout_of_result(one, parts, first_row, virtual=virtual)
+    layout = _layout_of_result(one, parts, infos, first_row, virtual=virtual)
     strategy, reason = _strategy(one, parts, layout, first_row, virtual=virtual, keyed=keyed)
     if key is not None and not keyed and one.row_shape is not None:
         reason = f"{reason}; by rank, since it has no row for each key"
@@ -222,6 +224,7 @@ def _plan_dataset(
         keyed=keyed,
         put=one.put,
         values=one.values,
+        exact=one.exact,
     )
 
 
@@ -262,14 +265,21 @@ def _is_keyed(one: UnifiedDataset, infos: list[SourceInfo], key: KeyOrder) -> bo
     raise SchemaError(f"{message}: rows and keys must be appended together", path=where)
 
 
-def _layout_of_result(one: UnifiedDataset, parts: Sequence[Part], rows: int, *, virtual: bool) -> Layout:
+def _layout_of_result(
+    one: UnifiedDataset, parts: Sequence[Part], infos: Sequence[SourceInfo], rows: int, *, virtual: bool
+) -> Layout:
     """Return the layout of the first source with rows, adapted to the result."""
     layout = parts[0].layout if parts else one.layout
     if one.converted:
-        layout = replace(layout, type_code=h5py.h5t.py_create(one.dtype, logical=True).encode(), fill=b"")
+        kind = h5py.h5t.py_create(one.dtype, logical=True)
+        fill = layout.fill
+        if fill and parts:  # HDF5 converts it likewise
+            fill = np.frombuffer(fill, parts[0].dtype).astype(one.dtype).tobytes()
+        layout = replace(layout, type_code=kind.encode(), fill=fill)
     if one.row_shape is None or virtual:
         return layout
-    return layout.for_result(one.dtype, one.row_shape, rows)
+    of_segment = bool(parts) and infos[parts[0].source].record is not None
+    return layout.for_result(one.dtype, one.row_shape, rows, of_segment=of_segment)
 
 
 def _strategy(

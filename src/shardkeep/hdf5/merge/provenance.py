@@ -77,8 +77,9 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     # Bytes: the name of a folder need not be valid UTF-8.
     dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
-    if plan.findings:
-        dataset.attrs.create(_FINDINGS, list(plan.findings), dtype=h5py.string_dtype())
+    findings = [*plan.findings, *plan.earlier_findings]
+    if findings:
+        dataset.attrs.create(_FINDINGS, findings, dtype=h5py.string_dtype())
     seal_table(dataset, crc)
 
 

@@ -23,7 +23,7 @@ from shardkeep.hdf5.storage.attributes import Attributes, attributes_crc, read_a
 from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.content_hash import value_crc
 from shardkeep.hdf5.storage.dtypes import same_file_type, vlen_base
-from shardkeep.hdf5.storage.layout import create_dataset
+from shardkeep.hdf5.storage.layout import create_dataset, create_object, limits_of, properties_of
 from shardkeep.hdf5.storage.names import PUT, RANKS, is_unicode
 from shardkeep.hdf5.virtual.checked_sources import CheckedSource, is_settled, layout_digest
 
@@ -62,17 +62,18 @@ def versions_of(plan: MergePlan) -> tuple[str, str]:
 
 def _refused(plan: MergePlan, versions: tuple[str, str]) -> Iterator[tuple[str, str]]:
     """Create all objects; yield those that HDF5 refuses, and its reason."""
-    with h5py.File("plan", "w", driver="core", backing_store=False, libver=versions) as file:
-        for one in plan.datasets:
-            try:
-                one.attributes.write(_create_empty(file, one))
-            except _REFUSALS as error:
-                yield f"dataset {one.name!r}", first_line(error)
+    core: dict[str, Any] = {"driver": "core", "backing_store": False, "libver": versions}
+    with h5py.File("plan", "w", track_order="" in plan.orders, **core) as file:
         for name in plan.groups:
             try:
                 write_group(file, plan, name)
             except _REFUSALS as error:
                 yield f"group {name or '/'!r}", first_line(error)
+        for one in plan.datasets:
+            try:
+                one.attributes.write(_create_empty(file, one))
+            except _REFUSALS as error:
+                yield f"dataset {one.name!r}", first_line(error)
         try:
             write_links(file, plan)
         except _REFUSALS as error:
@@ -98,12 +99,14 @@ def write_values(file: h5py.File, one: DatasetPlan, *, store: bool = True) -> h5
     dataset: h5py.Dataset
     if one.strategy == "constant":
         value = one.values[0][1]
-        if isinstance(value, h5py.Empty):
-            dataset = file.create_dataset(one.name, data=value)
-        else:
-            dataset = file.create_dataset(one.name, _value_shape(value, one.dtype), one.dtype)
-            if store and dataset.size:
-                dataset[...] = value
+        kind, space = h5py.h5t.py_create(one.dtype, logical=True), _value_space(value, one.dtype)
+        if one.exact is not None:
+            kind, space = one.exact.kind, one.exact.space
+        dataset = create_object(file, one.name, kind, space, properties_of(one.layout))
+        if store and one.exact is not None:
+            one.exact.write(dataset.id)
+        elif store and dataset.size:
+            dataset[...] = value
         if one.put:
             dataset.attrs[PUT] = True
         return dataset
@@ -123,6 +126,12 @@ def values_crc(one: DatasetPlan) -> int:
     return crc
 
 
+def _value_space(value: Any, dtype: np.dtype[Any]) -> h5py.h5s.SpaceID:
+    if isinstance(value, h5py.Empty):
+        return h5py.h5s.create(h5py.h5s.NULL)
+    return h5py.h5s.create_simple(_value_shape(value, dtype))
+
+
 def _value_shape(value: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     """Return the shape of the dataset that h5py reads as this value."""
     shape: tuple[int, ...] = np.shape(value)
@@ -135,15 +144,20 @@ def _value_shape(value: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 def write_group(file: h5py.File, plan: MergePlan, name: str) -> None:
     """Create a group with its attributes; ``""`` is the file; named types are created by `write_links`."""
-    if name not in plan.links:
-        plan.groups[name].write(file.require_group(name) if name else file)
+    if name in plan.links:
+        return
+    order = plan.orders.get(name)
+    if name and order is not None:
+        properties = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
+        properties.set_link_creation_order(order.links)
+        properties.set_attr_creation_order(order.attributes)
+        h5py.h5g.create(file.id, _encoded(name), lcpl=_link_creation(), gcpl=properties)
+    plan.groups[name].write(file.require_group(name) if name else file)
 
 
 def write_links(file: h5py.File, plan: MergePlan) -> None:
-    """Create named types and links in a file that has all datasets and groups of the plan."""
-    creation = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    creation.set_create_intermediate_group(True)
-    creation.set_char_encoding(h5py.h5t.CSET_UTF8)
+    """Create named types and links after all datasets and groups; put the links of groups in order."""
+    creation = _link_creation()
     # Types first: a hard link may be another name of one.
     for name, link in plan.links.items():
         if link.kind == "type":
@@ -155,6 +169,16 @@ def write_links(file: h5py.File, plan: MergePlan) -> None:
             file.id.links.create_hard(_encoded(name), file.id, _encoded(link.target), lcpl=creation)
         elif link.kind == "soft":
             file.id.links.create_soft(_encoded(name), _encoded(link.target), lcpl=creation)
+    for name, order in plan.orders.items():
+        if name not in plan.links:
+            order.restore(file[name] if name else file)
+
+
+def _link_creation() -> h5py.h5p.PropLCID:
+    properties = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    properties.set_create_intermediate_group(True)
+    properties.set_char_encoding(h5py.h5t.CSET_UTF8)
+    return properties
 
 
 def name_checks(file: h5py.File, plan: MergePlan) -> Iterator[Check]:
@@ -168,7 +192,7 @@ def name_checks(file: h5py.File, plan: MergePlan) -> Iterator[Check]:
     owners["_provenance"] = Attributes()
     for name, attributes in owners.items():
         there, _ = read_attributes(file[name])
-        crc = attributes_crc(Attributes({**there.values, **attributes.values}))
+        crc = attributes_crc(attributes.joined(there))
         yield Check(name, 0, 0, "attributes", crc)
     for name, link in plan.links.items():
         yield Check(name, 0, 0, "link", link.crc32c)
@@ -180,7 +204,7 @@ def name_checks(file: h5py.File, plan: MergePlan) -> Iterator[Check]:
 def create_virtual(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py.Dataset:
     """Create a virtual dataset that points to the rows of the sources."""
     # Low-level: h5py would make a selection object for each source, at twenty times the cost.
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties = properties_of(one.layout)
     shape = (one.rows, *one.row_shape)
     space = h5py.h5s.create_simple(shape)
     # HDF5 replaces "%b" by the number of a block, so a "%" in a name is doubled.
@@ -198,11 +222,8 @@ def create_virtual(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py.D
         for part in one.parts:
             space.select_hyperslab((part.first_row, *zeros), (part.rows, *one.row_shape))
             properties.set_virtual(space, files[part.source], source_name, spaces[part.source])
-    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    kind = h5py.h5t.decode(one.layout.type_code)
-    whole = h5py.h5s.create_simple(shape)
-    return h5py.Dataset(h5py.h5d.create(file.id, _encoded(one.name), kind, whole, properties, links))
+    whole = h5py.h5s.create_simple(shape, limits_of(one.layout, shape))
+    return create_object(file, one.name, one.layout.kind, whole, properties)
 
 
 def virtual_checks(dataset: h5py.Dataset, one: DatasetPlan, plan: MergePlan) -> list[Check]:

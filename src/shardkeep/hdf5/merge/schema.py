@@ -13,10 +13,11 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.merge.metadata import AttributeUnifier, Holder, LinkUnifier
 from shardkeep.hdf5.sources.inspection import DatasetInfo, SourceInfo
-from shardkeep.hdf5.sources.links import LinkInfo
+from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo
 from shardkeep.hdf5.storage.attributes import Attributes, same_value
 from shardkeep.hdf5.storage.casts import promoted
-from shardkeep.hdf5.storage.dtypes import describe, describe_dtype, same_dtype
+from shardkeep.hdf5.storage.dtypes import describe, describe_dtype, same_dtype, same_file_type
+from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout
 from shardkeep.hdf5.storage.names import is_unicode
 
@@ -34,7 +35,10 @@ class _Variant:
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...] | None
     put: bool
+    type_code: bytes
     sources: list[int] = field(default_factory=list)
+    # Whether sources have other types for the same dtype, as text with other padding.
+    is_mixed: bool = False
 
     @property
     def described(self) -> str:
@@ -51,6 +55,7 @@ class _Seen:
     variants: list[_Variant] = field(default_factory=list)
     known: dict[tuple[bytes, tuple[int, ...] | None, bool], _Variant] = field(default_factory=dict)
     layout: Layout | None = None  # of the first source with rows, otherwise of the first
+    exact: ExactValue | None = None
     rows: int = 0
     # Values of a dataset without rows: the newest of each rank, and of every file.
     values: dict[Holder, tuple[int, Any]] = field(default_factory=dict)
@@ -74,6 +79,8 @@ class UnifiedDataset:
         Whether some rows change their dtype.
     values : tuple of (int, object)
         Rank (-1 of a plain file) and value, of a dataset without rows. One if all are equal.
+    exact : ExactValue or None
+        The value of the first source, if its type in the file is not the one that HDF5 has for the dtype.
     """
 
     name: str
@@ -85,6 +92,7 @@ class UnifiedDataset:
     attributes: Attributes
     dropped_attributes: tuple[str, ...]
     values: tuple[tuple[int, Any], ...] = ()
+    exact: ExactValue | None = None
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,8 @@ class UnifiedSchema:
         Names of the attributes of groups that are left out.
     left_out : dict
         For each ``object@attribute``, link or named type that is left out, the reason.
+    orders : dict
+        The order of creation in groups: that of the first source that has the group.
     """
 
     datasets: list[UnifiedDataset]
@@ -109,6 +119,7 @@ class UnifiedSchema:
     links: dict[str, LinkInfo]
     dropped_attributes: dict[str, tuple[str, ...]]
     left_out: dict[str, str]
+    orders: dict[str, CreationOrder]
 
 
 class SchemaUnifier:
@@ -120,6 +131,7 @@ class SchemaUnifier:
         self._names: set[str] = set()
         self._attributes = AttributeUnifier()
         self._links = LinkUnifier()
+        self._orders: dict[str, CreationOrder | None] = {}
         # Differences between sources: a message and the rows of the table for each.
         self._messages: list[str] = []
         self._table: list[dict[str, Any]] = []
@@ -144,6 +156,7 @@ class SchemaUnifier:
             self._attributes.add(name, holder, one.attributes, number)
         for name, found in info.groups.items():
             self._attributes.add(f"{name}/", holder, found, number)
+            self._orders.setdefault(name, info.orders.get(name))
         for name in (*info.datasets, *info.groups, *info.links):
             if name not in self._names:
                 if not is_unicode(name):
@@ -195,7 +208,8 @@ class SchemaUnifier:
                     dropped[whose] = names
             for attribute, reason in self._attributes.unkept(owner).items():
                 left_out[f"{whose}@{attribute}"] = reason
-        return UnifiedSchema(datasets, attributes, kept, dropped, left_out)
+        orders = {name: one for name, one in self._orders.items() if one is not None}
+        return UnifiedSchema(datasets, attributes, kept, dropped, left_out, orders)
 
     # -- one source ------------------------------------------------------------------------------
 
@@ -217,14 +231,15 @@ class SchemaUnifier:
                     and same_dtype(other.dtype, one.dtype)
                 ):
                     variant = other
+                    variant.is_mixed |= not same_file_type(variant.type_code, one.layout.type_code)
                     break
             else:
-                variant = _Variant(one.dtype, one.row_shape, one.put)
+                variant = _Variant(one.dtype, one.row_shape, one.put, one.layout.type_code)
                 seen.variants.append(variant)
             seen.known[key] = variant
         variant.sources.append(number)
         if seen.layout is None or (one.rows and not seen.rows):
-            seen.layout = one.layout
+            seen.layout, seen.exact = one.layout, one.exact
         seen.rows += one.rows
         if one.row_shape is None:
             seen.values[holder] = (number, one.value)
@@ -339,10 +354,11 @@ class SchemaUnifier:
             first.row_shape,
             first.put,
             seen.layout,
-            len(seen.variants) > 1,
+            len(seen.variants) > 1 or first.is_mixed,
             attributes,
             dropped,
             values,
+            seen.exact,
         )
 
     # -- messages --------------------------------------------------------------------------------

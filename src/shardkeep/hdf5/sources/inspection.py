@@ -19,14 +19,20 @@ from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
-from shardkeep.hdf5.sources.links import LinkInfo, Names, type_link, walk_links
+from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
 from shardkeep.hdf5.sources.source import blocks, not_as_committed, open_id
 from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
-from shardkeep.hdf5.storage.dtypes import has_references, obstacle_to_reading, obstacle_to_values
+from shardkeep.hdf5.storage.dtypes import (
+    flat_dtype,
+    has_references,
+    obstacle_to_reading,
+    obstacle_to_values,
+)
+from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout, layout_of
 from shardkeep.hdf5.storage.matlab import empty_shape
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
@@ -57,6 +63,8 @@ class DatasetInfo:
         None for a dataset of the null dataspace.
     value : object
         The value of a scalar or of a dataset that was written once; None for rows.
+    exact : ExactValue or None
+        The same, if its type in the file is not the one that HDF5 has for the dtype.
     put : bool
         Whether it was written once by a rank, so that it has no rows.
     stored_bytes : int
@@ -77,6 +85,7 @@ class DatasetInfo:
     layout: Layout
     attributes: FoundAttributes
     value: Any = None
+    exact: ExactValue | None = None
     put: bool = False
     stored_bytes: int = 0
     chunks: ChunkTable | None = None
@@ -105,6 +114,8 @@ class SourceInfo:
         Attributes of every group and named type by name; that of the root is ``""``.
     links : dict
         Hard links, soft links and named types; a segment has none.
+    orders : dict
+        The order of creation in each group that keeps one; that of the root is ``""``.
     has_receipts : bool
         Whether it is a merged file with receipts.
     reserved : tuple of str
@@ -120,6 +131,7 @@ class SourceInfo:
     has_receipts: bool = False
     user_block_bytes: int = 0
     reserved: tuple[str, ...] = ()
+    orders: dict[str, CreationOrder] = field(default_factory=dict)
 
     def rows_of(self, name: str) -> int:
         """Return the number of rows of a dataset; 0 if there is none."""
@@ -191,12 +203,14 @@ class Inspector:
         datasets: dict[str, DatasetInfo] = {}
         is_own = record is not None or found.has_own
         groups = {"": _attributes_of(file, h5py.File, path)}
+        orders = {"": CreationOrder.of(h5py.Group(h5py.h5g.open(file, b"/")))}
         for name in found.objects:
             text = name.decode("utf-8", "surrogateescape")
             with reading(path, text, "dataset"):
                 item = h5py.h5o.open(file, name)
             if isinstance(item, h5py.h5g.GroupID):
                 groups[text] = _attributes_of(item, h5py.Group, path)
+                orders[text] = CreationOrder.of(h5py.Group(item))
             elif isinstance(item, h5py.h5d.DatasetID):
                 promised = None if record is None else record.datasets.get(text)
                 datasets[text] = self._dataset(item, text, path, promised, is_own=is_own)
@@ -217,7 +231,16 @@ class Inspector:
         has_receipts = has_receipts and file.links.exists(RECEIPTS.encode())
         user_block = 0 if record is not None else file.get_create_plist().get_userblock()
         return SourceInfo(
-            path, version, record, datasets, groups, found.links, has_receipts, user_block, found.reserved
+            path,
+            version,
+            record,
+            datasets,
+            groups,
+            found.links,
+            has_receipts,
+            user_block,
+            found.reserved,
+            {name: order for name, order in orders.items() if order is not None},
         )
 
     def _dataset(
@@ -230,17 +253,18 @@ class Inspector:
             known = self._dtypes[code] = _dtype_of(kind, name, path)
         dtype, same_in_memory = known
         properties = item.get_create_plist()
-        layout = layout_of(properties, dtype, code)
-        layout = self._layouts.setdefault(layout, layout)
         space = item.get_space()
         shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
+        layout = layout_of(properties, dtype, code, space)
+        layout = self._layouts.setdefault(layout, layout)
         _refuse_what_cannot_be_merged(properties, dtype, name, path)
         found = _attributes_of(item, h5py.Dataset, path, is_own=is_own)
         attributes, put = _split_put(found) if is_own else (found, False)
+        value = exact = None
         if empty_shape(item) is not None:
-            value, shape = read_value(h5py.Dataset(item)), ()
-        else:
-            value = read_value(h5py.Dataset(item)) if not shape or put else None
+            shape = ()
+        if not shape or put:
+            value, exact = read_value(h5py.Dataset(item)), ExactValue.read(item, dtype)
         rows = bool(shape) and not put
         crc32c = None if promised is None else promised.crc32c
         if promised is not None and not put and promised.rows != (shape[0] if shape else 0):
@@ -263,6 +287,7 @@ class Inspector:
             layout=layout,
             attributes=attributes,
             value=value,
+            exact=exact,
             put=put,
             stored_bytes=item.get_storage_size(),
             chunks=table,
@@ -304,22 +329,20 @@ def _attributes_of(
     except UnicodeError as error:
         message = f"an object of {path!r} has an attribute whose name or text is not UTF-8 ({error})"
         raise SchemaError(f"{message}, which h5py cannot read: remove it", path=path) from None
-    for name in () if is_own else OWN_ATTRIBUTES:
-        if kept.values.pop(name, None) is not None:
-            unkept[name] = RESERVED
-    return FoundAttributes(kept, unkept)
+    reserved = [] if is_own else [name for name in OWN_ATTRIBUTES if name in kept.values]
+    unkept.update(dict.fromkeys(reserved, RESERVED))
+    return FoundAttributes(kept.without(reserved), unkept)
 
 
 def _split_put(found: FoundAttributes) -> tuple[FoundAttributes, bool]:
     if PUT not in found.kept.values:
         return found, False
-    values = {name: value for name, value in found.kept.values.items() if name != PUT}
-    return FoundAttributes(Attributes(values), found.unkept), bool(np.all(found.kept.values[PUT][0]))
+    return FoundAttributes(found.kept.without((PUT,)), found.unkept), bool(np.all(found.kept.values[PUT][0]))
 
 
 def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
     try:
-        dtype = kind.dtype
+        dtype = flat_dtype(kind.dtype)
     except Exception as error:
         if not is_of_hdf5(error):
             raise

@@ -19,7 +19,16 @@ from shardkeep.hdf5.read_errors import is_of_hdf5
 from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.hdf5.storage.names import decode_name, is_reserved, own_names
 
-__all__ = ["LinkInfo", "NameCheck", "Names", "read_links", "resolve", "type_link", "walk_links"]
+__all__ = [
+    "CreationOrder",
+    "LinkInfo",
+    "NameCheck",
+    "Names",
+    "read_links",
+    "resolve",
+    "type_link",
+    "walk_links",
+]
 
 LinkKind = Literal["hard", "soft", "type", "external", "foreign"]
 
@@ -66,6 +75,45 @@ class LinkInfo:
             "foreign": "a link of a class that HDF5 does not know",
         }
         return texts[self.kind]
+
+
+@dataclass(frozen=True)
+class CreationOrder:
+    """Order of creation in a group that keeps one.
+
+    Attributes
+    ----------
+    links, attributes : int
+        Flags of H5Pset_link_creation_order and H5Pset_attr_creation_order.
+    names : tuple of str
+        Names of the links in their order; empty if the group does not keep it.
+    """
+
+    links: int
+    attributes: int
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, group: h5py.Group) -> CreationOrder | None:
+        """Return the order of a group; None if it keeps none."""
+        properties = group.id.get_create_plist()
+        links, attributes = properties.get_link_creation_order(), properties.get_attr_creation_order()
+        if not links and not attributes:
+            return None
+        return cls(links, attributes, tuple(group) if links else ())
+
+    def restore(self, group: h5py.Group) -> None:
+        """Put the links of a group in this order; others come after them."""
+        there = list(group)
+        present, known = set(there), set(self.names)
+        wanted = [name for name in self.names if name in present]
+        wanted += [name for name in there if name not in known]
+        first = next((i for i, name in enumerate(wanted) if name != there[i]), len(there))
+        links, aside = group.id.links, max(there, key=len, default="").encode() + b"_"  # no name is longer
+        for name in wanted[first:]:
+            # A link that is moved becomes the newest one.
+            links.move(name.encode(), group.id, aside)
+            links.move(aside, group.id, name.encode())
 
 
 @dataclass(frozen=True)

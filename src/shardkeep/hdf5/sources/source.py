@@ -169,7 +169,7 @@ def blocks(
 ) -> Iterator[np.ndarray[Any, Any]]:
     """Yield rows ``[start, stop)`` in blocks of about 4 MiB, whole chunks where there are chunks.
 
-    `read` returns the rows of a slice; without it they are read from the dataset.
+    `read` returns the rows of a slice; without it h5py reads them from the dataset.
 
     Raises
     ------

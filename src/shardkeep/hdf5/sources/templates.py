@@ -158,6 +158,7 @@ class _Templates:
             layout,
             known.attributes,
             None if shape else known.value,
+            None if shape else known.exact,
             False,
             stored_bytes,
             chunks if self._inspector.addresses and layout.fixed_size else None,

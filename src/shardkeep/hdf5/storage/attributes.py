@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.content_hash import value_crc
 from shardkeep.hdf5.storage.dtypes import (
+    flat_dtype,
     has_references,
     is_text,
     obstacle_to_reading,
@@ -22,6 +24,7 @@ from shardkeep.hdf5.storage.dtypes import (
     same_dtype,
     vlen_base,
 )
+from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, is_unicode
 from shardkeep.hdf5.storage.rows import as_value
 
@@ -42,9 +45,25 @@ _SIMPLE_BYTES = 16 << 10
 
 @dataclass(frozen=True)
 class Attributes:
-    """The attributes of one object: (value, dtype) by name."""
+    """The attributes of one object: (value, dtype) by name, in the order of the object.
+
+    `exact` has the values whose types in the file are not those that HDF5 has for the dtypes.
+    """
 
     values: dict[str, tuple[Any, np.dtype[Any]]] = field(default_factory=dict)
+    exact: dict[str, ExactValue] = field(default_factory=dict)
+
+    def without(self, names: Collection[str]) -> Attributes:
+        """Return all attributes but those with some names."""
+        return Attributes(
+            {name: one for name, one in self.values.items() if name not in names},
+            {name: one for name, one in self.exact.items() if name not in names},
+        )
+
+    def joined(self, others: Attributes) -> Attributes:
+        """Return these attributes, and after them the others with other names."""
+        more = others.without(self.values)
+        return Attributes({**self.values, **more.values}, {**self.exact, **more.exact})
 
     def common(self, others: Attributes) -> tuple[Attributes, set[str]]:
         """Return the attributes that are equal in both, and the names of all others."""
@@ -58,7 +77,14 @@ class Attributes:
     def write(self, target: h5py.Dataset | h5py.Group) -> None:
         """Create them on an object."""
         for name, (value, dtype) in self.values.items():
-            target.attrs.create(name, value, dtype=None if isinstance(value, h5py.Empty) else dtype)
+            exact = self.exact.get(name)
+            if exact is None and isinstance(value, h5py.Empty):
+                kind = h5py.h5t.py_create(dtype, logical=True)
+                h5py.h5a.create(target.id, name.encode(), kind, h5py.h5s.create(h5py.h5s.NULL))
+            elif exact is None:
+                target.attrs.create(name, value, dtype=dtype)
+            else:
+                exact.write(h5py.h5a.create(target.id, name.encode(), exact.kind, exact.space))
 
 
 def check_attribute_name(name: object) -> str:
@@ -119,15 +145,17 @@ def as_read(data: np.ndarray[Any, Any]) -> Any:
 def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
     """Return the attributes of an h5py object that can be kept, and for each other one the reason."""
     values: dict[str, tuple[Any, np.dtype[Any]]] = {}
+    exact: dict[str, ExactValue] = {}
     unkept: dict[str, str] = {}
     is_scale = "CLASS" in item.attrs and item.attrs["CLASS"] == b"DIMENSION_SCALE"
     for name in item.attrs:
         if isinstance(name, bytes):
             unkept[name.decode("utf-8", "backslashreplace")] = "has a name that is not UTF-8"
             continue
-        kind = item.attrs.get_id(name).get_type()
+        attribute = item.attrs.get_id(name)
+        kind = attribute.get_type()
         try:
-            dtype = kind.dtype
+            dtype = flat_dtype(kind.dtype)
         except Exception as error:
             if not is_of_hdf5(error):
                 raise
@@ -144,9 +172,12 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
             value = in_stored_order(item.attrs[name], dtype)
             if _is_writable_text(value):
                 values[name] = (value, dtype)
+                found = ExactValue.read(attribute, dtype)
+                if found is not None:
+                    exact[name] = found
             else:
                 unkept[name] = "has text that is not UTF-8, which h5py cannot write"
-    return Attributes(values), unkept
+    return Attributes(values, exact), unkept
 
 
 def _is_writable_text(value: Any) -> bool:

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.locking.damage import refuse_damage
+from shardkeep.hdf5.storage.dtypes import flat_dtype
 
 __all__ = ["in_stored_order", "read_value"]
 
@@ -22,7 +23,7 @@ def in_stored_order(values: Any, dtype: np.dtype[Any]) -> Any:
     dtype : dtype
         Of the dataset or attribute.
     """
-    dtype = dtype.base
+    dtype = flat_dtype(dtype).base
     if dtype.names is not None:
         if isinstance(values, np.ndarray | np.void):
             for name in dtype.names:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep._core import crc32c
+from shardkeep.hdf5.storage.dtypes import flat_dtype
 
 __all__ = ["as_bytes", "content_crc", "value_crc"]
 
@@ -60,7 +61,7 @@ def value_crc(value: Any, dtype: np.dtype[Any], crc: int = 0) -> int:
     """
     if isinstance(value, h5py.Empty):
         return crc
-    array = np.asarray(value, dtype.base)
+    array = np.asarray(value, flat_dtype(dtype).base)
     if _has_long_double(array.dtype):
         if array.dtype.names is None:
             array = _with_unused_bytes_cleared(array)

@@ -24,6 +24,7 @@ __all__ = [
     "describe_dtype",
     "describe_type",
     "enum_members",
+    "flat_dtype",
     "has_references",
     "is_text",
     "obstacle_to_reading",
@@ -41,6 +42,19 @@ def is_text(dtype: np.dtype[Any]) -> bool:
     """Return whether values are variable-length strings."""
     info = h5py.check_string_dtype(dtype)
     return info is not None and info.length is None
+
+
+def flat_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return one array type for arrays of arrays; NumPy's arrays of both have the same shape.
+
+    Examples
+    --------
+    >>> flat_dtype(np.dtype((("<i4", (2,)), (3,))))
+    dtype(('<i4', (3, 2)))
+    """
+    while dtype.subdtype is not None and dtype.base.subdtype is not None:
+        dtype = np.dtype((dtype.base.base, dtype.shape + dtype.base.shape))
+    return dtype
 
 
 def vlen_base(dtype: np.dtype[Any]) -> np.dtype[Any] | None:

@@ -1,9 +1,9 @@
-"""Layout of a dataset in its file: type, chunks, filters and fill value."""
+"""Layout of a dataset in its file: type, chunks, filters, fill value and limits."""
 
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import h5py
@@ -33,7 +33,7 @@ _UNBOUNDED_ROWS = 1 << 40
 
 @dataclass(frozen=True)
 class Layout:
-    """Type, chunks, filters and fill value, all comparable after the file is closed.
+    """Type, chunks, filters, fill value and limits, all comparable after the file is closed.
 
     Attributes
     ----------
@@ -46,6 +46,12 @@ class Layout:
         The value of chunks that were never written; None if h5py cannot read it.
     fixed_size : bool
         Whether no value has a variable length.
+    inner_limits : tuple of int
+        Largest length of each axis but the first, or `h5py.h5s.UNLIMITED`; 0 where an axis cannot grow. Empty
+        if none can.
+    properties : h5py.h5p.PropDCID or None
+        The other properties that the dataset was created with, of fill values of any type and the order of
+        attributes. Not compared, and lost in a pickle.
     """
 
     type_code: bytes
@@ -53,6 +59,16 @@ class Layout:
     filters: tuple[FilterSpec, ...]
     fill: bytes | None
     fixed_size: bool
+    inner_limits: tuple[int, ...] = ()
+    properties: h5py.h5p.PropDCID | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def kind(self) -> h5py.h5t.TypeID:
+        """The type in the file."""
+        return h5py.h5t.decode(self.type_code)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "properties": None}
 
     def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
         """Return why stored chunks of `source` cannot be copied into this layout; None if they can."""
@@ -70,12 +86,17 @@ class Layout:
             return "has another fill value"
         return None
 
-    def for_result(self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int) -> Layout:
-        """Return the layout of a merged dataset whose first source has this layout."""
+    def for_result(
+        self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int, *, of_segment: bool
+    ) -> Layout:
+        """Return the layout of a merged dataset whose first source has this layout.
+
+        A segment without filters has no chunks, so that it is small, and not because its user wants none.
+        """
+        if self.chunks is not None or not of_segment:
+            return self
         if 0 in row_shape:
             return replace(self, chunks=None, filters=())
-        if self.chunks is not None and self.filters:
-            return self
         chunk_rows = min(chunk_rows_of(dtype, row_shape), max(1, rows))
         return replace(self, chunks=(chunk_rows, *row_shape))
 
@@ -115,8 +136,13 @@ def read_layout(dataset: h5py.Dataset) -> Layout:
     return layout_of(dataset.id.get_create_plist(), dataset.dtype, dataset.id.get_type().encode())
 
 
-def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: bytes) -> Layout:
-    """Return the layout of a dataset from the properties it was created with."""
+def layout_of(
+    properties: h5py.h5p.PropDCID,
+    dtype: np.dtype[Any],
+    type_code: bytes,
+    space: h5py.h5s.SpaceID | None = None,
+) -> Layout:
+    """Return the layout of a dataset from the properties it was created with, and its dataspace."""
     filters = tuple(
         (int(code), int(flags), tuple(int(value) for value in values))
         for code, flags, values, _ in (properties.get_filter(i) for i in range(properties.get_nfilters()))
@@ -130,7 +156,11 @@ def layout_of(properties: h5py.h5p.PropDCID, dtype: np.dtype[Any], type_code: by
             properties.get_fill_value(value)
             fill = value.tobytes()
     chunks = tuple(properties.get_chunk()) if properties.get_layout() == h5py.h5d.CHUNKED else None
-    return Layout(type_code, chunks, filters, fill, fixed_size)
+    limits: tuple[int, ...] = ()
+    if chunks is not None and space is not None:
+        lengths = zip(space.get_simple_extent_dims(maxdims=True), space.shape, strict=True)
+        limits = tuple(0 if limit == length else limit for limit, length in lengths)[1:]
+    return Layout(type_code, chunks, filters, fill, fixed_size, limits if any(limits) else (), properties)
 
 
 def create_dataset(
@@ -140,38 +170,69 @@ def create_dataset(
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
 ) -> h5py.Dataset:
-    """Create a dataset of this layout, with groups as needed; its first axis may grow."""
-    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
+    """Create a dataset of this layout, with groups as needed; if it has chunks, its first axis may grow."""
+    properties = properties_of(layout)
     limits: tuple[Any, ...] = shape
     if layout.chunks is not None:
         properties.set_chunk(layout.chunks)
         # A chunk may be wider than the rows, but not than the rows may become.
         limits = (h5py.h5s.UNLIMITED, *map(max, shape[1:], layout.chunks[1:]))
+        limits = limits_of(layout, limits)
         # Compressed chunks are copied without their plugin, so a missing one raises no error here. But HDF5
         # sizes the header now and writes the filter's name into it later, if it knows the name by then:
         # a filter that is registered in between damages the header.
         offer_filters(code for code, _, _ in layout.filters)
         for code, flags, values in layout.filters:
             properties.set_filter(code, flags, values)
-    if layout.fill:
+    if layout.fill and layout.properties is None:
         properties.set_fill_value(np.frombuffer(layout.fill, dtype))
     kind = h5py.h5t.decode(layout.type_code)
-    space = h5py.h5s.create_simple(shape, limits)
+    return create_object(file, name, kind, h5py.h5s.create_simple(shape, limits), properties)
+
+
+def create_object(
+    file: h5py.Group,
+    name: str,
+    kind: h5py.h5t.TypeID,
+    space: h5py.h5s.SpaceID,
+    properties: h5py.h5p.PropDCID,
+) -> h5py.Dataset:
+    """Create a dataset, with groups as needed."""
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
     return h5py.Dataset(h5py.h5d.create(file.id, name.encode(), kind, space, properties, links))
 
 
-def write_rows(dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any]) -> None:
+def properties_of(layout: Layout) -> h5py.h5p.PropDCID:
+    """Return properties for a dataset without chunks and filters; all others are those of the layout."""
+    if layout.properties is None:
+        return h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    properties = layout.properties.copy()
+    properties.set_layout(h5py.h5d.CONTIGUOUS)
+    properties.remove_filter(h5py.h5z.FILTER_ALL)
+    properties.set_alloc_time(h5py.h5d.ALLOC_TIME_DEFAULT)  # which depends on the chunks
+    return properties
+
+
+def limits_of(layout: Layout, least: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the limits of the axes of a dataset: those of the layout, and at least these."""
+    unlimited = h5py.h5s.UNLIMITED
+    inner = zip(layout.inner_limits or least[1:], least[1:], strict=True)
+    return (least[0], *(limit if limit == unlimited else max(limit, low) for limit, low in inner))
+
+
+def write_rows(
+    dataset: h5py.Dataset, start: int, rows: np.ndarray[Any, Any], kind: h5py.h5t.TypeID | None = None
+) -> None:
     """Write rows of the dataset's dtype from row `start` on, within its shape.
 
-    ``dataset[…] = rows`` fails for rows of variable length that happen to be equally long.
+    ``dataset[…] = rows`` fails for rows of variable length that happen to be equally long. `kind` is the
+    memory type, if it is not NumPy's.
     """
     if rows.size:
         space = dataset.id.get_space()
         shape = (len(rows), *space.shape[1:])
-        kind = None
-        if rows.ndim > len(shape):  # elements of an array type
+        if kind is None and rows.ndim > len(shape):  # elements of an array type
             kind = h5py.h5t.py_create(np.dtype((rows.dtype, rows.shape[len(shape) :])))
         space.select_hyperslab((start, *(0 for _ in shape[1:])), shape)
         dataset.id.write(h5py.h5s.create_simple(shape), space, np.ascontiguousarray(rows), kind)

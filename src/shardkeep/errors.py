@@ -152,6 +152,8 @@ class TruncatedFileError(CorruptDataError):
 class FormatError(ShardkeepError, ValueError):
     """The file is of another kind; the message names the kind and has advice."""
 
+    exit_code = 2
+
 
 # -- what the caller asked for ----------------------------------------------------------------------
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -23,7 +23,13 @@ from shardkeep.cli.index import index
 from shardkeep.cli.info import info
 from shardkeep.cli.merge import merge
 from shardkeep.cli.options.general import Settings, debug_option
-from shardkeep.cli.output.text import printable
+from shardkeep.cli.output.errors import (
+    as_foreign,
+    describe_error,
+    describe_os_error,
+    print_line,
+    print_warning,
+)
 from shardkeep.cli.pack import pack
 from shardkeep.cli.schema import schema
 from shardkeep.cli.split import split
@@ -104,7 +110,11 @@ def run(arguments: Sequence[str]) -> int:
     settings = Settings()
     try:
         # Not app.main(), which handles a broken pipe and Ctrl-C differently.
-        with app.make_context("shardkeep", list(arguments), obj=settings) as context:
+        with (
+            warnings.catch_warnings(),
+            app.make_context("shardkeep", list(arguments), obj=settings) as context,
+        ):
+            warnings.showwarning = print_warning
             result = app.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as done:
@@ -118,10 +128,12 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _on_broken_pipe()
     except ShardkeepError as error:
+        error = as_foreign(error)
         _print_table(error)
-        return _fail(_as_options(_with_path(error), context), ExitCode(error.exit_code), settings)
+        command = app.get_command(context, context.invoked_subcommand or "")
+        return _fail(describe_error(error, command, arguments), ExitCode(error.exit_code), settings)
     except OSError as error:
-        return _fail(_describe(error), _code_of(error), settings)
+        return _fail(describe_os_error(error), _code_of(error), settings)
     except Exception as error:
         name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "this is a bug of Shardkeep; please report it with what --debug prints"
@@ -132,7 +144,7 @@ def run(arguments: Sequence[str]) -> int:
 def _fail(message: str, code: ExitCode, settings: Settings) -> int:
     if settings.debug and sys.exc_info()[0] is not None:
         traceback.print_exc()
-    click.echo(f"shardkeep: error: {printable(' '.join(message.split()))}", err=True)
+    print_line("error", message)
     return code
 
 
@@ -155,42 +167,11 @@ def _print_table(error: ShardkeepError) -> None:
         console(stderr=True).print(schema_table(rows))
 
 
-def _with_path(error: ShardkeepError) -> str:
-    """Return the message, preceded by the path if the message does not contain it."""
-    message = str(error)
-    if error.path is None or error.path in message:
-        return message
-    return f"{error.path}: {message}"
-
-
-def _as_options(message: str, context: click.Context) -> str:
-    """Replace arguments of functions by options: ``exists="replace"`` by ``--exists replace``."""
-    command = app.get_command(context, context.invoked_subcommand or "")
-    options = (
-        {one.name: one.opts[0] for one in command.params if one.opts[0].startswith("--")} if command else {}
-    )
-
-    def option(found: re.Match[str]) -> str:
-        name, value = found.groups()
-        return f"{options[name]} {value}" if name in options else found[0]
-
-    return re.sub(r'\b(\w+)="([^"\s]+)"', option, message)
-
-
 def _code_of(error: OSError) -> ExitCode:
     if isinstance(error, FileNotFoundError):
         return ExitCode.NOT_FOUND
     # HDF5 reports a file that is locked by another process as EAGAIN.
     return ExitCode.LOCKED if isinstance(error, BlockingIOError) else ExitCode.USAGE
-
-
-def _describe(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{_as_text(error.filename)}: {reason}" if error.filename is not None else reason
-
-
-def _as_text(name: Any) -> str:
-    return os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else f"descriptor {name}"
 
 
 def _on_broken_pipe() -> int:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, json_option, on_corrupt_option
+
+if TYPE_CHECKING:
+    from shardkeep.tfrecord.damage import OnCorrupt
 
 
 @command
@@ -19,8 +24,17 @@ from shardkeep.cli.options.general import command, json_option
     help="Skip this many at the beginning.",
 )
 @click.option("--raw", is_flag=True, help="Write the bytes of each record, without separators.")
+@on_corrupt_option
 @json_option
-def cat(path: str, dataset: str | None, limit: int | None, skip: int, raw: bool, as_json: bool) -> None:
+def cat(
+    path: str,
+    dataset: str | None,
+    limit: int | None,
+    skip: int,
+    raw: bool,
+    on_corrupt: OnCorrupt,
+    as_json: bool,
+) -> None:
     """Print the records of a TFRecord file or rows of HDF5.
 
     Records that are tf.train.Example messages are shown feature by feature. DATASET is required if
@@ -31,4 +45,5 @@ def cat(path: str, dataset: str | None, limit: int | None, skip: int, raw: bool,
     from shardkeep.jobs import cat as read_items
 
     check_form(raw=raw, as_json=as_json)
-    print_items(read_items(path, dataset=dataset, skip=skip, limit=limit), raw=raw, as_json=as_json)
+    items = read_items(path, dataset=dataset, skip=skip, limit=limit, on_corrupt=on_corrupt)
+    print_items(items, raw=raw, as_json=as_json)

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, incomplete_option, json_option
+from shardkeep.cli.options.general import (
+    command,
+    exists_option,
+    incomplete_option,
+    json_option,
+    on_corrupt_option,
+)
 from shardkeep.cli.options.shards import compression_option, sources_and_output
 
 
@@ -15,6 +21,7 @@ from shardkeep.cli.options.shards import compression_option, sources_and_output
 @click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
 @compression_option
 @click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
+@on_corrupt_option
 @incomplete_option
 @exists_option
 @json_option
@@ -30,6 +37,6 @@ def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options:
     from shardkeep.jobs import concat as join
 
     sources, name = sources_and_output(paths, output, "OUTPUT", options["exists"])
-    with watched("concat", at_end="sync to disk") as progress:
+    with watched("concat") as progress:
         report = join(sources, name, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

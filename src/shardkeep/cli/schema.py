@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, json_option, on_corrupt_option
+
+if TYPE_CHECKING:
+    from shardkeep.tfrecord.damage import OnCorrupt
 
 
 @command
@@ -17,8 +22,9 @@ from shardkeep.cli.options.general import command, json_option
     help="Number of records to inspect, over all files.",
 )
 @click.option("--all", "every", is_flag=True, help="Inspect every record.")
+@on_corrupt_option
 @json_option
-def schema(paths: tuple[str, ...], sample: int, every: bool, as_json: bool) -> None:
+def schema(paths: tuple[str, ...], sample: int, every: bool, on_corrupt: OnCorrupt, as_json: bool) -> None:
     """Infer the features of tf.train.Example records.
 
     PATHS are TFRecord files or patterns. Prints Python source for the argument features=, with
@@ -27,7 +33,7 @@ def schema(paths: tuple[str, ...], sample: int, every: bool, as_json: bool) -> N
     """
     from shardkeep.tfrecord import infer_schema
 
-    found = infer_schema(paths, None if every else sample)
+    found = infer_schema(paths, None if every else sample, on_corrupt=on_corrupt)
     if as_json:
         from shardkeep.cli.output.console import print_json
 

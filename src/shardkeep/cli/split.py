@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, incomplete_option, json_option
+from shardkeep.cli.options.general import (
+    command,
+    exists_option,
+    incomplete_option,
+    json_option,
+    on_corrupt_option,
+)
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 
@@ -23,6 +29,7 @@ from shardkeep.cli.options.shards import compression_option, sharding_options, s
 )
 @compression_option
 @click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
+@on_corrupt_option
 @incomplete_option
 @exists_option
 @json_option
@@ -39,6 +46,6 @@ def split(paths: tuple[str, ...], output: str | None, as_json: bool, **options: 
     from shardkeep.jobs import split as divide
 
     sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])
-    with watched("split", at_end="sync to disk") as progress:
+    with watched("split") as progress:
         report = divide(sources, pattern, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

@@ -25,6 +25,7 @@ from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.publish import Exists
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.progress import Progress
 
 __all__ = ["FileSet"]
 
@@ -99,8 +100,10 @@ class FileSet:
             raise PlanError(f"{path!r}: the final name of an open file must be in the folder of {one.path!r}")
         one.rename(path)
 
-    def publish(self, order: Sequence[int] | None = None) -> None:
+    def publish(self, order: Sequence[int] | None = None, *, progress: Progress | None = None) -> None:
         """Sync all files and rename them, in this order (that of `add` by default).
+
+        `progress` is called as ``progress(synced_files, all_files)``.
 
         Raises
         ------
@@ -114,7 +117,7 @@ class FileSet:
         pending = self._pending if order is None else [self._pending[number] for number in order]
         if len({os.path.abspath(one.path) for one in pending}) < len(pending):
             raise PlanError("a set of files to publish names one path twice: pass different paths")
-        _seal(pending)
+        _seal(pending, progress)
         place_all(pending)
         self._pending = []
 
@@ -136,15 +139,18 @@ class FileSet:
             self.undo()
 
 
-def _seal(pending: list[_ClosedPending]) -> None:
+def _seal(pending: list[_ClosedPending], progress: Progress | None) -> None:
+    report = progress or (lambda _done, _total: None)
     if len(pending) < _TOGETHER:
-        for one in pending:
+        for number, one in enumerate(pending, 1):
             one.seal()
+            report(number, len(pending))
         return
     # A journal combines the syncs of several threads: three times as fast for small files.
     with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="shardkeep-sync") as pool:
-        for done in [pool.submit(one.seal) for one in pending]:
+        for number, done in enumerate([pool.submit(one.seal) for one in pending], 1):
             done.result()
+            report(number, len(pending))
 
 
 class _ClosedPending(Pending):

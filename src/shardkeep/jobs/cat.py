@@ -19,7 +19,9 @@ from shardkeep.hdf5.storage.names import decode_name
 from shardkeep.jobs.dataset_rows import pick_dataset, rows_of
 from shardkeep.jobs.json_values import plain
 from shardkeep.plan.checks import MAX_RECORDS, checked_int
-from shardkeep.tfrecord import Reader, decode_example
+from shardkeep.tfrecord import decode_example
+from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt, read_records
+from shardkeep.tfrecord.format.file_kind import may_hold_records
 
 __all__ = ["RecordItem", "RowItem", "cat", "example_or_none", "show_record"]
 
@@ -92,6 +94,7 @@ def cat(
     dataset: str | None = None,
     skip: int = 0,
     limit: int | None = None,
+    on_corrupt: OnCorrupt = "raise",
 ) -> Iterator[RecordItem | RowItem]:
     """Return an iterator over the records of a TFRecord file or the rows of an HDF5 dataset.
 
@@ -105,10 +108,19 @@ def cat(
         Number of records or rows to skip at the beginning. Checksums of skipped records are verified, too.
     limit : int, optional
         Largest number of records or rows to yield.
+    on_corrupt : {"raise", "skip", "repair"}
+        What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
+        other damage). The numbers of the others stay the same. In HDF5, "skip" leaves out the rows that
+        cannot be read; rows are not repaired.
 
     Returns
     -------
     iterator of RecordItem or RowItem
+
+    Warns
+    -----
+    RuntimeWarning
+        For each damaged record that was skipped or repaired, and each range of rows that was skipped.
 
     Raises
     ------
@@ -119,16 +131,19 @@ def cat(
     CorruptDataError
         The iteration reached a damaged record or an unreadable row.
     PlanError
-        `skip` or `limit` is not an int of at least 0.
+        `skip` or `limit` is not an int of at least 0, or `on_corrupt` is not valid.
     SchemaError
         The dataset does not exist, or the file has several and none is named.
     """
+    check_on_corrupt(on_corrupt)
     skip = checked_int("skip", skip, 0, MAX_RECORDS)
     limit = None if limit is None else checked_int("limit", limit, 0, MAX_RECORDS)
-    kind = require_kind(path, "tfrecord", "empty", "hdf5", found=identify(path))
+    kind = identify(path)
     if kind.name == "hdf5":
         return _rows(path, dataset, skip, limit)
-    return _records(path, skip, limit)
+    if kind.name not in ("tfrecord", "empty") and not may_hold_records(kind):
+        require_kind(path, "tfrecord", "hdf5", found=kind)
+    return _records(path, skip, limit, on_corrupt)
 
 
 def example_or_none(record: bytes) -> dict[str, Any] | None:
@@ -162,9 +177,11 @@ def feature_type(values: Any) -> str:
     return "bytes" if isinstance(values, list) else str(values.dtype)
 
 
-def _records(path: str | os.PathLike[str], skip: int, limit: int | None) -> Iterator[RecordItem]:
+def _records(
+    path: str | os.PathLike[str], skip: int, limit: int | None, on_corrupt: OnCorrupt
+) -> Iterator[RecordItem]:
     stop = None if limit is None else skip + limit
-    for number, record in enumerate(islice(Reader(path), skip, stop), skip):
+    for number, record in islice(read_records(path, on_corrupt=on_corrupt), skip, stop):
         yield show_record(number, record)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division.divide import Progress, SplitReport, divide
+from shardkeep.jobs.division.divide import SplitReport, divide
+from shardkeep.progress import Progress
+from shardkeep.tfrecord.damage import OnCorrupt
 from shardkeep.tfrecord.format.compression import WrittenCompression
 
 __all__ = ["concat"]
@@ -23,6 +25,7 @@ def concat(
     compression: WrittenCompression | None = None,
     exists: Exists = "fail",
     verify: bool = True,
+    on_corrupt: OnCorrupt = "raise",
     incomplete: Incomplete = "refuse",
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -39,7 +42,7 @@ def concat(
         TFRecord files, compressed or not.
     output : str or os.PathLike
         Path of the new file.
-    compression, exists, verify, incomplete, progress, executor
+    compression, exists, verify, on_corrupt, incomplete, progress, executor
         As for `shardkeep.split`.
 
     Returns
@@ -74,6 +77,7 @@ def concat(
         compression=compression,
         exists=exists,
         verify=verify,
+        on_corrupt=on_corrupt,
         incomplete=incomplete,
         progress=progress,
         executor=executor,

@@ -22,7 +22,9 @@ from shardkeep.jobs.inspection.folder import FolderInfo, folder_info
 from shardkeep.jobs.inspection.merged import MergedInfo, merged_info
 from shardkeep.jobs.inspection.workers import WorkerInfo, worker_of
 from shardkeep.jobs.json_values import plain
-from shardkeep.tfrecord import Reader
+from shardkeep.progress import Progress
+from shardkeep.tfrecord.damage import Damage, OnCorrupt, check_on_corrupt, read_records
+from shardkeep.tfrecord.format.file_kind import may_hold_records
 
 __all__ = [
     "DatasetInfo",
@@ -34,6 +36,9 @@ __all__ = [
 
 _SAMPLE_VALUES = 4
 _SAMPLE_BYTES = 16
+_TICK_BYTES = 16 << 20
+# Usual ratio of a compressed file; only the progress depends on it.
+_RATIO = 4
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class TFRecordInfo:
     content : str or None
         Name of the message or data in the first record, such as "tf.train.SequenceExample" or "JSON text";
         None for bytes of no known form, or without records.
+    damaged : tuple of Damage
+        Damaged records that were skipped or repaired; the numbers above are without those that were skipped.
     """
 
     path: str
@@ -95,6 +102,7 @@ class TFRecordInfo:
     largest_bytes: int | None
     features: tuple[FeatureInfo, ...] | None
     content: str | None = None
+    damaged: tuple[Damage, ...] = ()
 
     __repr__ = summary
 
@@ -173,7 +181,9 @@ class HDF5Info:
         return {"kind": "hdf5"} | asdict(self)
 
 
-def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
+def info(
+    path: str | os.PathLike[str], *, on_corrupt: OnCorrupt = "raise", progress: Progress | None = None
+) -> TFRecordInfo | HDF5Info | FolderInfo:
     """Return the contents of a TFRecord file, an HDF5 file or a folder.
 
     The kind of the file is determined from its bytes. Every record of a TFRecord file is read and its
@@ -183,6 +193,11 @@ def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
     ----------
     path : path
         File or folder.
+    on_corrupt : {"raise", "skip", "repair"}
+        What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
+        other damage). The result names each of them.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)`` while the records are read.
 
     Returns
     -------
@@ -210,29 +225,42 @@ def info(path: str | os.PathLike[str]) -> TFRecordInfo | HDF5Info | FolderInfo:
     >>> found.records, found.features[0].name, found.features[0].sample
     (1, 'label', [3])
     """
+    check_on_corrupt(on_corrupt)
     kind = identify(path)
     if kind.name == "folder":
         return folder_info(os.fspath(path))
-    require_kind(path, "tfrecord", "empty", "hdf5", found=kind)
-    return _hdf5(path) if kind.name == "hdf5" else _tfrecord(path, kind)
+    if kind.name == "hdf5":
+        return _hdf5(path)
+    if kind.name not in ("tfrecord", "empty") and not may_hold_records(kind):
+        require_kind(path, "tfrecord", "hdf5", found=kind)
+    return _tfrecord(path, kind, on_corrupt, progress)
 
 
-def _tfrecord(path: str | os.PathLike[str], kind: FileKind) -> TFRecordInfo:
+def _tfrecord(
+    path: str | os.PathLike[str], kind: FileKind, on_corrupt: OnCorrupt, progress: Progress | None
+) -> TFRecordInfo:
+    file_bytes = os.path.getsize(path)
+    total_bytes = file_bytes * (1 if kind.compression is None else _RATIO)
     records = payload_bytes = 0
     smallest: int | None = None
     largest: int | None = None
     first: bytes | None = None
-    for record in Reader(path):
+    damaged: list[Damage] = []
+    reported_bytes = 0
+    for _, record in read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append):
         size = len(record)
         if first is None:
             first, smallest, largest = record, size, size
         records += 1
         payload_bytes += size
+        if progress is not None and payload_bytes - reported_bytes > _TICK_BYTES:
+            reported_bytes = payload_bytes
+            progress(min(payload_bytes, total_bytes), total_bytes)
         smallest = size if smallest is None else min(smallest, size)
         largest = size if largest is None else max(largest, size)
     return TFRecordInfo(
         path=os.fspath(path),
-        file_bytes=Path(path).stat().st_size,
+        file_bytes=file_bytes,
         compression=kind.compression,
         records=records,
         payload_bytes=payload_bytes,
@@ -240,6 +268,7 @@ def _tfrecord(path: str | os.PathLike[str], kind: FileKind) -> TFRecordInfo:
         largest_bytes=largest,
         features=None if first is None else _features(first),
         content=None if first is None else record_content(first),
+        damaged=tuple(damaged),
     )
 
 

@@ -10,7 +10,9 @@ from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.assignment import Mode, assign
-from shardkeep.jobs.division.divide import Progress, SplitReport, divide
+from shardkeep.jobs.division.divide import SplitReport, divide
+from shardkeep.progress import Progress
+from shardkeep.tfrecord.damage import OnCorrupt
 from shardkeep.tfrecord.format.compression import WrittenCompression
 from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
 
@@ -28,6 +30,7 @@ def split(
     compression: WrittenCompression | None = None,
     exists: Exists = "fail",
     verify: bool = True,
+    on_corrupt: OnCorrupt = "raise",
     incomplete: Incomplete = "refuse",
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -58,10 +61,14 @@ def split(
         What to do if one of the new files exists. It may be one of `paths`.
     verify : bool
         True to check the checksum of every payload. Those of the lengths are always checked.
+    on_corrupt : {"raise", "skip", "repair"}
+        What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
+        other damage). The report names each of them. Not with ``verify=False``.
     incomplete : {"refuse", "warn", "allow"}
         Treatment of a set of shards that is not whole, as for `shardkeep.Loader`.
     progress : callable, optional
-        Called as ``progress(done_bytes, total_bytes)``.
+        Called as ``progress(done_bytes, total_bytes)``. The total is the size of the sources, of which the
+        scan, the copy and the sync have shares.
     executor : concurrent.futures.Executor, optional
         Executor of the work; by default threads of this process. Its workers must see the same files.
 
@@ -125,6 +132,7 @@ def split(
         compression=compression,
         exists=exists,
         verify=verify,
+        on_corrupt=on_corrupt,
         incomplete=incomplete,
         progress=progress,
         executor=executor,

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import crc32c
-from shardkeep.errors import CorruptDataError, CorruptRecordError
+from shardkeep.errors import CorruptDataError
 from shardkeep.plan import ShardTable
 from shardkeep.plan.proof.contents import Dataset
-from shardkeep.tfrecord.index.damaged import index_around_damage
+from shardkeep.tfrecord.index.damaged import hole_error, index_around_damage
 from shardkeep.tfrecord.index.index import load_indexes
 
 __all__ = ["Shards", "digest_of", "open_shards"]
@@ -101,13 +101,7 @@ def _around_damage(
         if index.holes and on_corrupt != "skip":
             record = index.holes[0]
             start, stop = (int(at) for at in index.starts[record : record + 2])
-            raise CorruptRecordError(
-                f"{path}: record {record} at byte {start}: {stop - start} bytes without a recognisable "
-                'record, which is more than a flipped bit; on_corrupt="skip" omits them',
-                path=path,
-                record=record,
-                offset_bytes=start,
-            )
+            raise hole_error(path, record, start, stop - start)
         starts.append(index.starts)
         holes += [first + record for record in index.holes]
         first += len(index.starts) - 1

@@ -1,7 +1,7 @@
 """TFRecord files: reading, writing, and the Examples in them.
 
 `format` has the frames, `index` the offsets of the records, `example` their decoding.
-Other rooms import `reader`, `shard_names` and `shard_sinks`.
+Other rooms import `damage`, `reader`, `shard_names` and `shard_sinks`.
 """
 
 from shardkeep._lazy import public_names

@@ -41,7 +41,7 @@ def test_images(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_bad_image(capsys: pytest.CaptureFixture[str]) -> None:
     Path("pets/dog/\x1b[31m.png").write_text("hello")
-    assert run(["pack", "pets", PATTERN]) == 3
+    assert run(["pack", "pets", PATTERN]) == 2
     error = capsys.readouterr().err
     assert r"pets/dog/\x1b[31m.png: plain text" in error
     assert "\x1b" not in error

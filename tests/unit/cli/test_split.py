@@ -84,7 +84,7 @@ def test_damage_and_its_absence(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "code", "message"),
     [
         (["in-a"], 2, "SOURCES... PATTERN"),
-        (["in-a", PATTERN], 2, "one of shards="),
+        (["in-a", PATTERN], 2, "one of --shards,"),
         (["in-a", PATTERN, "--shards", "0"], 2, "--shards"),
         (["in-a", PATTERN, "--shard-bytes", "12X"], 2, "128MiB"),
         (["in-a", "same", "--shards", "2"], 2, "the same name"),

@@ -7,10 +7,11 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import CorruptRecordError, FormatError, NotFoundError, SchemaError
+from shardkeep.errors import CorruptRecordError, FormatError, NotFoundError, PlanError, SchemaError
 from shardkeep.jobs import RecordItem, RowItem, cat
 from shardkeep.jobs.cat import example_or_none
 from shardkeep.tfrecord import Writer, encode_example
+from tests.odd_files import GOOD
 
 
 @pytest.fixture
@@ -113,3 +114,15 @@ def test_a_virtual_dataset_is_never_filled_in(tmp_path: Path) -> None:
     (tmp_path / "s.h5").unlink()
     with pytest.raises(NotFoundError, match=r"s\.h5"):
         list(cat(tmp_path / "v.h5"))
+
+
+def test_damage_is_skipped_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(GOOD[:700] + bytes([GOOD[700] ^ 1]) + GOOD[701:])
+    with pytest.warns(RuntimeWarning, match="record 3 at byte 648 was skipped"):
+        items = list(cat(path, skip=2, limit=2, on_corrupt="skip"))
+    assert [item.record for item in items if isinstance(item, RecordItem)] == [2, 4]
+    with pytest.warns(RuntimeWarning, match="record 3 at byte 648 was repaired"):
+        assert len(list(cat(path, on_corrupt="repair"))) == 10
+    with pytest.raises(PlanError, match="on_corrupt"):
+        cat(path, on_corrupt="other")  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from shardkeep.hdf5 import WorkerFile
 from shardkeep.jobs import FeatureInfo, FolderInfo, HDF5Info, TFRecordInfo, info
 from shardkeep.tfrecord import Writer
 from shardkeep.world import World
+from tests.odd_files import GOOD
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
@@ -159,3 +160,13 @@ def test_what_is_neither(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("hello")
     with pytest.raises(FormatError, match="found plain text"):
         info(tmp_path / "a")
+
+
+def test_damage_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(GOOD[:432] + bytes(1024) + GOOD[1456:])
+    found = info(path, on_corrupt="skip")
+    assert isinstance(found, TFRecordInfo)
+    assert found.records == 5
+    assert [(one.record, one.bytes) for one in found.damaged] == [(2, 1080)]
+    assert found.to_dict()["damaged"][0]["offset_bytes"] == 432

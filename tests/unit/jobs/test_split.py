@@ -1,12 +1,14 @@
 """Splits of every mode, and copies that go wrong.
 
 Covers `shardkeep.jobs.division.divide`, `shardkeep.jobs.division.frames`,
-`shardkeep.jobs.division.packed_frames` and `shardkeep.jobs.division.targets`.
+`shardkeep.jobs.division.packed_frames`, `shardkeep.jobs.division.source` and
+`shardkeep.jobs.division.targets`.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import time
 import zlib
@@ -40,6 +42,7 @@ from shardkeep.jobs.division import divide as division
 from shardkeep.jobs.division import frames, packed_frames
 from shardkeep.tfrecord import Reader, ShardWriter, Writer
 from tests.descriptors import few_descriptors, open_descriptors
+from tests.odd_files import GOOD, RECORDS
 from tests.unit.tfrecord.test_reader import frame
 
 MODES = ["contiguous", "round-robin", "balanced"]
@@ -432,7 +435,8 @@ def test_a_file_that_changes_meanwhile(tmp_path: Path, monkeypatch: pytest.Monke
         split(path, tmp_path / "{shard}", shards=2, progress=grow)
 
     def cut(done: int, total: int) -> None:
-        os.truncate(path, 117)
+        if done:  # after the scan
+            os.truncate(path, 117)
 
     with pytest.raises(CorruptDataError, match="became shorter"):
         split(path, tmp_path / "{shard}", shards=2, progress=cut)
@@ -551,3 +555,39 @@ def test_digests_tell_sets_of_records_apart(tmp_path: Path) -> None:
         shuffled = [some[k] for k in np.random.default_rng(0).permutation(len(some))]
         digests.add(concat(write(tmp_path / f"x{i}", shuffled), tmp_path / f"y{i}").digest)
     assert len(digests) == 4
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("mode", ["contiguous", "round-robin"])
+def test_damage_is_skipped_or_repaired(tmp_path: Path, mode: Any, compression: str | None) -> None:
+    flip, torn, packed = (tmp_path / name for name in ("flip", "torn", "packed"))
+    flip.write_bytes(GOOD[:700] + bytes([GOOD[700] ^ 1]) + GOOD[701:])
+    torn.write_bytes(GOOD[:432] + bytes(1024) + GOOD[1456:])
+    packed.write_bytes(gzip.compress(GOOD, 0)[:1200])
+    write(tmp_path / "whole", [b"whole"])
+    sources = [tmp_path / "whole", flip, torn, packed]
+    with pytest.raises(CorruptDataError):
+        split(sources, tmp_path / "{shard}", shards=2, mode=mode, compression=compression)
+    report = split(
+        sources, tmp_path / "{shard}", shards=2, mode=mode, compression=compression, on_corrupt="skip"
+    )
+    rest = [b"whole", *RECORDS[:3], *RECORDS[4:], *RECORDS[:2], *RECORDS[7:], *RECORDS[:5]]
+    assert sorted(record for one in report.outputs for record in Reader(one.path)) == sorted(rest)
+    assert report.records == len(rest)
+    assert [(one.path, one.record) for one in report.damaged] == [
+        (str(flip), 3),
+        (str(torn), 2),
+        (str(packed), 5),
+    ]
+    assert json.loads(json.dumps(report.to_dict()))["damaged"][0]["repaired"] is False
+    report = split(flip, tmp_path / "all", shards=1, compression=compression, on_corrupt="repair")
+    assert list(Reader(tmp_path / "all")) == RECORDS
+    assert [one.repaired for one in report.damaged] == [True]
+    with pytest.raises(CorruptRecordError, match="more than a flipped bit"):
+        split(torn, tmp_path / "b", shards=1, on_corrupt="repair")
+
+
+def test_damage_cannot_be_found_without_checksums(tmp_path: Path) -> None:
+    path = write(tmp_path / "in", [b"x"])
+    with pytest.raises(PlanError, match='verify=False and on_corrupt="skip"'):
+        split(path, tmp_path / "{shard}", shards=1, on_corrupt="skip", verify=False)

@@ -62,7 +62,7 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<u64, Error> {
 fn bad_header(bytes: &[u8; HEADER_BYTES], length: u64, stored: u32, computed: u32) -> Error {
     let message = if bytes.iter().all(|b| *b == 0) {
         "NUL bytes where a record header should be: a hole that was never written, or a power cut; \
-         `shardkeep doctor` shows its extent"
+         fetch or write the file again"
             .to_string()
     } else if stored == crc::crc32c_u64(length) {
         "the header has an unmasked CRC32C: the writer did not follow the TFRecord format".to_string()

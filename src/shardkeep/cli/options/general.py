@@ -16,6 +16,7 @@ __all__ = [
     "exists_option",
     "incomplete_option",
     "json_option",
+    "on_corrupt_option",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -71,6 +72,12 @@ def incomplete_option(function: _F) -> _F:
         ["refuse", "warn", "allow"],
         "What to do if shards of a set -00003-of-00008 are missing, or sets of different sizes are mixed.",
     )(function)
+
+
+def on_corrupt_option(function: _F) -> _F:
+    """Add ``--on-corrupt``."""
+    what = "Fail at a damaged record, skip it, or correct one flipped bit."
+    return choice_option("--on-corrupt", ["raise", "skip", "repair"], what)(function)
 
 
 def exists_option(function: _F) -> _F:

@@ -8,6 +8,7 @@ from rich.console import RenderableType
 
 from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.items import short_text
+from shardkeep.cli.output.shards import damage_lines
 from shardkeep.cli.output.text import counted, human_bytes, printable
 from shardkeep.files.paths import find_companion
 from shardkeep.jobs import FileEntry, FolderInfo, HDF5Info, MergedInfo, TFRecordInfo
@@ -30,26 +31,28 @@ def print_info(found: TFRecordInfo | HDF5Info | FolderInfo) -> None:
 
 def _print_tfrecord(found: TFRecordInfo) -> None:
     compression = f", {found.compression}-compressed" if found.compression else ""
+    checked = counted(len(found.damaged), "damaged record") if found.damaged else "every checksum holds"
     rows = {
         "file": printable(found.path),
-        "kind": f"TFRecord{compression}, every checksum holds",
+        "kind": f"TFRecord{compression}, {checked}",
         "size": size_text(found.file_bytes),
         "records": f"{found.records:,}",
     }
     if found.records:
         mean = found.payload_bytes / found.records
         rows["record size"] = f"{found.smallest_bytes:,} to {found.largest_bytes:,} bytes, mean {mean:,.0f}"
-    if not found.records:
-        print_parts(facts(rows))
-        return
-    if found.features is None:
+    if found.records and found.features is None:
         rows["first record"] = found.content or "not a tf.train.Example"
-        print_parts(facts(rows))
+    parts: list[RenderableType] = [facts(rows)]
+    if found.damaged:
+        parts.append("\n".join(damage_lines(found.damaged)))
+    if not found.features:
+        print_parts(*parts)
         return
     table = listing("feature of the first record", "type", "values", "begins", right=["values"])
     for feature in found.features:
         table.add_row(printable(feature.name), feature.type, f"{feature.values:,}", _begins(feature.sample))
-    print_parts(facts(rows), table)
+    print_parts(*parts, table)
 
 
 def _begins(sample: list[Any]) -> str:

@@ -11,6 +11,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
+    TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -57,8 +58,19 @@ def watched(
     with progress:
         task = progress.add_task(doing, total=None)
 
-        def move(done: int, total: int) -> None:
-            text = at_end if at_end and done >= total else doing
-            progress.update(task, completed=done, total=total, description=text)
+        yield _Bar(progress, task, doing, at_end)
 
-        yield move
+
+class _Bar:
+    """The function that moves the bar, and its text."""
+
+    def __init__(self, progress: Progress, task: TaskID, doing: str, at_end: str | None) -> None:
+        self._progress, self._task, self._doing, self._at_end = progress, task, doing, at_end
+
+    def __call__(self, done: int, total: int) -> None:
+        text = self._at_end if self._at_end and done >= total else self._doing
+        self._progress.update(self._task, completed=done, total=total, description=text)
+
+    def describe(self, name: str) -> None:
+        """Show the name of the part that begins."""
+        self._doing = name

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from shardkeep.jobs import PackReport, ShardFile, SplitReport
     from shardkeep.tfrecord import Index
+    from shardkeep.tfrecord.damage import Damage
 
-__all__ = ["print_indexes", "print_pack", "print_split"]
+__all__ = ["damage_lines", "print_indexes", "print_pack", "print_split"]
 
 _SHOWN_FILES = 12
 _SHOWN_LABELS = 12
@@ -35,7 +36,18 @@ def print_split(report: SplitReport) -> None:
         "digest": report.digest,
         "took": _took(report.bytes, report.seconds),
     }
-    print_parts(facts(rows), _listing(report.outputs))
+    parts: list[RenderableType] = [facts(rows), _listing(report.outputs)]
+    if report.damaged:
+        parts.append("\n".join(damage_lines(report.damaged)))
+    print_parts(*parts)
+
+
+def damage_lines(damaged: Sequence[Damage]) -> list[str]:
+    """Return a line for each damaged record, or for the first ones and the number of the others."""
+    lines = [printable(str(one)) for one in damaged[:_SHOWN_BAD]]
+    if len(damaged) > _SHOWN_BAD:
+        lines.append(f"… and {len(damaged) - _SHOWN_BAD:,} more (--json lists them)")
+    return lines
 
 
 def print_pack(report: PackReport) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,29 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._summary import summary
-from shardkeep.errors import CorruptDataError, InternalError
+from shardkeep.errors import CorruptDataError, InternalError, PlanError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.incomplete import Incomplete
-from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
-from shardkeep.jobs.division.packed_frames import PackedPart, Source, copy_packed
+from shardkeep.jobs.division.packed_frames import PackedPart, copy_packed
+from shardkeep.jobs.division.source import Source, scan
 from shardkeep.jobs.division.targets import Place
+from shardkeep.progress import Parts, Progress
+from shardkeep.tfrecord.damage import Damage, OnCorrupt, check_on_corrupt
 from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
-from shardkeep.tfrecord.index.index import frame_starts
-from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_names import expand_shards
 
-__all__ = ["Progress", "ShardFile", "SplitReport", "divide"]
+__all__ = ["ShardFile", "SplitReport", "divide"]
 
-Progress = Callable[[int, int], None]
 Sizes = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
-_Task = tuple[Callable[[Any], Copied], Any]
+_Task = tuple[Callable[..., Copied], Any]
 
 _PART_BYTES = 32 << 20
 _BLOCK_BYTES = 2 << 20
@@ -47,6 +47,9 @@ _SMALLEST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 4 << 20, 64 << 20
 _INLINE_BYTES = 4 << 20
 _MOST_THREADS = 4
 _PACKED_TOGETHER = 16
+_WATCH_S = 0.1
+# Usual share of the time of each part, without and with compression of the new files.
+_WEIGHTS = ({"scan": 1, "copy": 4, "sync to disk": 1}, {"scan": 1, "copy": 40, "sync to disk": 1})
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class SplitReport:
         2**32.
     seconds : float
         Duration.
+    damaged : tuple of Damage
+        Damaged records that were skipped or repaired.
     """
 
     sources: tuple[str, ...]
@@ -96,6 +101,7 @@ class SplitReport:
     verified: bool
     digest: str
     seconds: float
+    damaged: tuple[Damage, ...] = ()
 
     __repr__ = summary
 
@@ -114,6 +120,7 @@ def divide(
     compression: WrittenCompression | None,
     exists: Exists,
     verify: bool,
+    on_corrupt: OnCorrupt,
     incomplete: Incomplete,
     progress: Progress | None,
     executor: Executor | None,
@@ -122,7 +129,7 @@ def divide(
 
     Parameters
     ----------
-    paths, compression, exists, verify, incomplete, progress, executor
+    paths, compression, exists, verify, on_corrupt, incomplete, progress, executor
         See `shardkeep.jobs.split.split`.
     plan : callable
         Function from the size of each frame to the shard of each record and the number of shards.
@@ -143,12 +150,19 @@ def divide(
         See `shardkeep.jobs.split.split`.
     """
     begin = time.perf_counter()
+    check_on_corrupt(on_corrupt)
+    if on_corrupt != "raise" and not verify:
+        raise PlanError(
+            f'verify=False and on_corrupt="{on_corrupt}" exclude each other: checksums reveal the damage'
+        )
     sources = expand_shards(paths, incomplete)
     packing, verify = written_compression(compression), bool(verify)
     refuse_special(lock)
     with FileLock(lock, timeout_s=0, if_unsafe="warn"):
         before = [_identity(path) for path in sources]
-        found = _scan(sources)
+        source_bytes = sum(was[2] for was in before if was is not None)
+        parts = Parts(progress, source_bytes, _WEIGHTS[packing is not None])
+        found = scan(sources, on_corrupt=on_corrupt, progress=parts.begin("scan"))
         sizes = np.concatenate([np.diff(one.starts.astype(np.int64)) for one in found])
         shards, count = plan(sizes)
         total_bytes = int(sizes.sum())
@@ -158,14 +172,9 @@ def divide(
                 tasks = _plain_tasks(found, sizes, shards, places, verify)
             else:
                 tasks = _packed_tasks(found, shards, places, packing, verify)
-            done = []
-            done_bytes = 0
-            with contextlib.closing(_run(tasks, executor, total_bytes)) as results:
-                for copied in results:
-                    done.append(copied)
-                    done_bytes += copied.bytes
-                    if progress is not None:
-                        progress(done_bytes, total_bytes)
+            copying = parts.begin("copy")
+            with contextlib.closing(_run(tasks, executor, total_bytes, copying)) as results:
+                done = list(results)
             digest = sum(one.read for one in done) % 2**64
             for path, was in zip(sources, before, strict=True):
                 if _identity(path) != was:
@@ -179,6 +188,7 @@ def divide(
                 ShardFile(place.path, records, os.stat(place.temporary).st_size)
                 for place, records in zip(places, counts, strict=True)
             )
+            files.publish(progress=parts.begin("sync to disk"))
     return SplitReport(
         sources=tuple(sources),
         outputs=outputs,
@@ -189,10 +199,8 @@ def divide(
         verified=verify,
         digest=f"{digest:016x}",
         seconds=time.perf_counter() - begin,
+        damaged=tuple(damage for source in found for damage in source.damaged),
     )
-
-
-# -- scan of the sources -------------------------------------------------------------------------------
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
@@ -201,24 +209,6 @@ def _identity(path: str) -> tuple[int, ...] | None:
     except OSError:
         return None  # the scan raises the error
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _scan(paths: Sequence[str]) -> tuple[Source, ...]:
-    packed = {path: compression for path in paths if (compression := Reader(path).compression) is not None}
-    plain = [path for path in paths if path not in packed]
-    starts = dict(zip(plain, frame_starts(plain), strict=True))
-    return tuple(
-        Source(path, None, starts[path]) if path in starts else _scan_packed(path, packed[path])
-        for path in paths
-    )
-
-
-def _scan_packed(path: str, compression: Compression) -> Source:
-    # Checksums are checked when the records are copied.
-    lengths = [len(record) for record in Reader(path, compression=compression, verify=False)]
-    starts = np.zeros(len(lengths) + 1, np.uint64)
-    np.cumsum(np.array(lengths, np.uint64) + np.uint64(16), out=starts[1:])
-    return Source(path, compression, starts)
 
 
 # -- tasks ---------------------------------------------------------------------------------------------
@@ -235,7 +225,7 @@ def _plain_tasks(
     block_bytes = window_bytes if dealt else _BLOCK_BYTES
     base = 0
     for source in sources:
-        cuts = [(0, source.records)] if source.compression else list(_cuts(source.starts, part_bytes))
+        cuts = [(0, source.records)] if source.is_stream else list(_cuts(source.starts, part_bytes))
         for first, last in cuts:
             if first == last:
                 continue
@@ -249,14 +239,11 @@ def _plain_tasks(
             }
             np.add.at(ends, mine, mine_sizes)
             np.add.at(records, mine, 1)
-            if source.compression is None:
+            if not source.is_stream:
                 starts = source.starts[first : last + 1]
                 yield copy_plain, PlainPart(source.path, first, starts, mine, there, block_bytes, verify)
             else:
-                yield (
-                    copy_stream,
-                    StreamPart(source.path, source.compression, mine_sizes, mine, there, verify),
-                )
+                yield copy_stream, StreamPart(source, mine_sizes, mine, there, verify)
         base += source.records
 
 
@@ -279,7 +266,7 @@ def _packed_tasks(
 ) -> Iterator[_Task]:
     room = max(1, budget().reserve // 4)
     # Each task reads every compressed source once, so with such sources the tasks are few.
-    together = room if any(source.compression for source in sources) else min(room, _PACKED_TOGETHER)
+    together = room if any(source.is_stream for source in sources) else min(room, _PACKED_TOGETHER)
     for first in range(0, len(places), together):
         some = {shard: places[shard] for shard in range(first, min(first + together, len(places)))}
         yield copy_packed, PackedPart(sources, shards, some, packing, verify)
@@ -289,31 +276,62 @@ def _packed_tasks(
 
 
 def _run(
-    tasks: Iterator[_Task], executor: Executor | None, total_bytes: int
+    tasks: Iterator[_Task], executor: Executor | None, total_bytes: int, progress: Progress
 ) -> Generator[Copied, None, None]:
     """Run tasks and yield their results in order, so that of several errors the first is raised."""
+    count = _Count(progress, total_bytes)
     if executor is None and total_bytes < _INLINE_BYTES:
         for function, part in tasks:
-            yield function(part)
+            yield count.add(function(part))
         return
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with contextlib.ExitStack() as stack:
+        # Another executor may run the tasks in other processes, which report only their results.
+        ticks = () if executor is not None else (count.tick,)
         if executor is None:
             executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="shardkeep-split"))
             under_way = 2 * threads
         else:
             under_way = 64
-        pending: deque[Any] = deque()
+        pending: deque[Future[Copied]] = deque()
         try:
             for function, part in tasks:
-                pending.append(executor.submit(function, part))
+                pending.append(executor.submit(function, part, *ticks))
                 if len(pending) >= under_way:
-                    yield pending.popleft().result()
+                    yield count.add(count.wait(pending.popleft()))
             while pending:
-                yield pending.popleft().result()
+                yield count.add(count.wait(pending.popleft()))
         finally:
             # No task may still write when the files are removed.
             wait([one for one in pending if not one.cancel()])
+
+
+class _Count:
+    """Bytes that were copied: by ticks of running tasks, and by the results of finished ones."""
+
+    def __init__(self, progress: Progress, total_bytes: int) -> None:
+        self._progress, self._total_bytes = progress, total_bytes
+        self._ticked_bytes = self._done_bytes = 0
+        self._mutex = threading.Lock()
+
+    def tick(self, size_bytes: int) -> None:
+        with self._mutex:
+            self._ticked_bytes += size_bytes
+
+    def add(self, copied: Copied) -> Copied:
+        self._done_bytes += copied.bytes
+        self._report()
+        return copied
+
+    def wait(self, future: Future[Copied]) -> Copied:
+        while not future.done():
+            wait([future], timeout=_WATCH_S)
+            self._report()
+        return future.result()
+
+    def _report(self) -> None:
+        done_bytes = max(self._ticked_bytes, self._done_bytes)
+        self._progress(min(done_bytes, self._total_bytes), self._total_bytes)
 
 
 def _check(done: list[Copied], sizes: Sizes, places: list[Place], shards: Places, *, whole: bool) -> None:

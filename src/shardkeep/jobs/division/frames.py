@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,18 +23,27 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.kinds.kind import Compression
+from shardkeep.jobs.division.source import FRAME_OVERHEAD_BYTES, Source
 from shardkeep.jobs.division.targets import Place, Targets
-from shardkeep.tfrecord.reader import Reader
 
-__all__ = ["Copied", "PlainPart", "StreamPart", "copy_plain", "copy_stream", "record_digest"]
+__all__ = [
+    "Copied",
+    "PlainPart",
+    "StreamPart",
+    "Tick",
+    "copy_plain",
+    "copy_stream",
+    "ignore_tick",
+    "record_digest",
+]
 
 U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
+# Receives the number of bytes that were copied since its last call, in the thread of the copy.
+Tick = Callable[[int], None]
 
-FRAME_OVERHEAD_BYTES = 16
 _FOOTER_BYTES = 4
 _HUGE_BYTES = 16 << 20
 _CHUNK_BYTES = 2 << 20
@@ -73,14 +82,18 @@ class PlainPart:
 
 @dataclass(frozen=True)
 class StreamPart:
-    """All records of a compressed file; the attributes are those of `PlainPart`."""
+    """All records of a source that is read in order; the attributes are those of `PlainPart`."""
 
-    source: str
-    compression: Compression
+    origin: Source
     sizes: I64
     shards: I32
     places: dict[int, Place]
     verify: bool
+
+    @property
+    def source(self) -> str:
+        """Path of the source."""
+        return self.origin.path
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,10 @@ class Copied:
     written: int
 
 
+def ignore_tick(_size_bytes: int) -> None:
+    """Report no progress."""
+
+
 def record_digest(checksums: U32, sizes: I64) -> int:
     """Return the 64-bit sum of a hash of each record's stored checksum and size.
 
@@ -113,7 +130,7 @@ def record_digest(checksums: U32, sizes: I64) -> int:
         return int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
 
 
-def copy_plain(part: PlainPart) -> Copied:
+def copy_plain(part: PlainPart, tick: Tick = ignore_tick) -> Copied:
     """Copy the frames of a part to their shards unchanged, and verify them there.
 
     Raises
@@ -137,12 +154,14 @@ def copy_plain(part: PlainPart) -> Copied:
                 checksums[first] = _copy_huge(
                     source, int(starts[first]), length, targets, shards[0], ends, part
                 )
+                tick(length)
                 continue
             buffer = _buffer(length)
             _read_into(source, buffer, int(starts[first]), part.source)
             inside = starts[first : last + 1] - starts[first]
             checksums[first:last] = _footers(buffer, inside[1:])
             _scatter(buffer.data, inside, shards, targets, ends)
+            tick(length)
         written = 0
         for shard in part.places:
             mine = part.shards == shard
@@ -150,8 +169,8 @@ def copy_plain(part: PlainPart) -> Copied:
     return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
 
 
-def copy_stream(part: StreamPart) -> Copied:
-    """Copy the records of a compressed file into uncompressed shards, and verify them there.
+def copy_stream(part: StreamPart, tick: Tick = ignore_tick) -> Copied:
+    """Copy the records of a source that is read in order into uncompressed shards, and verify them there.
 
     Raises
     ------
@@ -171,6 +190,7 @@ def copy_stream(part: StreamPart) -> Copied:
                 for one, records in waiting.items():
                     ends[one] += targets.write_records(one, records, ends[one])
                     records.clear()
+                tick(held_bytes)
                 held_bytes = 0
         written = 0
         for shard in part.places:
@@ -240,7 +260,7 @@ def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
     )
     shards, sizes = part.shards.tolist(), part.sizes.tolist()
     count = 0
-    for record in Reader(part.source, compression=part.compression, verify=part.verify):
+    for record in part.origin.stream(verify=part.verify):
         if count == len(sizes) or len(record) + FRAME_OVERHEAD_BYTES != sizes[count]:
             raise changed
         yield record, shards[count]

@@ -14,36 +14,15 @@ from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
-from shardkeep.jobs.division.frames import FRAME_OVERHEAD_BYTES, Copied, record_digest
+from shardkeep.jobs.division.frames import Copied, Tick, ignore_tick, record_digest
+from shardkeep.jobs.division.source import FRAME_OVERHEAD_BYTES, Source
 from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_sinks import OpenSink
 
-__all__ = ["PackedPart", "Source", "batches", "copy_packed"]
+__all__ = ["PackedPart", "batches", "copy_packed"]
 
 _BATCH_BYTES = 16 << 20
-
-
-@dataclass(frozen=True)
-class Source:
-    """Source file of a copy.
-
-    Attributes
-    ----------
-    path : str
-    compression : {None, "gzip", "zlib"}
-    starts : ndarray of uint64, shape (records + 1,)
-        Offsets of the frames in the uncompressed data.
-    """
-
-    path: str
-    compression: Compression | None
-    starts: npt.NDArray[np.uint64]
-
-    @property
-    def records(self) -> int:
-        """Number of records."""
-        return len(self.starts) - 1
 
 
 @dataclass(frozen=True)
@@ -68,7 +47,7 @@ class PackedPart:
     verify: bool
 
 
-def copy_packed(part: PackedPart) -> Copied:
+def copy_packed(part: PackedPart, tick: Tick = ignore_tick) -> Copied:
     """Write whole compressed shards and read them back.
 
     The unit may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two processes at the
@@ -96,6 +75,7 @@ def copy_packed(part: PackedPart) -> Copied:
             read[shard].append(_identity(record))
             records += 1
             frame_bytes += len(record) + FRAME_OVERHEAD_BYTES
+            tick(len(record) + FRAME_OVERHEAD_BYTES)
         for sink in sinks.values():
             sink.finish()
     digests = 0
@@ -119,7 +99,7 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
         shards = part.shards[first : first + source.records]
         first += source.records
         mine = np.flatnonzero(np.isin(shards, list(part.places)))
-        if source.compression is None:
+        if not source.is_stream:
             file = _core.RecordFile(source.path, source.starts, verify=part.verify)
             ends = source.starts.astype(np.int64)
             sizes = ends[mine + 1] - ends[mine]
@@ -131,8 +111,7 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
             wanted = np.zeros(source.records + 1, bool)
             wanted[mine] = True
             number = -1
-            stream = Reader(source.path, compression=source.compression, verify=part.verify)
-            for number, record in enumerate(stream):
+            for number, record in enumerate(source.stream(verify=part.verify)):
                 if number < source.records and wanted[number]:
                     yield int(shards[number]), record
             if number + 1 != source.records:

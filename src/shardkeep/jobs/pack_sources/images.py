@@ -11,7 +11,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from shardkeep import _core
-from shardkeep.errors import FormatError, NotFoundError, SchemaError, ShardkeepError, TruncatedFileError
+from shardkeep.errors import (
+    CorruptDataError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    ShardkeepError,
+    TruncatedFileError,
+)
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 
@@ -45,7 +52,9 @@ def image_facts(data: bytes) -> ImageFacts:
     Raises
     ------
     FormatError
-        The data are of another format, a checksum does not match, or the structure is damaged.
+        The data are of another format.
+    CorruptDataError
+        A checksum does not match, or the structure is damaged.
     TruncatedFileError
         The end is missing, as after an interrupted download.
 
@@ -78,16 +87,16 @@ def _png_facts(data: bytes) -> ImageFacts:
         if end > len(data):
             raise TruncatedFileError("a PNG image that ends before its last chunk", offset_bytes=at)
         if zlib.crc32(data[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
-            raise FormatError(f"a PNG image with a damaged chunk at byte {at}", offset_bytes=at)
+            raise CorruptDataError(f"a PNG image with a damaged chunk at byte {at}", offset_bytes=at)
         if name == b"IHDR" and length == 13:
             width, height = (int.from_bytes(data[at + k : at + k + 4], "big") for k in (8, 12))
             depth = _PNG_DEPTHS.get(data[at + 17])
             if depth is None or not width or not height:
-                raise FormatError("a PNG image with an impossible header", offset_bytes=at)
+                raise CorruptDataError("a PNG image with an impossible header", offset_bytes=at)
             facts = ImageFacts("png", height, width, depth)
         pixels |= name == b"IDAT"
         if facts is None or (name == b"IEND" and not pixels):
-            raise FormatError("a PNG image without its header or its pixels", offset_bytes=at)
+            raise CorruptDataError("a PNG image without its header or its pixels", offset_bytes=at)
         if name == b"IEND":
             return facts
         at = end
@@ -102,7 +111,7 @@ def _jpeg_facts(data: bytes) -> ImageFacts:
             raise TruncatedFileError("a JPEG image that ends before its pixels", offset_bytes=at)
         marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
         if data[at] != 0xFF or length < 2 or marker < 0xC0 or marker == 0xD9:
-            raise FormatError(f"a JPEG image that is damaged at byte {at}", offset_bytes=at)
+            raise CorruptDataError(f"a JPEG image that is damaged at byte {at}", offset_bytes=at)
         if marker == 0xDA:
             break
         if marker in _FRAME_MARKERS and at + 10 <= len(data):
@@ -110,7 +119,7 @@ def _jpeg_facts(data: bytes) -> ImageFacts:
             facts = ImageFacts("jpeg", height, width, data[at + 9])
         at += 2 + length
     if facts is None or not facts.height or not facts.width:
-        raise FormatError("a JPEG image without the size of its frame", offset_bytes=at)
+        raise CorruptDataError("a JPEG image without the size of its frame", offset_bytes=at)
     if data.rfind(b"\xff\xd9", at) < 0:
         raise TruncatedFileError("a JPEG image without its end", offset_bytes=len(data))
     return facts

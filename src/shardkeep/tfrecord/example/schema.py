@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, FormatError, SchemaError
+from shardkeep.errors import CorruptDataError, CorruptRecordError, FormatError, SchemaError
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.plan.checks import MAX_RECORDS, checked_int
+from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt, read_records
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.features import Feature, FeatureDType, FixedLen, Image, VarLen
 from shardkeep.tfrecord.reader import Reader
@@ -131,20 +132,24 @@ class Schema(dict[str, Feature]):
         Returns
         -------
         str
-            An assignment to ``features``, with the observations as comments.
+            The import of the features, and an assignment to ``features`` with the observations as comments.
 
         Examples
         --------
         >>> facts = {"label": FeatureFacts("int64", 2, (1, 1)), "words": FeatureFacts("bytes", 1, (3, 3))}
         >>> print(Schema(facts, records=2, files=1).source())
         # inferred from 2 records of 1 file
+        from shardkeep import FixedLen, VarLen
+        <BLANKLINE>
         features = {
             "label": FixedLen((), "int64"),
             "words": VarLen("bytes"),  # missing in 1 of 2, else 3 values
         }
         """
+        names = sorted({type(feature).__name__ for feature in self.values()})
         lines = [
             f"# inferred from {_count(self.records, 'record')} of {_count(self.files, 'file')}",
+            *([f"from shardkeep import {', '.join(names)}", ""] if names else []),
             "features = {",
         ]
         for name, feature in self.items():
@@ -177,7 +182,7 @@ class Schema(dict[str, Feature]):
         return _rebuild, (self.facts, self.records, self.files)
 
 
-def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
+def infer_schema(paths: PathsLike, sample: int | None = 1000, *, on_corrupt: OnCorrupt = "raise") -> Schema:
     """Infer from the content of `tf.train.Example` records what to pass as ``features=``.
 
     Parameters
@@ -189,6 +194,9 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
         as many files as records to sample): the first records of each file, and as many more at equal
         distances through the file. Of a compressed file only the first records are sampled. The same files
         always yield the same sample.
+    on_corrupt : {"raise", "skip", "repair"}
+        What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
+        other damage).
 
     Returns
     -------
@@ -207,6 +215,11 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
         ``schema.source()`` is Python source with the observations as comments. A record outside the sample
         may still differ: reading it then raises an error that names it.
 
+    Warns
+    -----
+    RuntimeWarning
+        For each damaged record in the sample that was skipped or repaired.
+
     Raises
     ------
     SchemaError
@@ -217,7 +230,7 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     CorruptRecordError, TruncatedFileError, NotFoundError
         As `Reader`.
     PlanError
-        `sample` is less than 1.
+        `sample` is less than 1, or `on_corrupt` is not valid.
 
     Examples
     --------
@@ -229,6 +242,8 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     ...         w.write_example({"box": [0.5, 1.0], "label": i, "words": [b"w"] * i + [b"end"]})
     >>> print(infer_schema(path).source())
     # inferred from 3 records of 1 file
+    from shardkeep import FixedLen, VarLen
+    <BLANKLINE>
     features = {
         "box": FixedLen((2,), "float32"),
         "label": FixedLen((), "int64"),
@@ -237,6 +252,7 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     """
     if sample is not None:
         sample = checked_int("sample", sample, 1, MAX_RECORDS)
+    check_on_corrupt(on_corrupt)
     names = expand(paths)
     if sample is not None and len(names) > sample:
         names = [names[int(i)] for i in np.linspace(0, len(names) - 1, sample)]
@@ -245,7 +261,7 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     # The unused share of a small file goes to the files after it.
     for position, path in enumerate(names):
         share = None if sample is None else -(-(sample - records) // (len(names) - position))
-        for number, record in _sampled(path, share):
+        for number, record in _sampled(path, share, on_corrupt):
             for name, values in _decoded(record, path, number).items():
                 facts.setdefault(name, FeatureFacts()).note(values, f"{path} record {number}", name)
             records += 1
@@ -256,11 +272,21 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000) -> Schema:
     return Schema(facts, records=records, files=len(names))
 
 
-def _sampled(path: str, share: int | None) -> Iterator[tuple[int, bytes]]:
+def _sampled(path: str, share: int | None, on_corrupt: OnCorrupt) -> Iterator[tuple[int, bytes]]:
     reader = Reader(path)
     if share is None or reader.compression is not None:
-        yield from islice(enumerate(reader), share)
+        yield from islice(read_records(path, on_corrupt=on_corrupt), share)
         return
+    try:
+        found = list(_spread(reader, share))
+    except CorruptDataError:
+        if on_corrupt == "raise":
+            raise
+        found = list(islice(read_records(path, on_corrupt=on_corrupt), share))
+    yield from found
+
+
+def _spread(reader: Reader, share: int) -> Iterator[tuple[int, bytes]]:
     first = -(-share // 2)
     # A short file is read without an index.
     head = list(islice(reader, first + 1))

@@ -33,7 +33,14 @@ from shardkeep.tfrecord.format.resync import next_frame
 from shardkeep.tfrecord.index.index import find_index, load_index
 from shardkeep.tfrecord.index.scan import Starts, scan_in_parts
 
-__all__ = ["DamagedRecord", "IndexWithHoles", "find_damage", "index_around_damage"]
+__all__ = [
+    "DamagedRecord",
+    "IndexWithHoles",
+    "damaged_extent",
+    "find_damage",
+    "hole_error",
+    "index_around_damage",
+]
 
 _TO_THE_END = 2**64 - 1
 # A hole may be as large as the file; a payload that is larger than this is not checked.
@@ -147,6 +154,27 @@ def find_damage(path: str, *, tick: Callable[[int], None]) -> Iterator[DamagedRe
             yield len(starts) - 1
             return
     yield len(index) - 1
+
+
+def hole_error(path: str, record: int, start: int, size_bytes: int) -> CorruptRecordError:
+    """Return the error for a hole where only flipped bits may be damaged."""
+    return CorruptRecordError(
+        f"{path}: record {record} at byte {start}: {size_bytes} bytes without a recognisable record, which is"
+        ' more than a flipped bit; on_corrupt="skip" omits them',
+        path=path,
+        record=record,
+        offset_bytes=start,
+    )
+
+
+def damaged_extent(fd: int, offset_bytes: int) -> tuple[int, bool]:
+    """Return the end of the damaged record at an offset, and True if the bytes up to there are a hole."""
+    size_bytes = os.fstat(fd).st_size
+    header = os.pread(fd, HEADER_BYTES, offset_bytes)
+    length = checked_length(header) if len(header) == HEADER_BYTES else None
+    if length is not None and offset_bytes + OVERHEAD_BYTES + length <= size_bytes:
+        return offset_bytes + OVERHEAD_BYTES + length, False
+    return _step_over(fd, offset_bytes, size_bytes)
 
 
 def _scan(path: str, fd: int) -> IndexWithHoles:

@@ -1,0 +1,165 @@
+"""Messages of errors and warnings: with options instead of arguments, and with the next command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import click
+
+from shardkeep.cli.output.text import printable
+from shardkeep.errors import (
+    CorruptDataError,
+    CorruptRecordError,
+    FormatError,
+    ShardkeepError,
+    TruncatedFileError,
+    one_line,
+)
+
+__all__ = ["as_foreign", "describe_error", "describe_os_error", "print_line", "print_warning"]
+
+_ARGUMENT = re.compile(r"""\b([a-z_]+)=(?:"([^"\s]*)"|'([^'\s]*)'|(True|False|\d[\w.]*))?""")
+
+
+def print_line(kind: str, message: str) -> None:
+    """Print a message on one line of standard error."""
+    click.echo(f"shardkeep: {kind}: {printable(' '.join(message.split()))}", err=True)
+
+
+def print_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning without its place in the code; a `warnings.showwarning`."""
+    print_line("warning", str(message))
+
+
+def as_foreign(error: ShardkeepError) -> ShardkeepError:
+    """Return a `FormatError` for a wrong start of a file that has no whole record; otherwise the error."""
+    if not isinstance(error, CorruptRecordError) or error.path is None or error.offset_bytes != 0:
+        return error
+    from shardkeep.files.kinds.kind import require_kind
+    from shardkeep.tfrecord.damage import is_foreign
+
+    try:
+        if is_foreign(error.path):
+            require_kind(error.path, "tfrecord")
+    except FormatError as better:
+        return better
+    except OSError:
+        pass
+    return error
+
+
+def describe_error(error: ShardkeepError, command: click.Command | None, arguments: Sequence[str]) -> str:
+    """Return the message of an error: its path, options instead of arguments, and after damage what to run.
+
+    Parameters
+    ----------
+    error : ShardkeepError
+    command : click.Command or None
+        The command that failed.
+    arguments : sequence of str
+        Arguments of the call, as in ``sys.argv[1:]``.
+    """
+    message = str(error)
+    if error.path is not None and one_line(error.path) not in message:
+        message = f"{error.path}: {message}"
+    options = _options(command)
+    message = _ARGUMENT.sub(lambda found: _as_option(found, options), message)
+    following = _next_command(error, command, arguments) if isinstance(error, CorruptDataError) else None
+    return f"{message}; {following}" if following else message
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return the reason of an error of the system, with the file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{_as_text(error.filename)}: {reason}" if error.filename is not None else reason
+
+
+def _options(command: click.Command | None) -> dict[str, click.Option]:
+    parameters = command.params if command else []
+    return {one.name: one for one in parameters if isinstance(one, click.Option) and one.name}
+
+
+def _as_option(found: re.Match[str], options: dict[str, click.Option]) -> str:
+    """Return ``--exists replace`` for ``exists="replace"``; an argument without an option stays."""
+    option = options.get(found[1])
+    if option is None:
+        return found[0]
+    name = max(option.opts, key=len)
+    value = found[2] or found[3] or found[4] or ""
+    if option.is_flag:
+        return option.secondary_opts[0] if value == "False" and option.secondary_opts else name
+    return f"{name} {value}".rstrip()
+
+
+def _next_command(
+    error: CorruptDataError, command: click.Command | None, arguments: Sequence[str]
+) -> str | None:
+    """Return the command with which the user can continue after damage."""
+    path, options = error.path, _options(command)
+    if path is None or "shardkeep " in str(error) or not os.path.exists(path):
+        return None
+    if "on_bad" in options:
+        again = _with_option(arguments, command, "--on-bad", "skip")
+        return None if again == list(arguments) else f"to continue: {_line(again)}"
+    if not _has_records(path):
+        return f"to list all damage: {_line(['verify', path])}"
+    if not isinstance(error, (CorruptRecordError, TruncatedFileError)) and error.record is None:
+        return None  # a file that changes: the message has the advice
+    again = _with_option(arguments, command, "--on-corrupt", "skip")
+    if again == list(arguments):
+        return None
+    if "on_corrupt" not in options:
+        return f"to copy its whole records: {_line(['concat', '--on-corrupt', 'skip', path, 'NEW'])}"
+    if "repair" not in arguments and _is_repairable(error, path):
+        again = _with_option(arguments, command, "--on-corrupt", "repair")
+    return f"to continue: {_line(again)}"
+
+
+def _with_option(arguments: Sequence[str], command: click.Command | None, name: str, value: str) -> list[str]:
+    """Return the arguments with this value of the option, directly after the command."""
+    rest = list(arguments)
+    while name in rest:
+        at = rest.index(name)
+        del rest[at : at + 2]
+    rest = [one for one in rest if not one.startswith(f"{name}=")]
+    if command is None or command.name not in rest:
+        return rest
+    at = rest.index(command.name) + 1
+    return [*rest[:at], name, value, *rest[at:]]
+
+
+def _line(arguments: Sequence[str]) -> str:
+    return shlex.join(["shardkeep", *arguments])
+
+
+def _has_records(path: str) -> bool:
+    from shardkeep.files.kinds.kind import identify
+
+    try:
+        return identify(path).name not in ("hdf5", "folder")
+    except OSError:
+        return False
+
+
+def _is_repairable(error: CorruptDataError, path: str) -> bool:
+    from shardkeep.files.kinds.kind import identify
+    from shardkeep.tfrecord.damage import is_repairable
+
+    if error.offset_bytes is None or identify(path).compression is not None:
+        return False
+    return is_repairable(path, error.offset_bytes)
+
+
+def _as_text(name: Any) -> str:
+    return os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else f"descriptor {name}"

@@ -1,0 +1,144 @@
+"""Sources of a division: their scan, and their records in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkeep.errors import CorruptDataError
+from shardkeep.files.kinds.kind import Compression
+from shardkeep.progress import Progress
+from shardkeep.tfrecord.damage import Damage, OnCorrupt, read_records
+from shardkeep.tfrecord.index.index import frame_starts
+from shardkeep.tfrecord.index.scan import processors, scan_in_parts
+from shardkeep.tfrecord.index.work import Work
+from shardkeep.tfrecord.reader import Reader
+
+__all__ = ["FRAME_OVERHEAD_BYTES", "Source", "scan"]
+
+FRAME_OVERHEAD_BYTES = 16
+# Usual ratio of a compressed file; only the progress depends on it.
+_RATIO = 4
+_GROUP_BYTES = 64 << 20
+_TICK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """Source file of a division.
+
+    Attributes
+    ----------
+    path : str
+    compression : {None, "gzip", "zlib"}
+    starts : ndarray of uint64, shape (records + 1,)
+        Offsets of the frames in the uncompressed data; without those that are skipped.
+    on_corrupt : {"raise", "skip", "repair"}
+        "raise" for a file without damage.
+    damaged : tuple of Damage
+        The damage that was found by the scan.
+    """
+
+    path: str
+    compression: Compression | None
+    starts: npt.NDArray[np.uint64]
+    on_corrupt: OnCorrupt = "raise"
+    damaged: tuple[Damage, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.starts) - 1
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the records are read in order, not by their offsets."""
+        return self.compression is not None or self.on_corrupt != "raise"
+
+    def stream(self, *, verify: bool) -> Iterator[bytes]:
+        """Yield all records in order."""
+        if self.on_corrupt == "raise":
+            return iter(Reader(self.path, compression=self.compression, verify=verify))
+        records = read_records(self.path, on_corrupt=self.on_corrupt, on_damage=lambda _: None)
+        return (record for _, record in records)
+
+
+def scan(paths: Sequence[str], *, on_corrupt: OnCorrupt, progress: Progress) -> tuple[Source, ...]:
+    """Return the sources with the offsets of their records.
+
+    Checksums of payloads are checked if `on_corrupt` requires it; otherwise they are checked by the copy.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError, FormatError, NotFoundError
+        As `shardkeep.tfrecord.build_index`.
+    """
+    compressions = {path: Reader(path).compression for path in paths}
+    ratios = {path: 1 if compression is None else _RATIO for path, compression in compressions.items()}
+    sizes = {path: os.path.getsize(path) * ratio for path, ratio in ratios.items()}
+    work = Work(progress, sum(sizes.values()))
+
+    def scan_group(group: list[str]) -> list[Source]:
+        if compressions[group[0]] is not None:
+            return [_scan_stream(group[0], compressions[group[0]], on_corrupt, work)]
+        verify = on_corrupt != "raise"
+        try:
+            if len(group) == 1:
+                found = [scan_in_parts(group[0], None, verify=verify, tick=work.tick)[0]]
+            else:
+                found = frame_starts(group, verify=verify, threads=1)
+                work.tick(sum(sizes[path] for path in group))
+        except CorruptDataError:
+            if on_corrupt == "raise":
+                raise
+            if len(group) > 1:
+                return [one for path in group for one in scan_group([path])]
+            return [_scan_stream(group[0], None, on_corrupt, work)]
+        return [Source(path, None, starts) for path, starts in zip(group, found, strict=True)]
+
+    groups = list(_groups(paths, compressions, sizes))
+    return tuple(one for group in work.run(scan_group, groups, processors()) for one in group)
+
+
+def _groups(
+    paths: Sequence[str], compressions: dict[str, Compression | None], sizes: dict[str, int]
+) -> Iterator[list[str]]:
+    """Divide the paths into compressed files, large files and groups of small ones, in their order."""
+    group: list[str] = []
+    group_bytes = 0
+    for path in paths:
+        alone = compressions[path] is not None or sizes[path] > _GROUP_BYTES
+        if group and (alone or group_bytes + sizes[path] > _GROUP_BYTES):
+            yield group
+            group, group_bytes = [], 0
+        if alone:
+            yield [path]
+        else:
+            group.append(path)
+            group_bytes += sizes[path]
+    if group:
+        yield group
+
+
+def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorrupt, work: Work) -> Source:
+    damaged: list[Damage] = []
+    if on_corrupt == "raise":
+        records: Iterator[bytes] = iter(Reader(path, compression=compression, verify=False))
+    else:
+        found = read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append)
+        records = (record for _, record in found)
+    lengths: list[int] = []
+    ticked = scanned = 0
+    for record in records:
+        lengths.append(len(record))
+        scanned += len(record) + FRAME_OVERHEAD_BYTES
+        if scanned - ticked >= _TICK_BYTES:
+            work.tick(scanned - ticked)
+            ticked = scanned
+    starts = np.zeros(len(lengths) + 1, np.uint64)
+    np.cumsum(np.array(lengths, np.uint64) + np.uint64(FRAME_OVERHEAD_BYTES), out=starts[1:])
+    return Source(path, compression, starts, on_corrupt if damaged else "raise", tuple(damaged))

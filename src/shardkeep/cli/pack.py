@@ -64,6 +64,6 @@ def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, 
 
     sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])
     options["dtypes"] = options["dtypes"] or None
-    with watched("pack", at_end="sync to disk") as progress:
+    with watched("pack") as progress:
         report = pack_records(sources, pattern, kind=kind, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_pack(report)

@@ -20,6 +20,7 @@ from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
+from shardkeep.jobs.division.assignment import warn_of_odd_shards
 from shardkeep.jobs.division.divide import ShardFile
 from shardkeep.jobs.division.packed_frames import batches
 from shardkeep.jobs.pack_sources.arrays import ArrayRows, read_arrays
@@ -28,11 +29,12 @@ from shardkeep.jobs.pack_sources.source import PackSource
 from shardkeep.jobs.pack_sources.tables import ArrowTable, CsvTable
 from shardkeep.jobs.pack_sources.webdataset import WebDataset
 from shardkeep.plan import Permutation
+from shardkeep.progress import Parts, Progress
 from shardkeep.tfrecord import ShardWriter, encode_example
 from shardkeep.tfrecord.format.compression import WrittenCompression
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.shard_names import early_name
-from shardkeep.tfrecord.shard_sinks import OpenSink
+from shardkeep.tfrecord.shard_sinks import OpenSink, frame_bytes
 
 __all__ = ["Kind", "PackReport", "pack"]
 
@@ -42,6 +44,7 @@ Arrays = npt.NDArray[Any] | Mapping[str, npt.ArrayLike]
 
 _SHARD_BYTES = 128 << 20
 _LISTED = 20
+_NAMED = 5
 _TICK_RECORDS = 64
 _STREAM = 0x7061636B  # a permutation that differs from those of loaders with the same seed
 
@@ -69,7 +72,9 @@ class PackReport:
     bad : tuple of str
         Messages of the first 20 of them.
     notes : tuple of str
-        Remarks on values that are stored with less precision than they had.
+        Remarks on values that are stored with less precision than they had, and on files that were left out.
+    left_out : int
+        Number of files at the top of a folder of images that are not images.
     shuffle : int or None
         Seed of the shuffle.
     seconds : float
@@ -88,6 +93,7 @@ class PackReport:
     notes: tuple[str, ...]
     shuffle: int | None
     seconds: float
+    left_out: int = 0
 
     __repr__ = summary
 
@@ -111,7 +117,7 @@ def pack(
     on_bad: OnBad = "raise",
     compression: WrittenCompression | None = None,
     exists: Exists = "fail",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> PackReport:
     r"""Write the records of a source as Examples into shards, which appear together or not at all.
 
@@ -122,7 +128,8 @@ def pack(
 
         - a folder of PNG, JPEG and WebP files, with a sub-folder for each label or none: features
           "image_raw" (the bytes of the file), "height", "width", "depth" (channels), "filename" (relative
-          to the folder) and, with sub-folders, "label". Names that begin with a dot are ignored;
+          to the folder) and, with sub-folders, "label". Other files at the top of the folder, such as a
+          README, are left out and counted; names that begin with a dot are ignored;
         - CSV files with a header: one feature for each column, with an inferred type (see `CsvTable`);
         - Parquet or Arrow files (needs pyarrow): one feature for each column;
         - a .npy or .npz file, or arrays: row i of each array becomes a feature of record i;
@@ -151,13 +158,18 @@ def pack(
     compression, exists
         As for `shardkeep.tfrecord.ShardWriter`.
     progress : callable, optional
-        Called as ``progress(done_bytes, total_bytes)`` with bytes of the source (twice as many with
-        `shuffle`).
+        Called as ``progress(done_bytes, total_bytes)``. The total is the size of the source, of which the
+        scan of CSV files, the reading, the shuffle and the sync have shares.
 
     Returns
     -------
     PackReport
         Shards, features, labels and skipped records.
+
+    Warns
+    -----
+    RuntimeWarning
+        Shards have no record, or a record is larger than `shard_bytes`.
 
     Raises
     ------
@@ -194,7 +206,8 @@ def pack(
         raise PlanError(f'on_bad must be "raise" or "skip", not {on_bad!r}')
     if shards is None and shard_bytes is None and shard_records is None:
         shard_bytes = _SHARD_BYTES
-    given = _open(source, kind, labels, dtypes)
+    steps = _Steps(progress, shuffled=shuffle is not None)
+    given = _open(source, kind, labels, dtypes, steps.scan)
     if labels_path is not None and given.labels is None:
         raise PlanError("labels_path= needs a source with labels: a folder with sub-folders of images")
     writer = ShardWriter(
@@ -211,15 +224,22 @@ def pack(
         if labels_path is not None:
             content = json.dumps(given.labels, indent=1, ensure_ascii=False) + "\n"
             writer.add_file(labels_path, content.encode())
-        steps = _Progress(progress, given, passes=1 if shuffle is None else 2)
         records = _encoded(given, skipped, steps)
         if shuffle is None:
             for record in records:
                 writer.write(record)
         else:
-            _write_shuffled(records, writer, shuffle, steps)
+            _write_shuffled(records, writer, shuffle, lambda: steps.begin("shuffle", given.total_bytes))
         if not sum(writer.records):
             raise NotFoundError(f"{_name(given)}: has no record" + (f"; {bad[0]}" if bad else ""))
+        warn_of_odd_shards(
+            writer.pattern,
+            records=sum(writer.records),
+            shards=len(writer.records),
+            shard_bytes=shard_bytes,
+            largest_bytes=steps.largest_bytes,
+        )
+        writer.close(progress=steps.begin("sync to disk", given.total_bytes))
     outputs = tuple(
         ShardFile(path, count, os.path.getsize(path))
         for path, count in zip(writer.paths, writer.records, strict=True)
@@ -234,7 +254,8 @@ def pack(
         labels=given.labels,
         skipped=skipped.count,
         bad=tuple(bad),
-        notes=tuple(given.notes),
+        notes=(*given.notes, *_left_out(given)),
+        left_out=len(given.left_out),
         shuffle=shuffle,
         seconds=time.perf_counter() - begin,
     )
@@ -248,6 +269,7 @@ def _open(
     kind: Kind,
     labels: Mapping[str, int] | str | os.PathLike[str] | None,
     dtypes: Mapping[str, str] | None,
+    scan: Progress,
 ) -> PackSource:
     if kind not in get_args(Kind):
         raise PlanError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
@@ -271,7 +293,7 @@ def _open(
             raise PlanError(f"{paths[1]}: pack one folder of images at a time", path=paths[1])
         return ImageFolder(paths[0], None if labels is None else read_labels(labels))
     if found == "csv":
-        return CsvTable(paths, dtypes)
+        return CsvTable(paths, dtypes, progress=scan)
     if found == "numpy":
         return read_arrays(paths)
     return WebDataset(paths) if found == "webdataset" else ArrowTable(paths, found)
@@ -314,6 +336,15 @@ def _kind_of(path: str) -> str:
     )
 
 
+def _left_out(source: PackSource) -> list[str]:
+    if not source.left_out:
+        return []
+    names, count = source.left_out[:_NAMED], len(source.left_out)
+    more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
+    plural = "file that is not an image was" if count == 1 else "files that are not images were"
+    return [f"{count:,} {plural} left out at the top of {source.paths[0]}: {', '.join(names)}{more}"]
+
+
 def _name(source: PackSource) -> str:
     return source.paths[0] if source.paths else "the arrays"
 
@@ -336,37 +367,48 @@ class _Skipped:
             self._messages.append(str(error))
 
 
-class _Progress:
-    """Progress over one pass through the data, or two."""
+class _Steps:
+    """Progress over the parts of a run, and the size of the largest record."""
 
-    def __init__(
-        self, progress: Callable[[int, int], None] | None, source: PackSource, *, passes: int
-    ) -> None:
-        self._progress, self._source, self._passes = progress, source, passes
+    def __init__(self, progress: Progress | None, *, shuffled: bool) -> None:
+        self._progress, self._shuffled = progress, shuffled
+        self._parts: Parts | None = None
+        self._scan: Progress | None = None
+        self.largest_bytes = 0
 
-    def report_read(self) -> None:
-        if self._progress is not None:
-            self._progress(self._source.done_bytes, self._source.total_bytes * self._passes)
+    def scan(self, done_bytes: int, total_bytes: int) -> None:
+        """Report the scan of a source that is read twice, before any other part."""
+        if self._scan is None:
+            weights = {"scan": 1, "read": 2, "shuffle": 2 * self._shuffled, "sync to disk": 1}
+            self._parts = Parts(self._progress, total_bytes, weights)
+            self._scan = self._parts.begin("scan")
+        self._scan(done_bytes, total_bytes)
 
-    def report_written(self, share: float) -> None:
-        if self._progress is not None:
-            total = self._source.total_bytes
-            self._progress(int(total * (self._passes - 1 + share)), total * self._passes)
+    def begin(self, name: str, total_bytes: int) -> Progress:
+        if self._parts is None:
+            weights = {"read": 4, "shuffle": 2 * self._shuffled, "sync to disk": 1}
+            self._parts = Parts(self._progress, total_bytes, weights)
+        return self._parts.begin(name)
 
 
-def _encoded(source: PackSource, skipped: _Skipped, progress: _Progress) -> Iterator[bytes]:
+def _encoded(source: PackSource, skipped: _Skipped, steps: _Steps) -> Iterator[bytes]:
+    report = steps.begin("read", source.total_bytes)
     for number, item in enumerate(source):
         if isinstance(item, ShardkeepError):
             skipped.add(item)
         else:
-            yield encode_example(item)
+            record = encode_example(item)
+            steps.largest_bytes = max(steps.largest_bytes, frame_bytes(record))
+            yield record
         if number % _TICK_RECORDS == 0:
-            progress.report_read()
+            report(source.done_bytes, source.total_bytes)
     source.done_bytes = source.total_bytes
-    progress.report_read()
+    report(1, 1)
 
 
-def _write_shuffled(records: Iterator[bytes], writer: ShardWriter, seed: int, progress: _Progress) -> None:
+def _write_shuffled(
+    records: Iterator[bytes], writer: ShardWriter, seed: int, begin: Callable[[], Progress]
+) -> None:
     """Write all records to a temporary file, and from there in their new order."""
     with contextlib.ExitStack() as stack:
         files = FileSet()
@@ -382,11 +424,11 @@ def _write_shuffled(records: Iterator[bytes], writer: ShardWriter, seed: int, pr
         sizes = starts[1:].astype(np.int64) - starts[:-1].astype(np.int64)
         file = _core.RecordFile(temporary, starts)
         order = Permutation(len(sizes), seed, stream=_STREAM)
-        done_bytes = 0
+        done_bytes, report = 0, begin()
         for first in range(0, len(sizes), 1 << 16):
             numbers = order.forward(np.arange(first, min(first + (1 << 16), len(sizes))))
             for batch in batches(sizes[numbers]):
                 for record in file.read_many(numbers[batch].astype(np.uint64)):
                     writer.write(record)
                 done_bytes += int(sizes[numbers[batch]].sum())
-                progress.report_written(done_bytes / int(starts[-1]))
+                report(done_bytes, int(starts[-1]))

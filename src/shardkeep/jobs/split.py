@@ -9,7 +9,7 @@ from functools import partial
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
-from shardkeep.jobs.division.assignment import Mode, assign
+from shardkeep.jobs.division.assignment import Mode, Places, Sizes, assign, warn_of_odd_shards
 from shardkeep.jobs.division.divide import SplitReport, divide
 from shardkeep.progress import Progress
 from shardkeep.tfrecord.damage import OnCorrupt
@@ -77,6 +77,11 @@ def split(
     SplitReport
         Sources, new files and a digest of all records.
 
+    Warns
+    -----
+    RuntimeWarning
+        Shards have no record, or a record is larger than `shard_bytes`.
+
     Raises
     ------
     CorruptRecordError, TruncatedFileError
@@ -123,9 +128,23 @@ def split(
         early_name(name, 0)
     else:
         shard_names(name, shards)
+
+    def plan(sizes: Sizes) -> tuple[Places, int]:
+        places, count = assign(
+            sizes, shards=shards, shard_bytes=shard_bytes, shard_records=shard_records, mode=mode
+        )
+        warn_of_odd_shards(
+            name,
+            records=len(sizes),
+            shards=count,
+            shard_bytes=shard_bytes,
+            largest_bytes=int(sizes.max(initial=0)),
+        )
+        return places, count
+
     return divide(
         paths,
-        plan=partial(assign, shards=shards, shard_bytes=shard_bytes, shard_records=shard_records, mode=mode),
+        plan=plan,
         names=partial(shard_names, name),
         lock=lock_name(name, shards),
         mode=mode,

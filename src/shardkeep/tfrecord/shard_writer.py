@@ -19,6 +19,7 @@ from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import Exists
 from shardkeep.plan.checks import checked_int
+from shardkeep.progress import Progress
 from shardkeep.tfrecord.example.example import encode_example
 from shardkeep.tfrecord.format.compression import WrittenCompression, written_compression
 from shardkeep.tfrecord.format.frame import as_record
@@ -234,8 +235,13 @@ class ShardWriter(ReportedWriter):
             raise
         self._before.append(number)
 
-    def close(self) -> None:
+    def close(self, *, progress: Progress | None = None) -> None:
         """Finish and publish all shards.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called as ``progress(synced_files, all_files)``.
 
         Raises
         ------
@@ -244,7 +250,7 @@ class ShardWriter(ReportedWriter):
         LockError
             In a forked child.
         """
-        self._end(None)
+        self._end(None, progress)
 
     def abort(self) -> None:
         """Discard all shards."""
@@ -328,7 +334,7 @@ class ShardWriter(ReportedWriter):
             records = ""
         return f"<ShardWriter {self.pattern!r}{records}, {'closed' if self._closed else 'open'}>"
 
-    def _end(self, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None, progress: Progress | None = None) -> None:
         # In a forked child a missing thread may hold the lock.
         with contextlib.nullcontext() if self._process.is_forked else self._mutex:
             if self._closed:
@@ -342,7 +348,7 @@ class ShardWriter(ReportedWriter):
                 for sink in self._sinks[-1:] if self._rolling else self._sinks:
                     sink.finish()
                 self._name()
-                self._files.publish(self._before + self._numbers)
+                self._files.publish(self._before + self._numbers, progress=progress)
         except BaseException as failure:
             self._stack.__exit__(type(failure), failure, failure.__traceback__)
             raise

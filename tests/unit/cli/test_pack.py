@@ -77,3 +77,31 @@ def test_invalid_arguments_are_refused(
     assert run(["pack", *arguments]) == code
     assert message in capsys.readouterr().err
     assert sorted(os.listdir()) == ["pets"]
+
+
+def test_other_files_at_the_top_are_left_out_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pets/README.md").write_text("# Pets")
+    Path("pets/.DS_Store").write_bytes(b"\0\0\0\1Bud1")
+    Path("pets/labels.csv").write_text("a,b\n")
+    assert run(["pack", "pets", PATTERN]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "left out 3 files without an image" in printed
+    assert "at the top of pets: .DS_Store, README.md, labels.csv" in printed
+    assert run(["pack", "pets", "y{shard}", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["records"], report["left_out"], report["labels"]) == (6, 3, {"cat": 0, "dog": 1})
+
+
+@pytest.mark.parametrize("name", ["0.png", "photo.gif", "scan.tiff", "no-suffix"])
+def test_images_at_the_top_are_not_left_out(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pets", name).write_bytes(image(seed=1))
+    assert run(["pack", "pets", PATTERN]) == 2
+    assert f"has both images and folders of images ({name} and cat/)" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")
+def test_more_shards_than_records(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pack", "pets", PATTERN, "--shards", "10"]) == 0
+    assert "4 of 10 shards have no record, since there are only 6 records" in capsys.readouterr().err
+    assert run(["pack", "pets", "z{shard}", "--shard-bytes", "20"]) == 0
+    assert "more than the 20 of a shard" in capsys.readouterr().err

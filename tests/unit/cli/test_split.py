@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -62,6 +64,7 @@ def test_by_bytes_and_compressed(capsys: pytest.CaptureFixture[str]) -> None:
     assert Reader("out-0-of-3").compression == "gzip"
 
 
+@pytest.mark.filterwarnings("ignore:.*shards have no record")
 def test_many_files_are_not_all_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["split", "in-a", PATTERN, "--shards", "200"]) == 0
     printed = capsys.readouterr().out
@@ -127,3 +130,18 @@ def test_sizes(text: str, size: int) -> None:
 def test_sizes_that_are_none(text: str) -> None:
     with pytest.raises(click.BadParameter):
         SIZE.convert(text, None, None)
+
+
+@pytest.mark.filterwarnings("default")
+def test_records_larger_than_a_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["split", "in-a", PATTERN, "--shard-bytes", "20"]) == 0
+    assert "the largest record has 25 bytes, more than the 20 of a shard" in capsys.readouterr().err
+
+
+def test_a_warning_is_one_line_of_the_command(folder: Path) -> None:
+    command = [sys.executable, "-m", "shardkeep", "split", "in-a", PATTERN, "--shards", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == (
+        f"shardkeep: warning: {PATTERN}: 10 of 20 shards have no record, since there are only 10 records;"
+        " choose fewer shards\n"
+    )

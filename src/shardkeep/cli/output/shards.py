@@ -67,6 +67,8 @@ def print_pack(report: PackReport) -> None:
         rows["labels"] = ", ".join(shown) + (f", … ({rest:,} more)" if rest else "")
     if report.skipped:
         rows["skipped"] = counted(report.skipped, "bad record")
+    if report.left_out:
+        rows["left out"] = f"{counted(report.left_out, 'file')} without an image"
     rows["took"] = _took(report.bytes, report.seconds)
     parts: list[RenderableType] = [facts(rows), _listing(report.outputs)]
     remarks = [printable(note) for note in report.notes]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import PlanError
+from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.shard_names import checked_sizes
 
-__all__ = ["Mode", "assign"]
+__all__ = ["Mode", "Places", "Sizes", "assign", "warn_of_odd_shards"]
 
 Mode = Literal["contiguous", "round-robin", "balanced"]
 Sizes = npt.NDArray[np.int64]
@@ -84,6 +85,34 @@ def assign(
         return (np.arange(records) // shard_records).astype(np.int32), shards
     ends = records * np.arange(1, shards + 1) // shards
     return np.repeat(np.arange(shards, dtype=np.int32), np.diff(ends, prepend=0)), shards
+
+
+def warn_of_odd_shards(
+    pattern: str, *, records: int, shards: int, shard_bytes: int | None, largest_bytes: int
+) -> None:
+    """Issue a `RuntimeWarning` if shards are empty, or if a record is larger than a shard should be.
+
+    Parameters
+    ----------
+    pattern : str
+        Pattern of the names of the shards.
+    records, shards : int
+        Number of records and of shards.
+    shard_bytes : int or None
+        Largest size of a shard, if there is one.
+    largest_bytes : int
+        Size of the largest record with its frame.
+    """
+    if shards > max(records, 1):
+        warn_user(
+            f"{pattern}: {shards - records:,} of {shards:,} shards have no record, since there are only"
+            f" {records:,} records; choose fewer shards"
+        )
+    if shard_bytes is not None and largest_bytes > shard_bytes:
+        warn_user(
+            f"{pattern}: the largest record has {largest_bytes:,} bytes, more than the {shard_bytes:,} of a"
+            " shard; such a record has a shard for itself; choose larger shards"
+        )
 
 
 def _filled(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:

@@ -26,6 +26,9 @@ __all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_l
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTHS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+_IMAGE_SUFFIXES = frozenset(
+    [".avif", ".bmp", ".gif", ".heic", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"]
+)
 _JPEG = b"\xff\xd8\xff"
 _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Files that one thread reads together; the number of threads, and of groups at a time.
@@ -159,7 +162,9 @@ class ImageFolder(PackSource):
 
     def __init__(self, path: str, labels: Mapping[str, int] | None = None) -> None:
         super().__init__([path])
-        folders, loose = _entries(path)
+        folders, loose = _entries(path, hidden=True)
+        self.left_out = [one.name for one in loose if not _is_image(one)]
+        loose = [one for one in loose if one.name not in self.left_out]
         if folders and loose:
             raise SchemaError(
                 f"{path}: has both images and folders of images ({loose[0].name} and {folders[0].name}/);"
@@ -183,7 +188,7 @@ class ImageFolder(PackSource):
         else:
             self._files = [_File(one.path, one.name, None, one.stat().st_size) for one in loose]
         if not self._files:
-            raise NotFoundError(f"{path}: the folder and its sub-folders have no file", path=path)
+            raise NotFoundError(f"{path}: the folder and its sub-folders have no image", path=path)
         self.total_bytes = sum(file.size_bytes for file in self._files)
         self.features = {"image_raw": "bytes", "filename": "bytes"} | dict.fromkeys(
             ("height", "width", "depth"), "int64"
@@ -230,11 +235,25 @@ class ImageFolder(PackSource):
             self._walk(folder.path, f"{name}{folder.name}/", label, [*above, folder.path])
 
 
-def _entries(path: str) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Return the folders and the files in a folder, sorted, without names that begin with a dot."""
+def _entries(path: str, *, hidden: bool = False) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return the folders and the files in a folder, sorted, without names that begin with a dot.
+
+    With `hidden`, files with such names are returned too.
+    """
     with os.scandir(path) as entries:
-        shown = sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: one.name)
-    return [one for one in shown if one.is_dir()], [one for one in shown if not one.is_dir()]
+        found = sorted(entries, key=lambda one: one.name)
+    folders = [one for one in found if one.is_dir() and not one.name.startswith(".")]
+    return folders, [one for one in found if not one.is_dir() and (hidden or not one.name.startswith("."))]
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Return True if the name or the content is that of an image, also of a format that is not supported."""
+    if entry.name.startswith("."):
+        return False
+    if os.path.splitext(entry.name)[1].lower() in _IMAGE_SUFFIXES:
+        return True
+    with open(entry.path, "rb") as file:
+        return identify_bytes(file.read(HEAD_BYTES)).described.endswith(" image")
 
 
 def _read_images(files: list[_File]) -> list[Item]:

@@ -28,6 +28,8 @@ class PackSource:
         Number of each label, if the source has names for them.
     notes : list of str
         Remarks on values that are stored with less precision than they had.
+    left_out : list of str
+        Names of the files at the top of a folder that are not data of this kind.
     total_bytes, done_bytes : int
         Size of the source, and the part of it that has been read.
     """
@@ -39,6 +41,7 @@ class PackSource:
         self.features: dict[str, str] = {}
         self.labels: dict[str, int] | None = None
         self.notes: list[str] = []
+        self.left_out: list[str] = []
         self.total_bytes = 0
         self.done_bytes = 0
 

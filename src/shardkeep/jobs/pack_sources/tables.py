@@ -12,6 +12,7 @@ import numpy as np
 
 from shardkeep.errors import FormatError, MissingExtraError, SchemaError, ShardkeepError
 from shardkeep.jobs.pack_sources.source import Item, PackSource
+from shardkeep.progress import Progress
 
 __all__ = ["ArrowTable", "CsvTable"]
 
@@ -32,6 +33,9 @@ def _checked_dtypes(dtypes: Mapping[str, str] | None, columns: Sequence[str], pa
     return dict(dtypes or {})
 
 
+_TICK_LINES = 1000
+
+
 class CsvTable(PackSource):
     """CSV files in UTF-8 with a header.
 
@@ -43,6 +47,8 @@ class CsvTable(PackSource):
         Column to "int64", "float32" or "bytes", instead of the inferred type.
     delimiter : str, optional
         By default a tab for a name that ends in ``.tsv``, otherwise a comma.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)`` while the types are inferred.
 
     Notes
     -----
@@ -55,9 +61,15 @@ class CsvTable(PackSource):
     kind = "csv"
 
     def __init__(
-        self, paths: Sequence[str], dtypes: Mapping[str, str] | None = None, delimiter: str | None = None
+        self,
+        paths: Sequence[str],
+        dtypes: Mapping[str, str] | None = None,
+        delimiter: str | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> None:
         super().__init__(paths)
+        self._scan: Progress | None = None
         self._delimiter = delimiter
         self.columns = self._header(paths[0])
         for path in paths[1:]:
@@ -68,9 +80,10 @@ class CsvTable(PackSource):
                     path=path,
                 )
         given = _checked_dtypes(dtypes, self.columns, paths[0])
-        self.features = self._inferred(given) | given
         self.total_bytes = sum(os.path.getsize(path) for path in paths)
-        self.done_bytes = 0
+        self.done_bytes, self._scan = 0, progress
+        self.features = self._inferred(given) | given
+        self.done_bytes, self._scan = 0, None
 
     def __iter__(self) -> Iterator[Item]:
         kinds = [self.features[name] for name in self.columns]
@@ -140,6 +153,8 @@ class CsvTable(PackSource):
     def _lines(self, file: Any, path: str) -> Iterator[str]:
         for number, line in enumerate(file, 1):
             self.done_bytes += len(line)
+            if self._scan is not None and number % _TICK_LINES == 0:
+                self._scan(self.done_bytes, self.total_bytes)
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:

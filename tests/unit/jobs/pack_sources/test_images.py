@@ -157,7 +157,7 @@ def test_animated_webp_is_refused() -> None:
 
 def test_folders_that_make_no_sense(tmp_path: Path, pets: Path) -> None:
     (tmp_path / "none").mkdir()
-    with pytest.raises(NotFoundError, match="have no file"):
+    with pytest.raises(NotFoundError, match="have no image"):
         pack(tmp_path / "none", tmp_path / PATTERN)
     (pets / "loose.png").write_bytes(image())
     with pytest.raises(SchemaError, match=r"loose\.png and Cat/"):
@@ -171,7 +171,7 @@ def test_folders_that_make_no_sense(tmp_path: Path, pets: Path) -> None:
 
 def test_all_bad_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "in/readme.txt").write_text("hello")
-    with pytest.raises(NotFoundError, match=r"has no record; .*readme\.txt"):
+    (tmp_path / "in/readme.png").write_text("hello")
+    with pytest.raises(NotFoundError, match=r"has no record; .*readme\.png"):
         pack(tmp_path / "in", tmp_path / PATTERN, on_bad="skip")
     assert left(tmp_path) == []

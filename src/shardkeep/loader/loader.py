@@ -128,10 +128,11 @@ class Loader(Resumable):
     number of steps, and a state fits any `on_corrupt`. With ``remainder="mask"`` its row is zero or empty and
     ``valid`` is False; with "short" and "drop" the batch has one row less, possibly none ("drop" promises
     full batches only without damage). `receipt` has the byte range of each skipped record, and `shardkeep
-    audit` reports it as not delivered. A record that is not an Example, or whose image cannot be decoded, is
-    damaged as well; a record that lacks a feature is not. A file that is written while it is read is always
-    an error. After a damaged header the scan continues at the next valid record
-    (`shardkeep.tfrecord.index.damaged`): the bytes between count as one record, which "repair" refuses.
+    audit` reports it as not delivered. A record that is not a valid message, or whose image cannot be
+    decoded, is damaged as well; one that lacks a feature, or is another message than an Example, is not. A
+    file that is written while it is read is always an error. After a damaged header the scan continues at
+    the next valid record (`shardkeep.tfrecord.index.damaged`): the bytes between count as one record, which
+    "repair" refuses.
 
     Examples
     --------

@@ -28,6 +28,10 @@ fuzz_target!(|data: &[u8]| {
     };
     // Twice the same: the second one finds the key order of the first.
     let Ok(columns) = fill(&[data, data]) else { return };
+    // An unknown field alone is another message, an empty record is an Example.
+    if data.is_empty() {
+        return;
+    }
     // An unknown field behind the map sends the record down the careful way.
     let careful = [data, &[0x50, 1]].concat();
     let carefully = fill(&[&careful, &careful]).expect("the same record");

@@ -2,28 +2,26 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use shardkeep_core::example::{FeatureValue, Value, decode, decode_sequence, encode};
+use shardkeep_core::example::{Content, FeatureValue, Value, decode, decode_sequence, encode};
 
 fuzz_target!(|data: &[u8]| {
     let _ = decode_sequence(data);
     let Ok(features) = decode(data) else { return };
+    assert!(matches!(Content::of(data), None | Some(Content::Example)) || data.is_empty());
     let again: Vec<(&str, FeatureValue<'_>)> = features
         .iter()
-        .filter_map(|(key, value)| {
-            Some((
-                *key,
-                match value {
-                    Value::Bytes(values) => FeatureValue::Bytes(values),
-                    Value::Float(values) => FeatureValue::Float(values),
-                    Value::Int64(values) => FeatureValue::Int64(values),
-                    Value::Empty => return None,
-                },
-            ))
+        .map(|(key, value)| {
+            let value = match value {
+                Value::Bytes(values) => FeatureValue::Bytes(values),
+                Value::Float(values) => FeatureValue::Float(values),
+                Value::Int64(values) => FeatureValue::Int64(values),
+                Value::Empty => FeatureValue::Empty,
+            };
+            (*key, value)
         })
         .collect();
     let bytes = encode(&again);
-    let kept: Vec<_> = features.iter().filter(|(_, value)| !matches!(value, Value::Empty)).collect();
     let decoded = decode(&bytes).expect("what was just encoded");
     // Debug text, since a NaN is not equal to itself.
-    assert_eq!(format!("{kept:?}"), format!("{:?}", decoded.iter().collect::<Vec<_>>()));
+    assert_eq!(format!("{features:?}"), format!("{decoded:?}"));
 });

@@ -12,6 +12,7 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use super::lists::FeatureView;
 use super::parse::map_entries;
 use crate::error::Kind;
 use crate::example::wire::{Cursor, Wire, WireError};
@@ -44,14 +45,13 @@ impl Content {
             Some(Self::ExampleListWithContext)
         } else if outer.is_event {
             Some(Self::Event)
-        } else if let Some(name) = known_data(record) {
-            Some(Self::Data(name))
-        } else if !outer.may_be_example() {
-            Some(Self::Message)
         } else {
-            match outer.first.iter().try_fold(true, |all, one| Ok::<_, WireError>(all & are_entries(one)?)) {
-                Ok(true) => Some(Self::Example),
-                Err(_) if !outer.has_others => None,
+            let features =
+                outer.first.iter().try_fold(true, |all, one| Ok::<_, WireError>(all & are_entries(one)?));
+            match (features, known_data(record)) {
+                (Ok(true), _) if outer.may_be_example() => Some(Self::Example),
+                (_, Some(name)) => Some(Self::Data(name)),
+                (Err(_), None) if outer.may_be_example() && !outer.has_others => None,
                 _ => Some(Self::Message),
             }
         }
@@ -177,20 +177,28 @@ fn all_fields<'a>(message: &'a [u8], mut holds: impl FnMut(u32, &'a [u8]) -> boo
     }
 }
 
-/// Return true for a map from names to `is_value` messages.
+/// Return true for a map from names to `is_value` messages. A name that may be a message itself must have a value.
 fn is_map(message: &[u8], is_value: impl Fn(&[u8]) -> bool) -> bool {
     all_fields(message, |field, entry| {
+        let (mut is_name, mut has_value) = (true, false);
         let holds = |field, content: &[u8]| match field {
-            1 => std::str::from_utf8(content).is_ok() && !has_control(content),
-            2 => is_value(content),
+            1 => {
+                is_name = !has_control(content);
+                std::str::from_utf8(content).is_ok()
+            }
+            2 => {
+                has_value = true;
+                is_value(content)
+            }
             _ => false,
         };
-        field == 1 && !entry.is_empty() && all_fields(entry, holds)
+        field == 1 && !entry.is_empty() && all_fields(entry, holds) && (is_name || has_value)
     })
 }
 
 fn is_feature(message: &[u8]) -> bool {
     all_fields(message, |field, _| (1..=3).contains(&field))
+        && FeatureView::new(message).is_ok_and(|feature| feature.count().is_ok())
 }
 
 fn is_features(message: &[u8]) -> bool {

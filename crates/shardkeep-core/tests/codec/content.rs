@@ -33,7 +33,7 @@ fn records() -> Vec<(Vec<u8>, Content)> {
     let step: &[FeatureValue] = &[FeatureValue::Int64(&[1])];
     let context = [("label", FeatureValue::Int64(&[3]))];
     let time = [&[0x09][..], &1.7e9_f64.to_le_bytes()].concat();
-    let binary_key = field(1, &[field(1, b"\x08\x01"), field(2, b"\x08\x01")].concat());
+    let item = |value: &[u8]| field(1, &field(1, &[field(1, b"\x08\x01"), field(2, value)].concat()));
     vec![
         (encode_sequence(&context, &[("words", step)]), Content::SequenceExample),
         (encode_sequence(&[], &[("words", step)])[2..].to_vec(), Content::SequenceExample),
@@ -48,7 +48,8 @@ fn records() -> Vec<(Vec<u8>, Content)> {
         ([time, b"\x10\x05".to_vec(), field(5, &field(1, b"\x0a\x01x"))].concat(), Content::Event),
         // A user's message around Features, and one whose items have two parts.
         ([good.clone(), field(2, b"\x08\x01")].concat(), Content::Message),
-        (field(1, &binary_key), Content::Message),
+        (item(b"\x08\x01"), Content::Message),
+        (item(&field(1, b"hello")), Content::Message),
         (field(3, &good), Content::Message),
         (field(1, b"\x08\x01"), Content::Message),
         (b"\x08\x05\x12\x03abc".to_vec(), Content::Message),
@@ -112,5 +113,18 @@ fn bytes_of_no_known_form_are_malformed() {
         assert_eq!(Content::of(record), None, "{record:02x?}");
         assert!(matches!(decode(record), Err(DecodeError::Malformed(_))), "{record:02x?}");
         assert_eq!(columns_error(record).0, RowErrorKind::Malformed);
+    }
+}
+
+#[test]
+fn binary_names_with_values_are_names() {
+    let step: &[FeatureValue] = &[FeatureValue::Int64(&[1]), FeatureValue::Empty];
+    for context in [FeatureValue::Int64(&[1]), FeatureValue::Bytes(&[]), FeatureValue::Empty] {
+        let record = encode(&[("a\nb", context), ("\0", context)]);
+        assert_eq!(Content::of(&record), Some(Content::Example));
+        assert_eq!(decode(&record).unwrap().len(), 2);
+        let record = encode_sequence(&[("a\nb", context)], &[("\x01", step), ("\x02", &[])]);
+        assert_eq!(Content::of(&record), Some(Content::SequenceExample));
+        assert_eq!(decode_sequence(&record).unwrap().1.len(), 2);
     }
 }

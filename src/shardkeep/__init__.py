@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from shardkeep._version import __version__
     from shardkeep.doctor.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
+    from shardkeep.hdf5.segments.rollback import rollback
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
     from shardkeep.jobs.concat import concat
@@ -58,7 +59,7 @@ else:
             "shardkeep.demo": "demo",
             "shardkeep.doctor": "doctor explain",
             "shardkeep.files": "files",
-            "shardkeep.hdf5": "hdf5 merge",
+            "shardkeep.hdf5": "hdf5 merge rollback",
             "shardkeep.jobs": "jobs audit cat concat info pack split verify",
             "shardkeep.loader": "Loader",
             "shardkeep.plan": "plan",
@@ -111,6 +112,7 @@ __all__ = [
     "merge",
     "pack",
     "plan",
+    "rollback",
     "split",
     "tfrecord",
     "verify",

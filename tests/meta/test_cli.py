@@ -49,7 +49,7 @@ def python(code: str) -> str:
 def test_the_commands_that_exist() -> None:
     assert (
         " ".join(COMMANDS)
-        == "audit cat collect concat demo explain follow index info merge pack schema split verify"
+        == "audit cat collect concat demo explain follow index info merge pack rollback schema split verify"
     )
 
 

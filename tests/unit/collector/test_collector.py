@@ -292,3 +292,20 @@ def _three_rows(folder):
     with connect(folder, WORLD) as client:
         client.append("x", [1, 2, 3])
         client.flush()
+
+
+def test_the_file_of_a_few_scalars_is_small(tmp_path):
+    path = tmp_path / "all.h5"
+    for _ in range(2):
+        with Collector(path) as collector, collector.connect(WORLD) as client:
+            for step in range(5):
+                client.append("loss", step / 2)
+            client.append("array", np.zeros(2))
+            client.flush()
+        with h5py.File(path) as file:
+            assert (file["loss"].chunks, file["array"].chunks) == ((4096,), (65536,))
+            assert file["_collector/clients"].chunks == (64,)
+    with h5py.File(path) as file:
+        assert file["loss"][:].tolist() == [0, 0.5, 1, 1.5, 2] * 2
+    size = path.stat().st_size - 65536 * 8
+    assert size < 50_000, size

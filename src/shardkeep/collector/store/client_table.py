@@ -28,7 +28,8 @@ _TYPE = np.dtype(
         ("closed", "<u8"),
     ]
 )
-_CHUNK_ROWS = 1024
+# Small, since most files have few clients.
+_CHUNK_ROWS = 64
 
 
 @dataclass
@@ -65,7 +66,8 @@ class ClientTable:
         self._entries = [ClientEntry(*_ROW.unpack(row.tobytes())) for row in self._dataset[:]]
         self._numbers = {entry.id: number for number, entry in enumerate(self._entries)}
         self._changed: set[int] = set()
-        starts = range(0, len(self._entries), _CHUNK_ROWS)
+        self._chunk_rows = self._dataset.chunks[0]
+        starts = range(0, len(self._entries), self._chunk_rows)
         self._addresses = [chunk_address(self._dataset, start) for start in starts]
 
     def find(self, identity: bytes) -> ClientEntry | None:
@@ -105,11 +107,13 @@ class ClientTable:
             return
         if len(self._entries) > self._dataset.id.shape[0]:
             self._dataset.id.set_extent((len(self._entries),))
-        while len(self._addresses) * _CHUNK_ROWS < len(self._entries):
-            row = len(self._addresses) * _CHUNK_ROWS
-            self._addresses.append(allocate_chunk(self._live, self._dataset, row, _CHUNK_ROWS * _ROW.size))
+        while len(self._addresses) * self._chunk_rows < len(self._entries):
+            row = len(self._addresses) * self._chunk_rows
+            self._addresses.append(
+                allocate_chunk(self._live, self._dataset, row, self._chunk_rows * _ROW.size)
+            )
         for number in sorted(self._changed):
-            chunk, inside = divmod(number, _CHUNK_ROWS)
+            chunk, inside = divmod(number, self._chunk_rows)
             one = self._entries[number]
             data = _ROW.pack(one.id, one.rank, one.world_size, one.sequence, one.rows, one.closed)
             self._live.change(self._addresses[chunk] + inside * _ROW.size, data)

@@ -14,7 +14,7 @@ from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer
 __all__ = ["check_checkpoint", "remove_after", "rollback"]
 
 
-def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | None]:
+def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = False) -> dict[int, int | None]:
     """Remove the commits of every rank after `step`, also of ranks that no longer exist.
 
     For a run that starts again from its checkpoint of `step`, perhaps with another world size,
@@ -26,6 +26,8 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
         The run folder.
     step : int
         The step of the checkpoint; -1 removes everything.
+    dry_run : bool
+        Whether to remove nothing and return what the result would be; takes no locks.
 
     Returns
     -------
@@ -64,6 +66,11 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int) -> dict[int, int | N
     """
     step = check_checkpoint(step)
     folders = list_ranks(os.fspath(run_dir))
+    if dry_run:
+        kept = {rank: [one.step for one in list_segments(folder)] for rank, folder in folders.items()}
+        return {
+            rank: max((one for one in steps if one <= step), default=None) for rank, steps in kept.items()
+        }
     for folder in folders.values():
         with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
             pass

@@ -29,15 +29,15 @@ def as_value(label: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
-    """Return the rows that define a dataset, as HDF5 will keep them.
+    """Return the rows that define a dataset, as HDF5 will keep them; a scalar is one row.
 
     Raises
     ------
     SchemaError
-        They have no leading axis, or HDF5 has no such type.
+        HDF5 has no such type.
     """
     label = f"dataset {name!r}"
-    array = _with_row_axis(label, _as_array(label, rows))
+    array = _with_row_axis(_as_array(label, rows))
     check_storable(label, array.dtype)
     return array
 
@@ -45,7 +45,7 @@ def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
 def as_more_rows(
     name: str, rows: Any, dtype: np.dtype[Any], row_shape: tuple[int, ...]
 ) -> np.ndarray[Any, Any]:
-    """Return rows for a dataset that exists, in its dtype.
+    """Return rows for a dataset that exists, in its dtype; a scalar is one row.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def as_more_rows(
     if base is not None:
         return _as_ragged(name, rows, dtype, base)
     label = f"dataset {name!r}"
-    array = _with_row_axis(label, _as_array(label, rows, dtype))
+    array = _with_row_axis(_as_array(label, rows, dtype))
     if array.shape[1:] != row_shape:
         raise _mismatch(name, array, dtype, row_shape)
     members, own_members = enum_members(dtype), enum_members(array.dtype)
@@ -109,10 +109,9 @@ def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.n
     return array
 
 
-def _with_row_axis(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if array.ndim == 0:
-        raise SchemaError(f"{label}: a single value has no row axis; append [value]")
-    return array
+def _with_row_axis(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return rows as they are, and a scalar as one row."""
+    return array if array.ndim else array[None]
 
 
 def _as_ragged(name: str, rows: Any, dtype: np.dtype[Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -120,12 +119,19 @@ def _as_ragged(name: str, rows: Any, dtype: np.dtype[Any], base: np.dtype[Any]) 
     try:
         given = list(rows)
     except TypeError:
-        raise SchemaError(f"dataset {name!r}: a single value has no row axis; append [value]") from None
+        raise _not_ragged(name) from None
     result = np.empty(len(given), dtype)
     for i, row in enumerate(given):
+        if np.isscalar(row):
+            raise _not_ragged(name)
         array = as_more_rows(name, row, base, ())
         result[i] = array.copy() if array is row else array
     return result
+
+
+def _not_ragged(name: str) -> SchemaError:
+    message = f"dataset {name!r}: a row of variable length is a sequence, not a single value"
+    return SchemaError(f"{message}; append [[value]] for one row")
 
 
 def _with_text_fields(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -300,6 +300,11 @@ class Contents:
         """Return the number of uncommitted rows of each dataset."""
         return {name: writer.rows for name, writer in list(self.writers.items()) if writer.rows}
 
+    def described_uncommitted(self) -> list[str]:
+        """Describe what is not committed, for a message."""
+        rows = [f"{rows} of {name!r}" for name, rows in self.uncommitted().items()]
+        return [*rows, *(f"value {name!r}" for name in self.values)]
+
     def drop(self) -> None:
         """Remove everything that is not committed, and accept no more rows."""
         for writer in self.writers.values():

@@ -9,17 +9,20 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
-from shardkeep.errors import DurabilityError, LockError, ShardkeepError
+from shardkeep.errors import DurabilityError, ExistsError, LockError, PlanError, ShardkeepError
 from shardkeep.files import leftovers
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.segments.run_folder import make_rank_folder, rank_folder, writer_path
+from shardkeep.hdf5.segments.rollback import remove_after
+from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segments.segment import Segment
 
-__all__ = ["RankOwner"]
+__all__ = ["RankExists", "RankOwner"]
+
+RankExists = Literal["resume", "fail", "replace"]
 
 _Self = TypeVar("_Self", bound="RankOwner")
 
@@ -31,7 +34,11 @@ class RankOwner:
     wait, and a call in a signal handler is refused.
     """
 
-    def __init__(self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None) -> None:
+    def __init__(
+        self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None, exists: RankExists
+    ) -> None:
+        if exists not in get_args(RankExists):
+            raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
         self.run_dir = run_dir
         self.rank = rank
         # Absolute: the program may change its folder between two commits.
@@ -49,6 +56,10 @@ class RankOwner:
         self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
         try:
             leftovers.remove_all(self._folder)
+            if exists == "replace":
+                remove_after(self._folder, -1, durable=durable)
+            elif exists == "fail":
+                self._refuse_commits()
             self._segment = Segment(self._folder, durable=durable)
             self._load()
         except BaseException:
@@ -92,6 +103,13 @@ class RankOwner:
     def __reduce__(self) -> Any:
         message = f"the worker file of rank {self.rank} belongs to process {self._pid} and cannot be pickled"
         raise LockError(f"{message}: make a WorkerFile in the other process", path=self._folder)
+
+    def _refuse_commits(self) -> None:
+        segments = list_segments(self._folder)
+        if segments:
+            message = f"rank {self.rank} has commits up to step {segments[-1].step} in {self.run_dir!r}"
+            advice = 'continue after them with exists="resume", remove them with "replace"'
+            raise ExistsError(f"{message}: {advice}, or choose another folder", path=self._folder)
 
     # -- what the file itself does ---------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from shardkeep.hdf5.storage.compression import Compression
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
 from shardkeep.hdf5.worker.contents import Contents, Storage
-from shardkeep.hdf5.worker.rank_owner import RankOwner
+from shardkeep.hdf5.worker.rank_owner import RankExists, RankOwner
 from shardkeep.world import World, checked_world
 
 __all__ = ["WorkerFile"]
@@ -49,6 +49,8 @@ class WorkerFile(RankOwner):
         One folder for all ranks of a run; created if it is missing.
     world : World, optional
         Its `rank` and `size` are used; ``World.detect()`` without it.
+    exists : {"resume", "fail", "replace"}
+        Reaction to commits of this rank: continue after them, raise, or remove them (others stay).
     durable : bool
         Whether a commit also survives a power cut (``fsync``), or only the death of processes.
     timeout_s : float or None
@@ -66,12 +68,14 @@ class WorkerFile(RankOwner):
     ------
     LockTimeoutError
         Another process is writing this rank; the message names it.
+    ExistsError
+        The rank has commits, and `exists` is "fail".
     CorruptDataError
         A segment of this rank is missing or damaged.
     DurabilityError
         The folder cannot be created or written.
     PlanError, MissingExtraError
-        Compression or level are not valid; hdf5plugin is not installed.
+        An option is not valid; hdf5plugin is not installed.
 
     Notes
     -----
@@ -90,8 +94,8 @@ class WorkerFile(RankOwner):
     the last commit are lost, and every call is refused until ``rollback`` names the step from which
     the program continues.
 
-    **Processes.** One writer per rank. After ``fork`` the child cannot use the object, and its end
-    does not touch the files of the parent; it cannot be pickled. Threads may share it.
+    **Processes.** One writer per rank. A forked child cannot use the object, and its end does not
+    touch the parent's files; it cannot be pickled. Threads may share it.
 
     **Signal handlers** that interrupt a call of this object may call ``close``, which then happens at
     the end of that call; any other call is refused with a `LockError`.
@@ -118,6 +122,7 @@ class WorkerFile(RankOwner):
         run_dir: str | os.PathLike[str],
         world: World | None = None,
         *,
+        exists: RankExists = "resume",
         durable: bool = True,
         timeout_s: float | None = 0.0,
         compression: Compression | None = None,
@@ -132,7 +137,7 @@ class WorkerFile(RankOwner):
         folder = rank_folder(os.path.abspath(os.fspath(run_dir)), world.rank)
         self._contents = Contents(folder, world.rank, storage)
         self._writers: dict[str, RowWriter] = {}
-        super().__init__(os.fspath(run_dir), world.rank, durable=durable, timeout_s=timeout_s)
+        super().__init__(os.fspath(run_dir), world.rank, durable=durable, timeout_s=timeout_s, exists=exists)
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class WorkerFile(RankOwner):
         name : str
             The dataset; parts between "/" are groups.
         rows : array_like, shape (n, ...)
-            The leading axis counts rows, also for one row: ``append("loss", [0.5])``. The first rows
+            The leading axis counts rows; a single number or str is one row of shape (). The first rows
             determine dtype and row shape. Later ones must have that shape and a dtype that casts to it
             without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats only if none is
             rounded); plain Python numbers need only fit, and integers in a list with floats must not be
@@ -171,15 +176,17 @@ class WorkerFile(RankOwner):
                     if len(parts) >= writer.most_parts:
                         self._settle(writer)
                     return
-            elif type(rows) is list and len(rows) == 1 and type(rows[0]) is writer.python_type:
-                try:
-                    writer.parts.append(writer.pack(rows[0]))  # type: ignore[misc]
-                except (struct.error, OverflowError):
-                    pass
-                else:
-                    if len(writer.parts) >= writer.most_parts:
-                        self._settle(writer)
-                    return
+            else:
+                value = rows[0] if type(rows) is list and len(rows) == 1 else rows
+                if type(value) is writer.python_type:
+                    try:
+                        writer.parts.append(writer.pack(value))  # type: ignore[misc]
+                    except (struct.error, OverflowError):
+                        pass
+                    else:
+                        if len(writer.parts) >= writer.most_parts:
+                            self._settle(writer)
+                        return
         with self._doing("append"):
             self._append(name, rows)
 
@@ -440,6 +447,4 @@ class WorkerFile(RankOwner):
         self._contents.drop()
 
     def _uncommitted(self) -> list[str]:
-        contents = self._contents
-        lost = [f"{rows} of {name!r}" for name, rows in contents.uncommitted().items()]
-        return [*lost, *(f"value {name!r}" for name in contents.values)]
+        return self._contents.described_uncommitted()

@@ -54,9 +54,8 @@ class _NoArray:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (1.5, "no row axis"),
-        ("text", "no row axis"),
-        (np.float32(1), "no row axis"),
+        (1 << 64, "18446744073709551616 has more than 64 bits"),
+        (None, "hold NoneType"),
         ([[1], [2, 3]], "one shape for all, or declare"),
         ([1 << 64], "18446744073709551616 has more than 64 bits: append it as a float"),
         ([-1 << 64], "more than 64 bits"),
@@ -196,3 +195,21 @@ def test_row_shapes_must_be_equal():
         as_more_rows("x", np.zeros((2, 3, 1), "f4"), F4, (3,))
     with pytest.raises(SchemaError):
         as_more_rows("x", np.zeros(3, "f4"), F4, (3,))
+
+
+@pytest.mark.parametrize(
+    "value", [1.5, 3, True, "text", b"x", 2j, np.float32(1), np.array(2), np.bool_(True)]
+)
+def test_a_scalar_is_one_row(value):
+    first = as_first_rows("x", value)
+    assert first.shape == (1,)
+    more = as_more_rows("x", value, first.dtype, ())
+    assert (more == as_more_rows("x", [value], first.dtype, ())).all()
+    with pytest.raises(SchemaError, match="rows of shape"):
+        as_more_rows("x", value, first.dtype, (2,))
+
+
+@pytest.mark.parametrize("rows", [5, [5], [np.int64(5)], [[1], 5]])
+def test_a_scalar_is_not_a_row_of_variable_length(rows):
+    with pytest.raises(SchemaError, match=r"is a sequence, not a single value; append \[\[value\]\]"):
+        as_more_rows("x", rows, h5py.vlen_dtype("i4"), ())

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.errors import LockError
+from shardkeep.errors import ExistsError, LockError, LockTimeoutError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.hdf5.segments.segment import Segment
 from shardkeep.hdf5.storage.row_writer import RowWriter
@@ -199,3 +199,51 @@ def test_a_full_buffer_waits_for_the_commit_of_another_thread(tmp_path, monkeypa
         monkeypatch.undo()
         out.commit(step=2)
     assert _merged(tmp_path) == list(range(5001))
+
+
+def _committed(run, rank=0, **options):
+    with WorkerFile(run, World(rank=rank, size=2), **options) as out:
+        out.append("x", 1)
+        out.commit(step=1 if out.committed_step is None else out.committed_step + 1)
+
+
+def test_exists_decides_about_earlier_commits(tmp_path):
+    for rank in range(2):
+        _committed(tmp_path, rank, exists="fail")
+    with pytest.raises(ExistsError, match=r"rank 0 has commits up to step 1 .* exists=\"resume\"") as caught:
+        _committed(tmp_path, exists="fail")
+    assert caught.value.exit_code == 2
+    _committed(tmp_path, exists="resume")
+    _committed(tmp_path)
+    with WorkerFile(tmp_path, World(rank=0, size=2)) as out:
+        assert (out.committed_step, out.committed_rows) == (3, {"x": 3})
+    _committed(tmp_path, exists="replace")
+    with WorkerFile(tmp_path, World(rank=0, size=2)) as out:
+        assert (out.committed_step, out.committed_rows) == (1, {"x": 1})
+    assert len(list(tmp_path.rglob("rank-00001/*.h5"))) == 1
+    with pytest.raises(PlanError, match='exists must be "resume", "fail" or "replace", not \'append\''):
+        _committed(tmp_path, exists="append")
+
+
+@pytest.mark.parametrize("exists", ["replace", "fail"])
+def test_commits_of_a_live_worker_are_not_replaced(tmp_path, exists):
+    with WorkerFile(tmp_path, WORLD) as out:
+        out.append("x", 1)
+        out.commit(step=1)
+        with pytest.raises(LockTimeoutError):
+            WorkerFile(tmp_path, WORLD, exists=exists)
+        out.append("x", 2)
+        out.commit(step=2)
+    with WorkerFile(tmp_path, WORLD) as out:
+        assert out.committed_rows == {"x": 2}
+
+
+@pytest.mark.parametrize("value", [0.5, 3, "word", np.float32(2)])
+def test_a_scalar_is_appended_as_one_row(tmp_path, value):
+    with WorkerFile(tmp_path, WORLD) as out:
+        for _ in range(3):
+            out.append("x", value)
+        out.append("x", [value])
+        out.commit(step=1)
+    rows = _merged(tmp_path)
+    assert rows == [value.encode() if isinstance(value, str) else value] * 4

@@ -171,7 +171,7 @@ def test_rows_that_do_not_fit_change_nothing(run):
             with pytest.raises(SchemaError):
                 out.append("x", wrong)
         out.append("one", np.zeros(0))
-        for wrong in (np.array(1.0), np.zeros((1, 1)), 1.0, ["a"]):
+        for wrong in (np.zeros((1, 1)), "a", ["a"]):
             with pytest.raises(SchemaError):
                 out.append("one", wrong)
         with pytest.raises(SchemaError):

@@ -220,7 +220,8 @@ def expand_shards(paths: PathsLike, incomplete: Incomplete) -> list[str]:
         for path in found.union(shards_in_folder(pattern))
     ]
     faults = find_set_faults(members)
-    if faults:
+    # The shards of a set may be divided among folders, as of several disks.
+    if faults and find_set_faults(map(os.path.basename, members)):
         message = "; ".join(f"{fault.pattern}: {fault.text}" for fault in faults[:_NAMED])
         is_mixed = any(fault.kind == "mixed-sets" for fault in faults)
         advice = "pass the files of one set" if is_mixed else "restore what is missing"

@@ -172,6 +172,20 @@ def test_a_folder_that_is_written_in_two_ways_is_one(tmp_path: Path, monkeypatch
     assert expand_shards(names, "refuse") == names
 
 
+def test_a_set_may_be_divided_among_folders(tmp_path: Path) -> None:
+    paths = _make_set(tmp_path, 4)
+    for shard, path in enumerate(paths):
+        folder = tmp_path / f"disk{shard % 2}"
+        folder.mkdir(exist_ok=True)
+        os.rename(path, folder / os.path.basename(path))
+    assert len(expand_shards(f"{tmp_path}/disk*/t-*", "refuse")) == 4
+    with pytest.raises(PlanError, match=r"disk0/t-.*are missing; found 2 of 4"):
+        expand_shards(f"{tmp_path}/disk0/t-*", "refuse")
+    (tmp_path / "disk0" / os.path.basename(paths[1])).write_bytes(b"a copy")
+    with pytest.raises(PlanError, match="disk1/t-"):
+        expand_shards(f"{tmp_path}/disk*/t-*", "refuse")
+
+
 def test_commands_have_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = _make_set(tmp_path, 3)
     os.unlink(paths.pop(1))

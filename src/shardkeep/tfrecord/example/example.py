@@ -89,6 +89,8 @@ def named_items(what: str, values: Any, of: str = "values") -> Mapping[str, Any]
         It is not a mapping, or a name is not a str.
     """
     if not isinstance(values, Mapping):
+        if hasattr(values, "items"):  # a row or a table of pandas
+            return named_items(what, dict(values.items()), of)
         raise SchemaError(f"{what} must be a dict of names to {of}, not {values!r:.60}")
     for name in values:
         if not isinstance(name, str):

@@ -115,6 +115,14 @@ def test_other_messages_are_named(name: str) -> None:
         decode_example(OTHER_MESSAGES[name])
 
 
+def test_a_row_of_pandas_is_a_mapping() -> None:
+    class Series:
+        def items(self) -> list[tuple[str, Any]]:
+            return [("x", 1), ("y", b"a")]
+
+    assert encode_example(Series()) == encode_example({"x": 1, "y": b"a"})  # type: ignore[arg-type]
+
+
 def test_nan_and_infinity_survive() -> None:
     back = decode_example(encode_example({"x": [math.nan, math.inf]}))["x"]
     assert math.isnan(back[0])

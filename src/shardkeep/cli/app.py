@@ -31,7 +31,7 @@ from shardkeep.cli.output.errors import (
     print_warning,
 )
 from shardkeep.cli.pack import pack
-from shardkeep.cli.rollback import rollback
+from shardkeep.cli.runs.rollback import rollback
 from shardkeep.cli.schema import schema
 from shardkeep.cli.split import split
 from shardkeep.cli.verify import verify

@@ -6,13 +6,17 @@ import contextlib
 import traceback
 from collections.abc import Iterator
 
-from shardkeep.errors import CorruptDataError, SchemaError, ShardkeepError
+import h5py
+
+from shardkeep.errors import CorruptDataError, MissingExtraError, SchemaError, ShardkeepError
 
 __all__ = ["first_line", "is_of_hdf5", "is_unsupported", "reading", "unknown_type"]
 
 # H5T.c of HDF5, and the source of h5py that makes a dtype of a type in a file.
 _NO_CONVERSION = "no appropriate function for conversion path"
 _TYPES = "h5py/h5t.pyx"
+# H5Zscaleoffset.c before 2.0, also for values that are as wide as their type.
+_FULL_WIDTH = "minimum number of bits exceeds size of type"
 
 
 @contextlib.contextmanager
@@ -34,6 +38,8 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
         HDF5 or h5py cannot read it, or its size is more than memory holds.
     SchemaError
         h5py has no type for the values, or a text is not UTF-8: the file may be intact.
+    MissingExtraError
+        This version of HDF5 cannot decode the values: the file may be intact.
 
     Notes
     -----
@@ -46,6 +52,10 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
             raise
         subject = f"{what} {name!r} in {path!r} cannot be read" if name else f"HDF5 cannot read {path!r}"
         reason = first_line(error)
+        if _FULL_WIDTH in reason and h5py.version.hdf5_version_tuple < (2, 0):
+            version = h5py.version.hdf5_version
+            message = f"{subject} here, since HDF5 {version} does not decode scale-offset at full width"
+            raise MissingExtraError(f"{message}: use h5py with HDF5 2.0 or later", path=path) from error
         if is_unsupported(error):
             message = f"{subject} here, since h5py does not support its type or name ({reason})"
             raise SchemaError(f"{message}: leave it out, or read it with h5dump", path=path) from error

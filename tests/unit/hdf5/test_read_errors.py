@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
-from shardkeep.errors import CorruptDataError, SchemaError
+from shardkeep.errors import CorruptDataError, MissingExtraError, SchemaError
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 
 
@@ -86,3 +86,14 @@ def test_damage_of_an_attribute_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(sk.ShardkeepError) as error:
         sk.hdf5.merge([path], tmp_path / "out.h5")
     assert error.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [((1, 14, 6), MissingExtraError), ((2, 0, 0), CorruptDataError)]
+)
+def test_scale_offset_at_full_width_needs_a_later_hdf5(
+    version: tuple[int, ...], kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(h5py.version, "hdf5_version_tuple", version)
+    with pytest.raises(kind, match="rows of 'x' in 'p' cannot be read"), reading("p", "x"):
+        raise OSError("Can't synchronously read data (minimum number of bits exceeds size of type)")

@@ -223,8 +223,7 @@ class Client:
         chunk_rows : int, optional
             The rows of one chunk; without it as many as make 512 KiB.
         compression, compression_level, shuffle
-            As of `shardkeep.hdf5.WorkerFile.declare`. Rows of an unfinished chunk are in the file when the
-            collector ends.
+            As of `shardkeep.hdf5.WorkerFile.declare`. An unfinished chunk is in the file at the end.
         attributes : dict, optional
             Attributes of the dataset, as by `set_attribute`; existing ones stay as they are.
 

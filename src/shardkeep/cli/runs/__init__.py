@@ -1,0 +1,4 @@
+"""Commands that change the folder of a run.
+
+Other rooms import `rollback`.
+"""

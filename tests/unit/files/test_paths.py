@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from shardkeep.collector.client import spill
+from shardkeep.collector.protocol import address_file
 from shardkeep.errors import NotFoundError, PlanError
-from shardkeep.files.paths import expand
+from shardkeep.files.leftovers import temporary_name
+from shardkeep.files.locks.lock import FileLock
+from shardkeep.files.paths import expand, find_companion
+from shardkeep.hdf5.journal.paths import log_path, readers_path
+from shardkeep.tfrecord.index.store import index_paths
 
 
 def test_sidecars_are_not_data_files(tmp_path: Path) -> None:
@@ -82,3 +88,17 @@ def test_a_mount_without_numbers_of_files(aliased: Path, monkeypatch: pytest.Mon
     assert expand(["a", "copy"]) == ["a", "copy"]
     with pytest.raises(PlanError, match="one file"):
         expand(["a", "link"])
+
+
+def test_files_that_shardkeep_puts_next_to_data_are_companions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDKEEP_INDEX", "beside")
+    names = [
+        next(index_paths("a")),
+        FileLock("a").lock_path,
+        log_path("a"),
+        readers_path("a"),
+        address_file._path("a"),
+        f"a{spill._SUFFIX}",
+        temporary_name("a"),
+    ]
+    assert [name for name in names if find_companion(name) is None] == []

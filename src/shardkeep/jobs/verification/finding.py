@@ -61,7 +61,7 @@ class Finding:
         Number of the damaged record; damaged bytes before it count as the records that a `Loader` with
         ``on_corrupt="skip"`` makes of them.
     offset_bytes : int or None
-        Offset of its first byte.
+        Offset of its first byte; None in a compressed file.
     bytes : int or None
         Size of the damaged record, or of the hole that replaces records.
     next : str or None

@@ -42,11 +42,13 @@ def check_records(path: str, kind: FileKind, size_bytes: int, tick: Callable[[in
             records, findings = _with_damage(path, tick)
     except (ShardkeepError, OSError) as error:
         finding = finding_of(error, path)
-        if isinstance(error, CorruptDataError):
-            rest = "; the records after it were not checked" if is_compressed else ""
-
-            finding = replace(finding, message=f"{finding.message}{rest}", next=_without_damage(path))
+        if is_compressed and isinstance(error, CorruptDataError):
+            text = f"{finding.message}; the records after it were not checked"
+            # The offset of the error is one of the decompressed stream.
+            finding = replace(finding, message=text, record=records, offset_bytes=None)
         findings.append(finding)
+    if records:
+        findings = [_with_copy(finding) for finding in findings]
     return VerifiedFile(path, "tfrecord", size_bytes, records, tuple(findings))
 
 
@@ -61,16 +63,17 @@ def _with_damage(path: str, tick: Callable[[int], None]) -> tuple[int, list[Find
         damaged += 1
         if damaged <= _MOST_FINDINGS:
             size_bytes = one.stop_bytes - one.start_bytes
-            finding = finding_of(one.error, path)
-            findings.append(replace(finding, bytes=size_bytes, next=_without_damage(path)))
+            findings.append(replace(finding_of(one.error, path), bytes=size_bytes))
     if damaged > _MOST_FINDINGS:
         message = f"{path}: {damaged - _MOST_FINDINGS:,} more damaged records"
-        findings.append(Finding("damage", message, path, next=_without_damage(path)))
+        findings.append(Finding("damage", message, path))
     return records, findings
 
 
-def _without_damage(path: str) -> str:
-    """Return the command that copies the undamaged records."""
-    stem, extension = os.path.splitext(path)
+def _with_copy(finding: Finding) -> Finding:
+    """Return a finding about damage with the command that copies the undamaged records."""
+    if finding.kind not in ("damage", "truncated"):
+        return finding
+    stem, extension = os.path.splitext(finding.path)
     output = as_argument(f"{stem}.undamaged{extension}")
-    return f"shardkeep concat --on-corrupt skip {as_argument(path)} {output}"
+    return replace(finding, next=f"shardkeep concat --on-corrupt skip {as_argument(finding.path)} {output}")

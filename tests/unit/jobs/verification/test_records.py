@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 from pathlib import Path
 
 import pytest
 
+from shardkeep.cli.app import run
 from shardkeep.files.kinds.kind import identify
 from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile
@@ -120,12 +122,23 @@ def test_compressed_file_is_checked_up_to_its_damage(compression: str, tmp_path:
     flip(path, path.stat().st_size // 2)
     (finding,) = check(path).findings
     assert finding.message.endswith("the records after it were not checked")
+    assert finding.record == check(path).items and finding.offset_bytes is None
     path.write_bytes(path.read_bytes()[:-9])
     assert check(path).findings
 
 
-def test_command_copies_the_undamaged_records(tmp_path: Path) -> None:
-    path = records(tmp_path / "a b.tfrecord")
-    flip(path, 300)
-    (finding,) = check(path).findings
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_command_copies_the_undamaged_records(compression: str | None, tmp_path: Path) -> None:
+    path = records(tmp_path / "a b.tfrecord", 3000, compression)
+    flip(path, path.stat().st_size // 2)
+    result = check(path)
+    (finding,) = result.findings
     assert finding.next == f"shardkeep concat --on-corrupt skip '{path}' '{tmp_path}/a b.undamaged.tfrecord'"
+    assert run(shlex.split(finding.next)[1:]) == 0
+    assert check(tmp_path / "a b.undamaged.tfrecord").items == result.items > 0
+
+
+def test_file_without_whole_records_has_no_command(tmp_path: Path) -> None:
+    path = records(tmp_path / "a.tfrecord", 1)
+    flip(path, 15)
+    assert [one.next for one in check(path).findings] == [None]

@@ -121,10 +121,18 @@ class ShardkeepError(Exception):
 
 
 def one_line(message: str) -> str:
-    """Escape control characters, so that text from a file cannot break lines or control a terminal."""
+    r"""Escape control characters, so that text from a file cannot break lines or control a terminal.
+
+    A byte of a name that is not UTF-8 becomes ``\xe9``, as in JSON.
+    """
     if message.isprintable():
         return message
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    return "".join(char if char.isprintable() else _escaped(char) for char in message)
+
+
+def _escaped(char: str) -> str:
+    is_byte = "\udc80" <= char <= "\udcff"
+    return f"\\x{ord(char) - 0xDC00:02x}" if is_byte else char.encode("unicode_escape").decode()
 
 
 def _rebuild(cls: type[ShardkeepError], message: str, state: dict[str, Any]) -> ShardkeepError:

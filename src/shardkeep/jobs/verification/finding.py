@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import string
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,6 +37,8 @@ FindingKind = Literal[
     "mixed-sets",
     "incomplete-run",
 ]
+
+_SAFE = string.ascii_letters + string.digits + " /._-"
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,15 @@ def with_next(finding: Finding) -> Finding:
 
 
 def as_argument(path: str) -> str:
-    """Return a path as an argument for a shell.
+    """Return a path as an argument for a shell; other bytes than printable text as bash and zsh take them.
 
     Examples
     --------
     >>> as_argument("-a b.tfrecord")
     "'./-a b.tfrecord'"
     """
-    return shlex.quote(os.path.join(".", path) if path.startswith("-") else path)
+    path = os.path.join(".", path) if path.startswith("-") else path
+    if path.isprintable():
+        return shlex.quote(path)
+    codes = os.fsencode(path)
+    return "$'" + "".join(chr(one) if chr(one) in _SAFE else f"\\x{one:02x}" for one in codes) + "'"

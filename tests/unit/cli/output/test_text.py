@@ -25,7 +25,8 @@ def test_human_bytes(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("größe", "größe"), ("a\nb\x1b\u202e", "a\\nb\\x1b\\u202e"), ("", "")]
+    ("text", "expected"),
+    [("größe", "größe"), ("a\nb\x1b\u202e", "a\\nb\\x1b\\u202e"), ("\udce9", "\\xe9"), ("", "")],
 )
 def test_printable(text: str, expected: str) -> None:
     assert printable(text) == expected

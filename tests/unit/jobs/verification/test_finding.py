@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
+import subprocess
 
 import pytest
 
@@ -42,8 +42,11 @@ def test_message_of_the_system_has_no_number() -> None:
     assert found == Finding("unreadable", "a: Input/output error", "a", next="ls -ld a")
 
 
-@pytest.mark.parametrize("path", ["a", "a b", "-a", "--json", "a'b", "$(x)", "a\nb"])
+@pytest.mark.parametrize(
+    "path", ["a", "a b", "-a", "--json", "a'b", "$(x)", "é", "a\nb", "a\t'é\\", "\udcff\udce9b"]
+)
 def test_paths_are_one_argument_for_a_shell(path: str) -> None:
-    (argument,) = shlex.split(as_argument(path))
-    assert os.path.normpath(argument) == path
-    assert not argument.startswith("-")
+    argument = as_argument(path)
+    assert argument.isprintable() and not argument.startswith("-")
+    printed = subprocess.run(["bash", "-c", f"printf %s {argument}"], stdout=subprocess.PIPE, check=True)
+    assert os.path.normpath(os.fsdecode(printed.stdout)) == path

@@ -68,7 +68,8 @@ def verify(
     >>> verify(path).ok
     True
     """
-    inventory = take_inventory(expand(paths))
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    inventory = take_inventory(expand(given))
     tasks = inventory.tasks
     if not tasks:
         skipped = f" among {len(inventory.skipped):,} files" if inventory.skipped else ""
@@ -87,6 +88,6 @@ def verify(
 
         files = work.run(one, tasks, thread_count(threads))
     files = with_empty_shards(files)
-    files += check_sets(tasks)
+    files += check_sets(tasks, {os.fspath(one) for one in given})
     files += [check_run(folder, records) for folder in inventory.runs]
     return VerifyReport(tuple(files), tuple(inventory.skipped))

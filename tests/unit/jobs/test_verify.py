@@ -161,6 +161,10 @@ def test_shards_that_were_passed_are_complete_if_the_others_exist(tmp_path):
     paths[3].unlink()
     assert [one.kind for one in verify(paths[:2]).findings] == ["incomplete-set"]
     assert verify(paths[0]).ok
+    for path in paths[1:3]:
+        path.unlink()
+    assert verify(paths[0]).ok
+    assert [one.kind for one in verify(tmp_path / "t-*").findings] == ["incomplete-set"]
 
 
 def test_shards_without_records_are_no_finding_if_there_are_fewer_records(tmp_path):

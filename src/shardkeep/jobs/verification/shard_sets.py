@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 from shardkeep.jobs.verification.finding import Finding
@@ -19,10 +19,11 @@ _ADVICE = {
 }
 
 
-def check_sets(tasks: Iterable[Task]) -> list[VerifiedFile]:
+def check_sets(tasks: Iterable[Task], given: Container[str]) -> list[VerifiedFile]:
     """Return a finding for each set that is incomplete, or mixed with one of another size.
 
-    A file that was passed alone is not a set, and a shard that was not passed is not missing if it exists.
+    A shard that was not passed is not missing if it exists, and one that was passed alone is not a set:
+    `given` has the paths and patterns of the call.
     """
     paths: list[str] = []
     named: defaultdict[str, list[str]] = defaultdict(list)
@@ -33,7 +34,7 @@ def check_sets(tasks: Iterable[Task]) -> list[VerifiedFile]:
         elif pattern is not None:
             named[pattern].append(task.path)
     for pattern, members in named.items():
-        if len(members) > 1:
+        if len(members) > 1 or members[0] not in given:
             paths += {*members, *shards_in_folder(pattern)}
     return [
         VerifiedFile(

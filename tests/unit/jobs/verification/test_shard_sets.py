@@ -27,14 +27,12 @@ def test_shards_that_cannot_all_have_records() -> None:
 
 
 def test_other_names_are_no_set(tmp_path: Path) -> None:
-    assert (
-        check_sets([Task("a"), Task("b", named=True), Task(str(tmp_path / "gone/t-0-of-2"), named=True)])
-        == []
-    )
+    shard = str(tmp_path / "gone/t-0-of-2")
+    assert check_sets([Task("a"), Task("b", named=True), Task(shard, named=True)], [shard]) == []
 
 
 def test_sets_have_one_entry_each() -> None:
-    found = check_sets([Task("a/t-0-of-2"), Task("b/t-0-of-1"), Task("b/t-0-of-2"), Task("c/t-0-of-1")])
+    found = check_sets([Task("a/t-0-of-2"), Task("b/t-0-of-1"), Task("b/t-0-of-2"), Task("c/t-0-of-1")], [])
     assert [(one.path, one.kind, one.findings[0].kind) for one in found] == [
         ("a/t-?-of-2", "set", "incomplete-set"),
         ("b/t-*-of-*", "set", "mixed-sets"),

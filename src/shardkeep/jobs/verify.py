@@ -72,16 +72,16 @@ def verify(
     inventory = take_inventory(expand(given))
     tasks = inventory.tasks
     if not tasks:
-        skipped = f" among {len(inventory.skipped):,} files" if inventory.skipped else ""
-        raise NotFoundError(f"no TFRecord or HDF5 file found{skipped}; pass others")
+        count = len(inventory.skipped)
+        raise NotFoundError(f"no TFRecord or HDF5 file found among {count:,} paths; pass others")
     work = Work(progress, sum(task.size_bytes for task in tasks))
     records: dict[str, str] = {}
     with Children() as children:
 
         def one(task: Task) -> VerifiedFile:
             if task.finding is not None or task.kind is None:
-                found = () if task.finding is None else (task.finding,)
-                return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, found)
+                findings = () if task.finding is None else (task.finding,)
+                return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings)
             if task.expected == "hdf5":
                 return check_hdf5(task.path, task.size_bytes, children, work.tick, records)
             return check_records(task.path, task.kind, task.size_bytes, work.tick)

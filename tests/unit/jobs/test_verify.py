@@ -180,5 +180,5 @@ def test_shards_without_records_are_no_finding_if_there_are_fewer_records(tmp_pa
 
 def test_only_files_of_other_kinds(tmp_path):
     (tmp_path / "a.txt").write_text("hello")
-    with pytest.raises(NotFoundError, match="among 1 files"):
+    with pytest.raises(NotFoundError, match="among 1 paths"):
         verify(tmp_path)

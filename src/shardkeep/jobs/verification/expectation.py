@@ -30,10 +30,10 @@ DataKind = Literal["tfrecord", "hdf5"]
 _COMPRESSED = r"(?:\.(?:gz|gzip|zz|zlib|zst|zstd))?"
 _OF = r"[-_][0-9]+[-_]of[-_][0-9]+"
 _TFRECORD = re.compile(
-    rf".*\.(?:tf_?records?|tfrec|tfr){_COMPRESSED}(?:{_OF})?{_COMPRESSED}|.*\.tfevents\..*", re.I | re.S
+    rf".*\.(?:tf_?records?|tfrec|tfr){_COMPRESSED}(?:{_OF})?{_COMPRESSED}|.*tfevents\.[0-9].*", re.I | re.S
 )
 _HDF5 = re.compile(r".*\.(?:h5|hdf5|he5|h5ad|h5mu|loom)", re.I | re.S)
-_BARE_OF = re.compile(rf"[^.]*{_OF}")
+_BARE_OF = re.compile(rf"[^.]*{_OF}", re.S)
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # A folder may have a hundred thousand files of unknown content; an array of integers takes 5 ms.
 _SEARCHED_BYTES = 1 << 17

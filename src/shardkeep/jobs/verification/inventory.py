@@ -91,6 +91,8 @@ def _walk(found: Inventory, top: str) -> Iterator[tuple[str, list[str]]]:
                 found.runs.append(folder)
         except CorruptDataError:  # a finding of `check_run`
             found.runs.append(folder)
+        except OSError:  # removed during the check
+            pass
         yield folder, sorted(names)
 
 

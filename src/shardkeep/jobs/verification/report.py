@@ -22,7 +22,7 @@ class VerifiedFile:
     kind : str
         "tfrecord"; "segment", "merged", "virtual", "collected" or "hdf5" (see `shardkeep.hdf5.verify`); "run"
         for the folder of a run, whose commits must be complete; "set" for shards ``-of-00008`` of which some
-        are missing; "folder" and "link" for those that lead nowhere; "other".
+        are missing; "other" for a path that is not a data file or cannot be read.
     file_bytes : int
         Size of the file.
     items : int

@@ -28,6 +28,7 @@ def expected(*paths: Path) -> list[str | None]:
         ("a.HDF5", "hdf5"),
         ("a.h5ad", "hdf5"),
         ("a.tfrecord.md5", None),
+        ("losses.tfevents.csv", None),
         ("a.tfrecord.json", None),
         ("h5", None),
         ("counts-00000-of-00003", None),

@@ -5,8 +5,10 @@ Covers `shardkeep.cli.demo`, `shardkeep.demo.train` and `shardkeep.demo.worker`.
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import shutil
 import struct
 from collections import Counter
@@ -15,12 +17,16 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from rich.console import Console
 
 from shardkeep.demo import DemoReport, run
+from shardkeep.demo.console import print_report
 from shardkeep.demo.data import Packed
 from shardkeep.demo.proof import Proof, prove, read_results
 from shardkeep.demo.settings import Layout
 from shardkeep.jobs import audit
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +127,20 @@ def test_report_json_and_html_agree_with_the_returned_report(finished: tuple[Dem
     assert "SIGKILL to rank 1 at step 33; resumed from step 30, 4 → 3 ranks" in html
     # One point for every record of every epoch, and one for every record of the lost steps.
     assert html.count("h0M") + html.count('h0"') == 3 * 1438 + 3 * 64
+
+
+def test_readme_shows_a_report_of_this_form(finished: tuple[DemoReport, Layout]) -> None:
+    """The same rows in the same words; numbers of time, speed and pids differ between runs."""
+    report, _ = finished
+    printed = io.StringIO()
+    print_report(Console(file=printed, width=80), report)
+
+    def rows(text: str) -> list[str]:
+        return [
+            re.sub(r"[\d,.]+", "0", " ".join(line.split())) for line in text.splitlines() if line[:1] == "│"
+        ]
+
+    assert rows(printed.getvalue()) == rows((ROOT / "README.md").read_text())
 
 
 # -- changed results: the proof must fail -----------------------------------------------------------------

@@ -228,7 +228,7 @@ def info(
     check_on_corrupt(on_corrupt)
     kind = identify(path)
     if kind.name == "folder":
-        return folder_info(os.fspath(path))
+        return folder_info(os.fspath(path), progress)
     if kind.name == "hdf5":
         return _hdf5(path)
     if kind.name not in ("tfrecord", "empty") and not may_hold_records(kind):

@@ -141,7 +141,7 @@ def create(file: h5py.File, wanted: Schema) -> h5py.Dataset:
             wanted.name, shape=shape, maxshape=limits, chunks=chunk_shape(wanted), dtype=wanted.dtype
         )
     layout = Layout(code, chunk_shape(wanted), wanted.filters, b"", not wanted.dtype.hasobject)
-    return create_dataset(file, wanted.name, layout, (wanted.rows or 0, *wanted.row_shape), wanted.dtype)
+    return create_dataset(file, wanted.name, layout, (wanted.rows or 0, *wanted.row_shape))
 
 
 def try_filters(wanted: Schema) -> None:
@@ -172,6 +172,6 @@ def try_filters(wanted: Schema) -> None:
 def _try(filters: tuple[FilterSpec, ...], type_code: bytes, chunk: tuple[int, ...]) -> None:
     dtype = h5py.h5t.decode(type_code).dtype
     with h5py.File("trial", "w", driver="core", backing_store=False, rdcc_nbytes=0) as file:
-        dataset = create_dataset(file, "x", Layout(type_code, chunk, filters, b"", True), chunk, dtype)
+        dataset = create_dataset(file, "x", Layout(type_code, chunk, filters, b"", True), chunk)
         dataset[...] = np.zeros(chunk, dtype)
         file.flush()

@@ -35,7 +35,7 @@ class DatasetWriter:
     def __init__(self, file: h5py.File, plan: DatasetPlan, temporary: TemporaryFile) -> None:
         self.plan = plan
         self._temporary = temporary
-        self.dataset = create_dataset(file, plan.name, plan.layout, (plan.rows, *plan.row_shape), plan.dtype)
+        self.dataset = create_dataset(file, plan.name, plan.layout, (plan.rows, *plan.row_shape))
         # As HDF5 made it: some filters change their parameters to suit the dataset.
         self._layout = read_layout(self.dataset)
         chunks = plan.layout.chunks

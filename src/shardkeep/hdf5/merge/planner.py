@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
@@ -271,11 +270,7 @@ def _layout_of_result(
     """Return the layout of the first source with rows, adapted to the result."""
     layout = parts[0].layout if parts else one.layout
     if one.converted:
-        kind = h5py.h5t.py_create(one.dtype, logical=True)
-        fill = layout.fill
-        if fill and parts:  # HDF5 converts it likewise
-            fill = np.frombuffer(fill, parts[0].dtype).astype(one.dtype).tobytes()
-        layout = replace(layout, type_code=kind.encode(), fill=fill)
+        layout = layout.converted(one.dtype)
     if one.row_shape is None or virtual:
         return layout
     of_segment = bool(parts) and infos[parts[0].source].record is not None

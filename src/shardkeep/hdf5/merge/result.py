@@ -85,7 +85,7 @@ def _create_empty(file: h5py.File, one: DatasetPlan) -> h5py.Dataset:
         # HDF5 refuses no number, and there may be many.
         return write_values(file, one, store=one.dtype.kind in "OV")
     layout = replace(one.layout, chunks=None, filters=()) if one.strategy == "virtual" else one.layout
-    return create_dataset(file, one.name, layout, (one.rows, *one.row_shape), one.dtype)
+    return create_dataset(file, one.name, layout, (one.rows, *one.row_shape))
 
 
 # -- values, groups and links ------------------------------------------------------------------------------

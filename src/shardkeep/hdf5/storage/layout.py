@@ -86,6 +86,23 @@ class Layout:
             return "has another fill value"
         return None
 
+    def converted(self, dtype: np.dtype[Any]) -> Layout:
+        """Return the layout with the type of a dtype, and with the fill value if h5py can read it."""
+        fill = self.fill
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if self.properties is not None:
+            properties.set_attr_creation_order(self.properties.get_attr_creation_order())
+        if fill:
+            value = np.frombuffer(fill, self.kind.dtype).astype(dtype)
+            fill = value.tobytes()
+            if dtype.kind == "S" and self.properties is not None:
+                # h5py 3.16 passes the address of fixed text as its value. HDF5 converts that of the source.
+                properties = self.properties
+            else:
+                properties.set_fill_value(value)
+        code = h5py.h5t.py_create(dtype, logical=True).encode()
+        return replace(self, type_code=code, fill=fill, properties=properties)
+
     def for_result(
         self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int, *, of_segment: bool
     ) -> Layout:
@@ -163,13 +180,7 @@ def layout_of(
     return Layout(type_code, chunks, filters, fill, fixed_size, limits if any(limits) else (), properties)
 
 
-def create_dataset(
-    file: h5py.Group,
-    name: str,
-    layout: Layout,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> h5py.Dataset:
+def create_dataset(file: h5py.Group, name: str, layout: Layout, shape: tuple[int, ...]) -> h5py.Dataset:
     """Create a dataset of this layout, with groups as needed; if it has chunks, its first axis may grow."""
     properties = properties_of(layout)
     limits: tuple[Any, ...] = shape
@@ -184,8 +195,6 @@ def create_dataset(
         offer_filters(code for code, _, _ in layout.filters)
         for code, flags, values in layout.filters:
             properties.set_filter(code, flags, values)
-    if layout.fill and layout.properties is None:
-        properties.set_fill_value(np.frombuffer(layout.fill, dtype))
     kind = h5py.h5t.decode(layout.type_code)
     return create_object(file, name, kind, h5py.h5s.create_simple(shape, limits), properties)
 

@@ -241,6 +241,6 @@ class RowWriter:
             self._type_code = h5py.h5t.py_create(self.dtype, logical=True).encode()
         chunks = (self.chunk_rows, *self.row_shape) if chunked else None
         layout = Layout(self._type_code, chunks, self.filters, b"", not self.dtype.hasobject)
-        self.dataset = create_dataset(group, self.name, layout, (rows, *self.row_shape), self.dtype)
+        self.dataset = create_dataset(group, self.name, layout, (rows, *self.row_shape))
         if self.filters:
             require_filters(self.dataset)

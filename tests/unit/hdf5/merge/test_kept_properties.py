@@ -3,6 +3,7 @@
 Covers `shardkeep.hdf5.merge.planner` and `shardkeep.hdf5.storage.layout`.
 """
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,33 @@ def test_fill_values_limits_and_chunks_are_kept(tmp_path: Path, layout: str, mod
     )
     expected = np.repeat([0, -99, 1, -99], 2)[order]
     assert x[:, 0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(("one", "two"), [("f4", "c8"), ("i2", "i4"), ("S2", "S5")])
+def test_a_fill_value_is_converted_with_its_rows(tmp_path: Path, one: str, two: str) -> None:
+    fill = 0 if one == "S2" else 7  # h5py cannot set fixed text
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset(
+            "x", (3,), one, chunks=(3,), maxshape=(None,), fillvalue=fill or None, track_order=True
+        )
+        file.create_dataset("words", (3,), h5py.string_dtype("ascii"), fillvalue="none")
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["x"] = np.zeros(3, two)
+        file.create_dataset("words", (3,), h5py.string_dtype())
+    output = tmp_path / "all.h5"
+    merge([tmp_path / "a.h5", tmp_path / "b.h5"], output, on_mismatch="promote")
+    with h5py.File(output) as file:
+        fill = fill or b""
+        assert file["x"].dtype == two and file["x"].fillvalue == fill
+        assert file["x"][:3].tolist() == [fill] * 3
+        assert file["x"].id.get_create_plist().get_attr_creation_order()
+
+
+def test_a_plan_can_be_pickled(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (3,), "i4", fillvalue=7)
+    plan = merge([tmp_path / "a.h5"], tmp_path / "all.h5", dry_run=True)
+    assert str(pickle.loads(pickle.dumps(plan))) == str(plan)
 
 
 def test_an_empty_attribute_keeps_its_type(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ from shardkeep.hdf5.storage.layout import create_dataset, read_layout
 with h5py.File("whole.h5") as file:
     layout, dtype = read_layout(file["x"]), file["x"].dtype
 with h5py.File("new.h5", "w", libver="v110") as file:
-    create_dataset(file, "x", layout, (10,), dtype)
+    create_dataset(file, "x", layout, (10,))
     import hdf5plugin
 with h5py.File("new.h5") as file:
     print(file["x"].shape)
@@ -124,4 +124,4 @@ def test_creation_with_an_unavailable_filter_succeeds(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         code = h5py.h5t.NATIVE_INT32.encode()
         layout = Layout(code, (5,), ((65000, h5py.h5z.FLAG_OPTIONAL, ()),), b"", True)
-        assert create_dataset(file, "x", layout, (10,), np.dtype("i4")).shape == (10,)
+        assert create_dataset(file, "x", layout, (10,)).shape == (10,)

@@ -314,7 +314,13 @@ class _Work:
                 self._progress(read_chunk_bytes(item, path))
                 raise unreadable
             if dataset.is_virtual:
-                self._virtual(dataset, name)
+                obstacle = obstacle_to_reading(item.get_type())
+                if obstacle is None:
+                    self._virtual(dataset, name)
+                else:
+                    self.unreadable[f"{shown_name(name)} is virtual and {obstacle}: verify its sources"] = (
+                        None
+                    )
                 return
             yield from self._pointers(dataset, name)
             self._note_type(item.get_type(), shown_name(name))

@@ -210,3 +210,24 @@ def test_a_result_is_a_dict_of_json(tmp_path: Path) -> None:
     write_filtered(path, 305)
     found = verify(os.fspath(path)).to_dict()
     assert (found["ok"], len(found["unreadable"]), found["notes"]) == (False, 1, ())
+
+
+@pytest.mark.parametrize("name", ["time", "bitfield"])
+def test_a_virtual_dataset_of_a_type_that_h5py_cannot_read_is_not_damaged(name: str, tmp_path: Path) -> None:
+    kind = KINDS[name]()
+    write_typed(tmp_path / "source.h5", kind)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        space = h5py.h5s.create_simple((4,))
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_virtual(space, b"source.h5", b"x", space)
+        h5py.h5d.create(file.id, b"virtual", kind, space, properties)
+    found = verify(path)
+    assert found.findings == ()
+    (text,) = found.unreadable
+    assert (
+        text
+        == f"'virtual' is virtual and has values of type {name}, which h5py cannot read: verify its sources"
+    )
+    with pytest.raises(sk.SchemaError, match="h5py does not support its type"):
+        list(sk.cat(path, dataset="virtual"))

@@ -24,7 +24,7 @@ from shardkeep.hdf5.h5py_private import close_file
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.locking.reading import open_for_reading
-from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, is_unsupported
 from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.chunk_table import contiguous_offset
 from shardkeep.hdf5.virtual.checked_sources import MergedSources, layout_digest, merged_sources
@@ -357,8 +357,10 @@ class VirtualSource:
         except Exception as error:
             if not is_of_hdf5(error):
                 raise
-            message = f"{self._description} cannot be read ({first_line(error)}): restore it from a copy"
-            raise CorruptDataError(message, path=self.path) from error
+            message = f"{self._description} cannot be read ({first_line(error)})"
+            if is_unsupported(error):
+                raise SchemaError(f"{message}: h5py does not support its type", path=self.path) from error
+            raise CorruptDataError(f"{message}: restore it from a copy", path=self.path) from error
 
 
 def _lengths(parts: tuple[Any, ...]) -> tuple[int, ...]:

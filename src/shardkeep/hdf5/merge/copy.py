@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from shardkeep._core import crc32c
-from shardkeep.errors import CorruptDataError
+from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.locking.damage import refuse_damage
@@ -39,7 +39,7 @@ from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.source import Source, blocks, not_as_committed, open_source
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.dtypes import same_file_type
-from shardkeep.hdf5.storage.exact_values import as_read, converts_text, read_exactly
+from shardkeep.hdf5.storage.exact_values import as_read, converts_text, obstacle_to_text, read_exactly
 
 __all__ = ["fill"]
 
@@ -171,6 +171,10 @@ def _copy(
     converted = part.dtype != one.dtype or not same_file_type(part.layout.type_code, one.layout.type_code)
     crc = converted_crc = 0
     for rows in source.rows(one, part, done):
+        obstacle = obstacle_to_text(rows, kind)
+        if obstacle is not None:
+            message = f"dataset {one.name!r} of {source.path!r} {obstacle}: leave it out"
+            raise SchemaError(message, path=source.path)
         values = as_read(rows, kind, part.dtype)  # the hash is that of values as any program reads them
         crc = content_crc(values, crc)
         if converted:

@@ -24,7 +24,7 @@ from shardkeep.hdf5.storage.dtypes import (
     same_dtype,
     vlen_base,
 )
-from shardkeep.hdf5.storage.exact_values import ExactValue
+from shardkeep.hdf5.storage.exact_values import ExactValue, obstacle_to_text
 from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, is_unicode
 from shardkeep.hdf5.storage.rows import as_value
 
@@ -170,9 +170,12 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
             unkept[name] = obstacle
         else:
             value = in_stored_order(item.attrs[name], dtype)
-            if _is_writable_text(value):
+            found = ExactValue.read(attribute, dtype)
+            obstacle = None if found is None else obstacle_to_text(found.data, kind)
+            if obstacle is not None:
+                unkept[name] = obstacle
+            elif _is_writable_text(value):
                 values[name] = (value, dtype)
-                found = ExactValue.read(attribute, dtype)
                 if found is not None:
                     exact[name] = found
             else:

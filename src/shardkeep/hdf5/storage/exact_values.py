@@ -16,7 +16,7 @@ import numpy as np
 
 from shardkeep.hdf5.storage.dtypes import flat_dtype
 
-__all__ = ["ExactValue", "as_read", "converts_text", "memory_type", "read_exactly"]
+__all__ = ["ExactValue", "as_read", "converts_text", "memory_type", "obstacle_to_text", "read_exactly"]
 
 _Type = h5py.h5t
 
@@ -58,6 +58,18 @@ def converts_text(kind: h5py.h5t.TypeID) -> bool:
     if code == _Type.COMPOUND:
         return any(converts_text(kind.get_member_type(number)) for number in range(kind.get_nmembers()))
     return False
+
+
+def obstacle_to_text(values: np.ndarray[Any, Any] | None, kind: h5py.h5t.TypeID) -> str | None:
+    """Return why h5py cannot write fixed text in values of variable length, as a clause; None if it can."""
+    if values is None or kind.get_class() != _Type.VLEN:
+        return None
+    text = kind.get_super()
+    if text.get_class() != _Type.STRING or text.is_variable_str() or text.get_strpad() != _Type.STR_NULLTERM:
+        return None
+    if all(len(one) < text.get_size() for value in values.flat for one in np.atleast_1d(value).tolist()):
+        return None
+    return "has fixed text without room for its NUL in values of variable length, which h5py cannot write"
 
 
 def read_exactly(dataset: h5py.h5d.DatasetID, dtype: np.dtype[Any], rows: slice) -> np.ndarray[Any, Any]:

@@ -169,6 +169,31 @@ def test_a_plan_can_be_pickled(tmp_path: Path) -> None:
     assert str(pickle.loads(pickle.dumps(plan))) == str(plan)
 
 
+@pytest.mark.parametrize("subject", ["rows", "attribute"])
+def test_full_text_of_variable_length_is_not_called_damage(tmp_path: Path, subject: str) -> None:
+    path, output = tmp_path / "a.h5", tmp_path / "all.h5"
+    words = np.empty(1, h5py.vlen_dtype("S4"))
+    words[0] = np.array([b"full"])
+    with h5py.File(path, "w") as file:
+        file["x"] = words if subject == "rows" else [1]
+        if subject == "attribute":
+            file["x"].attrs.create("words", words, dtype=words.dtype)
+    # h5py cannot write such text: the padding in the type becomes H5T_STR_NULLTERM.
+    padded, ended = b"\x13\x01\0\0\4\0\0\0", b"\x13\0\0\0\4\0\0\0"
+    assert path.read_bytes().count(padded) == 1
+    path.write_bytes(path.read_bytes().replace(padded, ended))
+    if subject == "rows":
+        with pytest.raises(
+            SchemaError, match=r"dataset 'x' of .*a\.h5' has fixed text without room for its NUL"
+        ):
+            merge([path], output)
+        assert not output.exists()
+    else:
+        with pytest.warns(RuntimeWarning, match="x@words: has fixed text without room for its NUL"):
+            report = merge([path], output)
+        assert list(report.left_out) == ["x@words"]
+
+
 def test_an_empty_attribute_keeps_its_type(tmp_path: Path) -> None:
     path, kind = tmp_path / "a.h5", h5py.h5t.array_create(h5py.h5t.STD_I16BE, (2,))
     with h5py.File(path, "w") as file:

@@ -26,7 +26,8 @@ def commands_page() -> str:
     for name, command in sorted(app.commands.items()):
         usage = " ".join(["shardkeep", name, *command.collect_usage_pieces(click.Context(command))])
         parts += [f"## shardkeep {name}\n", f"```text\n{usage}\n```\n", f"{_prose(command.help)}\n"]
-        parts += [_options(command)]
+        parts += [_options(command), "```text\n" + "\n".join(command.examples) + "\n```\n"]
+    parts += ["## Completion in a shell\n", COMPLETION]
     parts += ["## Exit codes\n", _exit_codes(), "The errors behind them: [errors](errors.md).\n"]
     return "\n".join(parts)
 
@@ -74,6 +75,16 @@ def design_page() -> str:
     return "\n".join(parts)
 
 
+COMPLETION = """\
+Commands, options, their values, files, and datasets (after `shardkeep cat run.h5 --dataset`)
+are completed after this line in the file that the shell reads at its start:
+
+| shell | file | line |
+|---|---|---|
+| bash 4.4 or newer | `~/.bashrc` | `eval "$(_SHARDKEEP_COMPLETE=bash_source shardkeep)"` |
+| zsh, after `compinit` | `~/.zshrc` | `eval "$(_SHARDKEEP_COMPLETE=zsh_source shardkeep)"` |
+| fish | `~/.config/fish/config.fish` | `_SHARDKEEP_COMPLETE=fish_source shardkeep \\| source` |
+"""
 LAYERS = "cli → demo → jobs → loader, collector → hdf5 → tfrecord → plan, files, world → _core, errors"
 PAGES = {"commands.md": commands_page, "errors.md": errors_page, "design/README.md": design_page}
 

@@ -39,6 +39,9 @@ from shardkeep.errors import ShardkeepError
 
 __all__ = ["app", "main", "run"]
 
+# Set by the script that a shell reads at its start.
+_COMPLETE = "_SHARDKEEP_COMPLETE"
+
 
 class _Group(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -92,7 +95,12 @@ for _command in (
 
 
 def main() -> NoReturn:
-    """Run the command of ``sys.argv`` and exit with its exit code."""
+    """Run the command of ``sys.argv`` and exit with its exit code; or complete the line of a shell."""
+    wanted = os.environ.get(_COMPLETE)
+    if wanted:
+        from click.shell_completion import shell_complete
+
+        sys.exit(shell_complete(app, {}, "shardkeep", _COMPLETE, wanted))
     sys.exit(run(sys.argv[1:]))
 
 

@@ -7,7 +7,7 @@ import re
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, examples, json_option
 
 _MOST_EPOCHS = 100_000
 
@@ -31,6 +31,10 @@ def _epochs(
 
 
 @command
+@examples(
+    "shardkeep audit run",
+    "shardkeep audit receipts --epochs 0",
+)
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--epochs", callback=_epochs, help="Audit these epochs (2 or 0,1 or 0-2) instead of all.")
 @json_option

@@ -8,15 +8,21 @@ import click
 
 from shardkeep.cli.options.general import (
     command,
+    examples,
     exists_option,
     incomplete_option,
     json_option,
     on_corrupt_option,
 )
+from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import compression_option, sources_and_output
 
 
 @command
+@examples(
+    "shardkeep concat 'train-*.tfrecord' all.tfrecord",
+    "shardkeep concat --on-corrupt skip damaged.tfrecord whole.tfrecord",
+)
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
 @compression_option
@@ -38,5 +44,5 @@ def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options:
 
     sources, name = sources_and_output(paths, output, "OUTPUT", options["exists"])
     with watched("concat") as progress:
-        report = join(sources, name, progress=progress, **options)
+        report = join(data_files(sources, "tfrecord"), name, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

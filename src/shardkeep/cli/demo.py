@@ -5,10 +5,14 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
+@examples(
+    "shardkeep demo",
+    "shardkeep demo --workers 2 --epochs 2 --output small-demo",
+)
 @click.option(
     "--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Processes to train with."
 )

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, examples, json_option
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord import FileChange
 
 
 @command
+@examples(
+    "shardkeep follow train.tfrecord --idle-timeout 1",
+    "shardkeep follow train.tfrecord --new --json --idle-timeout 1",
+)
 @click.argument("path", type=click.Path())
 @click.option(
     "--idle-timeout",

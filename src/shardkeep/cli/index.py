@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.general import command, examples, exists_option, json_option
+from shardkeep.cli.options.paths import data_files
 
 if TYPE_CHECKING:
     from shardkeep.files.publish import Exists
 
 
 @command
+@examples(
+    "shardkeep index 'train-*.tfrecord'",
+    "shardkeep index data --text .idx",
+)
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--verify", is_flag=True, help="Check the checksums of the payloads, too.")
 @click.option(
@@ -26,19 +31,18 @@ if TYPE_CHECKING:
 def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists, as_json: bool) -> None:
     """Write the index of each TFRecord file.
 
-    PATHS are uncompressed TFRecord files or patterns. An index has the offset of every record; it
+    PATHS are uncompressed TFRecord files, folders or patterns. An index has the offset of every record; it
     is written to PATH.skidx, or to the cache folder if the folder of PATH is read-only. Readers
     and loaders use it until the file changes. --exists applies to the text index.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched
     from shardkeep.cli.output.shards import print_indexes
-    from shardkeep.files.paths import expand
     from shardkeep.tfrecord import build_index, write_text_index
 
     if os.environ.get("SHARDKEEP_INDEX") == "off" and not text:
         raise click.UsageError("SHARDKEEP_INDEX=off: no index would be stored; unset it, or pass --text")
-    names = expand(paths)
+    names = data_files(paths, "tfrecord")
     with watched("scan") as progress:
         found = dict(zip(names, build_index(names, verify=verify, progress=progress), strict=True))
     for name in names if text else ():

@@ -6,30 +6,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, json_option, on_corrupt_option
+from shardkeep.cli.options.general import command, examples, json_option, on_corrupt_option
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord.damage import OnCorrupt
 
 
 @command
-@click.argument("path", type=click.Path())
+@examples(
+    "shardkeep info train.tfrecord",
+    "shardkeep info run all.h5",
+)
+@click.argument("paths", nargs=-1, required=True, type=click.Path())
 @on_corrupt_option
 @json_option
-def info(path: str, on_corrupt: OnCorrupt, as_json: bool) -> None:
-    """Show the contents of a file or a run folder.
+def info(paths: tuple[str, ...], on_corrupt: OnCorrupt, as_json: bool) -> None:
+    """Show the contents of files, folders and runs.
 
-    PATH is a TFRecord file (compressed or not), an HDF5 file, or a folder of such files. Its kind
-    is determined from its content, not from its name. The checksums of all records are verified.
+    PATHS are TFRecord files (compressed or not), HDF5 files, folders of such files, or patterns.
+    Their kind is determined from their content, not from their names. The checksums of all records
+    of a TFRecord file are verified.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.info import print_info
     from shardkeep.cli.output.progress import watched
+    from shardkeep.files.paths import expand
     from shardkeep.jobs import info as inspect
 
-    with watched("read") as progress:
-        result = inspect(path, on_corrupt=on_corrupt, progress=progress)
+    results = []
+    for number, path in enumerate(names := expand(paths)):
+        with watched("read") as progress:
+            results.append(inspect(path, on_corrupt=on_corrupt, progress=progress))
+        if not as_json:
+            click.echo("\n" * (number > 0), nl=False)
+            print_info(results[-1])
     if as_json:
-        print_json(result.to_dict())
-    else:
-        print_info(result)
+        print_json(results[0].to_dict() if len(names) == 1 else [one.to_dict() for one in results])

@@ -7,11 +7,15 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import choice_option, command, exists_option, json_option
+from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import sources_and_output
 
 
 @command
+@examples(
+    "shardkeep merge run merged.h5",
+    "shardkeep merge run by-step.h5 --order-by step",
+)
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The merged file; then all arguments are sources.")
 @choice_option(

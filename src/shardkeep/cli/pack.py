@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardkeep.cli.options.general import command, exists_option, json_option
+from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 if TYPE_CHECKING:
@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 
 def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Return the types of columns that are written like ``zip=bytes``."""
-    pairs = [value.rpartition("=") for value in values]
-    for name, _, kind in pairs:
+    for name, _, kind in (pairs := [value.rpartition("=") for value in values]):
         if not name or kind not in ("int64", "float32", "bytes"):
             raise click.BadParameter(f"{name or kind!r} must be COLUMN=int64, =float32 or =bytes")
     return {name: kind for name, _, kind in pairs}
 
 
 @command
+@examples(
+    "shardkeep pack photos 'photos-{shard:05d}-of-{shards:05d}.tfrecord'",
+    "shardkeep pack table.csv 'rows-{shard:05d}.tfrecord' --dtype zip=bytes",
+)
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The pattern; then all arguments are sources.")
 @click.option(
@@ -39,13 +42,7 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
 @click.option(
     "--dtype", "dtypes", multiple=True, callback=_dtypes, help="Type of a CSV column, such as zip=bytes."
 )
-@click.option(
-    "--on-bad",
-    type=click.Choice(["raise", "skip"]),
-    default="raise",
-    show_default=True,
-    help="Fail at a bad record, or skip and count it.",
-)
+@choice_option("--on-bad", ["raise", "skip"], "Fail at a bad record, or skip and count it.")
 @compression_option
 @exists_option
 @json_option

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardkeep.cli.options.general import command, json_option, on_corrupt_option
+from shardkeep.cli.options.general import command, examples, json_option, on_corrupt_option
+from shardkeep.cli.options.paths import data_files
 
 if TYPE_CHECKING:
     from shardkeep.tfrecord.damage import OnCorrupt
 
 
 @command
+@examples(
+    "shardkeep schema 'train-*.tfrecord'",
+    "shardkeep schema data --all --json",
+)
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--sample",
@@ -27,13 +32,13 @@ if TYPE_CHECKING:
 def schema(paths: tuple[str, ...], sample: int, every: bool, on_corrupt: OnCorrupt, as_json: bool) -> None:
     """Infer the features of tf.train.Example records.
 
-    PATHS are TFRecord files or patterns. Prints Python source for the argument features=, with
+    PATHS are TFRecord files, folders or patterns. Prints Python source for the argument features=, with
     fixed, ragged and image features, and the values that were seen in comments. A feature whose
     kind differs between two records is an error that names both.
     """
     from shardkeep.tfrecord import infer_schema
 
-    found = infer_schema(paths, None if every else sample, on_corrupt=on_corrupt)
+    found = infer_schema(data_files(paths, "tfrecord"), None if every else sample, on_corrupt=on_corrupt)
     if as_json:
         from shardkeep.cli.output.console import print_json
 

@@ -8,15 +8,21 @@ import click
 
 from shardkeep.cli.options.general import (
     command,
+    examples,
     exists_option,
     incomplete_option,
     json_option,
     on_corrupt_option,
 )
+from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 
 @command
+@examples(
+    "shardkeep split train.tfrecord 'part-{shard:05d}-of-{shards:05d}.tfrecord' --shards 4",
+    "shardkeep split data 'small-{shard:05d}.tfrecord' --shard-bytes 128MiB",
+)
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... PATTERN", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The pattern; then all arguments are sources.")
 @sharding_options
@@ -47,5 +53,5 @@ def split(paths: tuple[str, ...], output: str | None, as_json: bool, **options: 
 
     sources, pattern = sources_and_output(paths, output, "PATTERN", options["exists"])
     with watched("split") as progress:
-        report = divide(sources, pattern, progress=progress, **options)
+        report = divide(data_files(sources, "tfrecord"), pattern, progress=progress, **options)
     print_json(report.to_dict()) if as_json else print_split(report)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
+@examples(
+    "shardkeep verify train.tfrecord",
+    "shardkeep verify data run --json",
+)
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @json_option
 def verify(paths: tuple[str, ...], as_json: bool) -> int:

@@ -106,9 +106,9 @@ def test_debug_does_not_outlive_the_call(raising: Raising, capsys: pytest.Captur
 def test_usage_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["info"]) == 2
     assert capsys.readouterr().err == (
-        "Usage: shardkeep info [OPTIONS] PATH\n"
+        "Usage: shardkeep info [OPTIONS] PATHS...\n"
         "Try 'shardkeep info --help'.\n"
-        "shardkeep: error: Missing argument 'PATH'.\n"
+        "shardkeep: error: Missing argument 'PATHS...'.\n"
     )
 
 

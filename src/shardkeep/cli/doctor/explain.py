@@ -7,10 +7,11 @@ import sys
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
-from shardkeep.cli.options.general import command, json_option
+from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
+@examples("shardkeep explain train.log", "shardkeep explain train.log --json")
 @click.argument("log", type=click.Path())
 @json_option
 def explain(log: str, as_json: bool) -> int:

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 import click
 
 __all__ = [
+    "Command",
     "Settings",
     "choice_option",
     "command",
     "debug_option",
+    "examples",
     "exists_option",
     "incomplete_option",
     "json_option",
@@ -46,13 +48,36 @@ def debug_option(function: _F) -> _F:
     )(function)
 
 
-def command(function: Callable[..., Any]) -> click.Command:
-    """Return the command of `function`, with its name and the options of every command.
+class Command(click.Command):
+    """A command whose help ends with examples."""
+
+    examples: tuple[str, ...] = ()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {example}\n" for example in self.examples))
+
+
+def command(function: Callable[..., Any]) -> Command:
+    """Return the command of `function`, with its name, its `examples` and the options of every command.
 
     Modules of commands import the functions that they call when they run. Otherwise ``shardkeep --help``
     would load NumPy and HDF5.
     """
-    return click.command(no_args_is_help=False)(debug_option(function))
+    made = click.command(cls=Command, no_args_is_help=False)(debug_option(function))
+    made.examples = getattr(function, "__examples__", ())
+    return made
+
+
+def examples(*calls: str) -> Callable[[_F], _F]:
+    """Return a decorator that stores calls for the help of the command, as a user types them."""
+
+    def decorate(function: _F) -> _F:
+        function.__examples__ = calls  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def json_option(function: _F) -> _F:

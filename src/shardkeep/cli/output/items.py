@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import click
@@ -15,7 +17,7 @@ from shardkeep.cli.output.text import printable
 from shardkeep.jobs.cat import RecordItem, RowItem, feature_type
 from shardkeep.jobs.json_values import plain
 
-__all__ = ["check_form", "print_item", "print_items", "short_text"]
+__all__ = ["check_form", "print_files", "print_item", "print_items", "short_text"]
 
 _SHOWN_VALUES = 8
 _SHOWN_BYTES = 24
@@ -58,6 +60,18 @@ def print_items(
             print_item(item)
         if at_once:
             sys.stdout.flush()
+
+
+def print_files(items: Iterable[tuple[str, RecordItem | RowItem]], *, raw: bool, as_json: bool) -> None:
+    """Print items of several files, with the path of each file before its items or, in JSON, in each."""
+    for path, group in groupby(items, key=itemgetter(0)):
+        if as_json:
+            for _, item in group:
+                print_json_line({"path": path} | item.to_dict())
+            continue
+        if not raw:
+            click.echo(click.style(f"==> {printable(path)} <==", bold=True))
+        print_items((item for _, item in group), raw=raw, as_json=False)
 
 
 def print_item(item: RecordItem | RowItem) -> None:

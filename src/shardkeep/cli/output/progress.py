@@ -53,10 +53,11 @@ def watched(
         TimeRemainingColumn(compact=True),
         console=out,
         transient=True,
-        disable=not out.is_terminal,
+        # FORCE_COLOR makes a file a terminal to Rich, and each frame of the bar would be a line of a log.
+        disable=not (out.is_terminal and out.file.isatty()),
     )
     with progress:
-        task = progress.add_task(doing, total=None)
+        task = progress.add_task(doing, total=None, visible=False)  # until the size is known
 
         yield _Bar(progress, task, doing, at_end)
 
@@ -69,7 +70,7 @@ class _Bar:
 
     def __call__(self, done: int, total: int) -> None:
         text = self._at_end if self._at_end and done >= total else self._doing
-        self._progress.update(self._task, completed=done, total=total, description=text)
+        self._progress.update(self._task, completed=done, total=total, description=text, visible=True)
 
     def describe(self, name: str) -> None:
         """Show the name of the part that begins."""

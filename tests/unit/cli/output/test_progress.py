@@ -9,11 +9,13 @@ from shardkeep.cli.output import progress
 from shardkeep.cli.output.progress import watched
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, files: bool = False) -> str:
+def run(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, files: bool = False, log: bool = False) -> str:
     out = io.StringIO()
+    out.isatty = lambda: terminal and not log  # type: ignore[method-assign]
     shown = Console(file=out, force_terminal=terminal, width=80, color_system=None)
     monkeypatch.setattr(progress, "console", lambda *, stderr: shown)
     with watched("verify", files=files, at_end="sync to disk") as move:
+        shown.print("begin")
         move(1 << 20, 2 << 20)
         shown.print("between")
         move(2 << 20, 2 << 20)
@@ -32,4 +34,13 @@ def test_files_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_pipe_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, terminal=False) == "between\nat the end\n"
+    assert run(monkeypatch, terminal=False) == "begin\nbetween\nat the end\n"
+
+
+def test_a_log_with_forced_colours_shows_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(monkeypatch, terminal=True, log=True) == "begin\nbetween\nat the end\n"
+
+
+def test_nothing_stands_at_an_unknown_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "?" not in run(monkeypatch, terminal=True).partition("begin")[2].partition("between")[0]
+    assert "0/?" not in run(monkeypatch, terminal=True)

@@ -16,6 +16,7 @@ from shardkeep import errors
 from shardkeep.collector.protocol.settings import DEFAULT_MEMORY_BYTES, Durability, Settings, check_seconds
 from shardkeep.errors import CollectorError, ShardkeepError
 from shardkeep.files.child_python import child_python
+from shardkeep.files.kinds.urls import local_path
 
 if TYPE_CHECKING:
     from shardkeep.collector.client.client import Client
@@ -103,9 +104,9 @@ class Collector:
         wait_s: float = 0.0,
     ) -> None:
         settings = Settings(
-            path=os.path.abspath(path),
+            path=os.path.abspath(local_path(path)),
             address=address or "",
-            key_file=None if key_file is None else os.path.abspath(key_file),
+            key_file=None if key_file is None else os.path.abspath(local_path(key_file)),
             memory_bytes=memory_bytes,
             durability=durability,
             drain_s=drain_s,

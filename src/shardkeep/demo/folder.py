@@ -13,6 +13,7 @@ from pathlib import Path
 from shardkeep import files
 from shardkeep.demo.settings import Layout
 from shardkeep.errors import DurabilityError, ExistsError
+from shardkeep.files.kinds.urls import local_path
 
 __all__ = ["os_errors_as_durability_errors", "reserved_folder"]
 
@@ -33,7 +34,7 @@ def reserved_folder(output: str | os.PathLike[str]) -> Iterator[Layout]:
     DurabilityError
         The folder cannot be created or written.
     """
-    layout = Layout(Path(output))
+    layout = Layout(Path(local_path(output)))
     root = layout.root
     if os.path.lexists(root) and not root.is_dir():
         raise ExistsError(f"{root}: is not a folder; pass another one with --output", path=root)

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable
 
 from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.leftovers import is_temporary
 
 __all__ = ["PathsLike", "expand", "find_companion", "path_list"]
@@ -47,7 +48,7 @@ def expand(paths: PathsLike) -> list[str]:
     NotFoundError
         A pattern has no match, or the list of paths is empty. A plain path need not exist.
     PlanError
-        A file is named twice, and is not empty; or `paths` is not a path.
+        A file is named twice, and is not empty; `paths` is not a path; or a path is a URL.
 
     Examples
     --------
@@ -59,7 +60,7 @@ def expand(paths: PathsLike) -> list[str]:
         raise NotFoundError("no files: the list of paths is empty")
     found: list[str] = []
     for one in given:
-        name = os.fspath(one)
+        name = local_path(one)
         if not glob.has_magic(name) or os.path.lexists(name):
             found.append(name)
             continue

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Literal
 
 from shardkeep.errors import PlanError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.temporary_file import TemporaryFile
 
@@ -218,7 +219,7 @@ def _publication(
 ) -> Iterator[list[TemporaryFile]]:
     if exists not in ("fail", "replace"):
         raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
-    names = [os.fspath(path) for path in paths]
+    names = [local_path(path) for path in paths]
     if len({os.path.abspath(name) for name in names}) < len(names):
         raise PlanError("a set of files to publish names one path twice: pass different paths")
     me = os.getpid()

@@ -16,6 +16,7 @@ import h5py
 
 from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
@@ -140,7 +141,7 @@ def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     >>> found.kind, found.rows, found.ok
     ('hdf5', 3, True)
     """
-    name = os.fspath(path)
+    name = local_path(path)
     with open_source(name) as source:
         work = _Work(source, progress or (lambda _: None))
         if source.record is not None:

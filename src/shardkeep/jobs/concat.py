@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 import numpy as np
 
 from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.jobs.division.divide import SplitReport, divide
@@ -67,7 +68,7 @@ def concat(
     >>> report.records, list(Reader(report.outputs[0].path))
     (2, [b'a', b'b'])
     """
-    name = os.fspath(output)
+    name = local_path(output)
     return divide(
         paths,
         plan=lambda sizes: (np.zeros(len(sizes), np.int32), 1),

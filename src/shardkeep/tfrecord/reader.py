@@ -15,6 +15,7 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
 from shardkeep.files.kinds.kind import HEAD_BYTES, Compression, FileKind, identify_bytes, require_kind
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.format.compression import compression_name
@@ -101,7 +102,7 @@ class Reader:
         lock_timeout_s: float | None = 10.0,
     ) -> None:
         self._object = FileObject(cast(BinaryIO, path)) if is_file_object(path) else None
-        self.path = os.fspath(cast(str, path)) if self._object is None else self._object.name
+        self.path = local_path(cast(str, path)) if self._object is None else self._object.name
         self.verify = bool(verify)
         self.lock = bool(lock)
         if self.lock and self._object is not None:

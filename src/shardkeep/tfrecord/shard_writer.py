@@ -14,6 +14,7 @@ from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanEr
 from shardkeep.files.budget import budget
 from shardkeep.files.durable import durably
 from shardkeep.files.file_set import FileSet
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import OwnProcess
@@ -115,7 +116,7 @@ class ShardWriter(ReportedWriter):
         compression: WrittenCompression | None = None,
         exists: Exists = "fail",
     ) -> None:
-        self.pattern = os.fspath(pattern)
+        self.pattern = local_path(pattern)
         self._process = OwnProcess(self.pattern)
         given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
         chosen = checked_sizes(given)
@@ -223,7 +224,7 @@ class ShardWriter(ReportedWriter):
         """
         self._process.check()
         self._check_open()
-        name = os.fspath(path)
+        name = local_path(path)
         number = self._files.add(name)
         try:
             with durably("write", name):

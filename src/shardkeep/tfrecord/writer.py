@@ -18,6 +18,7 @@ from shardkeep.errors import (
 )
 from shardkeep.files.durable import durability_error, durably
 from shardkeep.files.kinds.special import refuse_special
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import publish_raw
@@ -207,7 +208,7 @@ class Writer(ReportedWriter):
         exists: Literal["fail", "replace", "append"] = "fail",
         lock_timeout_s: float | None = 0.0,
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = local_path(path)
         self._process = OwnProcess(self.path)
         self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):

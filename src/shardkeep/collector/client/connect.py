@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 from shardkeep.collector.client.client import Client, OnFull
+from shardkeep.collector.protocol.address import is_address
 from shardkeep.collector.protocol.settings import check_memory, check_seconds
 from shardkeep.errors import PlanError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.world import World, checked_world
 
 __all__ = ["connect"]
@@ -75,13 +77,13 @@ def connect(
     if (on_full == "spill") != (spill_dir is not None):
         raise PlanError('spill_dir= and on_full="spill" belong together: pass both or neither')
     client = Client(
-        place=os.fspath(place),
+        place=place if isinstance(place, str) and is_address(place) else local_path(place),
         rank=world.rank,
         world_size=world.size,
         timeout_s=check_seconds("timeout_s", timeout_s),
-        key_file=None if key_file is None else os.path.abspath(key_file),
+        key_file=None if key_file is None else os.path.abspath(local_path(key_file)),
         on_full=on_full,
-        spill_dir=None if spill_dir is None else os.path.abspath(spill_dir),
+        spill_dir=None if spill_dir is None else os.path.abspath(local_path(spill_dir)),
         memory_bytes=check_memory("memory_bytes", memory_bytes),
     )
     client._open_calls()

@@ -83,7 +83,7 @@ def _own_folder(name: str) -> str:
 
 def is_address(text: str) -> bool:
     """Whether a text is an address, and not the path of a run folder or file."""
-    return "://" in text
+    return text.startswith(("ipc://", "tcp://"))
 
 
 def check_address(address: str) -> str:

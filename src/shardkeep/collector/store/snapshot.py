@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import h5py
 
 from shardkeep.errors import NotFoundError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.reading import open_for_reading
@@ -58,7 +59,7 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     ...         "loss" in file
     False
     """
-    path = os.fspath(path)
+    path = local_path(path)
     missing = NotFoundError(f"{path!r} does not exist: no collector has created it yet", path=path)
     if not os.path.exists(path) and not os.path.exists(log_path(path)):
         raise missing

@@ -1,4 +1,4 @@
 """Recognition of the kind of a file by its content.
 
-Other rooms import `kind` and `special`.
+Other rooms import `kind`, `special` and `urls`.
 """

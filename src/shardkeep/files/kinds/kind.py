@@ -21,6 +21,7 @@ from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.kinds.frame_variants import HEADER_BYTES, find_variant, is_frame_header
 from shardkeep.files.kinds.signatures import find_signature
 from shardkeep.files.kinds.special import describe_special
+from shardkeep.files.kinds.urls import local_path
 
 __all__ = ["FileKind", "identify", "identify_bytes", "require_kind"]
 
@@ -106,7 +107,7 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     >>> identify(path).described
     'an HTML page, perhaps a sign-in or error page saved by a download'
     """
-    name = os.fspath(path)
+    name = local_path(path)
     special = _special(name)
     if special is not None:
         return special

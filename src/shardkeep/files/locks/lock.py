@@ -36,6 +36,7 @@ from typing import Literal
 
 from shardkeep.errors import LockError, LockTimeoutError, NotFoundError, PlanError, UntrustedFileError
 from shardkeep.files.durable import durability_error
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.holder import LOCK_FILE, describe_holder, read_holder, write_holder
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted, second_lock_is_refused
 from shardkeep.files.sidecar import ANY_USER, make_sidecar, open_sidecar, user_name
@@ -113,7 +114,7 @@ class FileLock:
     ) -> None:
         if if_unsafe not in ("refuse", "warn", "trust"):
             raise PlanError(f'if_unsafe={if_unsafe!r} is not valid: use "refuse", "warn" or "trust"')
-        self.path = os.fspath(path)
+        self.path = local_path(path)
         self.lock_path = lock_path or self.path + ".lock"
         self._where = os.path.abspath(self.lock_path)  # the program may change its directory
         self.shared = shared

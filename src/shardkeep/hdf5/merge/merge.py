@@ -21,6 +21,7 @@ from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, ExistsError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.special import refuse_special
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.leftovers import let_read
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.user_warning import warn_user
@@ -254,7 +255,7 @@ def merge(
     [0.5, 1.5]
     """
     start = time.monotonic()
-    target = os.fspath(output)
+    target = local_path(output)
     refuse_special(target)
     if exists == "fail" and os.path.lexists(target) and not dry_run:
         message = f'{target!r} exists: choose another name, or allow exists="replace"'

@@ -6,6 +6,7 @@ import os
 from typing import Any, Literal
 
 from shardkeep.errors import PlanError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import IfUnsafe
 from shardkeep.hdf5.open.file import File
 
@@ -134,7 +135,7 @@ def open(
             reason = _REFUSED.get(name, "h5py.File has no such option")
             raise PlanError(f"option {name}= is not accepted: {reason}")
     return File(
-        os.fspath(path),
+        local_path(path),
         "x" if mode == "w-" else mode,
         timeout_s=timeout_s,
         if_unsafe=if_unsafe,

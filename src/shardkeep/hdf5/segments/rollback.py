@@ -8,6 +8,7 @@ import os
 from shardkeep.errors import PlanError
 from shardkeep.files import leftovers
 from shardkeep.files.durable import durably, sync_folder
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
 
@@ -65,7 +66,7 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
     {0: 20}
     """
     step = check_checkpoint(step)
-    folders = list_ranks(os.fspath(run_dir))
+    folders = list_ranks(local_path(run_dir))
     if dry_run:
         kept = {rank: [one.step for one in list_segments(folder)] for rank, folder in folders.items()}
         return {

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sources.source import Source, open_source
@@ -47,7 +48,7 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     FormatError, CorruptDataError
         It cannot be read.
     """
-    target = os.fspath(path)
+    target = local_path(path)
     if os.path.isfile(target):
         with open_source(target) as source:
             return list(receipts_in(source).values())

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from shardkeep.errors import DurabilityError, ExistsError, LockError, PlanError, ShardkeepError
 from shardkeep.files import leftovers
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
@@ -39,7 +40,7 @@ class RankOwner:
     ) -> None:
         if exists not in get_args(RankExists):
             raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
-        self.run_dir = run_dir
+        self.run_dir = local_path(run_dir)
         self.rank = rank
         # Absolute: the program may change its folder between two commits.
         self._folder = rank_folder(os.path.abspath(run_dir), rank)

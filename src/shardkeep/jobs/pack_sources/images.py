@@ -20,6 +20,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_labels"]
@@ -294,7 +295,7 @@ def read_labels(labels: Mapping[str, int] | str | os.PathLike[str]) -> dict[str,
     """
     if isinstance(labels, Mapping):
         return dict(labels)
-    path = os.fspath(labels)
+    path = local_path(labels)
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)

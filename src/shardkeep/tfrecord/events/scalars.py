@@ -25,6 +25,7 @@ from shardkeep.errors import (
     PlanError,
     TruncatedFileError,
 )
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import find_companion
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.events.message import Event, EventParser
@@ -127,7 +128,7 @@ def read_scalars(
     """
     if on_corrupt not in ("raise", "skip") and not callable(on_corrupt):
         raise PlanError(f'on_corrupt={on_corrupt!r} is not valid: use "raise", "skip" or a function')
-    root = os.fspath(logdir_or_file)
+    root = local_path(logdir_or_file)
     if not (tags is None or isinstance(tags, Iterable)):
         raise PlanError(f"tags must be a str or several in a list, not {tags!r:.60}")
     wanted = None if tags is None else {tags} if isinstance(tags, str) else set(tags)

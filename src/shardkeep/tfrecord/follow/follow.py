@@ -28,6 +28,7 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.kinds.kind import identify_bytes
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.tfrecord.follow.live_frames import LiveFrames, Stall
 from shardkeep.tfrecord.follow.watch import Watch
 from shardkeep.tfrecord.format.file_kind import with_file_kind
@@ -182,7 +183,7 @@ def follow(
     if poll_s is not None and not (isinstance(poll_s, Real) and poll_s > 0):
         raise PlanError(f"poll_s={poll_s!r} is not valid: pass seconds, more than 0")
     follower = _Follower(
-        os.fspath(path), idle_timeout_s, grace_s, on_change, Watch(os.fspath(path), poll_s=poll_s)
+        local_path(path), idle_timeout_s, grace_s, on_change, Watch(os.fspath(path), poll_s=poll_s)
     )
     if not from_start:
         follower.begin_at_end()

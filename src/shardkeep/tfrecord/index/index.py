@@ -14,6 +14,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.kind import require_kind
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import expand
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -208,7 +209,7 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     -----
     A file of less than a megabyte is scanned every time, and nothing is stored for it.
     """
-    names = [os.fspath(path) for path in paths]
+    names = [local_path(path) for path in paths]
     threads = thread_count(threads)
     sizes = [_size_bytes(name) for name in names]
     small = [i for i, size_bytes in enumerate(sizes) if size_bytes < _WORTH_BYTES]
@@ -231,7 +232,7 @@ def find_index(path: str) -> Starts | None:
 
 
 def _one_path(path: Path) -> str:
-    name = os.fspath(path)
+    name = local_path(path)
     if glob.has_magic(name) and not os.path.lexists(name):
         raise NotFoundError(f"{name}: no such file; pass a pattern in a list, [{name!r}]", path=name)
     return name

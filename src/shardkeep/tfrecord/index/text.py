@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import FormatError, NotFoundError, PlanError
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.publish import Exists, publish
 from shardkeep.tfrecord.format.frame import HEADER_BYTES, OVERHEAD_BYTES
 from shardkeep.tfrecord.index.fingerprint import header_of
@@ -111,7 +112,7 @@ def read_text_index(path: str | os.PathLike[str], shard: str | os.PathLike[str])
     --------
     See `write_text_index`.
     """
-    name, data = os.fspath(path), os.fspath(shard)
+    name, data = local_path(path), local_path(shard)
     numbers = _parse(name)
     with _open(data) as file:
         wrong = _misfit(numbers, file.fileno())

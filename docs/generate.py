@@ -107,7 +107,9 @@ def _first_paragraph(cls: type[errors.ShardkeepError]) -> str:
 
 
 def _in_tree_order(cls: type[errors.ShardkeepError]) -> list[type[errors.ShardkeepError]]:
-    return [cls] + [below for child in cls.__subclasses__() for below in _in_tree_order(child)]
+    # Not the class that pyo3 makes for panics.
+    children = [child for child in cls.__subclasses__() if child.__module__ == errors.__name__]
+    return [cls] + [below for child in children for below in _in_tree_order(child)]
 
 
 def _options(command: click.Command, *, common: bool = False) -> str:

@@ -93,6 +93,9 @@ class ShardkeepError(Exception):
     a.tfrecord 3 648 3
     """
 
+    # Without it `_core` could not make panics a subclass of InternalError: the layout would differ.
+    __slots__ = ()
+
     exit_code: ClassVar[int] = 3
 
     def __init__(
@@ -264,5 +267,7 @@ class RepairRefusedError(ShardkeepError):
 
 class InternalError(ShardkeepError):
     """A bug of Shardkeep itself; please report it with the message."""
+
+    __slots__ = ()
 
     exit_code = 1

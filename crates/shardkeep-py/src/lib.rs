@@ -18,10 +18,18 @@ mod columns;
 mod engine;
 mod example;
 
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    // pyo3 raises a panic as a BaseException, which no `except Exception` catches.
+    let internal_error = py.import("shardkeep.errors")?.getattr("InternalError")?;
+    py.get_type::<PanicException>().setattr("__bases__", (internal_error,))?;
+    // The numpy crate loads the C API of NumPy at its first use, and panics if Ctrl-C interrupts that.
+    py.import("numpy")?;
+    numpy::npyffi::is_numpy_2(py);
     checksum::register(m)?;
     chunk_copy::register(m)?;
     descriptors::register(m)?;

@@ -3,7 +3,7 @@
 Other rooms import `app` and `exit_codes`.
 """
 
-from shardkeep.cli.app import main
 from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.start.main import main
 
 __all__ = ["ExitCode", "main"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -37,7 +38,7 @@ from shardkeep.cli.split import split
 from shardkeep.cli.verify import verify
 from shardkeep.errors import ShardkeepError
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "main", "run", "stop_by_signal"]
 
 # Set by the script that a shell reads at its start.
 _COMPLETE = "_SHARDKEEP_COMPLETE"
@@ -94,6 +95,21 @@ for _command in (
     app.add_command(_command)
 
 
+class _Stop(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP; all code that cleans up after Ctrl-C does so after the others, too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def stop_by_signal(number: int, frame: object) -> None:
+    """Raise the exception of a signal; the handler of signals while a command runs."""
+    if number != signal.SIGINT:
+        signal.signal(number, signal.SIG_IGN)  # `timeout` sends it twice, which would interrupt the clean-up
+    raise _Stop(number)
+
+
 def main() -> NoReturn:
     """Run the command of ``sys.argv`` and exit with its exit code; or complete the line of a shell."""
     wanted = os.environ.get(_COMPLETE)
@@ -133,8 +149,9 @@ def run(arguments: Sequence[str]) -> int:
         return _usage(error)
     except click.ClickException as error:
         return _fail(error.format_message(), ExitCode.USAGE, settings)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", ExitCode.INTERRUPTED, settings)
+    except (click.Abort, KeyboardInterrupt) as stop:
+        code = ExitCode(128 + getattr(stop, "number", signal.SIGINT))
+        return _fail("interrupted" if code is ExitCode.INTERRUPTED else code.meaning, code, settings)
     except BrokenPipeError:
         return _on_broken_pipe()
     except ShardkeepError as error:

@@ -34,4 +34,6 @@ class ExitCode(IntEnum):
     FINDINGS = 3, "damage, lost or repeated rows, a failed audit or check"
     NOT_FOUND = 10, "a file or folder does not exist, or a pattern matches nothing"
     LOCKED = 11, "another process holds the file"
+    HANGUP = 129, "stopped by SIGHUP: the terminal was closed"
     INTERRUPTED = 130, "interrupted by Ctrl-C"
+    TERMINATED = 143, "stopped by SIGTERM"

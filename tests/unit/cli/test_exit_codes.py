@@ -13,7 +13,9 @@ def test_the_codes_that_scripts_rely_on() -> None:
         "FINDINGS": 3,
         "NOT_FOUND": 10,
         "LOCKED": 11,
+        "HANGUP": 129,
         "INTERRUPTED": 130,
+        "TERMINATED": 143,
     }
 
 

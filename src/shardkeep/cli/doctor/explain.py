@@ -33,8 +33,10 @@ def explain(log: str, as_json: bool) -> int:
 
 
 def _read(log: str) -> str:
+    from shardkeep.files.kinds.urls import local_path
+
     # Logs of several processes are not always valid UTF-8.
     if log == "-":
         return sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    with open(log, encoding="utf-8", errors="replace", newline="") as file:
+    with open(local_path(log), encoding="utf-8", errors="replace", newline="") as file:
         return file.read()

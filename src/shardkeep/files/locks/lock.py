@@ -157,16 +157,16 @@ class FileLock:
             self._warn(str(error))
             return self
         self._fd = fd
-        _held.add(self)
-        # The file of another user is locked, but not written.
-        if self._made or os.fstat(fd).st_uid == os.geteuid():
-            write_holder(fd, shared=self.shared)
-        if not (trusted or fault or second_lock_is_refused(fd, self._where)):
-            try:
+        try:
+            _held.add(self)
+            # The file of another user is locked, but not written.
+            if self._made or os.fstat(fd).st_uid == os.geteuid():
+                write_holder(fd, shared=self.shared)
+            if not (trusted or fault or second_lock_is_refused(fd, self._where)):
                 self._unsafe("its flock succeeds for two holders at once and has no effect")
-            except LockError:
-                self.release()
-                raise
+        except BaseException:  # Ctrl-C as well: without a return no caller releases the lock
+            self.release()
+            raise
         return self
 
     def _wait(self) -> int:

@@ -1,0 +1,4 @@
+"""Start of the command: signals, before its modules are imported.
+
+Other rooms import `main`.
+"""

@@ -1,0 +1,122 @@
+"""The command after Ctrl-C, SIGTERM and SIGHUP, while it starts and in the middle of its work.
+
+Covers `shardkeep.cli.start.main`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from shardkeep.tfrecord import Writer
+from tests.waiting import PATIENCE_S, eventually
+
+COMMAND = [sys.executable, "-m", "shardkeep"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
+    rng = np.random.default_rng(0)
+    for name in ("a.tfrecord", "b.tfrecord"):
+        with Writer(folder / name) as w:
+            for _ in range(100):
+                w.write(rng.bytes(100_000))
+    for i in range(4):
+        with h5py.File(folder / f"{i}.h5", "w") as f:
+            f.create_dataset("x", data=rng.random((1_000_000 + i, 2)), chunks=(10_000 + i, 2))
+    return folder
+
+
+WORK = {
+    "split": ["split", "a.tfrecord", "--output", "out/{shard}.tfrecord", "--shards", "2"],
+    "split to gzip": ["split", "a.tfrecord", "-o", "out/{shard}", "--shards", "2", "--compression", "gzip"],
+    "concat": ["concat", "a.tfrecord", "b.tfrecord", "--output", "out/all", "--compression", "gzip"],
+    "merge": ["merge", "0.h5", "1.h5", "2.h5", "3.h5", "--output", "out/all.h5", "--mode", "copy"],
+}
+
+
+def has_content(folder: Path) -> bool:
+    """Return True if a temporary file in the folder has content."""
+    return any(os.stat(folder / name).st_size for name in os.listdir(folder) if name.endswith(".sktmp"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("work", list(WORK))
+def test_signal_in_the_middle_leaves_no_file_and_no_lock(
+    work: str, number: signal.Signals, source: Path, tmp_path: Path
+) -> None:
+    for path in source.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    out = tmp_path / "out"
+    out.mkdir()
+    before = {name.name for name in source.iterdir()}
+    with subprocess.Popen([*COMMAND, *WORK[work]], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as child:
+        while not has_content(out):
+            assert child.poll() is None, child.communicate()
+        child.send_signal(signal.SIGSTOP)
+        assert child.poll() is None
+        child.send_signal(number)
+        child.send_signal(signal.SIGCONT)
+        errors = child.communicate(timeout=PATIENCE_S)[1]
+    assert child.returncode == 128 + number, errors
+    said = "interrupted" if number == signal.SIGINT else f"stopped by {number.name}"
+    assert errors.splitlines()[-1].startswith(f"shardkeep: error: {said}")
+    assert "Traceback" not in errors
+    assert os.listdir(out) == []
+    assert {name.name for name in source.iterdir()} <= before | {"a.tfrecord.skidx", "b.tfrecord.skidx"}
+
+
+def test_second_sigterm_does_not_interrupt_the_clean_up(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.tfrecord"
+    arguments = ["concat", str(source / "a.tfrecord"), str(source / "b.tfrecord"), "--output", str(out)]
+    command = [*COMMAND, *arguments, "--compression", "gzip"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+        eventually(lambda: has_content(tmp_path))
+        for _ in range(200):
+            child.send_signal(signal.SIGTERM)
+            if child.poll() is not None:
+                break
+        errors = child.communicate(timeout=PATIENCE_S)[1]
+    assert (child.returncode, errors.count("\n")) == (143, 1), errors
+    assert os.listdir(tmp_path) == []
+
+
+def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    done = subprocess.run(
+        [*COMMAND, "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_ignored_signal_stays_ignored(source: Path) -> None:
+    script = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execv(sys.executable, [sys.executable, "-c", sys.argv[1]])
+"""
+    command = """
+import os, signal, sys
+from shardkeep import cli
+from shardkeep.cli import app
+app.run = lambda arguments: os.kill(os.getpid(), signal.SIGHUP) or 7
+sys.argv = ["shardkeep"]
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script, command], timeout=PATIENCE_S, check=False)
+    assert done.returncode == 7

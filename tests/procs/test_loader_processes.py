@@ -11,12 +11,14 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardkeep import plan
+from shardkeep.errors import PlanError
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Reader, ShardWriter, Writer
 from shardkeep.world import World
@@ -106,6 +108,21 @@ def test_parent_and_child_continue_alike_after_fork_in_mid_epoch(paths: list[str
     rest = [batch["x"].tolist() for batch in batches]
     assert json.loads((tmp_path / "child").read_text()) == rest
     assert len(rest) == len(loader) - 20
+
+
+def test_worker_of_a_torch_dataloader_is_refused(paths: list[str]) -> None:
+    loader = Loader(paths, X, 16, World())
+
+    def child() -> None:
+        torch: Any = types.ModuleType("torch.utils.data")
+        torch.get_worker_info = lambda: types.SimpleNamespace(id=1, num_workers=2)
+        sys.modules["torch.utils.data"] = torch
+        with pytest.raises(PlanError, match="num_workers=0"):
+            next(iter(loader))
+        torch.get_worker_info = lambda: None
+        assert len(list(loader)) == loader.steps_per_epoch
+
+    assert in_child(child) == 0
 
 
 def test_child_that_deletes_a_running_loader_exits(paths: list[str]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -124,6 +125,7 @@ class BatchIterator(Iterator[Batch]):
         return batch
 
     def _start(self) -> None:
+        _refuse_torch_worker()
         self._engine = self._new_engine(self._options.threads)
         self._ahead.clear()
         self._steps = _remaining_steps(self._cursor, self._steps_of_segment, self._last_epoch)
@@ -197,6 +199,17 @@ class BatchIterator(Iterator[Batch]):
                     break
             self._shapes = batch
         return self._shapes
+
+
+def _refuse_torch_worker() -> None:
+    """Raise in a worker of PyTorch's DataLoader: each would deliver all records, and lose its receipt."""
+    torch: Any = sys.modules.get("torch.utils.data")
+    worker = None if torch is None else torch.get_worker_info()
+    if worker is not None:
+        raise PlanError(
+            f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader, and each would deliver"
+            " every record: pass num_workers=0 to the DataLoader, since a Loader has its own threads"
+        )
 
 
 # A function, because a generator that held the iterator would keep its threads alive after the last

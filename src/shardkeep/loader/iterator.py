@@ -207,7 +207,7 @@ def _refuse_torch_worker() -> None:
     worker = None if torch is None else torch.get_worker_info()
     if worker is not None:
         raise PlanError(
-            f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader, and each would deliver"
+            f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader; each would deliver"
             " every record: pass num_workers=0 to the DataLoader, since a Loader has its own threads"
         )
 

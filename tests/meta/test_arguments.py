@@ -53,6 +53,15 @@ WRONG: dict[str, tuple[Call, list[Any], type[Exception], str]] = {
     ),
     "WorkerFile world": (lambda at, bad: hdf5.WorkerFile(at / "run", bad), [0, "0"], WorldError, NO_WORLD),
     "connect world": (lambda at, bad: hdf5.connect(at / "run", bad), [0], WorldError, NO_WORLD),
+    "one path": (
+        lambda at, bad: [
+            call(bad)
+            for call in (tfrecord.Reader, tfrecord.Writer, hdf5.open, hdf5.verify, jobs.info, tfrecord.follow)
+        ],
+        [None, 3],
+        PlanError,
+        "a path must be a str or os.PathLike, not",
+    ),
     "Loader features": (
         lambda at, bad: sk.Loader(at / "a", bad, 2, RANK),
         [["x"], "x"],

@@ -1,4 +1,4 @@
-"""Refusal of URLs in the path arguments of public functions."""
+"""Check of the path arguments of public functions."""
 
 from __future__ import annotations
 
@@ -18,32 +18,35 @@ _URL = re.compile(
 )
 
 
-def local_path(path: str | os.PathLike[str]) -> str:
+def local_path(path: str | bytes | os.PathLike[str]) -> str:
     """Return a path that a caller passes, as a str; refuse a URL, which would be the name of a local folder.
 
     Every path argument of a public function passes through here.
 
     Parameters
     ----------
-    path : str or os.PathLike
+    path : str, bytes or os.PathLike
 
     Returns
     -------
     str
-        The path, unchanged.
+        The path, unchanged; bytes are decoded as `os.fsdecode` does.
 
     Raises
     ------
     PlanError
-        `path` is a URL.
+        `path` is a URL, or not a path.
 
     Examples
     --------
     >>> local_path("./s3:/run")
     './s3:/run'
     """
-    name = os.fspath(path)
-    if isinstance(name, str) and _URL.match(name):
+    try:
+        name = os.fsdecode(path)
+    except TypeError:
+        raise PlanError(f"a path must be a str or os.PathLike, not {path!r:.60}") from None
+    if _URL.match(name):
         is_file = name[:5].lower() == "file:"
         advice = (
             "pass the path without the scheme" if is_file else "mount or copy it, and pass the local path"

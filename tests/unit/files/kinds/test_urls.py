@@ -29,3 +29,13 @@ def test_what_is_a_url(path: str | Path, is_url: bool) -> None:
             local_path(path)
     else:
         assert local_path(path) == path
+
+
+@pytest.mark.parametrize("path", [None, 3, ["a"], {"a": 1}])
+def test_what_is_not_a_path(path: object) -> None:
+    with pytest.raises(PlanError, match=r"a path must be a str or os.PathLike, not "):
+        local_path(path)  # type: ignore[arg-type]
+
+
+def test_a_path_of_bytes_is_decoded_as_the_system_does() -> None:
+    assert local_path(b"a\xff") == "a\udcff"

@@ -57,19 +57,9 @@ class TemporaryFile(PositionedFile):
     def _end_bytes(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def readinto(self, buffer: Any) -> int:
-        """Read at the position into a writable buffer.
-
-        Bytes whose write failed read as zeros: HDF5 uses the whole buffer, whatever was read.
-        """
+    def _read(self, target: memoryview) -> int:
         self._check_open()
-        count = os.preadv(self._fd, [buffer], self._position)
-        if self.failure is not None:
-            view = memoryview(buffer).cast("B")
-            view[count:] = bytes(len(view) - count)
-            count = len(view)
-        self._position += count
-        return count
+        return os.preadv(self._fd, [target], self._position)
 
     def write(self, data: Any) -> int:
         """Write all of `data` at the position.
@@ -127,7 +117,7 @@ class TemporaryFile(PositionedFile):
         """Raise the error of a failed write instead of that which a library raises as a consequence."""
         try:
             yield
-        except (OSError, RuntimeError):
+        except Exception:
             self.raise_failure()
             raise
 

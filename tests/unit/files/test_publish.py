@@ -11,7 +11,7 @@ import stat
 
 import pytest
 
-from shardkeep.errors import DurabilityError, ExistsError, NotFoundError, PlanError
+from shardkeep.errors import CorruptDataError, DurabilityError, ExistsError, NotFoundError, PlanError
 from shardkeep.files import pending, publish, publish_path, publish_set
 from shardkeep.files.publish import publish_raw
 from tests.descriptors import open_descriptors
@@ -241,6 +241,27 @@ def test_a_deferred_failure_is_raised_at_the_end(tmp_path, monkeypatch):
         assert [file.write(b"12") for _ in range(3)] == [2, 2, 2]
     assert caught.value.errno == errno.EDQUOT
     assert os.listdir(tmp_path) == []
+
+
+def test_a_failure_comes_before_every_error_that_follows_from_it(tmp_path):
+    with pytest.raises(DurabilityError) as caught, publish_raw(tmp_path / "a") as file:
+        file.deferred = True
+        with file.failure_first():
+            file.fail(OSError(errno.EIO, "lost"))
+            raise CorruptDataError("the source cannot be read", path="source")
+    assert caught.value.errno == errno.EIO
+
+
+def test_bytes_past_the_end_are_read_as_zeros(tmp_path):
+    with publish_raw(tmp_path / "a") as file:
+        file.write(b"12")
+        for position, expected in ((1, b"2" + bytes(7)), (500, bytes(8))):
+            buffer = bytearray(b"\xa5" * 8)
+            file.seek(position)
+            assert file.readinto(buffer) == 8
+            assert buffer == expected
+            assert file.tell() == position + 8
+    assert (tmp_path / "a").read_bytes() == b"12"
 
 
 def test_short_writes_are_continued(tmp_path, monkeypatch):

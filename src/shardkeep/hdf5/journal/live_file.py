@@ -117,20 +117,18 @@ class LiveFile(PositionedFile):
     def _end_bytes(self) -> int:
         return self._size
 
-    def readinto(self, buffer: Any) -> int:
-        """Read at the position: bytes on disk, overlaid with the changes in memory."""
-        with memoryview(buffer) as view, view.cast("B") as target:
-            count = min(len(target), max(self._size - self._position, 0))
-            done = 0
-            while done < count:
-                got = os.preadv(self._fd, [target[done:count]], self._position + done)
-                if got == 0:  # not that long on disk yet
-                    target[done:count] = bytes(count - done)
-                    break
-                done += got
-            for layer in self._layers():
-                layer.overlay(self._position, target[:count])
-        self._position += count
+    def _read(self, target: memoryview) -> int:
+        # Bytes on disk, overlaid with the changes in memory.
+        count = min(len(target), max(self._size - self._position, 0))
+        done = 0
+        while done < count:
+            got = os.preadv(self._fd, [target[done:count]], self._position + done)
+            if got == 0:  # not that long on disk yet
+                target[done:count] = bytes(count - done)
+                break
+            done += got
+        for layer in self._layers():
+            layer.overlay(self._position, target[:count])
         return count
 
     def write(self, data: Any) -> int:

@@ -60,7 +60,7 @@ class Segment:
         """Raise the error of a write that failed in the body, which HDF5 did not see."""
         try:
             yield
-        except (OSError, RuntimeError):
+        except Exception:
             self._raise_failure()
             raise
         self._raise_failure()

@@ -52,6 +52,14 @@ def test_bytes_after_the_committed_ones_are_written_at_once(live):
     assert live.changed_bytes > 0
 
 
+def test_bytes_past_the_end_are_read_as_zeros(live):
+    live.seek(200)
+    live.write(b"12")
+    buffer = bytearray(b"\xa5" * 8)
+    live.read_into(201, buffer)
+    assert buffer == b"2" + bytes(7)
+
+
 def test_a_failed_write_is_raised_by_the_next_commit(live, monkeypatch):
     def fail(*_args):
         raise OSError(errno.ENOSPC, "full")

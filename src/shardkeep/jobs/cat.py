@@ -11,7 +11,7 @@ from typing import Any
 from shardkeep import hdf5
 from shardkeep._core import record_content
 from shardkeep._summary import summary
-from shardkeep.errors import ShardkeepError
+from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
@@ -110,8 +110,8 @@ def cat(
         Largest number of records or rows to yield.
     on_corrupt : {"raise", "skip", "repair"}
         What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
-        other damage). The numbers of the others stay the same. In HDF5, "skip" leaves out the rows that
-        cannot be read; rows are not repaired.
+        other damage). The numbers of the others stay the same. Only "raise" is valid for an HDF5 file, of
+        which unreadable rows are always an error.
 
     Returns
     -------
@@ -120,7 +120,7 @@ def cat(
     Warns
     -----
     RuntimeWarning
-        For each damaged record that was skipped or repaired, and each range of rows that was skipped.
+        For each damaged record that was skipped or repaired.
 
     Raises
     ------
@@ -131,15 +131,18 @@ def cat(
     CorruptDataError
         The iteration reached a damaged record or an unreadable row.
     PlanError
-        `skip` or `limit` is not an int of at least 0, or `on_corrupt` is not valid.
+        `skip` or `limit` is not an int of at least 0, or `on_corrupt` is not valid for the file.
     SchemaError
         The dataset does not exist, or the file has several and none is named.
     """
     check_on_corrupt(on_corrupt)
     skip = checked_int("skip", skip, 0, MAX_RECORDS)
     limit = None if limit is None else checked_int("limit", limit, 0, MAX_RECORDS)
-    kind = identify(path)
+    kind, name = identify(path), os.fspath(path)
     if kind.name == "hdf5":
+        if on_corrupt != "raise":
+            message = f'on_corrupt="{on_corrupt}" is for records of TFRecord files, and {name!r} is HDF5'
+            raise PlanError(f"{message}: leave it out, or name other files", path=name)
         return _rows(path, dataset, skip, limit)
     if kind.name not in ("tfrecord", "empty") and not may_hold_records(kind):
         require_kind(path, "tfrecord", "hdf5", found=kind)

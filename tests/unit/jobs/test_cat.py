@@ -124,5 +124,9 @@ def test_damage_is_skipped_with_a_warning(tmp_path: Path) -> None:
     assert [item.record for item in items if isinstance(item, RecordItem)] == [2, 4]
     with pytest.warns(RuntimeWarning, match="record 3 at byte 648 was repaired"):
         assert len(list(cat(path, on_corrupt="repair"))) == 10
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = [1, 2]
+    with pytest.raises(PlanError, match=r"on_corrupt=\"skip\" is for records of TFRecord files"):
+        cat(tmp_path / "a.h5", on_corrupt="skip")
     with pytest.raises(PlanError, match="on_corrupt"):
         cat(path, on_corrupt="other")  # type: ignore[arg-type]

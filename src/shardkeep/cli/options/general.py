@@ -101,7 +101,7 @@ def incomplete_option(function: _F) -> _F:
 
 def on_corrupt_option(function: _F) -> _F:
     """Add ``--on-corrupt``."""
-    what = "Fail at a damaged record, skip it, or correct one flipped bit."
+    what = "At a damaged record fail, skip it, or correct a flipped bit (TFRecord only)."
     return choice_option("--on-corrupt", ["raise", "skip", "repair"], what)(function)
 
 

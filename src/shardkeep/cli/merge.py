@@ -58,7 +58,7 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
         plan = merge_files(source, output, dry_run=True, **options)
         print_json(plan.to_dict()) if as_json else click.echo(plan)
         return
-    with warnings.catch_warnings(), watched("merge", files=True, at_end="check and sync") as progress:
+    with warnings.catch_warnings(), watched("merge") as progress:
         warnings.simplefilter("ignore", RuntimeWarning)  # said below, from the report
         report = merge_files(source, output, progress=progress, **options)
     if as_json:

@@ -36,9 +36,12 @@ def schema(paths: tuple[str, ...], sample: int, every: bool, on_corrupt: OnCorru
     fixed, ragged and image features, and the values that were seen in comments. A feature whose
     kind differs between two records is an error that names both.
     """
+    from shardkeep.cli.output.progress import watched
     from shardkeep.tfrecord import infer_schema
 
-    found = infer_schema(data_files(paths, "tfrecord"), None if every else sample, on_corrupt=on_corrupt)
+    files = data_files(paths, "tfrecord")
+    with watched("read") as progress:
+        found = infer_schema(files, None if every else sample, on_corrupt=on_corrupt, progress=progress)
     if as_json:
         from shardkeep.cli.output.console import print_json
 

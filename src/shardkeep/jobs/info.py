@@ -22,7 +22,7 @@ from shardkeep.jobs.inspection.folder import FolderInfo, folder_info
 from shardkeep.jobs.inspection.merged import MergedInfo, merged_info
 from shardkeep.jobs.inspection.workers import WorkerInfo, worker_of
 from shardkeep.jobs.json_values import plain
-from shardkeep.progress import Progress
+from shardkeep.progress import Count, Progress, ticking
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, check_on_corrupt, read_records
 from shardkeep.tfrecord.format.file_kind import may_hold_records
 
@@ -36,9 +36,6 @@ __all__ = [
 
 _SAMPLE_VALUES = 4
 _SAMPLE_BYTES = 16
-_TICK_BYTES = 16 << 20
-# Usual ratio of a compressed file; only the progress depends on it.
-_RATIO = 4
 
 
 @dataclass(frozen=True)
@@ -240,22 +237,20 @@ def _tfrecord(
     path: str | os.PathLike[str], kind: FileKind, on_corrupt: OnCorrupt, progress: Progress | None
 ) -> TFRecordInfo:
     file_bytes = os.path.getsize(path)
-    total_bytes = file_bytes * (1 if kind.compression is None else _RATIO)
+    count = Count(progress or (lambda *_: None), file_bytes)
     records = payload_bytes = 0
     smallest: int | None = None
     largest: int | None = None
     first: bytes | None = None
     damaged: list[Damage] = []
-    reported_bytes = 0
-    for _, record in read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append):
+    found = read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append)
+    is_compressed = kind.compression is not None
+    for _, record in ticking(found, _size_of, file_bytes, count.add, compressed=is_compressed):
         size = len(record)
         if first is None:
             first, smallest, largest = record, size, size
         records += 1
         payload_bytes += size
-        if progress is not None and payload_bytes - reported_bytes > _TICK_BYTES:
-            reported_bytes = payload_bytes
-            progress(min(payload_bytes, total_bytes), total_bytes)
         smallest = size if smallest is None else min(smallest, size)
         largest = size if largest is None else max(largest, size)
     return TFRecordInfo(
@@ -270,6 +265,10 @@ def _tfrecord(
         content=None if first is None else record_content(first),
         damaged=tuple(damaged),
     )
+
+
+def _size_of(numbered: tuple[int, bytes]) -> int:
+    return len(numbered[1])
 
 
 def _features(record: bytes) -> tuple[FeatureInfo, ...] | None:

@@ -105,8 +105,17 @@ class ChunkCopies:
         source.__enter__()
         self._sources.append((source, []))
 
-    def start(self, copy: PartCopy, raw: RawFile, places: npt.NDArray[np.int64]) -> None:
-        """Begin to copy chunks of the source that was opened last to these places in the result."""
+    def start(
+        self,
+        copy: PartCopy,
+        raw: RawFile,
+        places: npt.NDArray[np.int64],
+        tick: Callable[[int], object],
+    ) -> None:
+        """Begin to copy chunks of the source that was opened last to these places in the result.
+
+        `tick` is called with the number of chunks of each part that begins.
+        """
         self._sources[-1][1].append(copy)
         all_places = np.full(len(copy.table), -1, np.int64)
         all_places[: len(places)] = places
@@ -118,6 +127,7 @@ class ChunkCopies:
             places = all_places[first:last]
             part = raw.begin(self._copier, copy.table.part(first, last), places, self._result.fileno())
             self._copies.append((raw, part, copy))
+            tick(last - first)
 
     def limit_sources(self, wrote: Callable[[], None]) -> None:
         """Finish the oldest sources until another one may be opened."""

@@ -24,6 +24,7 @@ from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.layout import Layout, read_layout
+from shardkeep.progress import Count, Progress
 
 __all__ = ["Extent", "compare_with_sources"]
 
@@ -36,7 +37,9 @@ _OPEN_SOURCES = 3  # HDF5 keeps those of a virtual dataset open until it is clos
 _SPAN_BYTES = 32 * 1024 * 1024
 
 
-def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str, int]:
+def compare_with_sources(
+    path: str, plan: MergePlan, extent: Extent, progress: Progress = lambda *_: None
+) -> dict[str, int]:
     """Compare rows of a merged file with those of the sources.
 
     Parameters
@@ -51,6 +54,8 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
         32 segments of workers, whose commits have hashes of all rows, the first, the last and 30 chosen ones
         are compared. So are those of more than 32 sources of a virtual file, where HDF5 takes 9 ms to find
         the rows of one among 4,000.
+    progress : callable, optional
+        Called as ``progress(compared_bytes, all_bytes)``, where parts that are sampled count as a whole.
 
     Returns
     -------
@@ -67,10 +72,14 @@ def compare_with_sources(path: str, plan: MergePlan, extent: Extent) -> dict[str
         for part in one.parts:
             by_source.setdefault(part.source, []).append((one, part))
     with h5py.File(open_id(path)) as file:
+        full = extent == "full"
+        numbers = sorted(by_source) if full else _sample_of(plan, sorted(by_source))
+        total = sum(part.rows * one.row_bytes for number in numbers for one, part in by_source[number])
+        count = Count(progress, total)
         results = {
-            one.name: _Result(file, one, plan, full=extent == "full") for one in plan.datasets if one.parts
+            one.name: _Result(file, one, plan, full=full, count=count) for one in plan.datasets if one.parts
         }
-        for number in sorted(by_source) if extent == "full" else _sample_of(plan, sorted(by_source)):
+        for number in numbers:
             path = plan.sources[number].path
             source = open_id(path)
             try:
@@ -95,9 +104,11 @@ def _sample_of(plan: MergePlan, sources: list[int]) -> list[int]:
 class _Result:
     """A dataset of the merged file; `rows` is the number of rows that were compared."""
 
-    def __init__(self, file: h5py.File, one: DatasetPlan, plan: MergePlan, *, full: bool) -> None:
+    def __init__(
+        self, file: h5py.File, one: DatasetPlan, plan: MergePlan, *, full: bool, count: Count
+    ) -> None:
         self._file, self._plan, self._full = file, plan, full
-        self._one = one
+        self._one, self._count = one, count
         self._dataset = self._open()
         self._layout = read_layout(self._dataset) if one.strategy in ("chunks", "chunks and rows") else None
         self._decoded: dict[Layout, int] = {}
@@ -118,6 +129,10 @@ class _Result:
             if content_crc(converted) != content_crc(self._ours(part, row, len(rows))):
                 raise self._differs(path, row, len(rows))
             self.rows += len(rows)
+            if self._full:
+                self._count.add(len(rows) * self._one.row_bytes)
+        if not self._full:
+            self._count.add(part.rows * self._one.row_bytes)
         self._sources += 1
         if self._one.strategy == "virtual" and self._sources % _OPEN_SOURCES == 0:
             del self._dataset

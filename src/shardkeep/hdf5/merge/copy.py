@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -40,6 +40,7 @@ from shardkeep.hdf5.sources.source import Source, blocks, not_as_committed, open
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.dtypes import same_file_type
 from shardkeep.hdf5.storage.exact_values import as_read, converts_text, obstacle_to_text, read_exactly
+from shardkeep.progress import Count, Parts
 
 __all__ = ["fill"]
 
@@ -97,7 +98,7 @@ def fill(
     plan: MergePlan,
     temporary: TemporaryFile,
     writeback: Writeback,
-    progress: Callable[[int, int], None] | None,
+    parts: Parts,
 ) -> list[Check]:
     """Write every dataset of the plan; return the hashes of the rows that were read from the sources."""
     checks: list[Check | PartCopy] = []
@@ -127,6 +128,9 @@ def fill(
                 for part in one.parts:
                     by_source.setdefault(part.source, []).append((writer, part))
             one.attributes.write(dataset)
+        copied_parts = (one for some in by_source.values() for one in some)
+        total_bytes = sum(part.rows * writer.plan.row_bytes for writer, part in copied_parts)
+        copied = Count(parts.begin("copy"), total_bytes)
         copies = stack.enter_context(ChunkCopies(temporary))
         before: RawFile | None = None
         for number in range(len(plan.sources)):
@@ -135,22 +139,24 @@ def fill(
                 copies.enter(source)
                 for writer, part in by_source[number]:
                     with reading(source.path, writer.plan.name):
-                        checks += _copy(source, writer, part, copies)
+                        checks += _copy(source, writer, part, copies, copied)
                     temporary.raise_failure()
                 before = source.raw or before
                 copies.limit_sources(writeback.wrote)
                 writeback.wrote()
-            if progress is not None:
-                progress(number + 1, len(plan.sources))
         copies.finish()
+        keyed_bytes = sum(one.plan.rows * one.plan.row_bytes for one in writers if isinstance(one, KeyedRows))
+        ordered = Count(parts.begin("put in order") if keyed_bytes else lambda *_: None, keyed_bytes)
         for writer in writers:
-            checks += writer.finish() or ()
+            for check in writer.finish() or ():
+                checks.append(check)
+                ordered.add(check.rows * writer.plan.row_bytes)
             temporary.raise_failure()
     return [one if isinstance(one, Check) else one.check() for one in checks]
 
 
 def _copy(
-    source: _OpenSource, writer: DatasetWriter | KeyedRows, part: Part, copies: ChunkCopies
+    source: _OpenSource, writer: DatasetWriter | KeyedRows, part: Part, copies: ChunkCopies, copied: Count
 ) -> Iterator[Check | PartCopy]:
     """Copy the rows of a part: first whole chunks as they are, then the rest."""
     one = writer.plan
@@ -164,7 +170,7 @@ def _copy(
         is_last = part.first_row + part.rows == one.rows
         done = part.rows if is_last else part.rows // writer.chunk_rows * writer.chunk_rows
         if done:
-            yield _copy_chunks(source, writer, part, done, copies)
+            yield _copy_chunks(source, writer, part, done, copies, copied)
         if done == part.rows:
             return
     kind = part.layout.kind
@@ -181,6 +187,7 @@ def _copy(
             rows = values.astype(one.dtype.base)
             converted_crc = content_crc(rows, converted_crc)
         writer.add_rows(rows)
+        copied.add(len(rows) * one.row_bytes)
     if part.crc32c is not None and done == 0 and f"{crc:08x}" != part.crc32c:
         raise not_as_committed(source.path, one.name)
     if isinstance(writer, DatasetWriter):
@@ -189,7 +196,7 @@ def _copy(
 
 
 def _copy_chunks(
-    source: _OpenSource, writer: DatasetWriter, part: Part, rows: int, copies: ChunkCopies
+    source: _OpenSource, writer: DatasetWriter, part: Part, rows: int, copies: ChunkCopies, copied: Count
 ) -> PartCopy:
     """Copy the chunks of the first `rows` rows of a part."""
     assert part.chunks is not None
@@ -201,9 +208,14 @@ def _copy_chunks(
     copy = PartCopy(
         source.path, writer.plan.name, read, len(table), known, first_row=part.first_row, rows=rows
     )
+    copied_bytes = rows * writer.plan.row_bytes
+
+    def tick(chunks: int) -> None:
+        copied.add(copied_bytes * chunks // len(read))
+
     places = None if source.raw is None else writer.allocate_chunks(table)
     if source.raw is not None and places is not None:
-        copies.start(copy, source.raw, places)
+        copies.start(copy, source.raw, places, tick)
     else:
         masks = read.masks.tolist()
         for i, offset in enumerate(read.offsets.tolist()):
@@ -211,6 +223,7 @@ def _copy_chunks(
             if i < len(table):
                 writer.add_chunk(offset, masks[i], data)
             copy.add([crc32c(data)])
+            tick(1)
         copy.done()
     writer.skip(rows)
     return copy

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
 
@@ -37,6 +36,7 @@ from shardkeep.hdf5.merge.result import name_checks, write_links
 from shardkeep.hdf5.merge.schema import OnMismatch
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.receipts import write_receipts
+from shardkeep.progress import Count, Parts, Progress
 
 __all__ = ["MergeReport", "merge"]
 
@@ -117,7 +117,7 @@ def merge(
     incomplete: Incomplete = ...,
     check: Extent = ...,
     dry_run: Literal[False] = ...,
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Progress | None = ...,
 ) -> MergeReport: ...
 
 
@@ -133,7 +133,7 @@ def merge(
     incomplete: Incomplete = ...,
     check: Extent = ...,
     dry_run: Literal[True],
-    progress: Callable[[int, int], None] | None = ...,
+    progress: Progress | None = ...,
 ) -> MergePlan: ...
 
 
@@ -148,7 +148,7 @@ def merge(
     incomplete: Incomplete = "refuse",
     check: Extent = "sample",
     dry_run: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> MergeReport | MergePlan:
     """Merge the worker files of a run, or any HDF5 files, into one file.
 
@@ -188,7 +188,8 @@ def merge(
     dry_run : bool
         Whether to return the plan, which prints as a table, and write nothing.
     progress : callable, optional
-        Called with the number of sources that are done and of all sources.
+        Called as ``progress(done_bytes, total_bytes)``. The total is the size of the sources, of which the
+        inspection, the copy, the order of a key, the check and the sync each have a part.
 
     Returns
     -------
@@ -264,6 +265,7 @@ def merge(
         raise PlanError(f'check={check!r} is not valid: use "sample" or "full"')
     check_incomplete(incomplete)
     with contextlib.ExitStack() as views:
+        parts = Parts(progress, None, _weights(mode, order_by, check))
         # A virtual merge does not copy rows, so they are read and hashed by the inspection.
         plan = plan_merge(
             sources,
@@ -273,6 +275,7 @@ def merge(
             on_mismatch=on_mismatch,
             check_rows=mode == "virtual" and not dry_run,
             views=views,
+            parts=parts,
         )
         if dry_run:
             return plan
@@ -283,7 +286,7 @@ def merge(
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             warn_user(f"left out of {target!r}: {message}")
-        compared = _write(plan, exists, progress, check)
+        compared = _write(plan, exists, parts, check)
     return MergeReport(
         output=target,
         mode=plan.mode,
@@ -301,15 +304,27 @@ def merge(
     )
 
 
-def _write(
-    plan: MergePlan, exists: Exists, progress: Callable[[int, int], None] | None, check: Extent
-) -> dict[str, int]:
+def _weights(mode: Mode, order_by: str, check: Extent) -> dict[str, int]:
+    """Return the parts of a merge for its progress, by their usual duration."""
+    keyed = order_by not in ("rank", "step")
+    return {
+        "inspect": 8 if mode == "virtual" else 1,
+        "sort keys": 1 if keyed else 0,
+        "copy": 1 if mode == "virtual" else 8,
+        "put in order": 24 if keyed and mode != "virtual" else 0,
+        "check": 6 if keyed else 2,
+        "compare": 16 if check == "full" else 1,
+        "sync to disk": 2,
+    }
+
+
+def _write(plan: MergePlan, exists: Exists, parts: Parts, check: Extent) -> dict[str, int]:
     target = plan.output
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with temporary.failure_first(), Writeback(temporary, target) as writeback:
             with h5py.File(temporary, "w", libver=plan.versions, track_order="" in plan.orders) as file:
-                checks = fill(file, plan, temporary, writeback, progress)
+                checks = fill(file, plan, temporary, writeback, parts)
                 write_links(file, plan)
                 write_provenance(file, plan)
                 write_receipts(file, plan.receipts)
@@ -319,14 +334,22 @@ def _write(
             # The disk writes while the result is read back.
             writeback.sync()
             with h5py.File(temporary, "r") as file:
-                _read_back(file, RawFile(temporary.fileno(), target, temporary.size_bytes), plan, checks)
+                raw = RawFile(temporary.fileno(), target, temporary.size_bytes)
+                _read_back(file, raw, plan, checks, parts.begin("check"))
             let_read(temporary.fileno())
-            compared = compare_with_sources(temporary.name, plan, check)
+            compared = compare_with_sources(temporary.name, plan, check, parts.begin("compare"))
+            synced = parts.begin("sync to disk")
             writeback.wait()
+    synced(1, 1)
     return compared
 
 
-def _read_back(file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Check]) -> None:
+def _read_back(
+    file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Check], progress: Progress
+) -> None:
+    row_bytes = {one.name: one.row_bytes for one in plan.datasets if one.has_rows}
+    checks = [check for check in checks if not check.file]
+    count = Count(progress, sum(check.rows * row_bytes.get(check.dataset, 0) for check in checks))
     for one in plan.datasets:
         if one.has_rows:
             dataset = file[one.name]
@@ -335,9 +358,10 @@ def _read_back(file: h5py.File, raw: RawFile, plan: MergePlan, checks: list[Chec
             is_virtual = one.strategy == "virtual"
             if is_virtual and dataset.id.get_create_plist().get_virtual_count() < len(one.parts):
                 raise _differs(plan, f"points to too few files in {one.name!r}")
-    for check, difference in failed_checks(file, raw, [check for check in checks if not check.file]):
+    for check, difference in failed_checks(file, raw, checks):
         if difference is not None:
             raise _differs(plan, f"{difference} ({check.described})")
+        count.add(check.rows * row_bytes.get(check.dataset, 0))
 
 
 def _differs(plan: MergePlan, what: str) -> CorruptDataError:

@@ -15,6 +15,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.dtypes import describe
+from shardkeep.progress import Progress
 
 __all__ = ["KeyOrder", "by_step", "read_key_order"]
 
@@ -86,7 +87,11 @@ def by_step(sources: Sequence[SourcePlan]) -> list[int]:
 
 
 def read_key_order(
-    name: str, sources: Sequence[SourcePlan], rows: Sequence[int], dtype: np.dtype[Any]
+    name: str,
+    sources: Sequence[SourcePlan],
+    rows: Sequence[int],
+    dtype: np.dtype[Any],
+    progress: Progress = lambda *_: None,
 ) -> tuple[KeyOrder, tuple[str, ...]]:
     """Read all keys and sort them; 16 bytes of memory for each row.
 
@@ -99,6 +104,8 @@ def read_key_order(
         Number of keys of each source.
     dtype : dtype
         A type that holds all keys.
+    progress : callable, optional
+        Called as ``progress(done, total)``.
 
     Returns
     -------
@@ -119,6 +126,7 @@ def read_key_order(
                 dataset = opened.dataset(name)
                 require_filters(dataset)
                 keys[starts[number] : starts[number + 1]] = dataset[:]
+        progress(number + 1, 2 * len(sources))
     order = np.argsort(keys, kind="stable").astype(np.int64, copy=False)
     keys = keys[order]
     again = np.flatnonzero(keys[1:] == keys[:-1])

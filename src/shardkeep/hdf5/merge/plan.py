@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,6 +118,11 @@ class DatasetPlan:
     def stored_bytes(self) -> int:
         """Size of the rows in the sources, in bytes."""
         return sum(part.stored_bytes for part in self.parts)
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one row in memory; of values of variable length, that of their references."""
+        return max(1, self.dtype.itemsize * math.prod(self.row_shape))
 
     @property
     def has_rows(self) -> bool:

@@ -34,6 +34,7 @@ from shardkeep.hdf5.sources.templates import inspect_all
 from shardkeep.hdf5.storage.casts import converted_by_hdf5
 from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.hdf5.storage.layout import Layout
+from shardkeep.progress import Count, Parts
 
 __all__ = ["plan_merge"]
 
@@ -50,6 +51,7 @@ def plan_merge(
     on_mismatch: OnMismatch = "refuse",
     check_rows: bool = False,
     views: contextlib.ExitStack | None = None,
+    parts: Parts | None = None,
 ) -> MergePlan:
     """Inspect every source and decide how it is merged; nothing is written.
 
@@ -63,6 +65,8 @@ def plan_merge(
     views : contextlib.ExitStack, optional
         Files that a collector writes keep the inspected contents until this is closed; without it
         until the function returns.
+    parts : Parts, optional
+        Progress, with the parts "inspect" and "sort keys"; the size of the sources becomes its total.
 
     Returns
     -------
@@ -89,8 +93,13 @@ def plan_merge(
         plans: list[SourcePlan] = []
         receipts: dict[str, dict[str, Any]] = {}
         earlier: list[str] = []
-        inspected = inspect_all(inspector, [one.path for one in expected], held)
-        for one, info in zip(expected, inspected, strict=True):
+        parts = parts or Parts(None, None, {"inspect": 1, "sort keys": 1})
+        sizes = [_size_of(one.path) for one in expected]
+        count = Count(parts.begin("inspect"), sum(sizes))
+        count.add(0)
+        inspected = inspect_all(inspector, [one.path for one in expected], held, sizes)
+        for one, info, size_bytes in zip(expected, inspected, sizes, strict=True):
+            count.add(size_bytes)
             plans.append(_source_plan(one, info))
             infos.append(info)
             if info.record is not None:
@@ -109,7 +118,7 @@ def plan_merge(
         if order_by == "step":
             order = by_step(plans)
             plans, infos = [plans[i] for i in order], [infos[i] for i in order]
-        key, findings = _key_order(order_by, schema.datasets, plans, infos)
+        key, findings = _key_order(order_by, schema.datasets, plans, infos, parts)
         datasets = tuple(
             _plan_dataset(one, infos, key, inspector, virtual=mode == "virtual") for one in schema.datasets
         )
@@ -155,6 +164,13 @@ def _refuse_output_as_source(target: str, expected: list[SourcePlan]) -> None:
                     raise PlanError(message, path=target)
 
 
+def _size_of(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0  # the inspection says what is wrong
+
+
 def _source_plan(expected: SourcePlan, info: SourceInfo) -> SourcePlan:
     if info.record is None:
         plan = SourcePlan(expected.path)
@@ -167,14 +183,19 @@ def _source_plan(expected: SourcePlan, info: SourceInfo) -> SourcePlan:
 
 
 def _key_order(
-    order_by: str, unified: list[UnifiedDataset], plans: list[SourcePlan], infos: list[SourceInfo]
+    order_by: str,
+    unified: list[UnifiedDataset],
+    plans: list[SourcePlan],
+    infos: list[SourceInfo],
+    parts: Parts,
 ) -> tuple[KeyOrder | None, tuple[str, ...]]:
     if order_by in ("rank", "step"):
         return None, ()
     for one in unified:
         if one.name == order_by:
             check_key(one.name, one.dtype, one.row_shape)
-            return read_key_order(order_by, plans, [info.rows_of(order_by) for info in infos], one.dtype)
+            rows = [info.rows_of(order_by) for info in infos]
+            return read_key_order(order_by, plans, rows, one.dtype, parts.begin("sort keys"))
     names = ", ".join(repr(one.name) for one in unified[:5])
     message = f'order_by={order_by!r} is neither "rank", "step" nor a dataset of the sources ({names}, …)'
     raise PlanError(message)

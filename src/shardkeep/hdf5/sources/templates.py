@@ -27,9 +27,12 @@ from shardkeep.hdf5.storage.chunk_table import ChunkTable
 __all__ = ["inspect_all"]
 
 _AT_ONCE = 256
+_READ_AT_ONCE_BYTES = 64 << 20  # if their rows are read, too
 
 
-def inspect_all(inspector: Inspector, paths: Sequence[str], held: set[str]) -> Iterator[SourceInfo]:
+def inspect_all(
+    inspector: Inspector, paths: Sequence[str], held: set[str], sizes: Sequence[int] = ()
+) -> Iterator[SourceInfo]:
     """Inspect sources, in their order; errors as `Inspector.inspect`.
 
     Parameters
@@ -38,10 +41,12 @@ def inspect_all(inspector: Inspector, paths: Sequence[str], held: set[str]) -> I
     paths : sequence of str
     held : set of str
         Files of collectors that a view keeps as they are.
+    sizes : sequence of int, optional
+        Size of each source in bytes. Many small ones are inspected at once.
     """
     templates = _Templates(inspector)
-    for first in range(0, len(paths), _AT_ONCE):
-        some = paths[first : first + _AT_ONCE]
+    for first, last in _groups(sizes if sizes and inspector.rows else [0] * len(paths)):
+        some = paths[first:last]
         for path, native in zip(some, _natively(some, rows=inspector.rows), strict=True):
             info = None if native is None else templates.apply(path, native, held=path in held)
             if info is None:
@@ -49,6 +54,16 @@ def inspect_all(inspector: Inspector, paths: Sequence[str], held: set[str]) -> I
                 if native is not None:
                     templates.learn(native, info)
             yield info
+
+
+def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = size_bytes = 0
+    for number, size in enumerate(sizes):
+        if number - first == _AT_ONCE or (number > first and size_bytes + size > _READ_AT_ONCE_BYTES):
+            yield first, number
+            first, size_bytes = number, 0
+        size_bytes += size
+    yield first, len(sizes)
 
 
 # Version of the file, text of the commit, (name, form, dataset) of each object; as `hdf5_inspect` gives it.

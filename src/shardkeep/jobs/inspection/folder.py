@@ -14,6 +14,7 @@ from shardkeep.files.paths import find_companion
 from shardkeep.jobs.inspection.workers import WorkerInfo, workers_of
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.inventory import Task, task_of
+from shardkeep.progress import ticking
 from shardkeep.tfrecord import Reader
 from shardkeep.tfrecord.index.index import find_index
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts
@@ -150,9 +151,7 @@ def _count(task: Task, tick: Callable[[int], None]) -> int | str:
     """Return the number of records, or the error of the first that is damaged."""
     try:
         if task.kind is not None and task.kind.compression is not None:
-            records = sum(1 for _ in Reader(task.path, verify=False))
-            tick(task.size_bytes)
-            return records
+            return sum(1 for _ in ticking(Reader(task.path, verify=False), len, task.size_bytes, tick))
         starts = find_index(task.path)
         if starts is None:
             starts, _ = scan_in_parts(task.path, None, verify=False, tick=tick)

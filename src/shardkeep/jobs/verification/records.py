@@ -10,6 +10,7 @@ from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.files.kinds.kind import FileKind
 from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
 from shardkeep.jobs.verification.report import VerifiedFile
+from shardkeep.progress import ticking
 from shardkeep.tfrecord import Reader
 from shardkeep.tfrecord.index.damaged import DamagedRecord, find_damage
 
@@ -35,9 +36,8 @@ def check_records(path: str, kind: FileKind, size_bytes: int, tick: Callable[[in
     is_compressed = kind.compression is not None or kind.described.startswith("zstd")
     try:
         if is_compressed:
-            for _ in Reader(path):
+            for _ in ticking(Reader(path), len, size_bytes, tick):
                 records += 1
-            tick(size_bytes)
         else:
             records, findings = _with_damage(path, tick)
     except (ShardkeepError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from shardkeep import _core
 from shardkeep.errors import CorruptDataError, CorruptRecordError, FormatError, SchemaError
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.plan.checks import MAX_RECORDS, checked_int
+from shardkeep.progress import Count, Progress, ticking
 from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt, read_records
 from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.features import Feature, FeatureDType, FixedLen, Image, VarLen
@@ -182,7 +184,13 @@ class Schema(dict[str, Feature]):
         return _rebuild, (self.facts, self.records, self.files)
 
 
-def infer_schema(paths: PathsLike, sample: int | None = 1000, *, on_corrupt: OnCorrupt = "raise") -> Schema:
+def infer_schema(
+    paths: PathsLike,
+    sample: int | None = 1000,
+    *,
+    on_corrupt: OnCorrupt = "raise",
+    progress: Progress | None = None,
+) -> Schema:
     """Infer from the content of `tf.train.Example` records what to pass as ``features=``.
 
     Parameters
@@ -197,6 +205,8 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000, *, on_corrupt: OnC
     on_corrupt : {"raise", "skip", "repair"}
         What to do with a damaged record: fail, leave it out, or correct it if one bit is flipped (and fail at
         other damage).
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)``.
 
     Returns
     -------
@@ -258,13 +268,16 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000, *, on_corrupt: OnC
         names = [names[int(i)] for i in np.linspace(0, len(names) - 1, sample)]
     facts: dict[str, FeatureFacts] = {}
     records = 0
+    count = Count(progress or (lambda *_: None), sum(map(os.path.getsize, filter(os.path.exists, names))))
     # The unused share of a small file goes to the files after it.
     for position, path in enumerate(names):
         share = None if sample is None else -(-(sample - records) // (len(names) - position))
-        for number, record in _sampled(path, share, on_corrupt):
+        for number, record in _sampled(path, share, on_corrupt, count):
             for name, values in _decoded(record, path, number).items():
                 facts.setdefault(name, FeatureFacts()).note(values, f"{path} record {number}", name)
             records += 1
+        if share is not None:
+            count.add(os.path.getsize(path))
     if not records:
         raise SchemaError(
             f"{names[0]}: the files hold no record, so no features can be inferred", path=names[0]
@@ -272,9 +285,17 @@ def infer_schema(paths: PathsLike, sample: int | None = 1000, *, on_corrupt: OnC
     return Schema(facts, records=records, files=len(names))
 
 
-def _sampled(path: str, share: int | None, on_corrupt: OnCorrupt) -> Iterator[tuple[int, bytes]]:
+def _sampled(
+    path: str, share: int | None, on_corrupt: OnCorrupt, count: Count
+) -> Iterator[tuple[int, bytes]]:
     reader = Reader(path)
-    if share is None or reader.compression is not None:
+    if share is None:
+        file_bytes = os.path.getsize(path)
+        records = read_records(path, on_corrupt=on_corrupt)
+        is_compressed = reader.compression is not None
+        yield from ticking(records, lambda one: len(one[1]), file_bytes, count.add, compressed=is_compressed)
+        return
+    if reader.compression is not None:
         yield from islice(read_records(path, on_corrupt=on_corrupt), share)
         return
     try:

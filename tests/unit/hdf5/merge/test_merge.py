@@ -271,11 +271,63 @@ def test_nan_scalars_and_attributes_equal_themselves(tmp_path):
 @pytest.mark.parametrize("mode", ["copy", "virtual"])
 def test_more_files_than_descriptors_are_merged(tmp_path, mode):
     files = [write_file(tmp_path / f"{i}.h5", x=[i, i + 0.5], y=["t"]) for i in range(150)]
-    done = []
     with few_descriptors(50):
-        merge(files, tmp_path / "all.h5", mode=mode, progress=lambda one, all: done.append((one, all)))
-    assert done == [(i + 1, 150) for i in range(150)]
+        merge(files, tmp_path / "all.h5", mode=mode)
     assert read(tmp_path / "all.h5").tolist() == [value for i in range(150) for value in (i, i + 0.5)]
+
+
+class Bar:
+    """The positions of a progress bar in each part."""
+
+    def __init__(self):
+        self.parts, self.totals = {}, set()
+
+    def __call__(self, done, total):
+        self.totals.add(total)
+        list(self.parts.values())[-1].append(done)
+
+    def describe(self, name):
+        self.parts[name] = []
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["inspect", "copy", "check", "compare"]),
+        ({"mode": "virtual"}, ["inspect", "copy", "check", "compare"]),
+        ({"check": "full"}, ["inspect", "copy", "check", "compare"]),
+        ({"order_by": "key"}, ["inspect", "sort keys", "copy", "put in order", "check", "compare"]),
+    ],
+)
+def test_every_part_moves_the_progress(tmp_path, options, expected):
+    files = [tmp_path / f"{i}.h5" for i in range(3)]
+    for i, path in enumerate(files):
+        with h5py.File(path, "w") as file:
+            file["key"] = np.arange(i, 90_000, 3)
+            file.create_dataset(
+                "x", data=np.random.default_rng(i).random((30_000, 8)), chunks=(5000, 8), compression="gzip"
+            )
+    bar = Bar()
+    merge(files, tmp_path / "all.h5", progress=bar, **options)
+    size_bytes = sum(path.stat().st_size for path in files)
+    assert bar.totals == {size_bytes}
+    assert list(bar.parts) == [*expected, "sync to disk"]
+    moves = [done for part in bar.parts.values() for done in part]
+    assert moves == sorted(moves)
+    assert moves[-1] == size_bytes
+    moving = [name for name, done in bar.parts.items() if done[-1] > done[0]]
+    still = ["copy", "check"] if options.get("mode") == "virtual" else []
+    assert moving == [name for name in bar.parts if name not in still]
+
+
+def test_the_copy_of_one_large_source_moves_the_progress(tmp_path):
+    for compression in (None, "gzip"):
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            rows = np.random.default_rng(1).random(3_000_000)
+            file.create_dataset("x", data=rows, chunks=(30_000,), compression=compression)
+        bar = Bar()
+        merge(tmp_path / "a.h5", tmp_path / "all.h5", progress=bar, exists="replace")
+        assert len(set(bar.parts["copy"])) > 2
 
 
 def test_every_error_is_of_the_tree(tmp_path):

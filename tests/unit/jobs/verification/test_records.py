@@ -142,3 +142,14 @@ def test_file_without_whole_records_has_no_command(tmp_path: Path) -> None:
     path = records(tmp_path / "a.tfrecord", 1)
     flip(path, 15)
     assert [one.next for one in check(path).findings] == [None]
+
+
+def test_the_progress_moves_within_a_compressed_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord.gz"
+    with Writer(path, compression="gzip") as writer:
+        for number in range(24):
+            writer.write(random.Random(number).randbytes(1 << 20))
+    ticks: list[int] = []
+    check_records(str(path), identify(path), path.stat().st_size, ticks.append)
+    assert len(ticks) > 3
+    assert sum(ticks) == path.stat().st_size

@@ -206,3 +206,22 @@ def test_reading_errors_are_raised(tmp_path: Path) -> None:
         infer_schema(tmp_path / "t")
     with pytest.raises(PlanError, match="sample must be at least 1, not 0"):
         infer_schema(tmp_path / "t", sample=0)
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("sample", [None, 10])
+def test_the_progress_is_in_bytes_of_the_files(tmp_path, compression, sample):
+    paths = [tmp_path / f"{i}" for i in range(3)]
+    for path in paths:
+        with Writer(path, compression=compression) as writer:
+            for i in range(6):
+                writer.write_example({"x": np.random.default_rng(i).bytes(1 << 20)})
+    moves = []
+    infer_schema(paths, sample, progress=lambda done, total: moves.append((done, total)))
+    size_bytes = sum(path.stat().st_size for path in paths)
+    assert {total for _, total in moves} == {size_bytes}
+    assert moves == sorted(moves)
+    assert moves[-1][0] == size_bytes
+    assert len(moves) > (2 if sample else 5)
+    with pytest.raises(NotFoundError):
+        infer_schema([*paths, tmp_path / "missing"], None, progress=lambda *_: None)

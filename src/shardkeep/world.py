@@ -23,9 +23,11 @@ from operator import index
 from typing import Any
 
 from shardkeep.errors import WorldError
+from shardkeep.files.user_warning import warn_user
 from shardkeep.launchers import REMEDY, TORCHRUN, Claim, all_claims, explicit_claim, local_numbers
+from shardkeep.siblings import has_siblings
 
-__all__ = ["World", "checked_world"]
+__all__ = ["REMEDY", "World", "checked_world", "warn_of_siblings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class World:
         WorldError
             Two sources disagree, a variable is missing or not a number, or the process has a role that reads
             no data (parameter server or evaluator of TF_CONFIG).
+
+        Warns
+        -----
+        RuntimeWarning
+            There is no source, and this is one of several workers of `multiprocessing`: each is rank 0 of 1.
         """
         is_real = env is os.environ
         env = {name: value.strip() for name, value in env.items() if value.strip()}
@@ -122,7 +129,10 @@ class World:
             for half in halves:
                 if not half.weak:
                     raise WorldError(f"{half} is set but {half.missing} is not: set both, or {REMEDY}")
-            return cls(source="default")
+            world = cls(source="default")
+            if is_real:
+                warn_of_siblings(world)
+            return world
         claim = _innermost(claims)
         for half in halves:
             known = {c.rank if half.is_rank else c.size for c in claims}
@@ -144,6 +154,22 @@ def checked_world(world: World | None) -> World:
     if not isinstance(world, World):
         raise WorldError(f"world must be a World, such as World(rank=0, size=2), not {world!r:.80}")
     return world
+
+
+def warn_of_siblings(world: World) -> None:
+    """Warn, once in a process, if one of several workers of `multiprocessing` uses the default world."""
+    global _warned_pid
+    if world.source != "default" or _warned_pid == os.getpid() or not has_siblings():
+        return
+    _warned_pid = os.getpid()
+    warn_user(
+        "no launcher was found, so this process is rank 0 of 1, as are the other workers of its parent, and"
+        " each would use all records: pass world=sk.World(rank, size), World(0, 1) if all are independent, or"
+        " use one Loader in the parent, which has its own threads"
+    )
+
+
+_warned_pid = 0
 
 
 def _world(claim: Claim) -> World:

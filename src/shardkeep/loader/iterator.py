@@ -19,6 +19,7 @@ from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
 from shardkeep.tfrecord.example.features import Feature, Image, describe
 from shardkeep.tfrecord.format.file_kind import with_file_kind
+from shardkeep.world import World, warn_of_siblings
 
 __all__ = ["BatchIterator", "BatchOptions"]
 
@@ -34,6 +35,7 @@ class BatchOptions:
     on_corrupt: Literal["raise", "skip", "repair"]
     threads: int
     prefetch: int
+    world: World
 
 
 class BatchIterator(Iterator[Batch]):
@@ -126,6 +128,7 @@ class BatchIterator(Iterator[Batch]):
 
     def _start(self) -> None:
         _refuse_torch_worker()
+        warn_of_siblings(self._options.world)
         self._engine = self._new_engine(self._options.threads)
         self._ahead.clear()
         self._steps = _remaining_steps(self._cursor, self._steps_of_segment, self._last_epoch)

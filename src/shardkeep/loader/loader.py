@@ -345,4 +345,5 @@ class Loader(Resumable):
             self.on_corrupt,
             self.threads,
             self.prefetch,
+            self.world,
         )

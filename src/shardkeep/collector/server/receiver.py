@@ -95,7 +95,7 @@ class Receiver:
             if len(data) < 8 * rows:
                 raise CollectorError("a batch with fewer bytes than keys")
             keys = np.frombuffer(data[: 8 * rows], "<i8")
-            store.put(name, data[8 * rows :], keys, session.entry.rank)
+            store.put(name, data[8 * rows :], keys, session.entry.rank, session.entry.world_size)
         else:
             store.append(name, data, rows)
         session.entry.rows += rows

@@ -19,6 +19,7 @@ from shardkeep.collector.store.datasets import (
 )
 from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.journal.live_file import LiveFile
+from shardkeep.world import REMEDY
 
 __all__ = ["WRITERS", "KeyedRows", "check_row_count"]
 
@@ -84,7 +85,7 @@ class KeyedRows(StoredDataset):
         self._addresses.clear()
         self._writer_addresses.clear()
 
-    def put(self, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
+    def put(self, data: memoryview, keys: np.ndarray[Any, Any], rank: int, world_size: int) -> None:
         """Write rows at their numbers.
 
         Raises
@@ -99,7 +100,7 @@ class KeyedRows(StoredDataset):
             raise CollectorError(f"{len(keys)} rows by number in one part: {MOST_NUMBERED_ROWS} are allowed")
         order = np.argsort(keys, kind="stable")
         keys = keys[order]
-        self._check(keys, rank)
+        self._check(keys, rank, world_size)
         source = np.frombuffer(data, np.uint8).reshape(len(keys), size)[order]
         for start, stop in _runs(keys, self.schema.chunk_rows):
             chunk, inside = divmod(int(keys[start]), self.schema.chunk_rows)
@@ -113,7 +114,7 @@ class KeyedRows(StoredDataset):
                 known.clear()
         self._opened.use(self, self.held_bytes)
 
-    def _check(self, keys: np.ndarray[Any, Any], rank: int) -> None:
+    def _check(self, keys: np.ndarray[Any, Any], rank: int, world_size: int) -> None:
         name, rows = self.schema.name, self.rows
         if len(keys) and (keys[0] < 0 or keys[-1] >= rows):
             outside = int(keys[0] if keys[0] < 0 else keys[-1])
@@ -132,7 +133,10 @@ class KeyedRows(StoredDataset):
             if len(written):
                 row, first = int(keys[start + written[0]]), int(before[written[0]]) - 1
                 message = f"row {row} of {name!r} was written by rank {first} and is written again"
-                raise CollectorError(f"{message} by rank {rank}: each row is written once")
+                advice = "each row is written once"
+                if first == rank and world_size == 1:
+                    advice = f"{advice}; if it was another process, each is rank 0 of 1: {REMEDY}"
+                raise CollectorError(f"{message} by rank {rank}: {advice}")
 
     def _row_chunk(self, chunk: int) -> int:
         address = self._addresses.get(chunk)

@@ -204,12 +204,14 @@ class Store:
         dataset.append(data, rows)
         self._changed[name] = dataset
 
-    def put(self, name: str, data: memoryview, keys: np.ndarray[Any, Any], rank: int) -> None:
+    def put(
+        self, name: str, data: memoryview, keys: np.ndarray[Any, Any], rank: int, world_size: int
+    ) -> None:
         """Write rows at their numbers; see `KeyedRows.put`."""
         dataset = self._datasets.get(name)
         if not isinstance(dataset, KeyedRows):
             raise CollectorError(f"{name!r} is not a dataset whose rows have keys: declare it first")
-        dataset.put(data, keys, rank)
+        dataset.put(data, keys, rank, world_size)
         self._changed[name] = dataset
 
     def store_value(self, data: memoryview) -> None:

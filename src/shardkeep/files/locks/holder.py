@@ -12,7 +12,7 @@ from typing import Any
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
-__all__ = ["LOCK_FILE", "describe_holder", "read_holder", "write_holder"]
+__all__ = ["LOCK_FILE", "describe_holder", "holder_is_me", "read_holder", "write_holder"]
 
 LOCK_FILE = "lock file"
 _SHOWN = 200
@@ -70,11 +70,12 @@ def describe_holder(holder: dict[str, Any] | None) -> str:
     if holder is None:
         return "by an unknown process"
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder["since"]))
-    mine = " (this process)" if _is_me(holder) else ""
+    mine = " (this process)" if holder_is_me(holder) else ""
     return f"by {holder['command']!r}, pid {holder['pid']}{mine} on host {holder['host']}, since {since}"
 
 
-def _is_me(holder: dict[str, Any]) -> bool:
+def holder_is_me(holder: dict[str, Any]) -> bool:
+    """Return True for an entry of this process."""
     return bool(holder["host"] == socket.gethostname() and holder["pid"] == os.getpid())
 
 

@@ -11,15 +11,24 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Literal, TypeVar, get_args
 
-from shardkeep.errors import DurabilityError, ExistsError, LockError, PlanError, ShardkeepError
+from shardkeep.errors import (
+    DurabilityError,
+    ExistsError,
+    LockError,
+    LockTimeoutError,
+    PlanError,
+    ShardkeepError,
+)
 from shardkeep.files import leftovers
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.locks.holder import holder_is_me
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.segments.rollback import remove_after
 from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segments.segment import Segment
+from shardkeep.world import REMEDY, World
 
 __all__ = ["RankExists", "RankOwner"]
 
@@ -36,14 +45,14 @@ class RankOwner:
     """
 
     def __init__(
-        self, run_dir: str, rank: int, *, durable: bool, timeout_s: float | None, exists: RankExists
+        self, run_dir: str, world: World, *, durable: bool, timeout_s: float | None, exists: RankExists
     ) -> None:
         if exists not in get_args(RankExists):
             raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
         self.run_dir = local_path(run_dir)
-        self.rank = rank
+        self.rank = world.rank
         # Absolute: the program may change its folder between two commits.
-        self._folder = rank_folder(os.path.abspath(run_dir), rank)
+        self._folder = rank_folder(os.path.abspath(run_dir), self.rank)
         self._durable = durable
         self._mutex = threading.RLock()
         self._busy: str | None = None
@@ -54,7 +63,16 @@ class RankOwner:
         make_rank_folder(self._folder, durable=durable)
         # The lock excludes a second process of the same rank. On a file system of unknown kind, where it may
         # exclude no process, a warning is better than no results: no other rank writes these files.
-        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn").acquire()
+        self._lock = FileLock(writer_path(self._folder), timeout_s=timeout_s, if_unsafe="warn")
+        try:
+            self._lock.acquire()
+        except LockTimeoutError as error:
+            if world.source != "default" or (error.holder and holder_is_me(error.holder)):
+                raise
+            cause = "no launcher was found, so both processes are rank 0 of 1"
+            full = LockTimeoutError(f"{error}; {cause}: {REMEDY}", path=error.path)
+            full.holder = error.holder
+            raise full from None
         try:
             leftovers.remove_all(self._folder)
             if exists == "replace":

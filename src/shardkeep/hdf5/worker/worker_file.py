@@ -137,7 +137,7 @@ class WorkerFile(RankOwner):
         folder = rank_folder(os.path.abspath(os.fspath(run_dir)), world.rank)
         self._contents = Contents(folder, world.rank, storage)
         self._writers: dict[str, RowWriter] = {}
-        super().__init__(os.fspath(run_dir), world.rank, durable=durable, timeout_s=timeout_s, exists=exists)
+        super().__init__(os.fspath(run_dir), world, durable=durable, timeout_s=timeout_s, exists=exists)
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from shardkeep.collector.store.store import Store
 from shardkeep.errors import CollectorError, SchemaError
 
 
-def _put(store, keys, rank):
+def _put(store, keys, rank, world_size=8):
     keys = np.array(keys, "<i8")
-    store.put("k", memoryview(keys + 1).cast("B"), keys, rank)
+    store.put("k", memoryview(keys + 1).cast("B"), keys, rank, world_size)
 
 
 @pytest.fixture
@@ -38,6 +38,17 @@ def test_a_refused_call_writes_no_row(store, keys, message):
     store.commit()
     with pytest.raises(CollectorError, match=message):
         _put(store, keys, 5)
+
+
+def test_a_row_of_a_second_rank_0_of_1_names_the_cure(tmp_path):
+    store = Store(str(tmp_path / "all.h5"), synced=False)
+    store.declare(Schema("k", np.dtype("<i8"), (), 4, rows=10))
+    _put(store, [3], 0, 1)
+    with pytest.raises(CollectorError, match=r"by rank 0: .* each is rank 0 of 1: pass World\("):
+        _put(store, [3], 0, 1)
+    with pytest.raises(CollectorError, match=r"by rank 0: each row is written once$"):
+        _put(store, [3], 0, 2)
+    store.close()
 
 
 def test_more_rows_than_hdf5_can_place_are_refused():

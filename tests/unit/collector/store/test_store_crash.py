@@ -56,7 +56,7 @@ def _work(path: str, disk: Disk, *, synced: bool, seed: int, close: bool) -> Non
                 count = min(count, 4)
                 mine = np.array(keys[start : start + count], "<i8")
                 data = np.repeat(mine, 3).astype("i4") + 1
-                store.put(schema.name, memoryview(encode_rows(data)), mine, round)
+                store.put(schema.name, memoryview(encode_rows(data)), mine, round, 99)
             rows[schema.name] += count
         store.clients.update(ClientEntry(IDENTITY, 0, 1, round + 1))
         if chance.random() < 0.7:

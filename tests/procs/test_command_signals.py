@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -43,6 +44,11 @@ WORK = {
 }
 
 
+def has_begun(folder: Path) -> bool:
+    """Return True if there is a temporary file in the folder."""
+    return any(name.endswith(".sktmp") for name in os.listdir(folder))
+
+
 def has_content(folder: Path) -> bool:
     """Return True if a temporary file in the folder has content."""
     return any(os.stat(folder / name).st_size for name in os.listdir(folder) if name.endswith(".sktmp"))
@@ -50,8 +56,9 @@ def has_content(folder: Path) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("work", list(WORK))
+@pytest.mark.parametrize("begun", [has_begun, has_content])
 def test_signal_in_the_middle_leaves_no_file_and_no_lock(
-    work: str, number: signal.Signals, source: Path, tmp_path: Path
+    begun: Callable[[Path], bool], work: str, number: signal.Signals, source: Path, tmp_path: Path
 ) -> None:
     for path in source.iterdir():
         (tmp_path / path.name).symlink_to(path)
@@ -59,7 +66,7 @@ def test_signal_in_the_middle_leaves_no_file_and_no_lock(
     out.mkdir()
     before = {name.name for name in source.iterdir()}
     with subprocess.Popen([*COMMAND, *WORK[work]], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as child:
-        while not has_content(out):
+        while not begun(out):
             assert child.poll() is None, child.communicate()
         child.send_signal(signal.SIGSTOP)
         assert child.poll() is None
@@ -120,3 +127,27 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", script, command], timeout=PATIENCE_S, check=False)
     assert done.returncode == 7
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_callback_that_drops_exceptions_stops_the_command(number: signal.Signals) -> None:
+    command = f"""
+import os, time, weakref
+from shardkeep import cli
+from shardkeep.cli import app
+class Thing: pass
+def work():
+    thing = Thing()
+    there = weakref.ref(thing, lambda _: os.kill(os.getpid(), {number}))
+    del thing
+    time.sleep(60)
+app.app.invoke = lambda context: work()
+import sys
+sys.argv = ["shardkeep", "info", "x"]
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 128 + number, done.stderr
+    assert "Traceback" not in done.stderr

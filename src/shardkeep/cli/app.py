@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Sequence
@@ -107,7 +108,18 @@ def stop_by_signal(number: int, frame: object) -> None:
     """Raise the exception of a signal; the handler of signals while a command runs."""
     if number != signal.SIGINT:
         signal.signal(number, signal.SIG_IGN)  # `timeout` sends it twice, which would interrupt the clean-up
+    sys.unraisablehook = _stop_later
     raise _Stop(number)
+
+
+def _stop_later(lost: sys.UnraisableHookArgs) -> None:
+    """Send the signal again if Python dropped its exception, as in the callback of a weak reference."""
+    if not isinstance(lost.exc_value, _Stop):
+        sys.__unraisablehook__(lost)
+        return
+    number = lost.exc_value.number
+    signal.signal(number, stop_by_signal)
+    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
 def main() -> NoReturn:

@@ -85,7 +85,7 @@ class FileSet:
     def add(self, path: str) -> int:
         """Create an empty temporary file for `path` and return its number in the set."""
         there = path if os.getcwd() == self._base else os.path.join(self._base, path)
-        self._pending.append(_ClosedPending(there, replace=self._replace))
+        _ClosedPending(there, replace=self._replace, within=self._pending)
         self._pending[-1].path = path
         return len(self._pending) - 1
 
@@ -156,8 +156,8 @@ def _seal(pending: list[_ClosedPending], progress: Progress | None) -> None:
 class _ClosedPending(Pending):
     """A pending file without open descriptors between its steps."""
 
-    def __init__(self, path: str, *, replace: bool) -> None:
-        super().__init__(path, replace=replace, durable=True)
+    def __init__(self, path: str, *, replace: bool, within: list[_ClosedPending]) -> None:
+        super().__init__(path, replace=replace, durable=True, within=within)
         made = os.fstat(self.file.fileno())
         self._identity = made.st_dev, made.st_ino
         # Between the steps the folder is opened by its name, which must not depend on the current directory.

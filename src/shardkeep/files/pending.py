@@ -9,6 +9,7 @@ import functools
 import os
 import stat
 from collections.abc import Sequence
+from typing import Any
 
 from shardkeep.errors import ExistsError, NotFoundError, PlanError
 from shardkeep.files import leftovers
@@ -40,6 +41,9 @@ class Pending:
     sidecar_mode : int, optional
         Permissions of a sidecar (`shardkeep.files.sidecar`). A link of its name is replaced, not followed, no
         attribute of an old file is kept, and the old file gets no second name.
+    within : list, optional
+        The list that the caller undoes; this object adds itself before it creates the file, so that a signal
+        at any instant leaves no file.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Pending:
         durable: bool,
         by_name: bool = False,
         sidecar_mode: int | None = None,
+        within: list[Any] | None = None,
     ) -> None:
         self.path = path
         self._by_name = by_name
@@ -68,10 +73,12 @@ class Pending:
             refuse_special(path)
         self._folder_fd = self._open_folder()
         fd = -1
+        self.temporary = leftovers.temporary_name(self._name)
         try:
             old = self._check_old()
             leftovers.sweep(self.folder)
-            self.temporary = leftovers.temporary_name(self._name)
+            if within is not None:
+                within.append(self)
             with durably("create a file for", path):
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
                 mode = _permissions(old) if sidecar_mode is None else sidecar_mode
@@ -80,13 +87,15 @@ class Pending:
                     os.fchmod(fd, stat.S_IMODE(old.st_mode))
             if not by_name:  # h5py takes the same lock itself
                 leftovers.mark_alive(fd)
+            self.file = TemporaryFile(fd, os.path.join(self.folder, self.temporary), path)
         except BaseException:
+            if within is not None and self in within:
+                within.remove(self)
             if fd >= 0:
                 os.close(fd)
-                self._unlink(self.temporary)
+            self._unlink(self.temporary)  # a signal may have come before `fd` was set
             os.close(self._folder_fd)
             raise
-        self.file = TemporaryFile(fd, os.path.join(self.folder, self.temporary), path)
 
     def rename(self, path: str) -> None:
         """Replace the final name by another one in the same folder."""

@@ -227,14 +227,13 @@ def _publication(
     done = False
     try:
         for name in names:
-            pending.append(
-                Pending(
-                    name,
-                    replace=exists == "replace",
-                    durable=durable,
-                    by_name=by_name,
-                    sidecar_mode=sidecar_mode,
-                )
+            Pending(
+                name,
+                replace=exists == "replace",
+                durable=durable,
+                by_name=by_name,
+                sidecar_mode=sidecar_mode,
+                within=pending,
             )
         yield [one.file for one in pending]
         if me == os.getpid():

@@ -162,6 +162,8 @@ def test_schema_is_inferred_from_files_of_tensorflow() -> None:
     path = Path(__file__).parent / "data/examples.tfrecord"
     schema = infer_schema(path)
     assert schema.source().splitlines()[1:] == [
+        "from shardkeep import FixedLen, Image, VarLen",
+        "",
         "features = {",
         '    "big": FixedLen((2,), "int64"),',
         '    "box": FixedLen((2,), "float32"),',

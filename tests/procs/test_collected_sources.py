@@ -88,7 +88,7 @@ def test_every_reader_finds_every_row(killed, tmp_path, how):
     if how == "verify":
         assert sk.hdf5.verify(killed).rows >= 10
     elif how == "info":
-        assert "10" in str(info(killed))
+        assert [one.shape[0] for one in info(killed).datasets] == [10]
     else:
         report = sk.hdf5.merge(
             [killed], tmp_path / "merged.h5", mode="virtual" if how == "virtual" else "copy"

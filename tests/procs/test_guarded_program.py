@@ -127,8 +127,8 @@ def test_missing_programs_are_refused(tmp_path):
         ("-m", "missing"): (10, "module 'missing' does not exist"),
         ("-m", "pack.missing"): (10, "module 'pack.missing' does not exist"),
         ("-m", "missing.inner"): (10, "module 'missing.inner' does not exist"),
-        ("-m", "pack"): (3, "'pack' is a package without a __main__"),
-        ("empty",): (3, "'empty' has no __main__ module"),
+        ("-m", "pack"): (2, "'pack' is a package without a __main__"),
+        ("empty",): (2, "'empty' has no __main__ module"),
     }
     for arguments, (wanted, text) in cases.items():
         code, out, said = ran(tmp_path, *arguments, guarded=True)

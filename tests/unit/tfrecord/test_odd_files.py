@@ -166,7 +166,9 @@ def test_cat_agrees_with_iteration(
     if case.name.startswith("hdf5"):
         assert code == 3 and "Traceback" not in err
         return
-    assert code == (0 if case.error is None else 3)
+    # Without any whole record the file is taken for one of another kind.
+    is_foreign = case.error is FormatError or case.name.startswith(("ff_only", "damaged_length_"))
+    assert code == (0 if case.error is None else 2 if is_foreign else 3)
     assert err.count("\n") == (0 if case.error is None else 1)
     assert all(line.isprintable() for line in (out + err).splitlines())
     if case.error is FormatError:
@@ -229,7 +231,7 @@ def test_reader_refuses_a_pipe_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(FormatError, match="named pipe; pass a regular file"):
         Reader(path)
-    assert run(["info", str(path)]) == 3
+    assert run(["info", str(path)]) == 2
 
 
 @pytest.mark.parametrize("call", ["sk.tfrecord.build_index(path)", "sk.Loader(path, world=sk.World(0, 1))"])
@@ -301,9 +303,10 @@ def test_message_is_one_line_for_any_file_name(
     assert isinstance(error, ShardkeepError)
     assert str(error).isprintable() and error.path == str(path)
     str(error).encode()
-    assert run(["info", str(path)]) == 3
+    expected = 2 if isinstance(error, FormatError) else 3
+    assert run(["info", str(path)]) == expected
     assert capsys.readouterr().err.count("\n") == 1
-    assert run(["cat", str(path)]) == 3
+    assert run(["cat", str(path)]) == expected
     with pytest.raises(ShardkeepError) as caught:
         build_index(path, verify=True)
     assert str(caught.value).isprintable() and caught.value.path == str(path)

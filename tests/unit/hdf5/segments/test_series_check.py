@@ -57,7 +57,7 @@ def test_a_segment_of_another_run_is_named_at_any_place(place: int, tmp_path: Pa
         merge(mine, tmp_path / "all.h5")
     if place == 1:
         found = verify(tmp_path / "a").files
-        assert any("of different runs" in one for file in found for one in file.findings)
+        assert any("of different runs" in one.message for file in found for one in file.findings)
     if place >= 2:
         with pytest.raises(CorruptDataError, match="of different runs"):
             WorkerFile(tmp_path / "a", World(0, 1))
@@ -99,7 +99,7 @@ def test_a_folder_that_no_worker_made_is_named(name: str, tmp_path: Path) -> Non
         assert caught.value.path == str(tmp_path / name)
     assert len(list_segments(str(tmp_path / "rank-00000"))) == 1
     if name == "rank-0":
-        assert any(name in one for file in verify(tmp_path).files for one in file.findings)
+        assert any(name in one.message for file in verify(tmp_path).files for one in file.findings)
 
 
 def test_folders_of_other_programs_are_left_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Covers `shardkeep.cli.start.main`.
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -44,6 +45,15 @@ WORK = {
 }
 
 
+def default_signals() -> None:
+    """Let no signal be ignored in a child, as it is below nohup and in the background of a script."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+start = functools.partial(subprocess.Popen, stderr=subprocess.PIPE, text=True, preexec_fn=default_signals)
+
+
 def has_begun(folder: Path) -> bool:
     """Return True if there is a temporary file in the folder."""
     return any(name.endswith(".sktmp") for name in os.listdir(folder))
@@ -65,7 +75,7 @@ def test_signal_in_the_middle_leaves_no_file_and_no_lock(
     out = tmp_path / "out"
     out.mkdir()
     before = {name.name for name in source.iterdir()}
-    with subprocess.Popen([*COMMAND, *WORK[work]], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as child:
+    with start([*COMMAND, *WORK[work]], cwd=tmp_path) as child:
         while not begun(out):
             assert child.poll() is None, child.communicate()
         child.send_signal(signal.SIGSTOP)
@@ -85,7 +95,7 @@ def test_second_sigterm_does_not_interrupt_the_clean_up(source: Path, tmp_path: 
     out = tmp_path / "out.tfrecord"
     arguments = ["concat", str(source / "a.tfrecord"), str(source / "b.tfrecord"), "--output", str(out)]
     command = [*COMMAND, *arguments, "--compression", "gzip"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
+    with start(command) as child:
         eventually(lambda: has_content(tmp_path))
         for _ in range(200):
             child.send_signal(signal.SIGTERM)

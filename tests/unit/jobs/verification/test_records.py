@@ -130,7 +130,9 @@ def test_compressed_file_is_checked_up_to_its_damage(compression: str, tmp_path:
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_command_copies_the_undamaged_records(compression: str | None, tmp_path: Path) -> None:
     path = records(tmp_path / "a b.tfrecord", 3000, compression)
-    flip(path, path.stat().st_size // 2)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"damage")
     result = check(path)
     (finding,) = result.findings
     assert finding.next == f"shardkeep concat --on-corrupt skip '{path}' '{tmp_path}/a b.undamaged.tfrecord'"
@@ -138,9 +140,23 @@ def test_command_copies_the_undamaged_records(compression: str | None, tmp_path:
     assert check(tmp_path / "a b.undamaged.tfrecord").items == result.items > 0
 
 
+def test_single_flipped_bits_are_repaired_by_the_command(tmp_path: Path) -> None:
+    path = records(tmp_path / "a.tfrecord", 3000)
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    for offset_bytes in (40, len(data) // 2, len(data) - 20):
+        data[offset_bytes] ^= 8
+    path.write_bytes(data)
+    commands = {one.next for one in check(path).findings}
+    assert commands == {f"shardkeep concat --on-corrupt repair {path} {tmp_path}/a.repaired.tfrecord"}
+    assert run(shlex.split(commands.pop())[1:]) == 0
+    assert (tmp_path / "a.repaired.tfrecord").read_bytes() == whole
+
+
 def test_file_without_whole_records_has_no_command(tmp_path: Path) -> None:
     path = records(tmp_path / "a.tfrecord", 1)
     flip(path, 15)
+    flip(path, 16)
     assert [one.next for one in check(path).findings] == [None]
 
 

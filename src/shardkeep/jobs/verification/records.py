@@ -49,7 +49,7 @@ def check_records(path: str, kind: FileKind, size_bytes: int, tick: Callable[[in
             # The offset of the error is one of the decompressed stream.
             finding = replace(finding, message=text, record=records, offset_bytes=None)
         findings.append(finding)
-    # A repair fails at damage that is not a single flipped bit, so it is advised only without such damage.
+    # A repair fails at damage that cannot be corrected, so it is advised only without such damage.
     if findings and not is_compressed and all(map(_is_repairable, findings)):
         findings = [_with_copy(finding, "repair") for finding in findings]
     elif records:

@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
-from shardkeep.jobs.division.source import FRAME_OVERHEAD_BYTES, Source
+from shardkeep.jobs.division.source import Source
 from shardkeep.jobs.division.targets import Place, Targets
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 
 __all__ = [
     "Copied",
@@ -261,7 +262,7 @@ def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
     shards, sizes = part.shards.tolist(), part.sizes.tolist()
     count = 0
     for record in part.origin.stream(verify=part.verify):
-        if count == len(sizes) or len(record) + FRAME_OVERHEAD_BYTES != sizes[count]:
+        if count == len(sizes) or len(record) + OVERHEAD_BYTES != sizes[count]:
             raise changed
         yield record, shards[count]
         count += 1

@@ -15,8 +15,9 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.jobs.division.frames import Copied, Tick, ignore_tick, record_digest
-from shardkeep.jobs.division.source import FRAME_OVERHEAD_BYTES, Source
+from shardkeep.jobs.division.source import Source
 from shardkeep.jobs.division.targets import Place
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_sinks import OpenSink
 
@@ -74,8 +75,8 @@ def copy_packed(part: PackedPart, tick: Tick = ignore_tick) -> Copied:
             sinks[shard].write(record)
             read[shard].append(_identity(record))
             records += 1
-            frame_bytes += len(record) + FRAME_OVERHEAD_BYTES
-            tick(len(record) + FRAME_OVERHEAD_BYTES)
+            frame_bytes += len(record) + OVERHEAD_BYTES
+            tick(len(record) + OVERHEAD_BYTES)
         for sink in sinks.values():
             sink.finish()
     digests = 0
@@ -133,7 +134,7 @@ def batches(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
 
 
 def _identity(record: bytes) -> int:
-    return _core.masked_crc32c(record) | (len(record) + FRAME_OVERHEAD_BYTES) << 32
+    return _core.masked_crc32c(record) | (len(record) + OVERHEAD_BYTES) << 32
 
 
 def _digest(identities: list[int]) -> int:

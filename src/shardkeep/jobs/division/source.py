@@ -11,20 +11,17 @@ import numpy.typing as npt
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
-from shardkeep.progress import Progress
+from shardkeep.progress import Progress, ticking
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, read_records
+from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts
 from shardkeep.tfrecord.index.work import Work
 from shardkeep.tfrecord.reader import Reader
 
-__all__ = ["FRAME_OVERHEAD_BYTES", "Source", "scan"]
+__all__ = ["Source", "scan"]
 
-FRAME_OVERHEAD_BYTES = 16
-# Usual ratio of a compressed file; only the progress depends on it.
-_RATIO = 4
 _GROUP_BYTES = 64 << 20
-_TICK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,7 @@ def scan(paths: Sequence[str], *, on_corrupt: OnCorrupt, progress: Progress) -> 
         As `shardkeep.tfrecord.build_index`.
     """
     compressions = {path: Reader(path).compression for path in paths}
-    ratios = {path: 1 if compression is None else _RATIO for path, compression in compressions.items()}
-    sizes = {path: os.path.getsize(path) * ratio for path, ratio in ratios.items()}
+    sizes = {path: os.path.getsize(path) for path in paths}
     work = Work(progress, sum(sizes.values()))
 
     def scan_group(group: list[str]) -> list[Source]:
@@ -131,14 +127,8 @@ def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorru
     else:
         found = read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append)
         records = (record for _, record in found)
-    lengths: list[int] = []
-    ticked = scanned = 0
-    for record in records:
-        lengths.append(len(record))
-        scanned += len(record) + FRAME_OVERHEAD_BYTES
-        if scanned - ticked >= _TICK_BYTES:
-            work.tick(scanned - ticked)
-            ticked = scanned
+    read = ticking(records, len, os.path.getsize(path), work.tick, compressed=compression is not None)
+    lengths = [len(record) for record in read]
     starts = np.zeros(len(lengths) + 1, np.uint64)
-    np.cumsum(np.array(lengths, np.uint64) + np.uint64(FRAME_OVERHEAD_BYTES), out=starts[1:])
+    np.cumsum(np.array(lengths, np.uint64) + np.uint64(OVERHEAD_BYTES), out=starts[1:])
     return Source(path, compression, starts, on_corrupt if damaged else "raise", tuple(damaged))

@@ -6,16 +6,9 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import (
-    command,
-    examples,
-    exists_option,
-    incomplete_option,
-    json_option,
-    on_corrupt_option,
-)
+from shardkeep.cli.options.general import command, examples
 from shardkeep.cli.options.paths import data_files
-from shardkeep.cli.options.shards import compression_option, sources_and_output
+from shardkeep.cli.options.shards import copy_options, sources_and_output
 
 
 @command
@@ -25,12 +18,7 @@ from shardkeep.cli.options.shards import compression_option, sources_and_output
 )
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
-@compression_option
-@click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
-@on_corrupt_option
-@incomplete_option
-@exists_option
-@json_option
+@copy_options
 def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Concatenate the records of TFRecord files.
 

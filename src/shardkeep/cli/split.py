@@ -6,16 +6,9 @@ from typing import Any
 
 import click
 
-from shardkeep.cli.options.general import (
-    command,
-    examples,
-    exists_option,
-    incomplete_option,
-    json_option,
-    on_corrupt_option,
-)
+from shardkeep.cli.options.general import command, examples
 from shardkeep.cli.options.paths import data_files
-from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
+from shardkeep.cli.options.shards import copy_options, sharding_options, sources_and_output
 
 
 @command
@@ -33,12 +26,7 @@ from shardkeep.cli.options.shards import compression_option, sharding_options, s
     show_default=True,
     help="Consecutive records, records in turn, or equal sizes in bytes.",
 )
-@compression_option
-@click.option("--verify/--no-verify", default=True, help="Check the checksums of the payloads, too.")
-@on_corrupt_option
-@incomplete_option
-@exists_option
-@json_option
+@copy_options
 def split(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Divide the records of TFRecord files into other files.
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-__all__ = ["SIZE", "compression_option", "sharding_options", "sources_and_output"]
+from shardkeep.cli.options.general import (
+    exists_option,
+    incomplete_option,
+    json_option,
+    on_corrupt_option,
+)
+
+__all__ = ["SIZE", "compression_option", "copy_options", "sharding_options", "sources_and_output"]
 
 if TYPE_CHECKING:
     _Parameter = click.ParamType[int]  # older versions of click are not generic at run time
@@ -61,6 +68,23 @@ def compression_option(function: _F) -> _F:
         show_default=True,
         help="Compression of the new files.",
     )(function)
+
+
+def copy_options(function: _F) -> _F:
+    """Add the options of a copy of records: compression, checks, damage, missing shards, the output."""
+    verify = click.option(
+        "--verify/--no-verify", default=True, help="Check the checksums of the payloads, too."
+    )
+    for option in (
+        json_option,
+        exists_option,
+        incomplete_option,
+        on_corrupt_option,
+        verify,
+        compression_option,
+    ):
+        function = option(function)
+    return function
 
 
 def sources_and_output(

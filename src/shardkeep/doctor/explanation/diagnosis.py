@@ -48,7 +48,7 @@ class Diagnosis:
     prove : str
         Command that shows whether the cause is the one of this case.
     sources : tuple of str
-        Issues ("h5py#1864"), URLs, and "measured" for experiments of this project.
+        Issues ("h5py/h5py#1864"), URLs, and "measured" for experiments of this project.
     consequence : bool
         True if the error only follows from another one.
     line : int

@@ -21,7 +21,7 @@ An entry is a file ``entries/AREA/NAME.toml`` with these fields:
 ``apart``
     How to find out which variant it is, if the text does not say. Optional.
 ``sources``
-    Issues ("h5py#1864"), documents (URLs) and "measured" for experiments of this project.
+    Issues ("h5py/h5py#1864"), documents (URLs) and "measured" for experiments of this project.
 ``variants``
     Tables with conditions (``line``, ``context``, ``not_context``) and other values for any of the texts. The
     first whose conditions hold is reported in place of the entry.

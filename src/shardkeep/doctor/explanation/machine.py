@@ -6,7 +6,7 @@ import os
 import resource
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 from shardkeep.files.locks.mounts import mount_of
@@ -16,8 +16,8 @@ __all__ = ["Facts"]
 _ENOUGH_DESCRIPTORS = 65_536
 
 
-class Facts(Mapping[str, str]):
-    """Values of the placeholders, found out when they are asked for.
+class Facts:
+    """Values of the placeholders for `str.format_map`, found out when they are asked for.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Facts(Mapping[str, str]):
 
     Notes
     -----
-    The placeholders are the keys of this mapping, and ``{version_h5py}`` for any distribution.
+    The placeholders are the keys of ``_FACTS``, and ``{version_h5py}`` for any distribution.
 
     Examples
     --------
@@ -42,12 +42,6 @@ class Facts(Mapping[str, str]):
         if name.startswith("version_"):
             return _version(name.removeprefix("version_"))
         return _FACTS[name](self._path)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_FACTS)
-
-    def __len__(self) -> int:
-        return len(_FACTS)
 
 
 def _version(distribution: str) -> str:

@@ -74,11 +74,10 @@ def _group(log: Log) -> Iterable[_Found]:
 def _best_match(log: Log, number: int) -> tuple[Entry, Explanation] | None:
     """Return the entry with the longest text in a line whose conditions hold, and its explanation."""
     line = log.line(number)
-    by_length = sorted(((one.longest_match(line), one) for one in entries()), key=lambda pair: -pair[0])
-    for length, entry in by_length:
-        if not length:
-            break
-        explanation = entry.explanation_for(line, log.context(number))
+    candidates = [entry for entry in entries() if entry.longest_match(line)]
+    context = log.context(number)
+    for entry in sorted(candidates, key=lambda one: one.longest_match(line), reverse=True):
+        explanation = entry.explanation_for(line, context)
         if explanation is not None:
             return entry, explanation
     return None

@@ -114,7 +114,7 @@ class World:
         Warns
         -----
         RuntimeWarning
-            There is no source, and this is one of several workers of `multiprocessing`: each is rank 0 of 1.
+            Nothing names a rank, and this is one of several `multiprocessing` workers: each is rank 0 of 1.
         """
         is_real = env is os.environ
         env = {name: value.strip() for name, value in env.items() if value.strip()}

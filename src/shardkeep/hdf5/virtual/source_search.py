@@ -62,7 +62,7 @@ class SourceSearch:
 
 
 def dangling_link(file_id: h5py.h5f.FileID, name: str) -> str | None:
-    """Return a clause about the link at which a path ends; None if there is no such link.
+    """Return a clause about the link at which a path ends; None if it ends at none.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
 HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The function
 of each command is here as well: `verify`, `split`, `merge` and others.
-Other rooms import `_lazy`, `_summary`, `errors`, `progress` and `world`.
+Other rooms import `_lazy`, `_summary`, `errors`, `html_page`, `progress` and `world`.
 """
 
 from typing import TYPE_CHECKING
@@ -33,9 +33,9 @@ from shardkeep.errors import (
 )
 
 if TYPE_CHECKING:
-    from shardkeep import demo, doctor, files, hdf5, jobs, plan, tfrecord
+    from shardkeep import demo, diagnosis, files, hdf5, jobs, plan, tfrecord
     from shardkeep._version import __version__
-    from shardkeep.doctor.explanation.search import explain
+    from shardkeep.diagnosis.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
     from shardkeep.hdf5.segments.rollback import rollback
     from shardkeep.jobs.audit import audit
@@ -57,7 +57,7 @@ else:
         {
             "shardkeep._version": "__version__",
             "shardkeep.demo": "demo",
-            "shardkeep.doctor": "doctor explain",
+            "shardkeep.diagnosis": "diagnosis explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge rollback",
             "shardkeep.jobs": "jobs audit cat concat info pack split verify",
@@ -101,7 +101,7 @@ __all__ = [
     "cat",
     "concat",
     "demo",
-    "doctor",
+    "diagnosis",
     "explain",
     "files",
     "follow",

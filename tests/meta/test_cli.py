@@ -125,7 +125,7 @@ def test_commands_are_as_thin_as_what_they_call() -> None:
         source = source_of(name).read_text()
         assert len(source.splitlines()) <= 70, name
         assert re.search(
-            r"^    from shardkeep\.(jobs|hdf5|collector|demo|doctor|tfrecord)[.\w]* import",
+            r"^    from shardkeep\.(jobs|hdf5|collector|demo|diagnosis|tfrecord)[.\w]* import",
             source,
             re.MULTILINE,
         ), name

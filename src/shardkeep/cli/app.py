@@ -18,7 +18,7 @@ from shardkeep.cli.cat import cat
 from shardkeep.cli.collect import collect
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
-from shardkeep.cli.doctor.explain import explain
+from shardkeep.cli.diagnosis.explain import explain
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.follow import follow
 from shardkeep.cli.index import index

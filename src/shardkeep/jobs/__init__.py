@@ -1,7 +1,8 @@
 """Jobs on whole files and folders; the function of a command is in the module of its name.
 
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
-images, tables and arrays for `pack`; `inspection` and `verification` have the parts of `info` and `verify`.
+images, tables and arrays for `pack`; `inspection`, `verification` and `salvage` have the parts of `info`,
+`verify` and `repair`.
 Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
 """
 

@@ -14,7 +14,7 @@ from shardkeep.cli.output.text import counted, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shardkeep.doctor import Diagnosis
+    from shardkeep.diagnosis import Diagnosis
 
 __all__ = ["print_diagnoses"]
 
@@ -22,7 +22,7 @@ _LONGEST_EVIDENCE = 200
 
 
 def print_diagnoses(found: Sequence[Diagnosis]) -> None:
-    """Print the result of `shardkeep.doctor.explain`."""
+    """Print the result of `shardkeep.diagnosis.explain`."""
     parts: list[RenderableType] = []
     for one in found:
         parts.append(Group(Text(one.title, style="bold"), facts(_rows(one))))

@@ -2,65 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape
 
 from shardkeep.demo.page.charts import RANK_COLOURS, loss_chart, rank_colour, reading_chart
 from shardkeep.demo.page.timeline import Timeline
 from shardkeep.demo.page.uses import uses_chart
 from shardkeep.demo.report import DemoReport, plural
+from shardkeep.html_page import page, scrolling, table
 
 __all__ = ["render"]
 
-_VARIABLES = """
-:root {
-  color-scheme: light dark;
-  LIGHT
-  --paper:#ffffff; --ink:#1b1f24; --quiet:#57606a; --grid:#e3e6ea; --panel:#f6f7f9;
-  --good:#1a7f37; --bad:#b42318; --lost:#fbeae7;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    DARK
-    --paper:#14171b; --ink:#e6e8eb; --quiet:#9aa4af; --grid:#2b3138; --panel:#1c2026;
-    --good:#4ac26b; --bad:#ff7b6b; --lost:#38211f;
-  }
-}
-"""
-
-_RULES = """body { margin:0; background:var(--paper); color:var(--ink); font:16px/1.5 system-ui, sans-serif; }
-main { max-width:1000px; margin:0 auto; padding:24px 20px 64px; }
-header { display:flex; align-items:baseline; gap:16px; flex-wrap:wrap; }
-h1 { font-size:28px; margin:0; }
-h2 { font-size:19px; margin:40px 0 10px; }
-.lead { max-width:75ch; }
-.verdict { margin:0; font-weight:600; }
-.good { color:var(--good); }
-.bad { color:var(--bad); font-weight:600; }
-table { border-collapse:collapse; width:100%; font-size:15px; }
-th, td { text-align:left; vertical-align:top; padding:6px 14px 6px 0; border-bottom:1px solid var(--grid); }
-th { font-weight:600; white-space:nowrap; }
-thead th { color:var(--quiet); font-weight:500; }
-.numbers td, .numbers th { text-align:right; font-variant-numeric:tabular-nums; }
-.numbers th:first-child { text-align:left; }
-.numbers td:last-child, .numbers th:last-child { padding-right:0; }
-.caption { color:var(--quiet); font-size:14px; max-width:85ch; margin:6px 0 0; }
+_RULES = """:root { LIGHT }
+@media (prefers-color-scheme: dark) { :root { DARK } }
 .legend { display:flex; flex-wrap:wrap; gap:4px 18px; margin:0 0 6px; font-size:14px; }
 .legend i { display:inline-block; width:11px; height:11px; border-radius:50%; margin-right:6px; }
 .legend .faded { background:var(--quiet); opacity:.45; }
 .legend .once-mark { background:var(--rank-0); border-radius:2px; }
 .legend .missing-mark { border:1.5px solid var(--bad); border-radius:2px; box-sizing:border-box; }
 .legend .repeated-mark { background:var(--bad); border-radius:2px; }
-pre { background:var(--panel); padding:14px 16px; border-radius:6px; overflow-x:auto; font-size:13.5px; }
-.scroll {
-  overflow-x:auto; background-repeat:no-repeat; background-size:40px 100%, 40px 100%, 14px 100%, 14px 100%;
-  background-image:linear-gradient(to right, var(--paper) 40%, transparent),
-    linear-gradient(to left, var(--paper) 40%, transparent),
-    linear-gradient(to right, var(--grid), transparent), linear-gradient(to left, var(--grid), transparent);
-  background-position:left, right, left, right; background-attachment:local, local, scroll, scroll;
-}
-.caption + .scroll { margin-top:16px; }
-svg { display:block; width:100%; min-width:900px; height:auto; font-family:system-ui, sans-serif; }
 .frame { fill:none; stroke:var(--quiet); }
 .grid { stroke:var(--grid); fill:none; }
 .epoch { stroke:var(--quiet); stroke-dasharray:2 3; fill:none; }
@@ -84,49 +43,25 @@ svg { display:block; width:100%; min-width:900px; height:auto; font-family:syste
 .shard-edge { stroke:var(--paper); stroke-width:1.5; }
 .reads { fill:none; stroke-linecap:round; }
 .lost-reads { opacity:.4; }
-@media (max-width:560px) {
-  main { padding:16px 14px 48px; }
-  th, td { padding:6px 7px 6px 0; }
-  table { font-size:14px; }
-  .numbers { font-size:13px; }
-  thead th { white-space:normal; }
-}
 """
 
 
 def render(report: DemoReport, timeline: Timeline) -> str:
     """Return the page as HTML."""
     verdict = "every check holds" if report.ok else "a check FAILED"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>shardkeep demo: {verdict}</title>
-<style>
-{_stylesheet()}
-</style>
-</head>
-<body>
-<main>
-<header>
-<h1>shardkeep demo</h1>
-<p class="verdict {"good" if report.ok else "bad"}">{verdict}</p>
-</header>
-<p class="lead">{_lead(report)}</p>
+    body = f"""<p class="lead">{_lead(report)}</p>
 
 <section>
 <h2>Checks</h2>
-{_scrolling(_checks(report))}
+{scrolling(_checks(report))}
 </section>
 
 <section>
 <h2>How often each record was used</h2>
 {_uses_legend(timeline)}
-{_scrolling(uses_chart(timeline))}
+{scrolling(uses_chart(timeline))}
 <p class="caption">{_uses_caption(timeline)}</p>
-{_scrolling(_epochs(report))}
+{scrolling(_epochs(report))}
 <p class="caption">Counted from the {report.rows_merged:,} predictions in <code>results.h5</code>, each of
 which names its record. The last column is the independent proof from the receipts that the workers committed
 with their rows. Epochs are numbered from 0.</p>
@@ -134,30 +69,27 @@ with their rows. Epochs are numbered from 0.</p>
 
 <section>
 <h2>Loss</h2>
-{_scrolling(loss_chart(timeline))}
+{scrolling(loss_chart(timeline))}
 <p class="caption">{_loss_caption(timeline)}</p>
 </section>
 
 <section>
 <h2>Which rank read which record in which step</h2>
 {_legend(timeline)}
-{_scrolling(reading_chart(timeline))}
+{scrolling(reading_chart(timeline))}
 <p class="caption">{_reading_caption(timeline)}</p>
 </section>
 
 <section>
 <h2>Numbers</h2>
-{_scrolling(_numbers(report))}
+{scrolling(_numbers(report))}
 </section>
 
 <section>
 <h2>Commands to inspect the files</h2>
 <pre>{_commands(report)}</pre>
-</section>
-</main>
-</body>
-</html>
-"""
+</section>"""
+    return page("shardkeep demo", verdict, body, good=report.ok, rules=_rules())
 
 
 def _lead(report: DemoReport) -> str:
@@ -187,7 +119,7 @@ def _checks(report: DemoReport) -> str:
         f"{'ok' if check.ok else 'FAILED'}</td><td>{escape(check.finding)}</td></tr>"
         for check in report.checks
     )
-    return _table("", "<th>Check</th><th>Verdict</th><th>Finding</th>", rows)
+    return table("", "<th>Check</th><th>Verdict</th><th>Finding</th>", rows)
 
 
 def _epochs(report: DemoReport) -> str:
@@ -202,23 +134,12 @@ def _epochs(report: DemoReport) -> str:
             f'<td>{use.repeated:,}</td><td class="{good}">{verdict}</td></tr>'
         )
     names = ("Epoch", "Records", "Used once", "Missing", "Repeated", "Receipts")
-    return _table("numbers", "".join(f"<th>{name}</th>" for name in names), rows)
+    return table("numbers", "".join(f"<th>{name}</th>" for name in names), rows)
 
 
 def _numbers(report: DemoReport) -> str:
     rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in report.rows())
-    return _table("", "", rows)
-
-
-def _table(kind: str, head: str, rows: Iterable[str]) -> str:
-    top = f"<thead><tr>{head}</tr></thead>\n" if head else ""
-    body = "\n".join(rows)
-    return f'<table class="{kind}">\n{top}<tbody>\n{body}\n</tbody>\n</table>'
-
-
-def _scrolling(content: str) -> str:
-    """Put a chart or table into a box that scrolls where the screen is narrower, also by the keyboard."""
-    return f'<div class="scroll" tabindex="0">\n{content}\n</div>'
+    return table("", "", rows)
 
 
 def _uses_legend(timeline: Timeline) -> str:
@@ -292,10 +213,10 @@ def _commands(report: DemoReport) -> str:
     return "\n".join(escape(f"{command:<{width}}   # {purpose}") for command, purpose in commands)
 
 
-def _stylesheet() -> str:
-    """Return the CSS: variables for light and dark screens, and the rules that use them."""
+def _rules() -> str:
+    """Return the CSS rules of the charts."""
     light, dark = (
         " ".join(f"--rank-{rank}:{pair[screen]};" for rank, pair in enumerate(RANK_COLOURS))
         for screen in (0, 1)
     )
-    return _VARIABLES.strip().replace("LIGHT", light).replace("DARK", dark) + "\n" + _RULES.strip()
+    return _RULES.replace("LIGHT", light).replace("DARK", dark)

@@ -1,4 +1,4 @@
-"""Result of `shardkeep.doctor.explain`."""
+"""Result of `shardkeep.diagnosis.explain`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkeep._summary import summary
-from shardkeep.doctor.explanation.knowledge import Certainty
+from shardkeep.diagnosis.explanation.knowledge import Certainty
 
 __all__ = ["Diagnosis", "InspectedPath"]
 

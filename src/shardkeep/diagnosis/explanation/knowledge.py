@@ -26,7 +26,7 @@ An entry is a file ``entries/AREA/NAME.toml`` with these fields:
     Tables with conditions (``line``, ``context``, ``not_context``) and other values for any of the texts. The
     first whose conditions hold is reported in place of the entry.
 
-Texts may contain the placeholders of `shardkeep.doctor.explanation.machine`.
+Texts may contain the placeholders of `shardkeep.diagnosis.explanation.machine`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Entry:
 @functools.cache
 def entries() -> tuple[Entry, ...]:
     """Return all entries, by name."""
-    root = files("shardkeep.doctor.explanation") / "entries"
+    root = files("shardkeep.diagnosis.explanation") / "entries"
     return tuple(sorted(_read(root), key=lambda entry: entry.name))
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardkeep.doctor import explain
-from shardkeep.doctor.explanation.knowledge import entries
+from shardkeep.diagnosis import explain
+from shardkeep.diagnosis.explanation.knowledge import entries
 
 SNIPPETS = Path(__file__).with_name("snippets")
 UNKNOWN = "-"

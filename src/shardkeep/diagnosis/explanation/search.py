@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
-from shardkeep.doctor.explanation.diagnosis import Diagnosis
-from shardkeep.doctor.explanation.knowledge import Entry, Explanation, entries, texts_to_match
-from shardkeep.doctor.explanation.log import Log
-from shardkeep.doctor.explanation.machine import Facts
-from shardkeep.doctor.explanation.paths import existing_paths, inspect
+from shardkeep.diagnosis.explanation.diagnosis import Diagnosis
+from shardkeep.diagnosis.explanation.knowledge import Entry, Explanation, entries, texts_to_match
+from shardkeep.diagnosis.explanation.log import Log
+from shardkeep.diagnosis.explanation.machine import Facts
+from shardkeep.diagnosis.explanation.paths import existing_paths, inspect
 from shardkeep.errors import one_line
 
 __all__ = ["explain"]

@@ -7,8 +7,8 @@ import string
 
 import pytest
 
-from shardkeep.doctor.explanation.knowledge import Entry, Explanation, entries
-from shardkeep.doctor.explanation.machine import Facts
+from shardkeep.diagnosis.explanation.knowledge import Entry, Explanation, entries
+from shardkeep.diagnosis.explanation.machine import Facts
 
 EXPLANATIONS = [
     (entry.name, explanation)

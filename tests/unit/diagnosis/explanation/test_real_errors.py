@@ -1,6 +1,6 @@
 """Errors as the installed libraries really raise them, each with the cause that must be found.
 
-Covers `shardkeep.doctor.explanation.search`.
+Covers `shardkeep.diagnosis.explanation.search`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.doctor import explain
+from shardkeep.diagnosis import explain
 from tests.waiting import PATIENCE_S
 
 

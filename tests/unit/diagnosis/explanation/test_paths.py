@@ -1,7 +1,7 @@
 """Paths in a log that exist here, and what they are.
 
-Covers `shardkeep.doctor.explanation.diagnosis`, `shardkeep.doctor.explanation.log` and
-`shardkeep.doctor.explanation.machine`.
+Covers `shardkeep.diagnosis.explanation.diagnosis`, `shardkeep.diagnosis.explanation.log` and
+`shardkeep.diagnosis.explanation.machine`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from shardkeep.doctor.explanation.paths import existing_paths, inspect
+from shardkeep.diagnosis.explanation.paths import existing_paths, inspect
 from shardkeep.tfrecord import Writer
 
 

@@ -22,7 +22,7 @@ def explain(log: str, as_json: bool) -> int:
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.explain import print_diagnoses
-    from shardkeep.doctor import explain as explain_text
+    from shardkeep.diagnosis import explain as explain_text
 
     found = explain_text(_read(log))
     if as_json:

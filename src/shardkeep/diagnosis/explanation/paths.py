@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 
-from shardkeep.doctor.explanation.diagnosis import InspectedPath
+from shardkeep.diagnosis.explanation.diagnosis import InspectedPath
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import FileKind, identify
 from shardkeep.jobs.verify import verify

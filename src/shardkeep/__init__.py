@@ -35,6 +35,7 @@ from shardkeep.errors import (
 if TYPE_CHECKING:
     from shardkeep import demo, diagnosis, files, hdf5, jobs, plan, tfrecord
     from shardkeep._version import __version__
+    from shardkeep.diagnosis.examination.examine import doctor
     from shardkeep.diagnosis.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
     from shardkeep.hdf5.segments.rollback import rollback
@@ -57,7 +58,7 @@ else:
         {
             "shardkeep._version": "__version__",
             "shardkeep.demo": "demo",
-            "shardkeep.diagnosis": "diagnosis explain",
+            "shardkeep.diagnosis": "diagnosis doctor explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge rollback",
             "shardkeep.jobs": "jobs audit cat concat info pack split verify",
@@ -102,6 +103,7 @@ __all__ = [
     "concat",
     "demo",
     "diagnosis",
+    "doctor",
     "explain",
     "files",
     "follow",

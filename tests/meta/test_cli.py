@@ -47,10 +47,8 @@ def python(code: str) -> str:
 
 
 def test_the_commands_that_exist() -> None:
-    assert (
-        " ".join(COMMANDS)
-        == "audit cat collect concat demo explain follow index info merge pack rollback schema split verify"
-    )
+    names = "audit cat collect concat demo doctor explain follow index info merge pack rollback schema split"
+    assert " ".join(COMMANDS) == f"{names} verify"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

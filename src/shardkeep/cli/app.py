@@ -18,6 +18,7 @@ from shardkeep.cli.cat import cat
 from shardkeep.cli.collect import collect
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
+from shardkeep.cli.diagnosis.doctor import doctor
 from shardkeep.cli.diagnosis.explain import explain
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.follow import follow
@@ -92,6 +93,7 @@ for _command in (
     collect,
     audit,
     explain,
+    doctor,
 ):
     app.add_command(_command)
 

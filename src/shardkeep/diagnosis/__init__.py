@@ -1,11 +1,14 @@
 """Explanations of what broke a training run, and checks of what would break it.
 
+Other rooms import `kernel`.
 Sub-rooms: `explanation` finds known causes of errors in a log; `examination` checks machine and files.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardkeep.diagnosis.examination.examine import doctor
+    from shardkeep.diagnosis.examination.report import DoctorReport, Fact, Problem
     from shardkeep.diagnosis.explanation.diagnosis import Diagnosis, InspectedPath
     from shardkeep.diagnosis.explanation.search import explain
 else:
@@ -14,9 +17,11 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "shardkeep.diagnosis.examination.examine": "doctor",
+            "shardkeep.diagnosis.examination.report": "DoctorReport Fact Problem",
             "shardkeep.diagnosis.explanation.diagnosis": "Diagnosis InspectedPath",
             "shardkeep.diagnosis.explanation.search": "explain",
         },
     )
 
-__all__ = ["Diagnosis", "InspectedPath", "explain"]
+__all__ = ["Diagnosis", "DoctorReport", "Fact", "InspectedPath", "Problem", "doctor", "explain"]

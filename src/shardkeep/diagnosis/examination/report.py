@@ -63,10 +63,23 @@ class DoctorReport:
         The most severe first.
     facts : tuple of Fact
         All that was measured, in the order of the checks.
+    checks : tuple of str
+        Names of the checks that were made.
+    paths : tuple of str
+        The files and folders that were named, patterns replaced by their matches.
+    ranks, ranks_here : int
+        Ranks of the job, and those of them that run on this machine.
+    seconds : float
+        Duration of the examination.
     """
 
     problems: tuple[Problem, ...]
     facts: tuple[Fact, ...]
+    checks: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    ranks: int = 1
+    ranks_here: int = 1
+    seconds: float = 0.0
 
     __repr__ = summary
 

@@ -1,0 +1,169 @@
+"""Examination of this machine and of some files.
+
+A check is a function that takes a `Subject` and yields `Problem` and `Fact` as it finds them; it is listed in
+``_CHECKS``, in the order of the report. Each runs in its own thread, so that one that waits for a file system
+that hangs delays no other: at the deadline of the subject the report has what was found until then, and a
+problem that names the check which did not end. An OSError in a check becomes a note; other errors are raised.
+A check reads no file to its end, imports libraries only when it runs, and h5py only in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from shardkeep.diagnosis.examination.report import DoctorReport, Fact, Problem
+from shardkeep.diagnosis.examination.subject import Subject
+from shardkeep.errors import NotFoundError, WorldError, one_line
+from shardkeep.files.paths import PathsLike, expand, path_list
+from shardkeep.world import World
+
+__all__ = ["doctor"]
+
+Check = Callable[[Subject], Iterator[Problem | Fact]]
+_CHECKS: tuple[tuple[str, Check], ...] = ()
+_TIME_S = 8.0
+_PATIENCE_S = 1.0
+_ORDER = ("error", "warning", "note")
+
+
+def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorReport:
+    """Examine this machine and some files as one training job would meet them.
+
+    Nothing is changed: the scratch files that try out a file system are removed before the function returns.
+
+    Parameters
+    ----------
+    paths : path, pattern, or iterable of them
+        Files and folders of the job, such as its shards and its run folder. Without any, the file system of
+        the working directory is examined.
+    world : World, int or None
+        Ranks of the job. An int is their number, all on this machine unless a launcher says otherwise. None
+        for those of the launcher of this process, else one rank.
+
+    Returns
+    -------
+    DoctorReport
+        Problems, and all that was measured, in at most ten seconds.
+
+    Raises
+    ------
+    NotFoundError
+        A path does not exist, or a pattern has no match.
+    PlanError
+        A file is named twice, or a path is a URL.
+    WorldError
+        `world` is not a World or a positive number.
+
+    Examples
+    --------
+    >>> import shardkeep as sk
+    >>> report = sk.doctor(world=8)
+    >>> [problem for problem in report.problems if problem.severity == "error"]
+    []
+    """
+    start_s = time.monotonic()
+    named = tuple(expand(paths)) if path_list(paths) else ()
+    for path in named:
+        if not os.path.lexists(path):
+            raise NotFoundError(f"{path}: does not exist", path=path)
+    found, problems = _world(world)
+    subject = Subject(
+        paths=named,
+        folders=_folders(named),
+        world=found,
+        environment=dict(os.environ),
+        threads=_other_threads(),
+        deadline_s=start_s + _TIME_S,
+    )
+    runs = [_Run(name, check, subject) for name, check in _CHECKS]
+    try:
+        for one in runs:
+            one.start()
+        for one in runs:
+            one.join(subject.left_s)
+    finally:
+        subject.stop.set()
+        until_s = time.monotonic() + _PATIENCE_S
+        for one in runs:
+            one.join(max(0.0, until_s - time.monotonic()))
+    results = [*problems, *(item for one in runs for item in one.results())]
+    return DoctorReport(
+        problems=tuple(
+            sorted(
+                (one for one in results if isinstance(one, Problem)),
+                key=lambda one: _ORDER.index(one.severity),
+            )
+        ),
+        facts=tuple(one for one in results if isinstance(one, Fact)),
+        checks=tuple(name for name, _ in _CHECKS),
+        paths=named,
+        ranks=found.size,
+        ranks_here=found.local_size,
+        seconds=round(time.monotonic() - start_s, 3),
+    )
+
+
+class _Run(threading.Thread):
+    """One check in a thread that does not keep the process alive if the check hangs."""
+
+    def __init__(self, name: str, check: Check, subject: Subject) -> None:
+        super().__init__(name=f"shardkeep-doctor-{name}", daemon=True)
+        self._check = name, check
+        self._subject = subject
+        self._found: list[Problem | Fact] = []
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._found.extend(self._check[1](self._subject))
+        except Exception as error:
+            self._error = error
+
+    def results(self) -> list[Problem | Fact]:
+        """Return what the check has found; raise its error unless it is one of the system."""
+        name, found, error = self._check[0], list(self._found), self._error
+        if self.is_alive():
+            evidence = (
+                f"the check {name!r} did not end in {_TIME_S:.0f} s; what it waits for hangs or is slow"
+            )
+            found.append(Problem("warning", name, evidence, "see which file system does not respond: df"))
+        elif isinstance(error, OSError):
+            evidence = f"the check {name!r} failed: {one_line(str(error))}"
+            found.append(Problem("note", name, evidence, "correct the cause, and run the command again"))
+        elif error is not None:
+            raise error
+        return found
+
+
+def _world(world: World | int | None) -> tuple[World, list[Problem]]:
+    """Return the world to examine, and what is wrong with the variables of the launcher."""
+    problems = []
+    try:
+        found = World.detect()
+    except WorldError as error:
+        found = World()
+        problems.append(
+            Problem("error", "world", str(error), "correct the environment of the job's processes")
+        )
+    if world is None:
+        return found, problems
+    if isinstance(world, World):
+        return world, problems
+    if isinstance(world, bool) or not isinstance(world, int) or world < 1:
+        raise WorldError(f"world must be a World or a number of ranks of at least 1, not {world!r:.80}")
+    if found.size == world:
+        return found, problems
+    return World(0, world, 0, world), problems
+
+
+def _folders(paths: tuple[str, ...]) -> tuple[str, ...]:
+    folders = [path if os.path.isdir(path) else os.path.dirname(path) or os.curdir for path in paths]
+    return tuple(dict.fromkeys(folders)) or (os.curdir,)
+
+
+def _other_threads() -> tuple[str, ...]:
+    me = threading.current_thread()
+    return tuple(one.name for one in threading.enumerate() if one is not me)

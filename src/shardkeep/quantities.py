@@ -1,0 +1,32 @@
+"""Texts of numbers and sizes for messages and tables."""
+
+from __future__ import annotations
+
+__all__ = ["counted", "human_bytes"]
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural.
+
+    Examples
+    --------
+    >>> counted(1, "file"), counted(2000, "file")
+    ('1 file', '2,000 files')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def human_bytes(count: int) -> str:
+    """Return a size in units of powers of 1,024.
+
+    Examples
+    --------
+    >>> human_bytes(17), human_bytes(1536), human_bytes(3_500_000_000)
+    ('17 bytes', '1.5 KiB', '3.3 GiB')
+    """
+    if count < 1024:
+        return f"{count} byte{'' if count == 1 else 's'}"
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.1f} {_UNITS[power - 1]}"

@@ -106,7 +106,7 @@ def test_another_host_is_believed_where_locks_do_not_reach_it(
 ) -> None:
     monkeypatch.setattr(live_writers, "lock_fault_of", lambda folder: "each mount keeps its locks to itself")
     entry(path, "node7", 71)
-    with pytest.raises(LockHeldError, match="train.py', pid 71 on host node7"):
+    with pytest.raises(LockHeldError, match=r"train.py', pid 71 on host node7"):
         refuse_live_writers([Locked(path)])
     entry(path, socket.gethostname(), os.getpid())
     refuse_live_writers([Locked(path)])

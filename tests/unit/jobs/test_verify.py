@@ -91,7 +91,7 @@ def test_what_lies_beside_and_below_the_ranks(tmp_path):
     os.unlink(tmp_path / "runs" / "two" / "rank-00000" / "00000001-step-1.h5")
     bad = [file for file in verify(tmp_path / "runs").files if file.findings]
     assert [os.path.relpath(file.path, tmp_path) for file in bad] == ["runs/one/all.h5", "runs/two"]
-    assert "segment 1 is missing in" in bad[1].findings[0].message
+    assert "commit 1 of rank 0 is missing" in bad[1].findings[0].message
 
 
 def test_a_file_that_is_being_written(tmp_path):

@@ -69,7 +69,7 @@ def _segments_of(root: str) -> list[SourcePlan]:
     plans = [
         SourcePlan(segment.path, rank, segment.sequence, segment.step)
         for rank, folder in ranks.items()
-        for segment in list_segments(folder)
+        for segment in list_segments(folder, gaps=True)
     ]
     if not plans:
         raise NotFoundError(_nothing_in(root, ranks), path=root)

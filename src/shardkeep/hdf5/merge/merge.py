@@ -66,9 +66,10 @@ class MergeReport:
         Duration of the merge.
     findings : tuple of str
         Commits and keys that seem to be missing or to be there twice: ranks of the newest commit's
-        world without a commit or with an older newest step, commits of an earlier world that overlap
-        the newest one, a list that does not begin with the first commit of a rank, keys that are
-        missing; and findings of merged files among the sources. Empty for a complete run.
+        world without a commit or with an older newest step, commits that are missing before another
+        one of their rank, commits of an earlier world that overlap the newest one, a list that does not
+        begin with the first commit of a rank, keys that are missing; and findings of merged files among
+        the sources. Empty for a complete run.
     order_by : str
         "rank", "step" or the dataset of the keys.
     left_out : dict
@@ -178,9 +179,9 @@ def merge(
     exists : {"fail", "replace"}
         Treatment of an existing output.
     incomplete : {"refuse", "warn", "allow"}
-        Treatment of commits that seem to be missing (of a whole rank, or of one that ends before the
-        others) or to be there twice, and of missing keys: a `CorruptDataError`, a `RuntimeWarning`, or
-        nothing. A run that is not finished has such findings, too. The merged file keeps them
+        Treatment of commits that seem to be missing (of a whole rank, of one that ends before the
+        others, or before another commit) or to be there twice, and of missing keys: a `CorruptDataError`, a
+        `RuntimeWarning`, or nothing. A run that is not finished has such findings, too. The merged file keeps them
         (`shardkeep.hdf5.merge.provenance.read_findings`), and ``report.findings`` has them.
     check : {"sample", "full"}
         Rows that are read back through HDF5 before the result appears, and compared with those of the
@@ -202,7 +203,7 @@ def merge(
         of their commit, in every mode; compressed chunks of a plain file have no hash and are not
         decoded, which `shardkeep.hdf5.verify` of the result does), cut off, being written, or was
         changed during the merge. Its rows are never replaced by fill values. Segments of one rank
-        leave a gap or are out of order, also in a list. A key occurs twice. The run is not complete, and
+        are out of order, or leave a gap in a list. A key occurs twice. The run is not complete, and
         `incomplete` is "refuse".
     SchemaError
         Dtype (byte order, enum members), row shape, the set of datasets, links or attributes differ, or

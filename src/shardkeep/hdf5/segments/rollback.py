@@ -68,7 +68,9 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
     step = check_checkpoint(step)
     folders = list_ranks(local_path(run_dir))
     if dry_run:
-        kept = {rank: [one.step for one in list_segments(folder)] for rank, folder in folders.items()}
+        kept = {
+            rank: [one.step for one in list_segments(folder, gaps=True)] for rank, folder in folders.items()
+        }
         return {
             rank: max((one for one in steps if one <= step), default=None) for rank, steps in kept.items()
         }
@@ -96,7 +98,7 @@ def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
 
     The caller holds the lock of the rank.
     """
-    segments = list_segments(folder)
+    segments = list_segments(folder, gaps=True)
     with durably("roll back", folder):
         while segments and segments[-1].step > step:
             os.unlink(segments.pop().path)

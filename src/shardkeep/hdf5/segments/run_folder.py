@@ -118,16 +118,18 @@ def list_ranks(run_dir: str) -> dict[int, str]:
     return dict(sorted(ranks.items()))
 
 
-def list_segments(folder: str) -> list[SegmentName]:
+def list_segments(folder: str, *, gaps: bool = False) -> list[SegmentName]:
     """Return the sealed segments of one rank, oldest first.
+
+    With `gaps`, segments may be missing: for a merge, which names them, and for a rollback.
 
     Raises
     ------
     NotFoundError
         The folder no longer exists.
     CorruptDataError
-        A segment is missing from the series or occurs twice, steps do not increase, or a name is not one that
-        a worker chooses.
+        A segment is missing from the series (without `gaps`) or occurs twice, steps do not increase, or a
+        name is not one that a worker chooses.
     """
     found = []
     try:
@@ -147,16 +149,18 @@ def list_segments(folder: str) -> list[SegmentName]:
             raise CorruptDataError(f"{message} {advice}", path=segment.path)
         found.append(segment)
     found.sort()
-    for expected, segment in enumerate(found):
-        if segment.sequence > expected:
+    for number, segment in enumerate(found):
+        before = found[number - 1] if number else None
+        expected = 0 if before is None else before.sequence + 1
+        if segment.sequence > expected and not gaps:
             message = (
                 f"segment {expected} is missing in {folder!r} although {os.path.basename(segment.path)!r} "
-                "is there: bring it back, or remove the later ones by hand"
+                "is there: bring it back, or roll back to a step before it"
             )
             raise CorruptDataError(message, path=folder)
-        if segment.sequence < expected or (expected and segment.step <= found[expected - 1].step):
+        if before is not None and (segment.sequence < expected or segment.step <= before.step):
             message = (
-                f"{os.path.basename(found[expected - 1].path)!r} and {os.path.basename(segment.path)!r} "
+                f"{os.path.basename(before.path)!r} and {os.path.basename(segment.path)!r} "
                 f"in {folder!r} contradict each other: one was copied there; remove it"
             )
             raise CorruptDataError(message, path=folder)

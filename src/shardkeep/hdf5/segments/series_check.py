@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.commit_record import CommitRecord
+from shardkeep.quantities import counted
 
 __all__ = ["RunCheck", "check_follows"]
 
@@ -53,27 +54,36 @@ class RunCheck:
             run = self._run_of[folder] = os.path.dirname(os.path.realpath(folder))
         ranks = self._runs.setdefault(run, {})
         rank = ranks.get(record.rank)
-        # A list of segments may begin in the middle; that is a finding.
-        begins_late = rank is None and listed and record.sequence > 0
+        # A list of segments may begin in the middle, and a run may lack segments; both are findings.
+        is_new = rank is None
+        begins_late = is_new and record.sequence > 0
         if rank is None:
             rank = ranks[record.rank] = _Rank(record, path, record.step)
         elif record.world_size != rank.newest.world_size:
             rank.world_step, rank.earlier_step = record.step, rank.newest.step
         before, path_before = rank.newest, rank.newest_path
         rank.newest, rank.newest_path = record, path
-        if begins_late:
-            where = f"commit {record.sequence} (step {record.step})"
-            self._findings.append(f"the list begins with {where} of rank {record.rank}, not with commit 0")
+        expected = 0 if is_new else before.sequence + 1
+        missing: dict[str, int] = {}
         for name, one in record.datasets.items():
-            if not begins_late and rank.next_rows.get(name, 0) != one.first_row:
+            rows = one.first_row - rank.next_rows.get(name, 0)
+            if record.sequence > expected and rows >= 0 and (begins_late or not listed):
+                missing.update({name: rows} if rows else {})
+            elif rows:
                 message = (
                     f"{path!r} starts at row {one.first_row} of {name!r}, not where the one before ended"
                 )
                 advice = "list every segment, in order" if listed else "restore both from a copy"
                 raise CorruptDataError(f"{message}: {advice}", path=path)
             rank.next_rows[name] = one.first_row + one.rows
-        if record.sequence == before.sequence + 1:
-            check_follows(record, path, before, path_before)
+        if begins_late and listed:
+            where = f"commit {record.sequence} (step {record.step})"
+            self._findings.append(f"the list begins with {where} of rank {record.rank}, not with commit 0")
+        elif record.sequence > expected:
+            values = [name for name, put in record.puts.items() if expected <= put.sequence < record.sequence]
+            gap = describe_gap(record.rank, expected, record.sequence, missing, values)
+            self._findings.append(f"{gap} in {run!r}")
+        check_follows(record, path, before, path_before)
         # Also for records without a checksum: an opening does not continue after a later one has begun.
         if record.incarnation != before.incarnation and record.incarnation in rank.incarnations:
             raise _of_two_runs(path, path_before)
@@ -88,9 +98,27 @@ class RunCheck:
 
 
 def check_follows(record: CommitRecord, path: str, before: CommitRecord, path_before: str) -> None:
-    """Raise a `CorruptDataError` if a segment was not written after the one before it in its series."""
-    if record.previous is not None and before.crc32c is not None and record.previous != before.crc32c:
+    """Raise a `CorruptDataError` if a segment was not written after another one, the next in its series."""
+    if record.sequence != before.sequence + 1 or None in (record.previous, before.crc32c):
+        return
+    if record.previous != before.crc32c:
         raise _of_two_runs(path, path_before)
+
+
+def describe_gap(rank: int, start: int, stop: int, rows: dict[str, int], values: list[str]) -> str:
+    """Describe the commits ``[start, stop)`` of a rank, which are missing, and their contents."""
+    one = stop == start + 1
+    commits = (
+        f"commit {start} of rank {rank} is" if one else f"commits {start} to {stop - 1} of rank {rank} are"
+    )
+    contents = [f"{counted(count, 'row')} of {name!r}" for name, count in rows.items()]
+    contents += [f"the value {name!r}" for name in values]
+    return f"{commits} missing{f' ({_shortened(contents)})' if contents else ''}"
+
+
+def _shortened(texts: list[str]) -> str:
+    more = [f"{len(texts) - _NAMED:,} more"] if len(texts) > _NAMED else []
+    return ", ".join([*texts[:_NAMED], *more])
 
 
 def _of_two_runs(path: str, path_before: str) -> CorruptDataError:

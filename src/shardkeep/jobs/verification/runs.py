@@ -28,7 +28,7 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
         return VerifiedFile(folder, "run", 0, 0, tuple(findings))
     for rank_folder in ranks.values():
         try:
-            segments = list_segments(rank_folder)
+            segments = list_segments(rank_folder, gaps=True)
         except CorruptDataError as error:
             add(str(error))
             continue

@@ -110,10 +110,22 @@ def test_rollback_removes_the_newest_first(run, monkeypatch):
 def test_a_gap_is_refused(run):
     _five_commits(run)
     os.unlink(run / "rank-00000" / "00000002-step-2.h5")
-    for action in (lambda: WorkerFile(run, WORLD), lambda: merge(run, run / "a.h5"), lambda: receipts(run)):
-        with pytest.raises(CorruptDataError, match="segment 2 is missing"):
+    for action in (lambda: WorkerFile(run, WORLD), lambda: receipts(run)):
+        with pytest.raises(CorruptDataError, match=r"segment 2 is missing .* roll back to a step before it"):
             action()
+    with pytest.raises(CorruptDataError, match="commit 2 of rank 0 is missing"):
+        merge(run, run / "a.h5")
     assert sorted(os.listdir(run)) == ["rank-00000"]
+
+
+def test_a_rollback_removes_the_commits_after_a_gap(run):
+    _five_commits(run, size=1)
+    os.unlink(run / "rank-00000" / "00000002-step-2.h5")
+    assert rollback(run, step=1, dry_run=True) == {0: 1}
+    assert rollback(run, step=1) == {0: 1}
+    assert (_merged(run) == _rows(0, 20)).all()
+    with WorkerFile(run, WORLD) as out:
+        assert out.committed_step == 1
 
 
 def test_a_segment_under_another_name_is_refused(run):

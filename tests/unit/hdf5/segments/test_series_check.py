@@ -181,6 +181,44 @@ def test_a_rank_that_lost_its_newest_commit_is_a_finding(tmp_path, listed):
     assert text.startswith("rank 1 of 2 ended at step 2, the newest commit is step 3 in ")
 
 
+def test_commits_that_are_missing_in_a_run_are_findings(tmp_path):
+    run = _run(tmp_path / "run", 2, 1, 2, 3, 4)
+    segments = _segments(run)
+    for number in (1, 4, 5):
+        os.unlink(segments[number])
+    assert _findings(run, tmp_path / "a.h5") == (
+        f"commit 1 of rank 0 is missing (1 row of 'x') in {str(run)!r}",
+        f"commits 0 to 1 of rank 1 are missing (2 rows of 'x') in {str(run)!r}",
+    )
+    assert read(tmp_path / "a.h5").tolist() == [0.1, 0.3, 0.4, 1.3, 1.4]
+
+
+def test_a_missing_commit_is_named_with_its_values(tmp_path):
+    with WorkerFile(tmp_path / "run", World(rank=0, size=1)) as out:
+        for step in range(3):
+            out.append("x", [step])
+            out.put(f"v{step}", step)
+            out.commit(step=step)
+    os.unlink(_segments(tmp_path / "run")[1])
+    (text,) = _findings(tmp_path / "run", tmp_path / "a.h5")
+    assert text.startswith("commit 1 of rank 0 is missing (1 row of 'x', the value 'v1') in ")
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert "v0" in file and "v1" not in file and file["x"][:].tolist() == [0, 2]
+
+
+def test_rows_that_occur_twice_after_a_gap_are_refused(tmp_path):
+    """A commit after the missing one that begins before the rows end is of another run."""
+    segments = _segments(_run(tmp_path / "run", 1, 1, 2, 3))
+    with WorkerFile(tmp_path / "other", World(rank=0, size=1)) as out:
+        for step in (1, 2, 3):
+            out.declare("x", float)
+            out.commit(step=step)
+    os.unlink(segments[1])
+    os.replace(_segments(tmp_path / "other")[2], segments[2])
+    with pytest.raises(CorruptDataError, match="starts at row 0 of 'x', not where the one before ended"):
+        merge(tmp_path / "run", tmp_path / "a.h5", incomplete="allow")
+
+
 def test_a_list_with_a_gap_or_out_of_order_is_refused(tmp_path):
     one, two, three, *_ = _segments(_run(tmp_path / "run", 2, 1, 2, 3))
     for sources in ([one, three], [two, one], [one, three, two]):

@@ -1,4 +1,4 @@
-"""A C library that makes ``flock`` fail or do nothing, as on file systems without locks."""
+"""A C library that makes ``flock`` fail, do nothing or wait for ever, as on file systems without locks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 _SOURCE = r"""
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 int flock(int fd, int operation) {
     const char *code = getenv("FLOCK_ERRNO");
     (void)fd; (void)operation;
     if (code == NULL || atoi(code) == 0) return 0;   /* answers yes and does nothing */
+    while (atoi(code) < 0) pause();
     errno = atoi(code);
     return -1;
 }
@@ -22,7 +24,10 @@ int flock(int fd, int operation) {
 
 
 def flock_environment(folder: Path, number: int) -> dict[str, str]:
-    """Return environment variables under which every ``flock`` fails with `number`, or does nothing (0)."""
+    """Return environment variables under which every ``flock`` fails with `number`.
+
+    With 0 it does nothing, with -1 it waits for ever.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")

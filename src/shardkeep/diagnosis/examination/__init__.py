@@ -1,4 +1,4 @@
 """Checks of this machine and of files, as one training job would meet them.
 
-Other rooms import `examine` and `report`.
+Other rooms import `examine`, `report` and `subject`.
 """

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from shardkeep.diagnosis.examination.file_systems.file_systems import file_systems
 from shardkeep.diagnosis.examination.report import DoctorReport, Fact, Problem
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import NotFoundError, WorldError, one_line
@@ -23,7 +24,7 @@ from shardkeep.world import World
 __all__ = ["doctor"]
 
 Check = Callable[[Subject], Iterator[Problem | Fact]]
-_CHECKS: tuple[tuple[str, Check], ...] = ()
+_CHECKS: tuple[tuple[str, Check], ...] = (("file system", file_systems),)
 _TIME_S = 8.0
 _PATIENCE_S = 1.0
 _ORDER = ("error", "warning", "note")
@@ -83,12 +84,12 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
         for one in runs:
             one.start()
         for one in runs:
-            one.join(subject.left_s)
+            one.ended.wait(subject.left_s)
     finally:
         subject.stop.set()
         until_s = time.monotonic() + _PATIENCE_S
         for one in runs:
-            one.join(max(0.0, until_s - time.monotonic()))
+            one.ended.wait(max(0.0, until_s - time.monotonic()))
     results = [*problems, *(item for one in runs for item in one.results())]
     return DoctorReport(
         problems=tuple(
@@ -115,17 +116,21 @@ class _Run(threading.Thread):
         self._subject = subject
         self._found: list[Problem | Fact] = []
         self._error: Exception | None = None
+        # A `join` that a signal interrupts takes the thread for ended (python/cpython#90882).
+        self.ended = threading.Event()
 
     def run(self) -> None:
         try:
             self._found.extend(self._check[1](self._subject))
         except Exception as error:
             self._error = error
+        finally:
+            self.ended.set()
 
     def results(self) -> list[Problem | Fact]:
         """Return what the check has found; raise its error unless it is one of the system."""
         name, found, error = self._check[0], list(self._found), self._error
-        if self.is_alive():
+        if not self.ended.is_set():
             evidence = (
                 f"the check {name!r} did not end in {_TIME_S:.0f} s; what it waits for hangs or is slow"
             )

@@ -1,0 +1,119 @@
+"""Results of trying out file systems with scratch files, each by its own child process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardkeep.diagnosis.examination.subject import Subject
+from shardkeep.files.child_python import child_python
+
+__all__ = ["Probe", "probe_all"]
+
+_CHILD = "shardkeep.diagnosis.examination.file_systems.probe_child"
+_LONGEST_S = 5.0
+_RESERVE_S = 2.0
+_POLL_S = 0.05
+
+
+@dataclass
+class Probe:
+    """Operations that were tried in one folder.
+
+    Attributes
+    ----------
+    folder_error : int or None
+        Number of the error if no scratch folder could be made.
+    results : dict
+        Result of each operation.
+    errors : dict of str to int
+        Number of the error of each operation that failed.
+    hangs : str or None
+        The operation that did not end.
+    """
+
+    folder_error: int | None = None
+    results: dict[str, Any] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    hangs: str | None = "the start of the probe"
+
+    def take(self, line: bytes) -> None:
+        """Store one line of the child."""
+        value = json.loads(line)
+        if "folder" in value:
+            self.folder_error = value["folder"]
+        elif "result" in value:
+            self.results[value["operation"]] = value["result"]
+        elif "error" in value:
+            self.errors[value["operation"]] = value["error"]
+        is_begin = value.keys() == {"operation"}
+        self.hangs = value["operation"] if is_begin else None
+
+
+def probe_all(folders: Sequence[str], subject: Subject) -> list[Probe]:
+    """Try out the file systems of some folders at the same time.
+
+    Parameters
+    ----------
+    folders : sequence of str
+    subject : Subject
+        Its deadline limits the time, and its `stop` ends the probes at once.
+
+    Returns
+    -------
+    list of Probe
+        One for each folder. No scratch file is left unless its file system hangs.
+    """
+    limit_s = min(_LONGEST_S, max(0.1, subject.left_s - _RESERVE_S))
+    children = [_start(os.path.abspath(folder), limit_s) for folder in folders]
+    try:
+        return [_read(child, subject) for child in children]
+    finally:
+        for child in children:
+            _close(child)
+
+
+def _start(folder: str, limit_s: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        child_python(_CHILD, f"probe({folder!r}, {limit_s})"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C in a terminal goes to this process only, and the child removes its files afterwards.
+        start_new_session=True,
+    )
+
+
+def _read(child: subprocess.Popen[bytes], subject: Subject) -> Probe:
+    found, rest = Probe(), b""
+    assert child.stdout is not None
+    while subject.left_s:
+        if not select.select([child.stdout], [], [], _POLL_S)[0]:
+            continue
+        data = os.read(child.stdout.fileno(), 1 << 16)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            found.take(line)
+    return found
+
+
+def _close(child: subprocess.Popen[bytes]) -> None:
+    """Let a child end and remove its files; kill one that does not."""
+    assert child.stdin is not None and child.stdout is not None
+    with contextlib.suppress(OSError):
+        child.stdin.close()
+    try:
+        child.wait(_RESERVE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.5)
+    child.stdout.close()

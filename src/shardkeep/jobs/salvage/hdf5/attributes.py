@@ -1,0 +1,132 @@
+"""Copies of attributes, as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+
+from shardkeep.hdf5.read_errors import first_line
+from shardkeep.hdf5.storage.names import decode_name, shown_name
+
+__all__ = ["copy_attributes", "has_parts_elsewhere", "has_references", "stored_size"]
+
+# Written by H5DSattach_scale, with references in both directions.
+# Length, address of a global heap, and number of an object in it.
+_POINTER_BYTES = 16
+_OF_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
+
+
+def has_parts_elsewhere(kind: h5py.h5t.TypeID) -> bool:
+    """Return whether values are in global heaps: variable length, or references."""
+    return bool(
+        kind.detect_class(h5py.h5t.VLEN)
+        or kind.detect_class(h5py.h5t.REFERENCE)
+        or (isinstance(kind, h5py.h5t.TypeStringID) and kind.is_variable_str())
+        or _has_variable_text(kind)
+    )
+
+
+def has_references(kind: h5py.h5t.TypeID) -> bool:
+    """Return whether values refer to objects of their file."""
+    return bool(kind.detect_class(h5py.h5t.REFERENCE))
+
+
+def _has_variable_text(kind: Any) -> bool:
+    # H5Tdetect_class does not find text of variable length.
+    if isinstance(kind, h5py.h5t.TypeStringID):
+        return bool(kind.is_variable_str())
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        return any(_has_variable_text(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
+    if isinstance(kind, (h5py.h5t.TypeArrayID, h5py.h5t.TypeVlenID)):
+        return _has_variable_text(kind.get_super())
+    return False
+
+
+def stored_size(kind: Any) -> int:
+    """Return the size of an element in the file; in memory, one of variable length has another size."""
+    if isinstance(kind, h5py.h5t.TypeVlenID):
+        return _POINTER_BYTES
+    if isinstance(kind, h5py.h5t.TypeStringID) and kind.is_variable_str():
+        return _POINTER_BYTES
+    size = int(kind.get_size())
+    if isinstance(kind, h5py.h5t.TypeCompoundID):
+        members = [kind.get_member_type(number) for number in range(kind.get_nmembers())]
+        return size + sum(stored_size(one) - int(one.get_size()) for one in members)
+    if isinstance(kind, h5py.h5t.TypeArrayID):
+        base = kind.get_super()
+        return size // int(base.get_size()) * stored_size(base)
+    return size
+
+
+def copy_attributes(
+    source: Any, target: Any, refer: Callable[[Any], h5py.h5r.Reference | None]
+) -> Iterator[tuple[str, str]]:
+    """Copy all attributes of an object; yield outcome and reason of those that are lost or unchecked.
+
+    Parameters
+    ----------
+    source, target : DatasetID, GroupID or TypeID
+    refer : callable
+        Returns the reference to the copy of an object, or None without a copy.
+    """
+    try:
+        count = h5py.h5a.get_num_attrs(source)
+    except (OSError, RuntimeError) as error:
+        yield "lost", f"its attributes cannot be read ({first_line(error)})"
+        return
+    unchecked = []
+    for index in range(count):
+        name = f"number {index}"
+        try:
+            attribute = h5py.h5a.open(source, index=index)
+            code = attribute.name
+            name = shown_name(decode_name(code))
+            if code in _OF_SCALES:
+                continue
+            if _copy(attribute, code, target, refer):
+                unchecked.append(name)
+        except Exception as error:  # whatever h5py raises for a damaged type or value
+            yield "lost", f"its attribute {name} cannot be read ({first_line(error)})"
+    if unchecked:
+        yield "unchecked", f"the values of its attributes {', '.join(unchecked)} have no checksum"
+
+
+def _copy(attribute: Any, name: bytes, target: Any, refer: Any) -> bool:
+    """Copy an attribute; return whether its values are elsewhere in the file."""
+    kind, space = attribute.get_type().copy(), attribute.get_space()
+    elsewhere = has_parts_elsewhere(kind)
+    if space.get_simple_extent_type() == h5py.h5s.NULL:
+        h5py.h5a.create(target, name, kind, space)
+        return False
+    if not elsewhere:
+        memory = kind
+        value = np.empty(space.shape, f"V{kind.get_size()}")
+        attribute.read(value, kind)
+    else:
+        memory = h5py.h5t.py_create(attribute.dtype)
+        value = np.empty(attribute.shape, attribute.dtype)
+        attribute.read(value, memory)
+        if has_references(kind):
+            value = _referring(value, refer)
+    created = h5py.h5a.create(target, name, kind, space)
+    try:
+        created.write(value, memory)
+    except BaseException:
+        h5py.h5a.delete(target, name)
+        raise
+    return elsewhere
+
+
+def _referring(value: Any, refer: Any) -> Any:
+    if h5py.check_ref_dtype(value.dtype) is not h5py.Reference:
+        raise ValueError("references to regions, or in compounds, are not copied")
+    found = np.empty(value.shape, value.dtype)
+    for place in np.ndindex(value.shape):
+        reference = refer(value[place])
+        if reference is None:
+            raise ValueError("it refers to an object that is lost")
+        found[place] = reference
+    return found

@@ -1,0 +1,73 @@
+"""A damaged file as HDF5 reads it: its own bytes, except for those of a repaired superblock.
+
+HDF5 reads it through h5py's driver for Python files, so that a repair that writes nothing needs no copy.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import Any
+
+from shardkeep.jobs.salvage.hdf5.superblock import Superblock
+
+__all__ = ["PatchedFile"]
+
+
+class PatchedFile(io.RawIOBase):
+    """File that is only read, at most `size_bytes` of it.
+
+    Parameters
+    ----------
+    fd : int
+        Stays open; is read by `preadv`.
+    size_bytes : int
+    block : Superblock
+        The bytes that replace those of the file.
+    """
+
+    def __init__(self, fd: int, size_bytes: int, block: Superblock) -> None:
+        self._fd = fd
+        self.size_bytes = size_bytes
+        self._block = block
+        self._at = 0
+
+    def read_at(self, offset_bytes: int, count: int) -> bytes:
+        """Return at most `count` bytes from an offset in the file; fewer at its end."""
+        buffer = bytearray(max(0, min(count, self.size_bytes - offset_bytes)))
+        self.seek(offset_bytes)
+        done = 0
+        while done < len(buffer):
+            read = self.readinto(memoryview(buffer)[done:])
+            if not read:
+                break
+            done += read
+        return bytes(buffer[:done])
+
+    def readinto(self, buffer: Any) -> int:
+        """Read from the current offset."""
+        at = self._at
+        count = os.preadv(self._fd, [buffer], at)
+        start, data = self._block.offset_bytes, self._block.data
+        first, last = max(at, start), min(at + count, start + len(data))
+        if first < last:
+            memoryview(buffer).cast("B")[first - at : last - at] = data[first - start : last - start]
+        self._at += count
+        return count
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Set the current offset."""
+        self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size_bytes}[whence] + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Return the current offset."""
+        return self._at
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True

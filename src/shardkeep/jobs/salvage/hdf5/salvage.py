@@ -1,0 +1,136 @@
+"""Repair of a damaged HDF5 file.
+
+First the superblock is repaired and nothing else: its signature, checksum, consistency flags and end of
+address. If HDF5 then reads everything, the result is a copy with that superblock. Otherwise a new file gets
+each object and each chunk that can be read (`walk`, `rows`).
+
+HDF5 reads the damaged file in a child process (`process`), because it may crash or run for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from shardkeep.errors import FormatError
+from shardkeep.files.publish import publish, publish_path
+from shardkeep.jobs.salvage.hdf5.process import Copied, Reader
+from shardkeep.jobs.salvage.hdf5.superblock import Superblock, superblocks
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+
+__all__ = ["salvage_hdf5"]
+
+_COPY_BYTES = 4 << 20
+
+
+def salvage_hdf5(path: str, output: str | None, *, tick: Callable[[int], None]) -> RepairedFile:
+    """Write what can be kept of a damaged HDF5 file to a new file.
+
+    Parameters
+    ----------
+    path : str
+        Is only read.
+    output : str or None
+        The new file, which must not exist; None writes nothing.
+    tick : callable
+        Called with the number of bytes of each block that was read, at most the size of the file.
+
+    Returns
+    -------
+    RepairedFile
+
+    Raises
+    ------
+    FormatError
+        The file has no trace of HDF5.
+    ExistsError, DurabilityError, OSError
+        The file cannot be read, or the output cannot be written.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(fd).st_size
+        blocks = list(superblocks(fd, size_bytes))
+    finally:
+        os.close(fd)
+    if not blocks:
+        message = f"{path!r} is not an HDF5 file: it has no superblock, and no root group where one would be"
+        raise FormatError(f"{message}; restore it from a copy", path=path)
+    return _Salvage(path, output, size_bytes, tick).run(blocks)
+
+
+class _NothingKeptError(Exception):
+    """Reason to publish no file."""
+
+
+class _Salvage:
+    def __init__(self, path: str, output: str | None, size_bytes: int, tick: Callable[[int], None]) -> None:
+        self._path, self._output = path, output
+        self._size_bytes, self._left = size_bytes, size_bytes
+        self._tick = tick
+
+    def run(self, blocks: Iterable[Superblock]) -> RepairedFile:
+        best: tuple[Superblock, Copied] | None = None
+        with Reader(self._path, self._count) as reader:
+            for block in blocks:
+                copied = reader.copy(block, None)
+                if copied.is_whole:
+                    return self._same(block, copied)
+                if best is None or _kept(copied) > _kept(best[1]):
+                    best = block, copied
+            assert best is not None
+            block, copied = best
+            if copied.failure:
+                part = RepairedPart("lost", copied.failure, offset_bytes=0, bytes=self._size_bytes)
+                return self._result(None, block, replace(copied, parts=(part,)))
+            return self._new(reader, block, copied)
+
+    def _same(self, block: Superblock, copied: Copied) -> RepairedFile:
+        """Copy the file with another superblock."""
+        if self._output is not None:
+            with open(self._path, "rb") as source, publish(self._output) as target:
+                shutil.copyfileobj(source, target, _COPY_BYTES)
+                target.seek(block.offset_bytes)
+                target.write(block.data)
+        return self._result(self._output, block, copied)
+
+    def _new(self, reader: Reader, block: Superblock, copied: Copied) -> RepairedFile:
+        """Write a new file with everything that can be read."""
+        output = self._output
+        if output is not None:
+            try:
+                with publish_path(output) as temporary:
+                    copied = reader.copy(block, temporary)
+                    if _kept(copied) <= 0:
+                        raise _NothingKeptError
+                    self._copy_user_block(block, temporary)
+            except _NothingKeptError:
+                output = None
+        return self._result(output, block, copied)
+
+    def _copy_user_block(self, block: Superblock, target: str) -> None:
+        if block.offset_bytes:
+            with open(self._path, "rb") as source, open(target, "r+b") as file:
+                file.write(source.read(block.offset_bytes))
+
+    def _result(self, output: str | None, block: Superblock, copied: Copied) -> RepairedFile:
+        parts = copied.parts
+        if block.changes and not copied.failure:
+            reason = f"the superblock: {'; '.join(block.changes)}"
+            at, size = block.offset_bytes, len(block.data)
+            parts = (RepairedPart("repaired", reason, offset_bytes=at, bytes=size), *parts)
+        self._count(self._left)
+        return RepairedFile(self._path, output, copied.kind, self._size_bytes, parts)
+
+    def _count(self, done: int) -> None:
+        done = min(done, self._left)
+        self._left -= done
+        self._tick(done)
+
+
+def _kept(copied: Copied) -> int:
+    """Return how many rows and objects are in a copy; -1 if HDF5 cannot open the file."""
+    if copied.failure:
+        return -1
+    return sum(max(1, part.items) for part in copied.parts if part.outcome != "lost")

@@ -1,0 +1,138 @@
+"""Check of a stored chunk: whether it decodes to a whole chunk, and whether a checksum proves it.
+
+HDF5 does not compare the size of decoded bytes with that of a chunk: after a chunk that is too short it
+returns other memory. So the filters of most files are undone here. ``fletcher32`` and the Adler-32 of deflate
+prove the bytes; other filters decode damaged bytes, too. The sums of ``fletcher32`` are modulo 65,535, so 0
+and 0xffff are the same to it: a chunk with several such words in a row is not proved by it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import h5py
+import numpy as np
+
+__all__ = ["DamagedChunkError", "Filters", "fletcher32"]
+
+_DEFLATE, _SHUFFLE, _FLETCHER32 = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
+_SAME_SIZE = (_SHUFFLE,)
+_WORDS = 1 << 16
+_WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.float64)
+_RUN_WORDS = 4
+
+
+class DamagedChunkError(Exception):
+    """Error for a chunk that cannot be decoded."""
+
+
+class Filters:
+    """The filters of a dataset, in the order in which they are applied when a chunk is written.
+
+    Parameters
+    ----------
+    properties : PropDCID
+        Of a dataset with chunks.
+    item_bytes : int
+        Size of an element.
+    decodes : callable
+        Returns whether HDF5 decodes a chunk, as ``decodes(stored, mask)``; for other filters.
+    """
+
+    def __init__(
+        self, properties: h5py.h5p.PropDCID, item_bytes: int, decodes: Callable[[bytes, int], bool]
+    ) -> None:
+        self._codes: Sequence[int] = [
+            properties.get_filter(position)[0] for position in range(properties.get_nfilters())
+        ]
+        self._chunk_bytes = item_bytes * int(np.prod(properties.get_chunk(), dtype=object))
+        self._decodes = decodes
+
+    def check(self, stored: bytes, mask: int) -> Literal["proved", "unproved"]:
+        """Return whether a checksum proves a chunk.
+
+        Raises
+        ------
+        DamagedChunkError
+            It is damaged.
+        """
+        proved = False
+        data = stored
+        applied = [code for position, code in enumerate(self._codes) if not mask >> position & 1]
+        if mask >> len(self._codes):
+            raise DamagedChunkError("its filter mask is not valid")
+        for code in reversed(applied):
+            if code == _FLETCHER32:
+                data = _without_fletcher32(data)
+                proved |= not _has_ambiguous_words(data)
+            elif code == _DEFLATE:
+                data = self._inflated(data)
+                proved = True
+            elif code not in _SAME_SIZE:
+                if not self._decodes(stored, mask):
+                    raise DamagedChunkError("its filters cannot decode it")
+                return "proved" if proved else "unproved"
+        if len(data) != self._chunk_bytes:
+            raise DamagedChunkError(f"it has {len(data):,} bytes, not {self._chunk_bytes:,}")
+        return "proved" if proved else "unproved"
+
+    def _inflated(self, data: bytes) -> bytes:
+        # More than a chunk, with a checksum that another filter added, is not needed: the size is wrong then.
+        decoder = zlib.decompressobj()
+        try:
+            found = decoder.decompress(data, self._chunk_bytes + 64)
+            if not decoder.eof:
+                found += decoder.decompress(decoder.unconsumed_tail, 1)
+        except zlib.error as error:
+            raise DamagedChunkError(f"gzip cannot decode it ({error})") from None
+        if not decoder.eof:
+            raise DamagedChunkError("gzip cannot decode it (its end is missing)")
+        return found
+
+
+def _without_fletcher32(data: bytes) -> bytes:
+    if len(data) < 4:
+        raise DamagedChunkError("it is shorter than its checksum")
+    stored = int.from_bytes(data[-4:], "little")
+    one, two = fletcher32(data[:-4])
+    # HDF5 1.6.2 and before stored the bytes of each half in the other order.
+    halves = stored & 0xFFFF, stored >> 16
+    swapped = tuple(int.from_bytes(half.to_bytes(2, "little"), "big") for half in halves)
+    if (one, two) not in [tuple(half % 0xFFFF for half in pair) for pair in (halves, swapped)]:
+        raise DamagedChunkError("its fletcher32 checksum is wrong")
+    return data[:-4]
+
+
+def fletcher32(data: bytes) -> tuple[int, int]:
+    """Return both sums of fletcher32, modulo 65,535, as H5_checksum_fletcher32 computes them.
+
+    Examples
+    --------
+    >>> fletcher32(bytes([0, 1, 0, 2]))
+    (3, 4)
+    """
+    one = two = 0
+    words = np.frombuffer(data, ">u2", len(data) // 2)
+    for start in range(0, len(words), _WORDS):
+        # Exact: all sums are below 2^53.
+        part = words[start : start + _WORDS].astype(np.float64)
+        two += len(part) * one + int(part @ _WEIGHTS[_WORDS - len(part) :])
+        one += int(part.sum())
+    if len(data) % 2:
+        one += data[-1] << 8
+        two += one
+    return one % 0xFFFF, two % 0xFFFF
+
+
+def _has_ambiguous_words(data: bytes) -> bool:
+    for byte in (b"\0", b"\xff"):
+        run = byte * (2 * _RUN_WORDS)
+        at = data.find(run)
+        while at >= 0:
+            # An odd start has a word less.
+            if at % 2 == 0 or data[at + len(run) : at + len(run) + 1] == byte:
+                return True
+            at = data.find(run, at + 1)
+    return False

@@ -17,8 +17,9 @@ from shardkeep.cli.options.general import command, examples, json_option
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--world", type=click.IntRange(1), help="Ranks of the job; by default those of the launcher.")
 @click.option("--html", type=click.Path(), help="Write the report, with all that was measured, as a page.")
+@click.option("--all", "show_all", is_flag=True, help="Print notes and all that was measured, too.")
 @json_option
-def doctor(paths: tuple[str, ...], world: int | None, html: str | None, as_json: bool) -> int:
+def doctor(paths: tuple[str, ...], world: int | None, html: str | None, show_all: bool, as_json: bool) -> int:
     """Find what would make a training job fail on this machine.
 
     PATHS are the files and folders of the job: its shards, and where it writes. Limits of processes
@@ -39,5 +40,5 @@ def doctor(paths: tuple[str, ...], world: int | None, html: str | None, as_json:
     if as_json:
         print_json(report.to_dict())
     else:
-        print_doctor(report)
+        print_doctor(report, show_all=show_all)
     return ExitCode.CLEAN if report.ok else ExitCode.FINDINGS

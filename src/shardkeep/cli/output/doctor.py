@@ -23,14 +23,28 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 _SHOWN_PATHS = 3
 
 
-def print_doctor(report: DoctorReport) -> None:
-    """Print the problems, then what was checked, the verdict and the next command."""
-    rows: dict[str, str] = {
+def print_doctor(report: DoctorReport, *, show_all: bool = False) -> None:
+    """Print the problems, then what was checked, the verdict and the next command.
+
+    Parameters
+    ----------
+    report : DoctorReport
+    show_all : bool
+        Print notes and facts, too.
+    """
+    parts: list[RenderableType] = []
+    if show_all:
+        names = {f"{one.check}: {one.name}": one.value for one in report.facts}
+        parts.append(facts({printable(name): printable(value) for name, value in names.items()}))
+    parts += [_problem(one) for one in report.problems if show_all or one.severity != "note"]
+    notes = sum(one.severity == "note" for one in report.problems)
+    hidden = f" ({counted(notes, 'note')} with --all)" if notes and not show_all else ""
+    rows = {
         "checked": _checked(report),
-        "verdict": _verdict(report),
+        "verdict": f"{_verdict(report)}{hidden}",
         "next": _next(report),
     }
-    print_parts(*(_problem(one) for one in report.problems), facts(rows))
+    print_parts(*parts, facts(rows))
 
 
 def _problem(one: Problem) -> RenderableType:
@@ -51,11 +65,10 @@ def _checked(report: DoctorReport) -> str:
 
 
 def _verdict(report: DoctorReport) -> str:
-    if not report.problems:
-        return "healthy"
     counts = Counter(str(one.severity) for one in report.problems)
-    text = ", ".join(counted(counts[name], name) for name in _COLOURS if counts[name])
-    return f"healthy; {text}" if report.ok else text
+    return (
+        ", ".join(counted(counts[name], name) for name in ("error", "warning") if counts[name]) or "healthy"
+    )
 
 
 def _next(report: DoctorReport) -> str:

@@ -15,7 +15,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from shardkeep.diagnosis.examination.file_systems.file_systems import file_systems
+from shardkeep.diagnosis.examination.machine.descriptors import descriptors
+from shardkeep.diagnosis.examination.machine.memory import memory, shared_memory
+from shardkeep.diagnosis.examination.machine.processes import processes
 from shardkeep.diagnosis.examination.report import DoctorReport, Fact, Problem
+from shardkeep.diagnosis.examination.software.versions import libraries
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import NotFoundError, WorldError, one_line
 from shardkeep.files.paths import PathsLike, expand, path_list
@@ -24,7 +28,14 @@ from shardkeep.world import World
 __all__ = ["doctor"]
 
 Check = Callable[[Subject], Iterator[Problem | Fact]]
-_CHECKS: tuple[tuple[str, Check], ...] = (("file system", file_systems),)
+_CHECKS: tuple[tuple[str, Check], ...] = (
+    ("descriptors", descriptors),
+    ("memory", memory),
+    ("shared memory", shared_memory),
+    ("processes", processes),
+    ("file system", file_systems),
+    ("libraries", libraries),
+)
 _TIME_S = 8.0
 _PATIENCE_S = 1.0
 _ORDER = ("error", "warning", "note")
@@ -161,6 +172,12 @@ def _world(world: World | int | None) -> tuple[World, list[Problem]]:
         raise WorldError(f"world must be a World or a number of ranks of at least 1, not {world!r:.80}")
     if found.size == world:
         return found, problems
+    if found.source != "default":
+        evidence = f"{found.source} has {found.size:,} ranks for this process, not {world:,}"
+        fix = "pass the number of ranks that the job has, or unset the variables of the launcher"
+        problems.append(
+            Problem("warning", "world", evidence, fix, "env | grep -E 'RANK|SIZE|SLURM|TF_CONFIG'")
+        )
     return World(0, world, 0, world), problems
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shardkeep.diagnosis.kernel import Kernel
+from shardkeep.files.paths import find_companion
 from shardkeep.world import World
 
 __all__ = ["Subject"]
@@ -48,6 +51,20 @@ class Subject:
     deadline_s: float = field(default_factory=lambda: time.monotonic() + 8)
     stop: threading.Event = field(default_factory=threading.Event)
     workers: int = 4
+
+    @functools.cached_property
+    def shards(self) -> int:
+        """Number of the files of the paths that may hold data, at any depth; counted at the first use."""
+        return sum(1 for _ in self._names())
+
+    def _names(self) -> Iterator[str]:
+        for path in self.paths:
+            if not os.path.isdir(path):
+                yield path
+            for folder, _, names in os.walk(path):
+                if not self.left_s:
+                    return
+                yield from (f"{folder}/{name}" for name in names if find_companion(name) is None)
 
     @property
     def left_s(self) -> float:

@@ -41,3 +41,16 @@ def test_the_page_escapes_what_it_shows() -> None:
     text = doctor_page(DoctorReport((PROBLEM,), (Fact("a", "<b>", "c"),)))
     assert "/data/a&lt;b" in text and "<th>a</th><td>&lt;b&gt;</td>" in text
     assert 'class="verdict bad"' in text
+
+
+NOTE = Problem("note", "versions", "hdf5 2.0.0 refuses some files", "use 1.14")
+
+
+def test_notes_and_facts_are_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    report = DoctorReport((NOTE,), (Fact("memory", "overcommit", "heuristic"),))
+    print_doctor(report)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[1] == "verdict  healthy (1 note with --all)"
+    print_doctor(report, show_all=True)
+    out = capsys.readouterr().out
+    assert "memory: overcommit  heuristic" in out and "hdf5 2.0.0 refuses some files" in out

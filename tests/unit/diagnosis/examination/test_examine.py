@@ -108,3 +108,14 @@ def test_contradicting_launchers_are_an_error(monkeypatch: pytest.MonkeyPatch) -
     report = sk.doctor()
     assert [(one.severity, one.check) for one in report.problems] == [("error", "world")]
     assert "RANK=1" in report.problems[0].evidence
+
+
+def test_another_number_of_ranks_than_the_launcher_has_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_with(monkeypatch)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    report = sk.doctor(world=8)
+    assert "torchrun has 4 ranks for this process, not 8" in report.problems[0].evidence
+    assert (report.ranks, report.ranks_here) == (8, 8)
+    report = sk.doctor(world=4)
+    assert report.ok and (report.ranks, report.ranks_here) == (4, 2)

@@ -16,6 +16,7 @@ __all__ = [
     "KnownFiles",
     "RecordFile",
     "RecordIterator",
+    "RecordSalvage",
     "WireError",
     "correct_flipped_bits",
     "crc32c",
@@ -36,6 +37,7 @@ __all__ = [
     "protobuf_fields",
     "protobuf_varint",
     "record_content",
+    "scan_around_damage",
     "scan_frames",
     "scan_part",
     "set_descriptor_limit",
@@ -169,6 +171,21 @@ def scan_part(
     path: _Path, *, offset_bytes: int, record: int, until_bytes: int, verify: bool = False
 ) -> npt.NDArray[np.uint64]: ...
 def sniff_compression(path: _Path, /) -> _Compression: ...
+
+# -- salvage.rs
+
+@final
+class RecordSalvage:
+    def __new__(cls, path: _Path, /) -> RecordSalvage: ...
+    def advance(self, size_bytes: int, /) -> int: ...
+    def read_into(self, buffer: npt.NDArray[np.uint8], /) -> int: ...
+    @property
+    def part_count(self) -> int: ...
+    def parts(
+        self, first: int, last: int, /
+    ) -> list[tuple[Literal["kept", "repaired", "lost"], str, int, int, int, int]]: ...
+
+def scan_around_damage(path: _Path, /) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]: ...
 
 # -- writing.rs
 

@@ -19,16 +19,45 @@ pub fn crc32c(data: &[u8]) -> u32 {
 #[inline]
 #[must_use]
 pub fn crc32c_after(before: u32, data: &[u8]) -> u32 {
-    if before == 0 {
-        return crc32c(data);
+    crc32c_shifted(before, data.len() as u64) ^ crc32c(data)
+}
+
+/// Return the part of the CRC32C of joined data that stems from its first part, of the CRC32C `before`, if `bytes` bytes
+/// follow it: `crc32c(a + b) == crc32c_shifted(crc32c(a), b.len()) ^ crc32c(b)`.
+#[must_use]
+pub fn crc32c_shifted(before: u32, bytes: u64) -> u32 {
+    let factors = POWERS.iter().enumerate().filter(|(k, _)| bytes >> k & 1 == 1);
+    if before == 0 { 0 } else { factors.fold(before, |crc, (_, power)| product(crc, *power)) }
+}
+
+/// Powers of x modulo the polynomial: `x^(8 * 2^k)`.
+static POWERS: [u32; 64] = {
+    let mut powers = [0; 64];
+    // x^8; the highest bit is the coefficient of x^0.
+    let mut power = 1 << (31 - 8);
+    let mut k = 0;
+    while k < 64 {
+        powers[k] = power;
+        power = product(power, power);
+        k += 1;
     }
-    let both = crc_fast::checksum_combine(
-        crc_fast::CrcAlgorithm::Crc32Iscsi,
-        u64::from(before),
-        u64::from(crc32c(data)),
-        data.len() as u64,
-    );
-    both as u32
+    powers
+};
+
+/// Castagnoli, reflected.
+pub(crate) const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+/// Return the product of two polynomials modulo Castagnoli's, all reflected.
+const fn product(a: u32, b: u32) -> u32 {
+    let mut sum = 0;
+    let mut power = b;
+    let mut bit = 32;
+    while bit > 0 {
+        bit -= 1;
+        sum ^= power & (a >> bit & 1).wrapping_neg();
+        power = (power >> 1) ^ (POLYNOMIAL & (power & 1).wrapping_neg());
+    }
+    sum
 }
 
 /// CRC32C of data that comes in parts.
@@ -116,6 +145,7 @@ mod tests {
         for cut in [0, 1, 8, 499, 1000] {
             let (a, b) = data.split_at(cut);
             assert_eq!(crc32c_after(crc32c(a), b), crc32c(&data), "cut at {cut}");
+            assert_eq!(crc32c_shifted(crc32c(a), b.len() as u64) ^ crc32c(b), crc32c(&data), "cut at {cut}");
         }
     }
 

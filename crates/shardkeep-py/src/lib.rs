@@ -12,6 +12,7 @@ mod known_files;
 mod lending;
 mod protobuf;
 mod records;
+mod salvage;
 mod writing;
 
 mod columns;
@@ -37,6 +38,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     hdf5_inspect::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
+    salvage::register(m)?;
     writing::register(m)?;
     columns::register(m)?;
     example::register(m)?;

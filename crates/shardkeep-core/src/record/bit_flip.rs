@@ -17,15 +17,13 @@
 
 use std::sync::LazyLock;
 
-use crate::crc;
+use crate::crc::{self, POLYNOMIAL};
 use crate::record::framing::{FOOTER_BYTES, HEADER_BYTES};
 
 /// Longest record that is repaired: in longer ones arbitrary damage would equal a flipped bit in more than one of 512
 /// cases. (The method itself works up to 256 MiB.)
 pub const MOST_BYTES: usize = 1 << 20;
 
-/// Castagnoli, reflected.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
 const BABY_STEPS: u32 = 1 << 14;
 const SLOTS: usize = 1 << 15;
 const CHECKSUM_BITS: u32 = 32;

@@ -4,6 +4,9 @@
 use crate::record::bit_flip::{self, Flip};
 use crate::record::framing::{self, FOOTER_BYTES, HEADER_BYTES};
 
+/// Description of a header that was restored from the start of the next frame.
+pub(crate) const HEADER_MADE_AGAIN: &str = "the header was made again from the length that the index has";
+
 /// Correct a flipped bit of the header, and one of payload and footer. Return a description of the bits; None if nothing is
 /// wrong, or if more is wrong: then nothing is changed.
 ///
@@ -22,7 +25,7 @@ pub fn correct_flipped_bits(
         match bit_flip::correct_header(&mut corrected) {
             Some(flip) if corrected == good => done.push(describe(flip, "length")),
             _ if whole && framing::parse_header(header).is_err() => {
-                done.push("the header was made again from the length that the index has".to_string());
+                done.push(HEADER_MADE_AGAIN.to_string());
             }
             _ => return None,
         }
@@ -34,7 +37,7 @@ pub fn correct_flipped_bits(
     (!done.is_empty()).then(|| done.join("; "))
 }
 
-fn describe(flip: Flip, field: &str) -> String {
+pub(crate) fn describe(flip: Flip, field: &str) -> String {
     match flip {
         Flip::Data(bit) => format!("bit {} of byte {} of the {field} was flipped", bit % 8, bit / 8),
         Flip::Checksum(bit) => {

@@ -51,11 +51,24 @@ pub fn push(out: &mut Vec<u8>, payload: &[u8]) {
 /// The header's checksum does not match. The caller adds path, record and offset.
 #[inline]
 pub fn parse_header(bytes: &[u8; HEADER_BYTES]) -> Result<u64, Error> {
-    let [a, b, c, d, e, f, g, h, s0, s1, s2, s3] = *bytes;
-    let length = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-    let stored = u32::from_le_bytes([s0, s1, s2, s3]);
+    let (length, stored) = fields(bytes);
     let computed = crc::mask(crc::crc32c_u64(length));
     if stored == computed { Ok(length) } else { Err(bad_header(bytes, length, stored, computed)) }
+}
+
+/// Return the payload length of a header; None if its checksum does not match.
+#[inline]
+#[must_use]
+pub fn length_of(bytes: &[u8; HEADER_BYTES]) -> Option<u64> {
+    let (length, stored) = fields(bytes);
+    (stored == crc::mask(crc::crc32c_u64(length))).then_some(length)
+}
+
+/// Return length and checksum as they are stored.
+#[inline]
+pub(crate) fn fields(bytes: &[u8; HEADER_BYTES]) -> (u64, u32) {
+    let [a, b, c, d, e, f, g, h, s0, s1, s2, s3] = *bytes;
+    (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([s0, s1, s2, s3]))
 }
 
 #[cold]

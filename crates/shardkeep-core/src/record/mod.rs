@@ -1,8 +1,9 @@
-//! TFRecord files: frames, streams, scans, writing, and the correction of flipped bits.
+//! TFRecord files: frames, streams, scans, writing, the correction of flipped bits, and salvage.
 
 pub mod bit_flip;
 pub mod frame_repair;
 pub mod framing;
+pub mod salvage;
 pub mod scan;
 pub mod stream;
 pub mod writer;

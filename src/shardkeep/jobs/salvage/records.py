@@ -1,0 +1,123 @@
+"""Salvage of uncompressed TFRecord files and event files.
+
+``crates/shardkeep-core/src/record/salvage`` describes the method.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shardkeep._core import RecordSalvage
+from shardkeep.errors import FormatError
+from shardkeep.files.kinds.kind import identify, require_kind
+from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+
+__all__ = ["salvage_records"]
+
+_STEP_BYTES = 64 << 20
+_BUFFER_BYTES = 4 << 20
+# Longer reports are not read. The parts after these are one part for each outcome.
+_MOST_PARTS = 10_000
+_PARTS_AT_ONCE = 4096
+# In the first record of an event file.
+_EVENT_VERSION = b"brain.Event:"
+
+
+def salvage_records(
+    path: str, output: str | None, *, exists: Exists = "fail", tick: Callable[[int], None]
+) -> RepairedFile:
+    """Write every whole record of a damaged file, and every one with one flipped bit, into a new file.
+
+    Parameters
+    ----------
+    path : str
+        An uncompressed TFRecord file or event file. It is only read.
+    output : str or None
+        The new file; with None nothing is written.
+    exists : {"fail", "replace"}
+        What to do if `output` exists.
+    tick : callable
+        Called with the number of bytes of each part that was examined.
+
+    Returns
+    -------
+    RepairedFile
+        A report whose parts cover the file, in the order of the file. After 10,000 parts it has one part for
+        each outcome, with the sums of the rest.
+
+    Raises
+    ------
+    FormatError
+        The file is of another kind.
+    CorruptDataError
+        The file changes while it is read.
+    ExistsError, NotFoundError, DurabilityError
+        As `shardkeep.files.publish`.
+    """
+    kind = identify(path)
+    if kind.compression is not None:
+        raise FormatError(f"{path}: expected uncompressed records, found {kind.described}", path=path)
+    if not kind.may_be_damaged_records:
+        require_kind(path, "tfrecord", found=kind)
+    salvage = RecordSalvage(path)
+    while size_bytes := salvage.advance(_STEP_BYTES):
+        tick(size_bytes)
+    parts = list(_parts(salvage))
+    if "tfevents" in os.path.basename(path) and parts and parts[0].outcome == "lost":
+        parts[0] = _without_version(path, parts)
+    if output is None or all(part.outcome == "lost" for part in parts):
+        output = None
+    else:
+        _publish(salvage, output, exists, tick)
+    return RepairedFile(path, output, "tfrecord", os.path.getsize(path), tuple(parts))
+
+
+def _publish(salvage: RecordSalvage, output: str, exists: Exists, tick: Callable[[int], None]) -> None:
+    buffer = bytearray(_BUFFER_BYTES)
+    room = np.frombuffer(buffer, np.uint8)
+    with publish_raw(output, exists=exists) as file, memoryview(buffer) as view:
+        while count := salvage.read_into(room):
+            file.write(view[:count])
+            tick(0)
+
+
+def _parts(salvage: RecordSalvage) -> Iterator[RepairedPart]:
+    count = salvage.part_count
+    yield from (_part(*part) for part in salvage.parts(0, min(count, _MOST_PARTS)))
+    rest: dict[str, RepairedPart] = {}
+    numbers: dict[str, int] = {}
+    for first in range(_MOST_PARTS, count, _PARTS_AT_ONCE):
+        for part in salvage.parts(first, min(first + _PARTS_AT_ONCE, count)):
+            one = _part(*part)
+            old = rest.get(one.outcome)
+            numbers[one.outcome] = numbers.get(one.outcome, 0) + 1
+            rest[one.outcome] = one if old is None else _sum(old, one)
+    for outcome, total in rest.items():
+        yield replace(total, reason=f"the sums of {numbers[outcome]:,} more ranges")
+
+
+def _part(outcome: Any, reason: str, items: int, start: int, size_bytes: int, record: int) -> RepairedPart:
+    return RepairedPart(outcome, reason, items, start, size_bytes, record)
+
+
+def _sum(one: RepairedPart, other: RepairedPart) -> RepairedPart:
+    size_bytes = (one.bytes or 0) + (other.bytes or 0)
+    return replace(one, items=one.items + other.items, bytes=size_bytes)
+
+
+def _without_version(path: str, parts: list[RepairedPart]) -> RepairedPart:
+    """Return the lost first part of an event file; its reason names the file version, if that is lost."""
+    first = next((part for part in parts if part.outcome != "lost"), None)
+    if first is not None and first.offset_bytes is not None:
+        with open(path, "rb") as file:
+            file.seek(first.offset_bytes)
+            if _EVENT_VERSION in file.read(256):
+                return parts[0]
+    reason = f"{parts[0].reason}, with the file version of the event file"
+    return replace(parts[0], reason=reason)

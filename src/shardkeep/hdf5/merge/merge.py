@@ -181,7 +181,8 @@ def merge(
     incomplete : {"refuse", "warn", "allow"}
         Treatment of commits that seem to be missing (of a whole rank, of one that ends before the
         others, or before another commit) or to be there twice, and of missing keys: a `CorruptDataError`, a
-        `RuntimeWarning`, or nothing. A run that is not finished has such findings, too. The merged file keeps them
+        `RuntimeWarning`, or nothing. A run that is not finished has such findings, too. The merged file
+        keeps them
         (`shardkeep.hdf5.merge.provenance.read_findings`), and ``report.findings`` has them.
     check : {"sample", "full"}
         Rows that are read back through HDF5 before the result appears, and compared with those of the

@@ -27,6 +27,7 @@ __all__ = [
     "list_ranks",
     "list_segments",
     "make_rank_folder",
+    "numbers_in_path",
     "rank_folder",
     "segment_path",
     "writer_path",
@@ -80,6 +81,19 @@ def is_rank_folder(path: str) -> bool:
     """Return whether a path has the name of the folder of a rank."""
     match = _RANK.fullmatch(os.path.basename(path))
     return match is not None and path == rank_folder(os.path.dirname(path), int(match[1]))
+
+
+def numbers_in_path(path: str) -> tuple[int, int, int] | None:
+    """Return rank, sequence and step in the path of a segment; None for another path.
+
+    Examples
+    --------
+    >>> numbers_in_path("run/rank-00003/00000007-step-100.h5")
+    (3, 7, 100)
+    """
+    rank = _RANK.fullmatch(os.path.basename(os.path.dirname(path)))
+    name = _SEGMENT.fullmatch(os.path.basename(path))
+    return None if rank is None or name is None else (int(rank[1]), int(name[1]), int(name[2]))
 
 
 def list_ranks(run_dir: str) -> dict[int, str]:

@@ -58,11 +58,14 @@ class RepairedFile:
     output : str or None
         The new file; None with ``dry_run``, or if nothing could be kept.
     kind : str
-        "tfrecord", "hdf5", "segment" (of a `WorkerFile`) or "collected" (by a `Collector`).
+        "tfrecord", "hdf5", "run" (a folder with the segments of `WorkerFile`) or "collected" (by a
+        `Collector`).
     file_bytes : int
         Size of the damaged file.
     parts : tuple of RepairedPart
         In the order of the file; neighbours with one outcome and reason are one part.
+    notes : tuple of str
+        Remarks: files that were not used, findings of a later merge, the command to continue with.
     """
 
     path: str
@@ -70,6 +73,7 @@ class RepairedFile:
     kind: str
     file_bytes: int
     parts: tuple[RepairedPart, ...]
+    notes: tuple[str, ...] = ()
 
     __repr__ = summary
 

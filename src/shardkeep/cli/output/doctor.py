@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from html import escape
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from rich.console import Group
 from rich.text import Text
 
 from shardkeep.cli.output.console import facts, print_parts
@@ -21,6 +25,7 @@ __all__ = ["doctor_page", "print_doctor"]
 
 _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 _SHOWN_PATHS = 3
+_MOST_PATHS = 100
 
 
 def print_doctor(report: DoctorReport, *, show_all: bool = False) -> None:
@@ -33,9 +38,9 @@ def print_doctor(report: DoctorReport, *, show_all: bool = False) -> None:
         Print notes and facts, too.
     """
     parts: list[RenderableType] = []
-    if show_all:
-        names = {f"{one.check}: {one.name}": one.value for one in report.facts}
-        parts.append(facts({printable(name): printable(value) for name, value in names.items()}))
+    for check, named in groupby(report.facts if show_all else (), key=attrgetter("check")):
+        rows = {printable(one.name): printable(one.value) for one in named}
+        parts.append(Group(Text(check, style="bold"), facts(rows)))
     parts += [_problem(one) for one in report.problems if show_all or one.severity != "note"]
     notes = sum(one.severity == "note" for one in report.problems)
     hidden = f" ({counted(notes, 'note')} with --all)" if notes and not show_all else ""
@@ -52,7 +57,7 @@ def _problem(one: Problem) -> RenderableType:
     head.append(one.check if one.path is None else f"{one.check}: {printable(one.path)}", style="bold")
     lines = [printable(one.evidence), f"fix: {printable(one.fix)}"]
     if one.command is not None:
-        lines.append(f"$ {printable(one.command)}")
+        lines.append(f"run: {printable(one.command)}")
     return Text("\n").join([head, *(Text(f"{line}") for line in lines)])
 
 
@@ -83,18 +88,37 @@ def _next(report: DoctorReport) -> str:
 
 def doctor_page(report: DoctorReport) -> str:
     """Return the report as a page of HTML."""
-    problems = [
-        (one.severity, one.check, one.path or "", one.evidence, one.fix, one.command or "")
-        for one in report.problems
-    ]
-    parts = [f'<p class="lead">Checked: {_checked(report)}.</p>']
-    if problems:
-        parts += ["<h2>Problems</h2>", text_table(_HEAD, problems)]
-    parts += [
-        "<h2>Facts</h2>",
-        text_table(("Check", "Name", "Value"), ((f.check, f.name, f.value) for f in report.facts)),
-    ]
-    return page("Shardkeep doctor", _verdict(report), "\n".join(parts), good=report.ok)
+    parts = [f'<p class="lead">Checked: {_html(_checked(report))}.</p>']
+    if report.paths:
+        parts.append(f"<p>{_html(' '.join(report.paths[:_MOST_PATHS]))}</p>")
+    parts += [_problem_html(one) for one in report.problems]
+    for check, named in groupby(report.facts, key=attrgetter("check")):
+        rows = ((printable(one.name), printable(one.value)) for one in named)
+        parts += [f"<h2>{_html(check[:1].upper() + check[1:])}</h2>", text_table((), rows)]
+    return page("Shardkeep doctor", _verdict(report), "\n".join(parts), good=report.ok, rules=_RULES)
 
 
-_HEAD = ("Severity", "Check", "Path", "Evidence", "Fix", "Command")
+def _problem_html(one: Problem) -> str:
+    where = "" if one.path is None else f" <code>{_html(one.path)}</code>"
+    command = "" if one.command is None else f"<pre>{_html(one.command)}</pre>\n"
+    return (
+        f'<section class="problem {one.severity}">\n<h3>{one.severity}: {_html(one.check)}{where}</h3>\n'
+        f"<p>{_html(one.evidence)}</p>\n<p><b>Fix:</b> {_html(one.fix)}</p>\n{command}</section>"
+    )
+
+
+def _html(text: str) -> str:
+    return escape(printable(text))
+
+
+_RULES = """.problem {
+  margin:18px 0; padding:4px 16px 8px; border-left:4px solid var(--quiet); background:var(--panel);
+}
+.problem.error { border-color:var(--bad); }
+.problem.warning { border-color:#b08800; }
+.problem h3 { font-size:16px; margin:8px 0; }
+.problem p { margin:6px 0; }
+.problem pre { background:var(--paper); margin:8px 0; white-space:pre-wrap; }
+main { overflow-wrap:anywhere; }
+th { white-space:normal; width:38%; font-weight:500; }
+"""

@@ -31,7 +31,7 @@ def test_a_problem_has_evidence_fix_and_command(capsys: pytest.CaptureFixture[st
         "error  locks: /data/a<b",
         r"flock fails with 37 \x1b[31m",
         "fix: use another folder",
-        "$ df -T .",
+        "run: df -T .",
     ]
     assert "verdict  1 error" in out
     assert "\x1b" not in out
@@ -39,8 +39,14 @@ def test_a_problem_has_evidence_fix_and_command(capsys: pytest.CaptureFixture[st
 
 def test_the_page_escapes_what_it_shows() -> None:
     text = doctor_page(DoctorReport((PROBLEM,), (Fact("a", "<b>", "c"),)))
-    assert "/data/a&lt;b" in text and "<th>a</th><td>&lt;b&gt;</td>" in text
+    assert "<code>/data/a&lt;b</code>" in text and "<h2>A</h2>" in text
+    assert "<th>&lt;b&gt;</th><td>c</td>" in text
     assert 'class="verdict bad"' in text
+
+
+def test_a_name_that_is_not_utf8_is_shown_escaped() -> None:
+    problem = Problem("note", "a", "b", "c", path="/data/\udcff")
+    assert r"\xff" in doctor_page(DoctorReport((problem,), (), paths=("/data/\udcff",))).encode().decode()
 
 
 NOTE = Problem("note", "versions", "hdf5 2.0.0 refuses some files", "use 1.14")
@@ -53,4 +59,4 @@ def test_notes_and_facts_are_printed_on_demand(capsys: pytest.CaptureFixture[str
     assert len(lines) == 3 and lines[1] == "verdict  healthy (1 note with --all)"
     print_doctor(report, show_all=True)
     out = capsys.readouterr().out
-    assert "memory: overcommit  heuristic" in out and "hdf5 2.0.0 refuses some files" in out
+    assert "memory\novercommit  heuristic" in out and "hdf5 2.0.0 refuses some files" in out

@@ -28,8 +28,9 @@ def descriptors(subject: Subject) -> Iterator[Problem | Fact]:
     yield Fact(_CHECK, "Shardkeep's readers of a process use", f"up to {pool:,}")
     # Each rank may have a connection to a collector in one process.
     wanted = _OF_A_PROCESS + subject.shards + subject.world.size
-    need = f"{wanted:,} ({_OF_A_PROCESS} for libraries, {counted(subject.shards, 'shard')}, "
-    need += f"{counted(subject.world.size, 'connection')})"
+    parts = [f"{_OF_A_PROCESS} for libraries", counted(subject.world.size, "connection")]
+    parts += [counted(subject.shards, "shard")] if subject.shards else []
+    need = f"{wanted:,} ({', '.join(parts)})"
     yield Fact(_CHECK, "a process that opens all shards needs", need)
     if soft < wanted:
         severity: Severity = "warning"

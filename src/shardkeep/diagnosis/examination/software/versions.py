@@ -38,6 +38,7 @@ _NAMES = (
     "torch",
     "jax",
 )
+_TITLES = {"hdf5": "HDF5"}
 # Distributions with the same package.
 _OTHER_NAMES = {"tensorflow": ("tensorflow-cpu", "tensorflow-rocm", "tf-nightly")}
 
@@ -94,7 +95,7 @@ def _version(name: str) -> str | None:
 def _faults(installed: Mapping[str, str]) -> Iterator[Problem]:
     for one in known_faults():
         if one.applies(installed):
-            found = ", ".join(f"{name} {installed[name]}" for name in one.when)
+            found = ", ".join(f"{_TITLES.get(name, name)} {installed[name]}" for name in one.when)
             yield Problem(one.severity, _CHECK, f"{found}: {one.what} ({one.source})", one.fix, one.command)
 
 

@@ -120,7 +120,7 @@ def test_installed_versions_that_fit_are_healthy(environment: Environment) -> No
 def test_the_version_of_hdf5_is_that_of_the_loaded_library(environment: Environment) -> None:
     environment.hdf5 = {"h5py": "3.11.0", "hdf5": "1.14.2", "effect": "asked"}
     texts = environment.problems(h5py="3.11.0", numpy="1.26.4")
-    assert any(text.startswith("warning: hdf5 1.14.2: a program crashes at its end") for text in texts)
+    assert any(text.startswith("warning: HDF5 1.14.2: a program crashes at its end") for text in texts)
 
 
 def test_the_libraries_here_satisfy_their_own_table() -> None:

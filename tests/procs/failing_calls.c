@@ -5,8 +5,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -62,6 +64,14 @@ static int fails_on(const char *function, int fd) {
     return 1;
 }
 
+static int fails_on_name(const char *function, const char *path) {
+    if (!plan->functions[0] || !is_named(function) || (plan->path[0] && !strstr(path, plan->path))) return 0;
+    long call = __sync_add_and_fetch(&plan->calls, 1);
+    if (call < plan->first || call > plan->last) return 0;
+    errno = plan->number;
+    return 1;
+}
+
 static int fails(const char *function) { return fails_on(function, -1); }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -79,6 +89,34 @@ ssize_t pwrite(int fd, const void *data, size_t size, off_t at) {
 ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
     WRITES(pwrite, fd, size, REAL(pwrite64)(fd, data, size, at));
 }
+ssize_t read(int fd, void *data, size_t size) { return fails_on("read", fd) ? -1 : REAL(read)(fd, data, size); }
+ssize_t pread(int fd, void *data, size_t size, off_t at) {
+    return fails_on("pread", fd) ? -1 : REAL(pread)(fd, data, size, at);
+}
+ssize_t pread64(int fd, void *data, size_t size, off64_t at) {
+    return fails_on("pread", fd) ? -1 : REAL(pread64)(fd, data, size, at);
+}
+ssize_t preadv(int fd, const struct iovec *parts, int count, off_t at) {
+    return fails_on("pread", fd) ? -1 : REAL(preadv)(fd, parts, count, at);
+}
+ssize_t preadv64(int fd, const struct iovec *parts, int count, off64_t at) {
+    return fails_on("pread", fd) ? -1 : REAL(preadv64)(fd, parts, count, at);
+}
+ssize_t copy_file_range(int from, off64_t *at, int to, off64_t *there, size_t size, unsigned flags) {
+    if (fails_on("pread", from) || fails_on("pwrite", to)) return -1;
+    return REAL(copy_file_range)(from, at, to, there, size, flags);
+}
+int flock(int fd, int operation) { return fails_on("flock", fd) ? -1 : REAL(flock)(fd, operation); }
+#define OPENS(name, ...)                                                        \
+    va_list rest;                                                               \
+    va_start(rest, flags);                                                      \
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;     \
+    va_end(rest);                                                               \
+    return fails_on_name("open", path) ? -1 : REAL(name)(__VA_ARGS__, mode)
+int open(const char *path, int flags, ...) { OPENS(open, path, flags); }
+int open64(const char *path, int flags, ...) { OPENS(open64, path, flags); }
+int openat(int folder, const char *path, int flags, ...) { OPENS(openat, folder, path, flags); }
+int openat64(int folder, const char *path, int flags, ...) { OPENS(openat64, folder, path, flags); }
 int ftruncate(int fd, off_t size) { return fails_on("ftruncate", fd) ? -1 : REAL(ftruncate)(fd, size); }
 int ftruncate64(int fd, off64_t size) { return fails_on("ftruncate", fd) ? -1 : REAL(ftruncate64)(fd, size); }
 int fsync(int fd) { return fails_on("fsync", fd) ? -1 : REAL(fsync)(fd); }

@@ -28,8 +28,15 @@ class FailingCalls:
     def __init__(self, library: Path, file: Path) -> None:
         file.write_bytes(bytes(_PLAN.size))
         self.environment = {**os.environ, "LD_PRELOAD": str(library), "SK_FAIL": str(file)}
-        with open(file, "r+b") as opened:
-            self._map = mmap.mmap(opened.fileno(), _PLAN.size)
+        self._map = _mapped(file)
+
+    @classmethod
+    def inherited(cls) -> FailingCalls:
+        """Return the plan of this process, from its environment."""
+        self = cls.__new__(cls)
+        self.environment = dict(os.environ)
+        self._map = _mapped(Path(os.environ["SK_FAIL"]))
+        return self
 
     @property
     def calls(self) -> int:
@@ -60,3 +67,8 @@ class FailingCalls:
     def step_clock(self, seconds: int) -> None:
         """Set the clock of the process off by a number of seconds."""
         self._map[-8:] = struct.pack("<q", seconds)
+
+
+def _mapped(file: Path) -> mmap.mmap:
+    with open(file, "r+b") as opened:
+        return mmap.mmap(opened.fileno(), _PLAN.size)

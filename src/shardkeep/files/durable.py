@@ -1,4 +1,4 @@
-"""Durable writes: whole buffers, synced folders, and errors of the operating system with advice."""
+"""Durable writes: whole buffers, synced folders; and errors of the operating system, with path and advice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,33 @@ from typing import Any
 
 from shardkeep.errors import DurabilityError, ShardkeepError
 
-__all__ = ["durability_error", "durably", "sync_folder", "write_all"]
+__all__ = [
+    "FAILED_READS",
+    "durability_error",
+    "durably",
+    "read_error",
+    "reading_from",
+    "sync_folder",
+    "write_all",
+]
+
+# Errors of a read that say nothing of the content of the file: the disk, the network or its server failed.
+FAILED_READS = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENODEV,
+        errno.ENXIO,
+        errno.EREMOTEIO,
+        errno.ESHUTDOWN,
+    }
+)
 
 _ADVICE = {
     errno.ENOSPC: "free space on that file system and run it again",
@@ -20,6 +46,9 @@ _ADVICE = {
     errno.EACCES: "get write permission there, or choose another folder",
     errno.EPERM: "get write permission there, or choose another folder",
     errno.EIO: "the disk or its network failed: check the kernel's log before you use it again",
+    errno.ESTALE: "the file server no longer has this file: run it again, or mount the file system again",
+    errno.ETIMEDOUT: "the file server does not answer: run it again when it does",
+    errno.ENOTCONN: "the file system has lost its server: mount it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
@@ -36,13 +65,27 @@ def durability_error(action: str, path: str, error: OSError) -> DurabilityError:
         The final name, not the temporary one.
     error : OSError
     """
-    number = error.errno or 0
-    code = errno.errorcode.get(number, f"errno {number}")
-    reason = os.strerror(number) if number else str(error)
-    advice = _ADVICE.get(number, "look up that error for this file system")
-    result = DurabilityError(f"cannot {action} {path!r}: {reason} ({code}); {advice}", path=path)
+    result = DurabilityError(f"cannot {action} {path!r}: {_reason(error)}", path=path)
     result.errno = error.errno
     return result
+
+
+def read_error(path: str, error: OSError) -> OSError:
+    """Return the built-in error for a read that failed, with path and advice; `errno` is kept."""
+    return OSError(error.errno, f"cannot be read: {_reason(error)}", path)
+
+
+@contextlib.contextmanager
+def reading_from(path: str) -> Iterator[None]:
+    """Name the file in an `OSError` of the body that names none, as those of ``os.pread`` do."""
+    try:
+        yield
+    except ShardkeepError:
+        raise
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise read_error(path, error) from error
 
 
 @contextlib.contextmanager
@@ -71,3 +114,10 @@ def sync_folder(folder: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _reason(error: OSError) -> str:
+    number = error.errno or 0
+    code = errno.errorcode.get(number, f"errno {number}")
+    reason = os.strerror(number) if number else str(error)
+    return f"{reason} ({code}); {_ADVICE.get(number, 'look up that error for this file system')}"

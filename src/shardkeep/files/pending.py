@@ -109,6 +109,9 @@ class Pending:
         if self._durable:
             with durably("sync", self.path):
                 os.fsync(self.file.fileno())
+        else:  # NFS reports a full disk or quota when any descriptor of the file is closed
+            with durably("write", self.path):
+                os.close(os.dup(self.file.fileno()))
 
     def place(self) -> None:
         """Give the file its final name."""
@@ -139,12 +142,11 @@ class Pending:
         self._unlink(self.temporary)
 
     def close(self) -> None:
-        """Close the descriptors, each once, even if close(2) fails."""
+        """Close the descriptors, each once; an error of close(2) is ignored, see `TemporaryFile.release`."""
         folder_fd, self._folder_fd = self._folder_fd, -1
-        try:
-            self.file.release()
-        finally:
-            if folder_fd >= 0:
+        self.file.release()
+        if folder_fd >= 0:
+            with contextlib.suppress(OSError):
                 os.close(folder_fd)
 
     def _open_folder(self) -> int:

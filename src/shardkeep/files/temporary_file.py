@@ -130,11 +130,15 @@ class TemporaryFile(PositionedFile):
         self._ignoring = True
 
     def release(self) -> None:
-        """Close the descriptor; later writes are ignored."""
+        """Close the descriptor; later writes are ignored.
+
+        An error of close(2) is, too: before the file got its name, `seal` asked whether all bytes arrived.
+        """
         self._ignoring = True
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            with contextlib.suppress(OSError):
+                os.close(fd)
 
     def close(self) -> None:
         """Mark the file closed; the descriptor stays open until the file has been synced and renamed."""

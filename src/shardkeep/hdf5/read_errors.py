@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Iterator
 
 import h5py
 
 from shardkeep.errors import CorruptDataError, MissingExtraError, SchemaError, ShardkeepError
+from shardkeep.files.durable import FAILED_READS, read_error
 
-__all__ = ["first_line", "is_of_hdf5", "is_unsupported", "reading", "unknown_type"]
+__all__ = ["failed_read", "first_line", "is_of_hdf5", "is_unsupported", "reading", "unknown_type"]
 
 # H5T.c of HDF5, and the source of h5py that makes a dtype of a type in a file.
 _NO_CONVERSION = "no appropriate function for conversion path"
 _TYPES = "h5py/h5t.pyx"
+# H5FDsec2.c; h5py sets `errno` for some of its errors only.
+_ERRNO = re.compile(r"errno = (\d+), error message")
 # H5Zscaleoffset.c before 2.0, also for values that are as wide as their type.
 _FULL_WIDTH = "minimum number of bits exceeds size of type"
 
@@ -38,6 +42,8 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
         HDF5 or h5py cannot read it, or its size is more than memory holds.
     SchemaError
         h5py has no type for the values, or a text is not UTF-8: the file may be intact.
+    OSError
+        The system cannot read: the disk, the network or the file server failed.
     MissingExtraError
         This version of HDF5 cannot decode the values: the file may be intact.
 
@@ -50,6 +56,9 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
     except Exception as error:
         if not is_of_hdf5(error):
             raise
+        failed = failed_read(path, error)
+        if failed is not None:
+            raise failed from error
         subject = f"{what} {name!r} in {path!r} cannot be read" if name else f"HDF5 cannot read {path!r}"
         reason = first_line(error)
         if _FULL_WIDTH in reason and h5py.version.hdf5_version_tuple < (2, 0):
@@ -63,6 +72,15 @@ def reading(path: str, name: str | None = None, what: str = "rows of") -> Iterat
             reason = f"more than memory holds: {reason}"
         message = f"{subject} ({reason}): restore the file from a copy"
         raise CorruptDataError(message, path=path) from error
+
+
+def failed_read(path: str, error: BaseException) -> OSError | None:
+    """Return the error of the system in an error of HDF5; None if the content of the file may cause it."""
+    number = getattr(error, "errno", None)
+    if number is None:
+        found = _ERRNO.search(str(error))
+        number = None if found is None else int(found[1])
+    return read_error(path, OSError(number, "")) if number in FAILED_READS else None
 
 
 def is_of_hdf5(error: BaseException) -> bool:

@@ -58,6 +58,7 @@ class OpenSink:
     """
 
     def __init__(self, temporary: str, path: str, *, compression: Any) -> None:
+        self._path = path
         with durably("open", path):
             self._fd = open_temporary(temporary, os.O_WRONLY)
         mark_alive(self._fd)
@@ -82,7 +83,8 @@ class OpenSink:
         self._sink.give_up()  # before the descriptor number can belong to another file
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            with durably("write", self._path):
+                os.close(fd)
 
 
 class BufferedSink:

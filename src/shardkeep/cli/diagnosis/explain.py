@@ -33,10 +33,12 @@ def explain(log: str, as_json: bool) -> int:
 
 
 def _read(log: str) -> str:
+    from shardkeep.files.durable import reading_from
     from shardkeep.files.kinds.urls import local_path
 
     # Logs of several processes are not always valid UTF-8.
     if log == "-":
         return sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    with open(local_path(log), encoding="utf-8", errors="replace", newline="") as file:
+    path = local_path(log)
+    with open(path, encoding="utf-8", errors="replace", newline="") as file, reading_from(path):
         return file.read()

@@ -48,7 +48,7 @@ def data_files(paths: Sequence[str], *kinds: str) -> list[str]:
     return expand(found)
 
 
-def list_datasets(path: str) -> list[str]:
+def list_datasets(path: str, *, patience_s: float = 60.0) -> list[str]:
     """Return the names of the datasets of an HDF5 file; none if it cannot be read.
 
     HDF5 can crash or hang on a damaged file, so a child process reads it.
@@ -58,7 +58,7 @@ def list_datasets(path: str) -> list[str]:
     call = f"print_datasets({path!r})"
     try:
         done = subprocess.run(
-            child_python("shardkeep.cli.options.paths", call), capture_output=True, timeout=_PATIENCE_S
+            child_python("shardkeep.cli.options.paths", call), capture_output=True, timeout=patience_s
         )
     except subprocess.TimeoutExpired:
         return []
@@ -90,5 +90,10 @@ def complete_dataset(
     # The arguments are not parsed while the value of the option before them is missing.
     named = [*(context.params.get("paths") or ()), *context.args]
     paths = [path for path in named if os.path.isfile(path)]
-    names = {name for path in paths for name in list_datasets(path) if name.startswith(incomplete)}
+    names = {
+        name
+        for path in paths
+        for name in list_datasets(path, patience_s=_PATIENCE_S)
+        if name.startswith(incomplete)
+    }
     return [CompletionItem(name) for name in sorted(names)]

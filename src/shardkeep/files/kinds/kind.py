@@ -18,6 +18,7 @@ from typing import Literal
 
 from shardkeep import _core
 from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
+from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.frame_variants import HEADER_BYTES, find_variant, is_frame_header
 from shardkeep.files.kinds.signatures import find_signature
 from shardkeep.files.kinds.special import describe_special
@@ -117,27 +118,32 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     except FileNotFoundError:
         raise _missing(name) from None
     try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return _not_regular(status.st_mode)
-        head = os.pread(descriptor, HEAD_BYTES, 0)
-        found = identify_bytes(head)
-        if found.name != "other":
-            return found
-        if head.startswith(_ZSTD_MAGIC) and _holds_records(name):
-            return FileKind("tfrecord", "a zstd-compressed TFRecord file", compression="zstd")
-        if status.st_size > len(head) and not head.strip(b"\x00"):
-            found = _nul_bytes(f"zero bytes in its first {len(head):,}")
-        offset_bytes = 512
-        while offset_bytes + len(_HDF5_SIGNATURE) <= status.st_size:
-            if os.pread(descriptor, len(_HDF5_SIGNATURE), offset_bytes) == _HDF5_SIGNATURE:
-                return FileKind(
-                    "hdf5", f"an HDF5 file after {offset_bytes:,} other bytes", offset_bytes=offset_bytes
-                )
-            offset_bytes *= 2
-        return found
+        with reading_from(name):
+            return _identify_open(name, descriptor)
     finally:
         os.close(descriptor)
+
+
+def _identify_open(name: str, descriptor: int) -> FileKind:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return _not_regular(status.st_mode)
+    head = os.pread(descriptor, HEAD_BYTES, 0)
+    found = identify_bytes(head)
+    if found.name != "other":
+        return found
+    if head.startswith(_ZSTD_MAGIC) and _holds_records(name):
+        return FileKind("tfrecord", "a zstd-compressed TFRecord file", compression="zstd")
+    if status.st_size > len(head) and not head.strip(b"\x00"):
+        found = _nul_bytes(f"zero bytes in its first {len(head):,}")
+    offset_bytes = 512
+    while offset_bytes + len(_HDF5_SIGNATURE) <= status.st_size:
+        if os.pread(descriptor, len(_HDF5_SIGNATURE), offset_bytes) == _HDF5_SIGNATURE:
+            return FileKind(
+                "hdf5", f"an HDF5 file after {offset_bytes:,} other bytes", offset_bytes=offset_bytes
+            )
+        offset_bytes *= 2
+    return found
 
 
 def _holds_records(name: str) -> bool:

@@ -198,7 +198,8 @@ class FileLock:
             with contextlib.suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_UN)
         finally:
-            os.close(fd)
+            with contextlib.suppress(OSError):  # the lock is released all the same
+                os.close(fd)
 
     def __enter__(self) -> FileLock:
         return self.acquire()

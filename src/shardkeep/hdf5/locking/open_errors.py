@@ -20,7 +20,7 @@ from shardkeep.errors import (
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.locks.probe import HELD
 from shardkeep.hdf5.locking.holders import conflict
-from shardkeep.hdf5.read_errors import first_line
+from shardkeep.hdf5.read_errors import failed_read, first_line
 
 __all__ = ["flock_errno", "open_error"]
 
@@ -30,7 +30,7 @@ _KERNEL_ENOTSUPP = 524  # a code of the kernel, not in errno, that some file sys
 
 def open_error(
     path: str, error: BaseException, *, writing: bool = False, waited_s: float | None = None
-) -> ShardkeepError | PermissionError:
+) -> ShardkeepError | OSError:
     """Return the error that says why `path` cannot be opened, and what to do.
 
     Parameters
@@ -45,6 +45,9 @@ def open_error(
     """
     number = getattr(error, "errno", None)
     text = first_line(error)
+    failed = failed_read(path, error)
+    if failed is not None:
+        return failed
     if not os.path.exists(path):
         return NotFoundError(f"there is no file {path!r}: it was moved, removed or never written", path=path)
     if os.path.isdir(path):

@@ -201,7 +201,7 @@ def _locking_text(locked: bool, effect: str) -> str:
 
 def _why(
     name: str, path: str, error: BaseException, waited_s: float | None = None
-) -> ShardkeepError | PermissionError:
+) -> ShardkeepError | OSError:
     return open_error(name if os.path.exists(name) else path, error, waited_s=waited_s)
 
 

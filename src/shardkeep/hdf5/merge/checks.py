@@ -168,7 +168,9 @@ def failed_checks(
             yield check, None if same else "is not there" if there is None else "leads elsewhere"
             continue
         if check.dataset not in datasets:
-            datasets[check.dataset] = file.get(check.dataset)
+            # File.get answers None also where the dataset cannot be read.
+            is_there = check.dataset in file
+            datasets[check.dataset] = file[check.dataset] if is_there else None
         dataset = datasets[check.dataset]
         if check.kind == "attributes":
             if dataset is None:

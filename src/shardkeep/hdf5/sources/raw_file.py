@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.files.durable import reading_from
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.locking.file_version import FileVersion
@@ -58,7 +59,9 @@ class RawFile:
             message = f"there is no file {path!r} any more: it was moved or removed during the merge"
             raise NotFoundError(message, path=path) from None
         try:
-            if os.pread(fd, len(SIGNATURE), 0) != SIGNATURE:  # a user block
+            with reading_from(path):
+                start = os.pread(fd, len(SIGNATURE), 0)
+            if start != SIGNATURE:  # a user block
                 os.close(fd)
                 return None
             _lock(fd, path)
@@ -183,7 +186,8 @@ class RawFile:
         piece = self._buffer[:size]
         done = 0
         while done < size:
-            count = os.preadv(self._fd, [piece[done:].data], address + done)
+            with reading_from(self._path):
+                count = os.preadv(self._fd, [piece[done:].data], address + done)
             if count == 0:
                 raise self._ends_at(address + done)
             done += count

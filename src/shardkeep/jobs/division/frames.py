@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.durable import reading_from
 from shardkeep.jobs.division.source import Source
 from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -236,7 +237,8 @@ def _blocks(starts: I64, block_bytes: int) -> Iterator[tuple[int, int]]:
 def _read_into(fd: int, buffer: npt.NDArray[np.uint8], offset_bytes: int, path: str) -> None:
     view, done = buffer.data, 0
     while done < len(view):
-        got = os.preadv(fd, [view[done:]], offset_bytes + done)
+        with reading_from(path):
+            got = os.preadv(fd, [view[done:]], offset_bytes + done)
         if got == 0:
             raise CorruptDataError(
                 f"{path}: the file became shorter while it was read; wait until its writer has finished",

@@ -106,6 +106,7 @@ class Targets:
                 os.posix_fadvise(self.fd(shard), offset_bytes, length, os.POSIX_FADV_DONTNEED)
 
     def _close(self) -> None:
-        fd, self._fd, self._shard = self._fd, -1, -1
+        fd, shard, self._fd, self._shard = self._fd, self._shard, -1, -1
         if fd >= 0:
-            os.close(fd)
+            with durably("write", self.places[shard].path):
+                os.close(fd)

@@ -19,6 +19,7 @@ from shardkeep.errors import (
     ShardkeepError,
     TruncatedFileError,
 )
+from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.jobs.pack_sources.source import Item, PackSource
@@ -253,7 +254,7 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
         return False
     if os.path.splitext(entry.name)[1].lower() in _IMAGE_SUFFIXES:
         return True
-    with open(entry.path, "rb") as file:
+    with open(entry.path, "rb") as file, reading_from(entry.path):
         return identify_bytes(file.read(HEAD_BYTES)).described.endswith(" image")
 
 
@@ -261,7 +262,7 @@ def _read_images(files: list[_File]) -> list[Item]:
     found: list[Item] = []
     for file in files:
         try:
-            with open(file.path, "rb") as opened:
+            with open(file.path, "rb") as opened, reading_from(file.path):
                 features = image_features(opened.read())
         except ShardkeepError as error:
             found.append(

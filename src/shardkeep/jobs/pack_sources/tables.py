@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import FormatError, MissingExtraError, SchemaError, ShardkeepError
+from shardkeep.files.durable import reading_from
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 from shardkeep.progress import Progress
 
@@ -135,7 +136,7 @@ class CsvTable(PackSource):
     def _rows_of(self, path: str) -> Iterator[tuple[str, int, list[str]]]:
         tabs = path.lower().endswith(".tsv")
         delimiter = self._delimiter or ("\t" if tabs else ",")
-        with open(path, "rb") as file:
+        with open(path, "rb") as file, reading_from(path):
             reader = csv.reader(self._lines(file, path), delimiter=delimiter, strict=True)
             while True:
                 line = reader.line_num + 1

@@ -13,6 +13,7 @@ from shardkeep.files.owner import Owner, boot_time_s, this_process
 from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
 __all__ = [
+    "is_leftover",
     "is_temporary",
     "let_read",
     "mark_alive",
@@ -92,7 +93,7 @@ def sweep(folder: str) -> list[str]:
     removed = []
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.endswith(_SUFFIX) and _is_dead(folder, name):
+            if name.endswith(_SUFFIX) and is_leftover(folder, name):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
                     removed.append(name)
@@ -118,7 +119,8 @@ def remove_all(folder: str) -> list[str]:
     return removed
 
 
-def _is_dead(folder: str, name: str) -> bool:
+def is_leftover(folder: str, name: str) -> bool:
+    """Return True for a temporary file whose process is certainly dead, as `sweep` decides it."""
     match = _PATTERN.search(name)
     if match is None:
         return False

@@ -35,7 +35,7 @@ from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.sidecar import make_sidecar, open_sidecar
 from shardkeep.files.user_warning import warn_user
 
-__all__ = ["SpillFile"]
+__all__ = ["SpillFile", "holds_batches"]
 
 _MAGIC = b"SKSPILL1"
 _HEAD = struct.Struct("<8s16sII")
@@ -236,6 +236,22 @@ class SpillFile:
             whole.seek(0)
             shutil.copyfileobj(whole, copy, _COPY_BYTES)
         return kept
+
+
+def holds_batches(path: str) -> bool:
+    """Return True if a file is a spill file with batches that the collector may not have.
+
+    Raises
+    ------
+    UntrustedFileError, OSError
+        It cannot be read, or another user may have prepared it.
+    """
+    fd = open_sidecar(path, "spill file")
+    try:
+        head = os.pread(fd, _HEAD.size + 1, 0)
+    finally:
+        os.close(fd)
+    return len(head) > _HEAD.size and head.startswith(_MAGIC)
 
 
 def _parse(record: bytes) -> tuple[int, list[Payload]] | None:

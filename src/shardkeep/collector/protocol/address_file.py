@@ -27,7 +27,13 @@ from shardkeep.files.publish import publish_sidecar
 from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.hdf5.journal.paths import real_name
 
-__all__ = ["AddressRecord", "find_address_file", "remove_address_file", "write_address_file"]
+__all__ = [
+    "AddressRecord",
+    "find_address_file",
+    "read_address_file",
+    "remove_address_file",
+    "write_address_file",
+]
 
 _SUFFIX = ".collector.json"
 
@@ -58,7 +64,7 @@ def remove_address_file(path: str) -> None:
     """Remove the address file of a file, if this process has written it."""
     record = None
     with contextlib.suppress(UntrustedFileError):
-        record = _read(_path(path))
+        record = read_address_file(_path(path))
     if record is not None and (record.pid, record.host) == (os.getpid(), socket.gethostname()):
         with contextlib.suppress(OSError):
             os.unlink(_path(path))
@@ -118,7 +124,7 @@ def _files_with_address(folder: str) -> list[str]:
 
 def _read_valid(path: str) -> AddressRecord | None:
     """Return the record of a file; None, and remove it, if its collector has certainly ended."""
-    record = _read(path + _SUFFIX)
+    record = read_address_file(path + _SUFFIX)
     if record is None or record.host != socket.gethostname():
         return record
     owner = record.owner
@@ -134,14 +140,21 @@ def _remove_if_unlocked(path: str, record: AddressRecord) -> bool:
     try:
         # Under the lock: a collector that is starting writes its address file while it holds it.
         with FileLock(path, timeout_s=0.0):
-            if _read(path + _SUFFIX) == record:
+            if read_address_file(path + _SUFFIX) == record:
                 os.unlink(path + _SUFFIX)
             return True
     except (ShardkeepError, OSError):
         return False
 
 
-def _read(path: str) -> AddressRecord | None:
+def read_address_file(path: str) -> AddressRecord | None:
+    """Return the record in an address file; None if it cannot be read.
+
+    Raises
+    ------
+    UntrustedFileError
+        It belongs to another user.
+    """
     try:
         fd = open_sidecar(path, "address file of a collector")
         with open(fd, "rb") as file:

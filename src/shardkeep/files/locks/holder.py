@@ -12,7 +12,15 @@ from typing import Any
 from shardkeep.files.owner import command_line, this_process
 from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
-__all__ = ["LOCK_FILE", "describe_holder", "holder_is_me", "read_holder", "write_holder"]
+__all__ = [
+    "LOCK_FILE",
+    "describe_holder",
+    "holder_is_me",
+    "is_gone",
+    "read_holder",
+    "read_holders",
+    "write_holder",
+]
 
 LOCK_FILE = "lock file"
 _SHOWN = 200
@@ -37,16 +45,22 @@ def write_holder(fd: int, *, shared: bool) -> None:
 
 def read_holder(lock_path: str) -> dict[str, Any] | None:
     """Return the newest entry whose process is not known to have ended."""
+    return next((one for one in read_holders(lock_path) if not is_gone(one)), None)
+
+
+def read_holders(lock_path: str) -> list[dict[str, Any]]:
+    """Return all entries, the newest first; none of a file that is not a lock file of Shardkeep."""
     try:
         fd = open_sidecar(lock_path, LOCK_FILE, owners=ANY_USER)
     except OSError:
-        return None
+        return []
     try:
         lines = os.read(fd, 1 << 16).splitlines()
     except OSError:
-        return None
+        return []
     finally:
         os.close(fd)
+    found = []
     for line in reversed(lines):
         try:
             entry = json.loads(line)
@@ -58,11 +72,9 @@ def read_holder(lock_path: str) -> dict[str, Any] | None:
             }
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
-        if not 0 <= holder["since"] <= _LATEST_S:
-            continue
-        if not _is_gone(holder):
-            return holder
-    return None
+        if 0 <= holder["since"] <= _LATEST_S:
+            found.append(holder)
+    return found
 
 
 def describe_holder(holder: dict[str, Any] | None) -> str:
@@ -79,7 +91,8 @@ def holder_is_me(holder: dict[str, Any]) -> bool:
     return bool(holder["host"] == socket.gethostname() and holder["pid"] == os.getpid())
 
 
-def _is_gone(holder: dict[str, Any]) -> bool:
+def is_gone(holder: dict[str, Any]) -> bool:
+    """Return True if the process of an entry has certainly ended: one of this host, without a process."""
     if holder["host"] != socket.gethostname():
         return False
     try:

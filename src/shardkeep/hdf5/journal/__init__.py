@@ -1,4 +1,4 @@
 """Crash-safe changes of an HDF5 file in place: the redo log, recovery, and views for readers.
 
-Other rooms import `live_file`, `live_view`, `paths` and `recovery`.
+Other rooms import `live_file`, `live_view`, `paths`, `recovery`, `redo_log` and `superblock`.
 """

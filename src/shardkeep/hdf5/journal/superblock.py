@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardkeep._core import lookup3
 
-__all__ = ["SUPERBLOCK_BYTES", "without_flags"]
+__all__ = ["SUPERBLOCK_BYTES", "refused_flags", "without_flags"]
 
 SUPERBLOCK_BYTES = 48
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -22,3 +22,11 @@ def without_flags(block: bytes) -> bytes:
     changed = bytearray(block[:44])
     changed[_FLAGS] = 0
     return bytes(changed) + lookup3(bytes(changed)).to_bytes(4, "little")
+
+
+def refused_flags(block: bytes) -> int:
+    """Return the flags of the start of a superblock with which HDF5 refuses to open the file; usually 0.
+
+    Bit 0 marks a file as open for writing, bit 2 for SWMR. Files of versions 0 and 2 open with them.
+    """
+    return block[_FLAGS] & 5 if block[:9] == _SIGNATURE + b"\x03" and len(block) > _FLAGS else 0

@@ -13,7 +13,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -22,7 +22,16 @@ from shardkeep.files.locks.holder import read_holder
 from shardkeep.files.owner import command_of, started_s
 from shardkeep.hdf5.journal.paths import real_name
 
-__all__ = ["Holder", "conflict", "holders_of", "openers_of", "openers_of_files"]
+__all__ = [
+    "Holder",
+    "add_opener",
+    "conflict",
+    "descriptors",
+    "holders_of",
+    "kernel_locks",
+    "openers_of",
+    "openers_of_files",
+]
 
 Lock = Literal["exclusive", "shared", "none", "unknown"]
 _LOCK_LINE = re.compile(rb"^lock:\s+\d+:\s+(?:FLOCK|POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)", re.MULTILINE)
@@ -84,25 +93,29 @@ def openers_of_files(paths: Iterable[str]) -> dict[str, list[Holder]]:
         with contextlib.suppress(OSError):
             status = os.stat(path)
             wanted.setdefault((status.st_dev, status.st_ino), path)
-    found: dict[str, list[Holder]] = {}
-    for name in _processes() if wanted else []:
-        best: dict[str, Holder] = {}
+    found: dict[str, dict[int, Holder]] = {}
+    for pid, link in descriptors() if wanted else ():
+        with contextlib.suppress(OSError):
+            status = os.stat(link)
+            opened = wanted.get((status.st_dev, status.st_ino))
+            if opened is not None:
+                add_opener(found.setdefault(opened, {}), pid, link)
+    return {path: list(by_pid.values()) for path, by_pid in found.items()}
+
+
+def descriptors() -> Iterator[tuple[int, str]]:
+    """Yield the process and the link ``/proc/PID/fd/N`` of each visible open descriptor."""
+    for name in _processes():
         for fd in _descriptors(name):
-            with contextlib.suppress(OSError):
-                status = os.stat(f"/proc/{name}/fd/{fd}")
-                opened = wanted.get((status.st_dev, status.st_ino))
-                if opened is not None:
-                    one = _describe(int(name), *_lock_and_mode(name, fd))
-                    before = best.get(opened)
-                    if before is None or _rank(one) > _rank(before):
-                        best[opened] = one
-        for opened, one in best.items():
-            found.setdefault(opened, []).append(one)
-    return found
+            yield int(name), f"/proc/{name}/fd/{fd}"
 
 
-def _rank(one: Holder) -> tuple[bool, bool]:
-    return one.writes, one.lock != "none"
+def add_opener(found: dict[int, Holder], pid: int, link: str) -> None:
+    """Add the process of a descriptor of one file, unless another of its descriptors excludes more."""
+    lock, writes = _lock_and_mode(link)
+    before = found.get(pid)
+    if before is None or (writes, lock != "none") > (before.writes, before.lock != "none"):
+        found[pid] = _describe(pid, lock, writes)
 
 
 def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
@@ -120,6 +133,26 @@ def holders_of(path: str | os.PathLike[str]) -> list[Holder]:
             found[known.pid] = Holder(**noted, lock=known.lock, writes=known.writes)
     me = os.getpid()
     return sorted(found.values(), key=lambda one: (one.pid == me, one.lock != "exclusive", one.pid))
+
+
+def kernel_locks() -> dict[tuple[int, int], list[tuple[int, Lock]]]:
+    """Return the processes of ``/proc/locks`` by device and inode; one may have left its lock to a child."""
+    try:
+        with open("/proc/locks", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    found: dict[tuple[int, int], list[tuple[int, Lock]]] = {}
+    for line in lines:
+        fields = line.split()
+        # A second field "->" marks a waiter, not a holder; pid 0 is a process outside this container.
+        if len(fields) < 6 or fields[1] == b"->" or int(fields[4]) <= 0 or fields[5].count(b":") != 2:
+            continue
+        major, minor, inode = fields[5].split(b":")
+        identity = os.makedev(int(major, 16), int(minor, 16)), int(inode)
+        lock: Lock = "exclusive" if fields[3] == b"WRITE" else "shared"
+        found.setdefault(identity, []).append((int(fields[4]), lock))
+    return found
 
 
 def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> LockTimeoutError:
@@ -169,9 +202,9 @@ def _descriptors(name: str) -> list[str]:
         return []
 
 
-def _lock_and_mode(name: str, fd: str) -> tuple[Lock, bool]:
+def _lock_and_mode(link: str) -> tuple[Lock, bool]:
     try:
-        with open(f"/proc/{name}/fdinfo/{fd}", "rb") as file:
+        with open(link.replace("/fd/", "/fdinfo/"), "rb") as file:
             text = file.read()
     except OSError:
         return "unknown", True
@@ -182,20 +215,11 @@ def _lock_and_mode(name: str, fd: str) -> tuple[Lock, bool]:
 
 
 def _kernel_locks(path: str | os.PathLike[str]) -> list[tuple[int, Lock]]:
-    """Return the processes in ``/proc/locks``; one may have passed its lock to a child and ended."""
     try:
         status = os.stat(path)
-        with open("/proc/locks", "rb") as file:
-            lines = file.read().splitlines()
     except OSError:
         return []
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}".encode()
-    found: list[tuple[int, Lock]] = []
-    for line in lines:
-        fields = line.split()
-        # A second field "->" marks a waiter, not a holder; pid 0 is a process outside this container.
-        if len(fields) >= 6 and fields[1] != b"->" and fields[5] == device and int(fields[4]) > 0:
-            found.append((int(fields[4]), "exclusive" if fields[3] == b"WRITE" else "shared"))
+    found = kernel_locks().get((status.st_dev, status.st_ino), [])
     return [one for one in found if os.path.exists(f"/proc/{one[0]}")]
 
 

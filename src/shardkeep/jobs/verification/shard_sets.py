@@ -11,12 +11,13 @@ from shardkeep.jobs.verification.inventory import Task
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.tfrecord.shard_names import find_set_faults, shard_pattern, shards_in_folder
 
-__all__ = ["check_sets", "with_empty_shards"]
+__all__ = ["ADVICE", "check_sets", "with_empty_shards"]
 
-_ADVICE = {
+ADVICE = {
     "incomplete-set": "fetch or write what is missing",
     "mixed-sets": "move all but one away, since their records may be the same",
 }
+"""What to do about each fault of a set."""
 
 
 def check_sets(tasks: Iterable[Task], given: Container[str]) -> list[VerifiedFile]:
@@ -42,7 +43,7 @@ def check_sets(tasks: Iterable[Task], given: Container[str]) -> list[VerifiedFil
             "set",
             0,
             0,
-            (Finding(fault.kind, f"{fault.pattern}: {fault.text}; {_ADVICE[fault.kind]}", fault.pattern),),
+            (Finding(fault.kind, f"{fault.pattern}: {fault.text}; {ADVICE[fault.kind]}", fault.pattern),),
         )
         for fault in find_set_faults(paths)
     ]

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,7 @@ from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint
 
-__all__ = ["decode", "encode", "read_index_file"]
+__all__ = ["IndexHead", "decode", "encode", "read_index_file", "read_index_head"]
 
 _MAGIC = b"\x89SKIDX\r\n"
 _VERSION = 1
@@ -45,7 +46,16 @@ _HEAD = struct.Struct(f"<8sHBB4xQQq{SAMPLES}I")
 _SUM = struct.Struct("<I")
 # The checksum of any bytes followed by their checksum; avoids a copy without the last four bytes.
 _RESIDUE = crc32c(_SUM.pack(crc32c(b"")))
+_MOST_BYTES = 1 << 62
 _DTYPES = {2: "<u2", 4: "<u4", 8: "<u8"}
+
+
+class IndexHead(NamedTuple):
+    """Number of records in an index file, and size and time of its shard when that was scanned."""
+
+    records: int
+    size_bytes: int
+    mtime_ns: int
 
 
 def encode(starts: npt.NDArray[np.uint64], fingerprint: Fingerprint) -> bytes:
@@ -113,6 +123,29 @@ def read_index_file(
     except OSError:
         return None
     return decode(data, shard_bytes=shard_bytes)
+
+
+def read_index_head(path: str, shard: os.stat_result) -> IndexHead | None:
+    """Return the head of an index file; None if it is damaged or of another version.
+
+    Only the head is read, so damage after it is not detected.
+
+    Raises
+    ------
+    UntrustedFileError
+        Another user may have made it.
+    OSError
+        It cannot be read.
+    """
+    fd = open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
+    try:
+        head = os.pread(fd, _HEAD.size, 0)
+        if _whole_size(head, _MOST_BYTES) != os.fstat(fd).st_size:
+            return None
+    finally:
+        os.close(fd)
+    _, _, _, _, records, size_bytes, mtime_ns, *_ = _HEAD.unpack(head)
+    return IndexHead(records, size_bytes, mtime_ns)
 
 
 def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:

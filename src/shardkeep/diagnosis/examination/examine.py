@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from shardkeep.diagnosis.examination.contents.check import check_files
 from shardkeep.diagnosis.examination.file_systems.file_systems import file_systems
 from shardkeep.diagnosis.examination.machine.descriptors import descriptors
 from shardkeep.diagnosis.examination.machine.memory import memory, shared_memory
@@ -35,6 +36,7 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
     ("processes", processes),
     ("file system", file_systems),
     ("libraries", libraries),
+    ("files", check_files),
 )
 _TIME_S = 8.0
 _PATIENCE_S = 1.0

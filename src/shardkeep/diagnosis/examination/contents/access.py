@@ -1,0 +1,193 @@
+"""Check that this user can read the files of a job, and that links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile
+from shardkeep.diagnosis.examination.contents.listing import Entry
+from shardkeep.diagnosis.examination.contents.wording import arguments, listed
+from shardkeep.diagnosis.examination.report import Problem
+from shardkeep.errors import ShardkeepError
+from shardkeep.files.locks.mounts import mount_of
+from shardkeep.files.sidecar import user_name
+from shardkeep.hdf5.segments.run_folder import list_ranks
+from shardkeep.jobs.verification.finding import as_argument
+from shardkeep.quantities import counted
+
+__all__ = ["check_access"]
+
+_T = TypeVar("_T")
+_NETWORK = (
+    "nfs",
+    "cifs",
+    "smb",
+    "lustre",
+    "ceph",
+    "gfs2",
+    "ocfs2",
+    "gpfs",
+    "beegfs",
+    "9p",
+    "afs",
+    "pvfs2",
+    "fuse",
+)
+_READERS = (("u", stat.S_IRUSR), ("g", stat.S_IRGRP), ("o", stat.S_IROTH))
+_MANY_NAMES = 10_000
+# The longest suffix that Shardkeep adds to a name is that of an address file; the limit of a name is 255.
+_LONGEST_NAME_BYTES = 255 - len(".collector.json")
+_LONGEST_PATH_BYTES = 4096 - 256
+
+
+def check_access(contents: Contents) -> Iterator[Problem]:
+    """Find files without access, sets of unlike owners and modes, broken links, and names near the limits."""
+    listing = contents.listing
+    for path, error in listing.failed:
+        fix = "ask its owner for access, or run as a user who has it"
+        yield Problem(
+            "error", "access", f"it cannot be read: {error.strerror or error}", fix, _show(path), path
+        )
+    yield from _unreadable(listing.files)
+    yield from _unlike(contents.data)
+    yield from _links(contents)
+    for run in listing.runs:
+        yield from _run_folder(run)
+    yield from _names(contents)
+
+
+def _unreadable(files: Iterable[Entry]) -> Iterator[Problem]:
+    effective = os.access in os.supports_effective_ids
+    for folder, found in _by_folder(
+        entry for entry in files if not os.access(entry.path, os.R_OK, effective_ids=effective)
+    ):
+        first, paths = found[0], [entry.path for entry in found]
+        owners = f"owner {user_name(first.status.st_uid)}, mode {stat.S_IMODE(first.status.st_mode):o}"
+        evidence = (
+            f"{user_name(os.geteuid())} cannot read {counted(len(paths), 'file')}: {listed(paths)} ({owners})"
+        )
+        names = arguments(paths)
+        command = f"chmod a+r {names}" if names is not None else f"chmod -R a+rX {as_argument(folder)}"
+        yield Problem("error", "access", evidence, "their owner must allow it", command, folder)
+
+
+def _unlike(data: Iterable[DataFile]) -> Iterator[Problem]:
+    """Find sets of which some files are closed to users that can read the others, or have another owner."""
+    groups: defaultdict[tuple[str, ...], list[Entry]] = defaultdict(list)
+    for one in data:
+        if one.expected is not None:
+            groups[one.siblings].append(one.entry)
+    for files in groups.values():
+        usual = Counter(_readable(entry) for entry in files).most_common(1)[0][0]
+        closed = [entry for entry in files if usual & ~_readable(entry)]
+        owner = Counter(entry.status.st_uid for entry in files).most_common(1)[0][0]
+        others = [entry for entry in files if entry.status.st_uid != owner]
+        if closed:
+            paths = [entry.path for entry in closed]
+            mode = stat.S_IMODE(closed[0].status.st_mode)
+            evidence = (
+                f"{len(closed):,} of {counted(len(files), 'file')} of a set have mode {mode:o}, which other"
+            )
+            evidence += f" users cannot read as they can the rest: {listed(paths)}"
+            letters = "".join(who for who, bit in _READERS if usual & bit)
+            command = f"chmod {letters}+r {arguments(paths) or as_argument(closed[0].folder) + '/*'}"
+            fix = "give all files of the set one mode"
+            yield Problem("warning", "access", evidence, fix, command, closed[0].folder)
+        elif others:
+            paths = [entry.path for entry in others]
+            evidence = f"{len(others):,} of {counted(len(files), 'file')} of a set belong to "
+            evidence += (
+                f"{user_name(others[0].status.st_uid)}, the rest to {user_name(owner)}: {listed(paths)}"
+            )
+            fix = "find out which program wrote them, such as one in a container that runs as root"
+            yield Problem("note", "access", evidence, fix, _show(paths[0]), others[0].folder)
+
+
+def _readable(entry: Entry) -> int:
+    return stat.S_IMODE(entry.status.st_mode) & 0o444
+
+
+def _links(contents: Contents) -> Iterator[Problem]:
+    for folder, found in _grouped(
+        (os.path.dirname(path) or os.curdir, (path, target)) for path, target in contents.listing.broken
+    ):
+        (first, target), paths = found[0], [path for path, _ in found]
+        evidence = (
+            f"{counted(len(paths), 'link')} without a target: {listed(paths)}; the first leads to {target}"
+        )
+        annex = "annex/objects/" in target
+        fix = "fetch the content" if annex else "restore the target, or correct the link"
+        command = f"git annex get {as_argument(folder)}" if annex else f"ls -l {as_argument(first)}"
+        yield Problem("error", "access", evidence, fix, command, folder)
+    elsewhere = ((entry.folder, entry) for entry in contents.listing.files if entry.is_link)
+    for folder, links in _grouped(elsewhere):
+        try:
+            here = os.stat(folder).st_dev
+        except OSError:
+            continue
+        far = [entry for entry in links if entry.status.st_dev != here]
+        if far:
+            target = os.path.realpath(far[0].path)
+            mount = mount_of(os.path.dirname(target))
+            kind = f" ({mount.kind} at {mount.point})" if mount is not None else ""
+            evidence = (
+                f"{counted(len(far), 'link')} to another file system{kind}: {listed([e.path for e in far])}"
+            )
+            fix = "check that every machine of the job has it mounted at that place"
+            yield Problem("note", "access", evidence, fix, f"df {as_argument(target)}", folder)
+
+
+def _run_folder(run: str) -> Iterator[Problem]:
+    try:
+        folders = [run, *list_ranks(run).values()]
+    except (ShardkeepError, OSError):
+        return  # the check of runs reports it
+    closed = [folder for folder in folders if not os.access(folder, os.W_OK | os.X_OK)]
+    if closed:
+        owner = user_name(os.stat(closed[0]).st_uid)
+        evidence = f"{user_name(os.geteuid())} cannot write in {counted(len(closed), 'folder')} of this run: "
+        evidence += f"{listed(closed)} (owner {owner})"
+        command = f"sudo chown -R {os.geteuid()} {as_argument(run)}"
+        yield Problem(
+            "error", "access", evidence, "resume it as its owner, or change the owner", command, run
+        )
+
+
+def _names(contents: Contents) -> Iterator[Problem]:
+    for folder, count in contents.listing.folders.items():
+        mount = mount_of(folder) if count >= _MANY_NAMES else None
+        if mount is not None and mount.kind.startswith(_NETWORK):
+            evidence = (
+                f"{count:,} names in one folder on {mount.kind}: listing and opening wait for the server"
+            )
+            fix = "divide the data set into fewer, larger shards, or into sub-folders"
+            yield Problem("note", "access", evidence, fix, None, folder)
+    for one in contents.data:
+        name_bytes, path_bytes = len(os.fsencode(one.entry.name)), len(os.fsencode(os.path.abspath(one.path)))
+        if one.expected is not None and (
+            name_bytes > _LONGEST_NAME_BYTES or path_bytes > _LONGEST_PATH_BYTES
+        ):
+            evidence = (
+                f"a name of {name_bytes} bytes in a path of {path_bytes:,}: the limits are 255 and 4,095, and"
+            )
+            evidence += " no room is left for the name of its lock or index"
+            yield Problem("warning", "access", evidence, "use shorter names", None, one.path)
+
+
+def _by_folder(entries: Iterable[Entry]) -> Iterable[tuple[str, list[Entry]]]:
+    return _grouped((entry.folder, entry) for entry in entries)
+
+
+def _grouped(pairs: Iterable[tuple[str, _T]]) -> Iterable[tuple[str, list[_T]]]:
+    groups: defaultdict[str, list[_T]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups.items()
+
+
+def _show(path: str) -> str:
+    return f"ls -ld {as_argument(path)}"

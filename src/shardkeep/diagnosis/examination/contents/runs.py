@@ -1,0 +1,68 @@
+"""Check the commits of run folders by the names of their segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shardkeep.diagnosis.examination.contents.data_files import Contents
+from shardkeep.diagnosis.examination.contents.open_files import LockFiles
+from shardkeep.diagnosis.examination.report import Fact, Problem
+from shardkeep.errors import CorruptDataError, ShardkeepError
+from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
+from shardkeep.jobs.verification.finding import as_argument
+from shardkeep.quantities import counted
+
+__all__ = ["check_runs"]
+
+_NAMED = 5
+
+
+def check_runs(contents: Contents) -> Iterator[Problem | Fact]:
+    """Find ranks without commits, or with fewer steps than others, and segments that are missing.
+
+    No segment is opened; `shardkeep verify` checks their content.
+    """
+    for run in contents.listing.runs:
+        try:
+            yield from _check_run(run, contents.lock_files)
+        except CorruptDataError as error:
+            command = f"shardkeep verify {as_argument(run)}"
+            yield Problem(
+                "error", "run", str(error), "restore what is missing; a merge refuses", command, run
+            )
+        except (ShardkeepError, OSError):
+            continue  # removed in the meantime, or not readable, which the check of access reports
+
+
+def _check_run(run: str, lock_files: LockFiles) -> Iterator[Problem | Fact]:
+    ranks = list_ranks(run)
+    series = {rank: list_segments(folder) for rank, folder in ranks.items()}
+    alive = {rank for rank, folder in ranks.items() if lock_files.is_held(writer_path(folder))}
+    steps = {rank: segments[-1].step if segments else -1 for rank, segments in series.items()}
+    newest = max(steps.values(), default=-1)
+    text = f"{counted(len(ranks), 'rank')}, {counted(sum(map(len, series.values())), 'commit')}"
+    text += f", newest step {newest:,}" if newest >= 0 else ""
+    yield Fact("run", run, f"{text}; {counted(len(alive), 'rank')} being written" if alive else text)
+    if newest < 0:
+        return
+    absent = sorted(set(range(max(ranks) + 1)) - ranks.keys())
+    # A live run is not complete, and its ranks do not commit at one instant.
+    behind = [rank for rank, step in steps.items() if step < newest] if not alive else []
+    merge = f"shardkeep merge --incomplete warn {as_argument(run)} {as_argument(run.rstrip('/') + '.h5')}"
+    if absent:
+        evidence = f"there is no folder of {_ranks(absent)}, although there is one of rank {max(ranks)}"
+        fix = "fetch it from its machine; a merge without it must be allowed"
+        yield Problem("warning", "run", evidence, fix, merge, run)
+    if behind:
+        least = min(steps[rank] for rank in behind)
+        end = f"the first of them with step {least:,}" if least >= 0 else "without a commit"
+        evidence = f"{_ranks(behind)} ended before step {newest:,}, {end}: a merge refuses the run"
+        fix = "resume the run, remove the commits after the last step of all ranks, or merge what is there"
+        command = f"shardkeep rollback {as_argument(run)} --step {least} --dry-run" if least >= 0 else merge
+        yield Problem("warning", "run", evidence, fix, command, run)
+
+
+def _ranks(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {shown}{more}"

@@ -1,0 +1,32 @@
+"""Paths in texts and commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shardkeep.errors import one_line
+from shardkeep.jobs.verification.finding import as_argument
+
+__all__ = ["arguments", "listed"]
+
+_NAMED = 3
+_MOST_ARGUMENTS = 20
+
+
+def listed(paths: Sequence[str]) -> str:
+    """Return the names of the first files, and the number of the others.
+
+    Examples
+    --------
+    >>> listed(["data/a", "data/b", "data/c", "data/d", "data/e"])
+    'a, b, c and 2 more'
+    """
+    names = ", ".join(one_line(os.path.basename(path)) for path in paths[:_NAMED])
+    more = len(paths) - _NAMED
+    return f"{names} and {more:,} more" if more > 0 else names
+
+
+def arguments(paths: Sequence[str]) -> str | None:
+    """Return paths as arguments for a shell; None if they are too many for a command to be read."""
+    return None if len(paths) > _MOST_ARGUMENTS else " ".join(map(as_argument, paths))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from shardkeep.jobs.concat import concat
     from shardkeep.jobs.info import info
     from shardkeep.jobs.pack import pack
+    from shardkeep.jobs.repair import repair
     from shardkeep.jobs.split import split
     from shardkeep.jobs.verify import verify
     from shardkeep.loader import Loader
@@ -61,7 +62,7 @@ else:
             "shardkeep.diagnosis": "diagnosis doctor explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge rollback",
-            "shardkeep.jobs": "jobs audit cat concat info pack split verify",
+            "shardkeep.jobs": "jobs audit cat concat info pack repair split verify",
             "shardkeep.loader": "Loader",
             "shardkeep.plan": "plan",
             "shardkeep.tfrecord": "tfrecord FixedLen Image Ragged VarLen build_index follow infer_schema",
@@ -114,6 +115,7 @@ __all__ = [
     "merge",
     "pack",
     "plan",
+    "repair",
     "rollback",
     "split",
     "tfrecord",

@@ -47,8 +47,8 @@ def python(code: str) -> str:
 
 
 def test_the_commands_that_exist() -> None:
-    names = "audit cat collect concat demo doctor explain follow index info merge pack rollback schema split"
-    assert " ".join(COMMANDS) == f"{names} verify"
+    names = "audit cat collect concat demo doctor explain follow index info merge pack repair rollback"
+    assert " ".join(COMMANDS) == f"{names} schema split verify"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

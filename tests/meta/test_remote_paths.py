@@ -50,6 +50,7 @@ COMMANDS: dict[str, list[str]] = {
     "concat": ["a.tfrecord", "--output", "out"],
     "demo": [],
     "merge": ["a.h5", "--output", "out"],
+    "repair": ["a.tfrecord", "out"],
     "rollback": ["run", "--step", "1"],
     "pack": ["images", "--output", "out-{shard}.tfrecord", "--shards", "1"],
     "split": ["a.tfrecord", "--output", "out-{shard}.tfrecord", "--shards", "1"],

@@ -20,6 +20,7 @@ from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
 from shardkeep.cli.diagnosis.doctor import doctor
 from shardkeep.cli.diagnosis.explain import explain
+from shardkeep.cli.diagnosis.repair import repair
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.follow import follow
 from shardkeep.cli.index import index
@@ -88,6 +89,7 @@ for _command in (
     split,
     concat,
     pack,
+    repair,
     merge,
     rollback,
     collect,

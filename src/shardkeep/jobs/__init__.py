@@ -3,7 +3,7 @@
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
 images, tables and arrays for `pack`; `inspection`, `verification` and `salvage` have the parts of `info`,
 `verify` and `repair`.
-Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `split` and `verify`.
+Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `repair`, `split` and `verify`.
 """
 
 from shardkeep._lazy import public_names
@@ -16,6 +16,8 @@ from shardkeep.jobs.inspection.folder import FileEntry, FolderInfo, KindInfo
 from shardkeep.jobs.inspection.merged import MergedInfo, MergedRank
 from shardkeep.jobs.inspection.workers import WorkerInfo
 from shardkeep.jobs.pack import PackReport, pack
+from shardkeep.jobs.repair import repair
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, RepairReport
 from shardkeep.jobs.split import split
 from shardkeep.jobs.verification.finding import Finding
 from shardkeep.jobs.verification.report import SkippedFile, VerifiedFile, VerifyReport
@@ -33,6 +35,9 @@ __all__ = [
     "MergedRank",
     "PackReport",
     "RecordItem",
+    "RepairReport",
+    "RepairedFile",
+    "RepairedPart",
     "RowItem",
     "ShardFile",
     "SkippedFile",
@@ -47,6 +52,7 @@ __all__ = [
     "gather_receipts",
     "info",
     "pack",
+    "repair",
     "show_record",
     "split",
     "verify",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import expand
 from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
-from shardkeep.jobs.verification.inventory import Task, take_inventory
+from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
 from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
 from shardkeep.jobs.verification.runs import check_run
@@ -16,7 +16,7 @@ from shardkeep.jobs.verification.shard_sets import check_sets, with_empty_shards
 from shardkeep.tfrecord.index.scan import thread_count
 from shardkeep.tfrecord.index.work import Work
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_inventory"]
 
 PathLike = str | os.PathLike[str]
 
@@ -70,10 +70,21 @@ def verify(
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     inventory = take_inventory(expand(given))
-    tasks = inventory.tasks
-    if not tasks:
+    if not inventory.tasks:
         count = len(inventory.skipped)
         raise NotFoundError(f"no TFRecord or HDF5 file found among {count:,} paths; pass others")
+    return verify_inventory(inventory, given, threads=threads, progress=progress)
+
+
+def verify_inventory(
+    inventory: Inventory,
+    given: Iterable[PathLike],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> VerifyReport:
+    """Check the files of an inventory of the paths `given`; see `verify`."""
+    tasks = inventory.tasks
     work = Work(progress, sum(task.size_bytes for task in tasks))
     records: dict[str, str] = {}
     with Children() as children:

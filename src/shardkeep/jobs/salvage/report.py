@@ -59,7 +59,7 @@ class RepairedFile:
         The new file; None with ``dry_run``, or if nothing could be kept.
     kind : str
         "tfrecord", "hdf5", "run" (a folder with the segments of `WorkerFile`) or "collected" (by a
-        `Collector`).
+        `Collector`); of a path with nothing to salvage also "set" and "other", as of `VerifiedFile`.
     file_bytes : int
         Size of the damaged file.
     parts : tuple of RepairedPart
@@ -78,7 +78,16 @@ class RepairedFile:
     __repr__ = summary
 
     def items(self, outcome: Outcome) -> int:
-        """Return the number of records or rows with an outcome."""
+        """Return the number of records or rows with an outcome.
+
+        Parameters
+        ----------
+        outcome : {"kept", "repaired", "unchecked", "lost"}
+
+        Returns
+        -------
+        int
+        """
         return sum(part.items for part in self.parts if part.outcome == outcome)
 
     @property

@@ -148,7 +148,7 @@ impl Source {
     /// Return the CRC of all bytes before `at` since an origin that is the same for all `at`.
     fn prefix(&mut self, at: u64) -> Result<u32> {
         let mut last = self.base + (self.marks.len() as u64 - 1) * STEP_BYTES;
-        while at - last >= STEP_BYTES {
+        while at >= last + STEP_BYTES {
             let steps = (at - last).min(BLOCK_BYTES as u64) / STEP_BYTES;
             let mut sum = self.marks.back().copied().unwrap_or_default();
             let mut found = Vec::with_capacity(steps as usize);

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from shardkeep.errors import FormatError
-from shardkeep.files.publish import publish, publish_path
+from shardkeep.files.publish import Exists, publish, publish_path
 from shardkeep.jobs.salvage.hdf5.process import Copied, Reader
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock, superblocks
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
@@ -25,7 +25,9 @@ __all__ = ["salvage_hdf5"]
 _COPY_BYTES = 4 << 20
 
 
-def salvage_hdf5(path: str, output: str | None, *, tick: Callable[[int], None]) -> RepairedFile:
+def salvage_hdf5(
+    path: str, output: str | None, *, exists: Exists = "fail", tick: Callable[[int], None]
+) -> RepairedFile:
     """Write what can be kept of a damaged HDF5 file to a new file.
 
     Parameters
@@ -33,7 +35,9 @@ def salvage_hdf5(path: str, output: str | None, *, tick: Callable[[int], None]) 
     path : str
         Is only read.
     output : str or None
-        The new file, which must not exist; None writes nothing.
+        The new file; None writes nothing.
+    exists : {"fail", "replace"}
+        What to do if `output` exists.
     tick : callable
         Called with the number of bytes of each block that was read, at most the size of the file.
 
@@ -57,7 +61,7 @@ def salvage_hdf5(path: str, output: str | None, *, tick: Callable[[int], None]) 
     if not blocks:
         message = f"{path!r} is not an HDF5 file: it has no superblock, and no root group where one would be"
         raise FormatError(f"{message}; restore it from a copy", path=path)
-    return _Salvage(path, output, size_bytes, tick).run(blocks)
+    return _Salvage(path, output, exists, size_bytes, tick).run(blocks)
 
 
 class _NothingKeptError(Exception):
@@ -65,7 +69,10 @@ class _NothingKeptError(Exception):
 
 
 class _Salvage:
-    def __init__(self, path: str, output: str | None, size_bytes: int, tick: Callable[[int], None]) -> None:
+    def __init__(
+        self, path: str, output: str | None, exists: Exists, size_bytes: int, tick: Callable[[int], None]
+    ) -> None:
+        self._exists = exists
         self._path, self._output = path, output
         self._size_bytes, self._left = size_bytes, size_bytes
         self._tick = tick
@@ -89,7 +96,7 @@ class _Salvage:
     def _same(self, block: Superblock, copied: Copied) -> RepairedFile:
         """Copy the file with another superblock."""
         if self._output is not None:
-            with open(self._path, "rb") as source, publish(self._output) as target:
+            with open(self._path, "rb") as source, publish(self._output, exists=self._exists) as target:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
                 target.seek(block.offset_bytes)
                 target.write(block.data)
@@ -100,7 +107,7 @@ class _Salvage:
         output = self._output
         if output is not None:
             try:
-                with publish_path(output) as temporary:
+                with publish_path(output, exists=self._exists) as temporary:
                     copied = reader.copy(block, temporary)
                     if _kept(copied) <= 0:
                         raise _NothingKeptError

@@ -1,0 +1,153 @@
+"""Output of ``shardkeep repair``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from shardkeep.cli.output.console import facts, listing, print_parts
+from shardkeep.cli.output.text import printable
+from shardkeep.jobs.verification.finding import as_argument
+from shardkeep.quantities import counted, human_bytes
+from shardkeep.tfrecord.shard_names import shard_pattern
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shardkeep.jobs.salvage.report import Outcome, RepairedFile, RepairedPart, RepairReport
+
+__all__ = ["OUTCOMES", "damaged_parts", "lost_text", "part_place", "print_repair", "verdict"]
+
+OUTCOMES: tuple[Outcome, ...] = ("kept", "repaired", "unchecked", "lost")
+_COLOURS = {"kept": "", "repaired": "green", "unchecked": "yellow", "lost": "bold red"}
+_WORST: tuple[Outcome, ...] = ("lost", "repaired", "unchecked")
+_SHOWN_FILES = 40
+_SHOWN_PARTS = 10
+
+
+def print_repair(report: RepairReport, html: str | None = None) -> None:
+    """Print the report of `repair`: its damaged files, the first damaged parts of each, the next command."""
+    parts: list[RenderableType] = []
+    if report.files:
+        parts.append(_files(report))
+        shown = report.files[:_SHOWN_FILES]
+        parts += [_damage(one, report) for one in shown]
+    rows = {"written": _written(report), "intact": _intact(report), "verdict": verdict(report)}
+    if html is not None:
+        rows["page"] = printable(html)
+    rows["next"] = _next(report)
+    print_parts(*parts, facts({name: text for name, text in rows.items() if text}))
+
+
+def verdict(report: RepairReport) -> str:
+    """Return in one line what is lost."""
+    if report.ok:
+        unchecked = any(part.outcome == "unchecked" for one in report.files for part in one.parts)
+        return "nothing is lost" + ("; some parts have no checksum" if unchecked else "")
+    return f"lost: {lost_text(report.files)}"
+
+
+def lost_text(files: Sequence[RepairedFile]) -> str:
+    """Return how much of some files is lost: records or rows, and bytes that may have held more of them."""
+    lost = [part for one in files for part in one.parts if part.outcome == "lost"]
+    items = sum(part.items for part in lost)
+    size_bytes = sum(part.bytes or 0 for part in lost if not part.items)
+    kinds = {one.kind == "tfrecord" for one in files}
+    noun = "record" if kinds == {True} else "row" if kinds == {False} else "item"
+    texts = [counted(items, noun)] if items else []
+    if size_bytes:
+        texts.append(human_bytes(size_bytes) + (f" in which no {noun} is recognisable" if items else ""))
+    return ", and ".join(texts) or counted(len(lost), "part")
+
+
+def damaged_parts(one: RepairedFile) -> list[RepairedPart]:
+    """Return the parts that are not kept, the worst outcomes first."""
+    damaged = [part for part in one.parts if part.outcome != "kept"]
+    return sorted(damaged, key=lambda part: _WORST.index(part.outcome))
+
+
+def part_place(part: RepairedPart) -> str:
+    """Return where a part is: dataset and chunk, or record, and its bytes."""
+    texts = []
+    if part.dataset is not None:
+        chunk = "" if part.chunk is None else f" chunk {', '.join(map(str, part.chunk))}"
+        texts.append(f"{part.dataset}{chunk}")
+    if part.record is not None:
+        last = part.record + part.items - 1
+        texts.append(f"record {part.record:,}" if part.items <= 1 else f"records {part.record:,} to {last:,}")
+    if part.offset_bytes is not None and part.bytes is not None:
+        texts.append(f"{counted(part.bytes, 'byte')} at {part.offset_bytes:,}")
+    return ", ".join(texts)
+
+
+def _files(report: RepairReport) -> Table:
+    shown = [name for name in OUTCOMES if name != "unchecked" or _has(report, name)]
+    table = listing("file", "kind", *shown, "bytes lost", right=[*shown, "bytes lost"])
+    for one in report.files[:_SHOWN_FILES]:
+        lost_bytes = sum(part.bytes or 0 for part in one.parts if part.outcome == "lost")
+        unknown = "" if one.ok else "not known"
+        # Damaged bytes may have held any number of records.
+        counts = [f"{one.items(name):,}" if one.items(name) or name != "lost" else "" for name in shown]
+        size = human_bytes(lost_bytes) if lost_bytes else unknown
+        table.add_row(_name(one.path, report.path), one.kind, *counts, size)
+    if len(report.files) > _SHOWN_FILES:
+        table.add_row(f"… and {len(report.files) - _SHOWN_FILES:,} more: --json has all")
+    return table
+
+
+def _has(report: RepairReport, outcome: str) -> bool:
+    return any(part.outcome == outcome for one in report.files for part in one.parts)
+
+
+def _name(path: str, folder: str) -> str:
+    return printable(path if path == folder else os.path.relpath(path, folder))
+
+
+def _damage(one: RepairedFile, report: RepairReport) -> RenderableType:
+    damaged = damaged_parts(one)
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(overflow="fold")
+    for part in damaged[:_SHOWN_PARTS]:
+        place = part_place(part)
+        text = printable(f"{place}: {part.reason}" if place else part.reason)
+        table.add_row(Text(part.outcome, style=_COLOURS[part.outcome]), text)
+    lines: list[RenderableType] = [Text(_name(one.path, report.path), style="bold"), table]
+    if len(damaged) > _SHOWN_PARTS:
+        lines.append(f"… and {len(damaged) - _SHOWN_PARTS:,} more: --json has all")
+    lines += [printable(f"note: {text}") for text in one.notes[:_SHOWN_PARTS]]
+    return Group(*lines)
+
+
+def _written(report: RepairReport) -> str:
+    if report.dry_run:
+        return "nothing, since this is a dry run"
+    if report.output is None:
+        return "nothing, since nothing can be kept" if report.files else "nothing, since nothing is damaged"
+    count = sum(one.output is not None for one in report.files)
+    files = f"{counted(count, 'file')} in " if os.path.isdir(report.path) else ""
+    return f"{files}{printable(report.output)}"
+
+
+def _intact(report: RepairReport) -> str:
+    if not report.intact:
+        return ""
+    if os.path.isdir(report.path):
+        return f"{counted(report.intact, 'file')} without damage, not copied"
+    return "the file has no damage" + ("" if report.output is None else ", and is copied unchanged")
+
+
+def _next(report: RepairReport) -> str:
+    if report.output is not None:
+        command = f"shardkeep verify {printable(as_argument(report.output))}"
+        shards = any(one.output is not None and shard_pattern(one.path) for one in report.files)
+        if not (shards and os.path.isdir(report.path)):
+            return command
+        return f"{command} (it names the undamaged shards, which are not there, as missing)"
+    worth = any(part.outcome != "lost" for one in report.files for part in one.parts)
+    return f"shardkeep repair {printable(as_argument(report.path))} OUT" if report.dry_run and worth else ""

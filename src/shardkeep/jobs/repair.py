@@ -1,0 +1,270 @@
+"""Repair of damaged files: new files with all that is whole or can be corrected, and a report of the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from shardkeep.errors import FormatError, LockHeldError, NotFoundError, PlanError, TruncatedFileError
+from shardkeep.files.durable import durably, sync_folder
+from shardkeep.files.kinds.kind import identify
+from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.publish import Exists
+from shardkeep.hdf5.journal.paths import log_path
+from shardkeep.hdf5.locking.file_version import FileVersion
+from shardkeep.jobs.salvage.job import SalvageJob, is_compressed
+from shardkeep.jobs.salvage.live_writers import refuse_live_writers
+from shardkeep.jobs.salvage.outputs import check_file, check_folder, refuse_originals
+from shardkeep.jobs.salvage.report import RepairedFile, RepairReport
+from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
+from shardkeep.jobs.verification.report import VerifiedFile
+from shardkeep.jobs.verify import verify_inventory
+from shardkeep.progress import Parts, Progress
+from shardkeep.tfrecord.index.scan import thread_count
+from shardkeep.tfrecord.index.work import Work
+
+__all__ = ["repair"]
+
+PathLike = str | os.PathLike[str]
+
+# A salvage reads as often as a verification, and writes.
+_WEIGHTS = {"verify": 1, "repair": 2}
+
+
+def repair(
+    path: PathLike,
+    output: PathLike | None = None,
+    *,
+    dry_run: bool = False,
+    exists: Exists = "fail",
+    progress: Callable[[int, int], object] | None = None,
+) -> RepairReport:
+    """Write a new file with all that is whole, or can be corrected, in a damaged one.
+
+    Parameters
+    ----------
+    path : path
+        A TFRecord or TensorBoard event file, an HDF5 file, the folder of a run, or a folder with such files.
+        It is only read.
+    output : path, optional
+        The new file. For a folder a new or empty folder, which gets the damaged files under the same relative
+        paths; undamaged files are not copied. Required unless `dry_run` is true.
+    dry_run : bool
+        True to report only; nothing is written.
+    exists : {"fail", "replace"}
+        What to do if the output exists. "replace" replaces files of the same name.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)`` in the calling thread.
+
+    Returns
+    -------
+    RepairReport
+        A report in which all damage is listed, with what became of it. A file of which nothing can be kept
+        has no output.
+
+    Raises
+    ------
+    NotFoundError
+        `path` does not exist, its folder has no data file, or the folder of `output` does not exist.
+    FormatError
+        `path` is a file of another kind; the message names the kind.
+    TruncatedFileError
+        `path` has no bytes.
+    LockHeldError
+        A live process writes a damaged file; the message names it. Nothing was written.
+    PlanError
+        `output` is missing, is the damaged file or lies in its folder.
+    ExistsError, DurabilityError
+        As in `shardkeep.files.publish`.
+    OSError
+        The file cannot be read.
+
+    Notes
+    -----
+    Each new file appears whole or not at all, and is synced. After an error or Ctrl-C no new file remains;
+    SIGKILL during the repair of a folder can leave the first new files, each whole. An undamaged file is
+    copied unchanged.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from shardkeep.tfrecord import Reader, Writer
+    >>> path = os.path.join(tempfile.mkdtemp(), "train.tfrecord")
+    >>> with Writer(path) as writer:
+    ...     for number in range(3):
+    ...         writer.write(b"record %d" % number)
+    >>> with open(path, "r+b") as file:
+    ...     _ = file.seek(40)
+    ...     _ = file.write(b"!!!")
+    >>> report = repair(path, path + ".repaired")
+    >>> report.ok, [part.outcome for part in report.files[0].parts]
+    (False, ['kept', 'lost', 'kept'])
+    >>> list(Reader(path + ".repaired"))
+    [b'record 0', b'record 2']
+    """
+    name, target = local_path(path), None if output is None else local_path(output)
+    if exists not in ("fail", "replace"):
+        raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
+    if target is None and not dry_run:
+        raise PlanError("output is missing: pass the path of the new file or folder, or dry_run=True")
+    is_folder = identify(name).name == "folder"
+    if target is not None:
+        (check_folder if is_folder else check_file)(name, target, exists)
+    inventory = take_inventory([name])
+    if not is_folder:
+        _refuse_other_kinds(name, inventory)
+    elif not inventory.tasks:
+        raise NotFoundError(f"{name}: no TFRecord or HDF5 file in this folder; pass another", path=name)
+    parts = Parts(progress, sum(task.size_bytes for task in inventory.tasks), _WEIGHTS)
+    jobs, intact = _find_damage(name, inventory, parts.begin("verify"))
+    if target is not None:
+        jobs = [_with_output(one, name, target) for one in jobs]
+        refuse_originals(_originals(inventory), [one.output for one in jobs if one.output], folder=name)
+    refuse_live_writers(one for job in jobs for one in job.locks())
+    if dry_run:
+        jobs = [replace(one, output=None) for one in jobs]
+    results = _run_all(jobs, exists, parts.begin("repair"))
+    files = tuple(one for one in results if any(part.outcome != "kept" for part in one.parts))
+    written = target if any(one.output for one in results) else None
+    return RepairReport(name, written, dry_run, files, intact + len(results) - len(files))
+
+
+def _refuse_other_kinds(path: str, inventory: Inventory) -> None:
+    """Raise for a path that is not, and should not be, a data file."""
+    for other in inventory.skipped:
+        raise FormatError(f"{path} is {other.described}, not a data file: pass the data file", path=path)
+    (task,) = inventory.tasks
+    kind = None if task.finding is None else task.finding.kind
+    if kind == "empty":
+        raise TruncatedFileError(str(task.finding), path=path)
+    if kind in ("replaced", "wrong-kind"):
+        raise FormatError(str(task.finding), path=path)
+
+
+def _find_damage(path: str, inventory: Inventory, progress: Progress) -> tuple[list[SalvageJob], int]:
+    """Return the damaged files, runs and sets of a folder and the number of other files, or one file."""
+    is_folder = os.path.isdir(path)
+    # A verification would apply the log of a killed collector to the original; and the salvage of plain
+    # records reads them once anyway.
+    unverified = [one for one in inventory.tasks if _has_log(one) or (not is_folder and _is_plain(one))]
+    jobs = [SalvageJob(one.path, one.expected or "", one.size_bytes) for one in unverified]
+    rest = [one for one in inventory.tasks if one not in unverified]
+    if not rest:
+        return jobs, 0
+    verified = verify_inventory(replace(inventory, tasks=rest), [path], progress=progress).files
+    damaged = [one for one in verified if one.findings]
+    runs = {run for run in inventory.runs if any(one.path == run or _is_segment(one, run) for one in damaged)}
+    intact = 0
+    for one in verified:
+        kinds = {finding.kind for finding in one.findings}
+        if "locked" in kinds:
+            raise LockHeldError(one.findings[0].message, path=one.path)
+        if any(_is_segment(one, run) for run in runs) or kinds == {"mixed-sets"}:
+            continue
+        if one.path in runs or kinds or not is_folder:
+            size_bytes = one.file_bytes
+            if one.kind == "run":
+                size_bytes = sum(file.file_bytes for file in verified if _is_segment(file, one.path))
+            jobs.append(SalvageJob(one.path, one.kind, size_bytes, one.findings))
+        elif one.kind != "run":
+            intact += 1
+    return jobs, intact
+
+
+def _has_log(task: Task) -> bool:
+    return task.expected == "hdf5" and os.path.lexists(log_path(task.path))
+
+
+def _is_plain(task: Task) -> bool:
+    return task.expected == "tfrecord" and task.kind is not None and not is_compressed(task.kind)
+
+
+def _is_segment(one: VerifiedFile, run: str) -> bool:
+    folder, name = os.path.split(os.path.dirname(one.path))
+    return folder == run and name.startswith("rank-")
+
+
+def _with_output(job: SalvageJob, path: str, target: str) -> SalvageJob:
+    if job.path == path:
+        return replace(job, output=target)
+    return replace(job, output=os.path.join(target, os.path.relpath(job.path, path)))
+
+
+def _originals(inventory: Inventory) -> list[str]:
+    return [one.path for one in inventory.tasks] + [one.path for one in inventory.skipped]
+
+
+def _run_all(jobs: Sequence[SalvageJob], exists: Exists, progress: Progress) -> list[RepairedFile]:
+    """Run all jobs; after an error, remove the files and folders that they made."""
+    work = Work(progress, sum(one.size_bytes for one in jobs))
+    made: list[str] = []
+
+    def run(job: SalvageJob) -> RepairedFile:
+        version = _version(job.path)
+        is_new = _is_free(job.output)
+        if is_new and job.kind == "run":  # many files, of which an error leaves some
+            made.append(job.output or "")
+        result = job.run(exists, work.tick)
+        if is_new and result.output is not None:
+            made.append(result.output)
+        if version != _version(job.path):
+            message = (
+                f"{job.path} changed while it was repaired: a process writes it, perhaps of another host"
+            )
+            raise LockHeldError(f"{message}; end that process, then repair it again", path=job.path)
+        return result
+
+    with _folders_for([one.output for one in jobs if one.output is not None]):
+        try:
+            return work.run(run, jobs, thread_count(None))
+        except BaseException:
+            for one in made:
+                _remove(one)
+            raise
+
+
+def _is_free(output: str | None) -> bool:
+    """Return True if there is nothing at the path of an output, or an empty folder."""
+    if output is None:
+        return False
+    return not os.listdir(output) if os.path.isdir(output) else not os.path.lexists(output)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if os.path.isdir(path):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def _folders_for(outputs: Sequence[str]) -> Iterator[None]:
+    """Make the folders of files, and remove those that are still empty at the end."""
+    made: list[str] = []
+    try:
+        for folder in sorted({os.path.dirname(one) for one in outputs}):
+            missing = []
+            while folder and not os.path.isdir(folder):
+                missing.append(folder)
+                folder = os.path.dirname(folder)
+            for one in reversed(missing):
+                with durably("make the folder", one):
+                    os.mkdir(one)
+                    made.append(one)
+                    sync_folder(os.path.dirname(one) or ".")
+        yield
+    finally:
+        for one in reversed(made):
+            with contextlib.suppress(OSError):
+                os.rmdir(one)
+
+
+def _version(path: str) -> FileVersion | None:
+    try:
+        return FileVersion.of(os.stat(path))
+    except OSError:
+        return None

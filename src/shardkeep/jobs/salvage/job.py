@@ -1,0 +1,98 @@
+"""The salvage of one path: by the salvager of its kind, or without one if there is nothing to salvage."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shardkeep.errors import RepairRefusedError
+from shardkeep.files.kinds.kind import FileKind
+from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.hdf5.journal.paths import log_path
+from shardkeep.hdf5.segments.run_folder import writer_path
+from shardkeep.jobs.salvage.file_copy import copy_into
+from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
+from shardkeep.jobs.salvage.live_writers import Locked
+from shardkeep.jobs.salvage.records import salvage_records
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+from shardkeep.jobs.salvage.run import salvage_run
+from shardkeep.jobs.verification.finding import Finding
+
+__all__ = ["SalvageJob", "is_compressed"]
+
+# Findings about a path that holds nothing of what it should hold.
+_NOTHING_THERE = {"empty", "replaced", "wrong-kind", "missing", "unreadable", "incomplete-set"}
+
+
+@dataclass(frozen=True)
+class SalvageJob:
+    """A damaged file, folder of a run or set of shards, and its output.
+
+    Attributes
+    ----------
+    path : str
+    kind : str
+        As of a `VerifiedFile`.
+    size_bytes : int
+    findings : tuple of Finding or None
+        Result of its verification; None if it was not verified.
+    output : str or None
+    """
+
+    path: str
+    kind: str
+    size_bytes: int
+    findings: tuple[Finding, ...] | None = None
+    output: str | None = None
+
+    def locks(self) -> list[Locked]:
+        """Return what no live process may be writing: the file, or the segments of a run."""
+        if self.kind == "run":
+            folders = glob.glob(os.path.join(glob.escape(self.path), "rank-*"))
+            return [Locked(one, f"{writer_path(one)}.lock") for one in sorted(folders)]
+        return [Locked(self.path)] if os.path.isfile(self.path) else []
+
+    def run(self, exists: Exists, tick: Callable[[int], None]) -> RepairedFile:
+        """Write all that can be kept to the output, if there is one.
+
+        Raises
+        ------
+        ShardkeepError, OSError
+            As of the salvagers.
+        """
+        kinds = None if self.findings is None else {finding.kind for finding in self.findings}
+        if kinds is not None and kinds <= {"unsupported"}:
+            return self._copied(exists, tick)
+        if kinds is not None and kinds <= _NOTHING_THERE:
+            return self._lost()
+        return self._salvager()(self.path, self.output, exists=exists, tick=tick)
+
+    def _salvager(self) -> Callable[..., RepairedFile]:
+        if self.kind == "run":
+            return salvage_run
+        if self.kind != "tfrecord" and os.path.lexists(log_path(self.path)):
+            what = f"{self.path} has commits in the redo log of a killed collector"
+            advice = f"run `shardkeep collect {self.path} --recover` on a copy of both files"
+            raise RepairRefusedError(f"{what}: {advice}", path=self.path)
+        return salvage_records if self.kind == "tfrecord" else salvage_hdf5
+
+    def _copied(self, exists: Exists, tick: Callable[[int], None]) -> RepairedFile:
+        """Copy a file that has no damage, as far as its parts can be checked here."""
+        if self.output is not None:
+            with publish_raw(self.output, exists=exists) as file:
+                copy_into(self.path, file, tick)
+        parts = [RepairedPart("unchecked", one.message) for one in self.findings or ()]
+        kept = RepairedPart("kept", "the whole file", offset_bytes=0, bytes=self.size_bytes)
+        return RepairedFile(self.path, self.output, self.kind, self.size_bytes, tuple(parts) or (kept,))
+
+    def _lost(self) -> RepairedFile:
+        texts = [finding.message for finding in self.findings or ()]
+        parts = tuple(RepairedPart("lost", text, offset_bytes=0, bytes=self.size_bytes) for text in texts)
+        return RepairedFile(self.path, None, self.kind, self.size_bytes, parts)
+
+
+def is_compressed(kind: FileKind) -> bool:
+    """Return True for a compressed TFRecord file, also a damaged one."""
+    return kind.compression is not None or kind.described.startswith(("damaged gzip", "damaged zlib", "zstd"))

@@ -166,15 +166,15 @@ def _names(contents: Contents) -> Iterator[Problem]:
             )
             fix = "divide the data set into fewer, larger shards, or into sub-folders"
             yield Problem("note", "access", evidence, fix, None, folder)
+    here_bytes = len(os.fsencode(os.getcwd())) + 1
     for one in contents.data:
-        name_bytes, path_bytes = len(os.fsencode(one.entry.name)), len(os.fsencode(os.path.abspath(one.path)))
+        name_bytes, path_bytes = len(os.fsencode(one.entry.name)), len(os.fsencode(one.path))
+        path_bytes += 0 if os.path.isabs(one.path) else here_bytes
         if one.expected is not None and (
             name_bytes > _LONGEST_NAME_BYTES or path_bytes > _LONGEST_PATH_BYTES
         ):
-            evidence = (
-                f"a name of {name_bytes} bytes in a path of {path_bytes:,}: the limits are 255 and 4,095, and"
-            )
-            evidence += " no room is left for the name of its lock or index"
+            evidence = f"a name of {name_bytes} bytes in a path of {path_bytes:,}: the limits are 255 and"
+            evidence += " 4,095, and no room is left for the name of its lock or index"
             yield Problem("warning", "access", evidence, "use shorter names", None, one.path)
 
 

@@ -81,6 +81,11 @@ class ClientTable:
         left = {rank: entry for rank, entry in newest.items() if entry.closed == LEFT}
         return set(left), max((entry.world_size for entry in left.values()), default=0)
 
+    @property
+    def rows(self) -> int:
+        """Number of rows that all clients have sent."""
+        return sum(entry.rows for entry in self._entries)
+
     def is_newcomer(self, entry: ClientEntry) -> bool:
         """Return whether a client is not in the table while another client of its rank is."""
         return entry.id not in self._numbers and any(one.rank == entry.rank for one in self._entries)

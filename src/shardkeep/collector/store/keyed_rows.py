@@ -74,6 +74,14 @@ class KeyedRows(StoredDataset):
         return self._writers_dataset
 
     @property
+    def written(self) -> int:
+        """Number of rows that were written."""
+        return sum(
+            int(np.count_nonzero(self._writers[start : start + self._writer_rows]))
+            for start in range(0, self.rows, self._writer_rows)
+        )
+
+    @property
     def held_bytes(self) -> int:
         """Memory of both open datasets and of the known offsets of chunks."""
         return 2 * OPEN_BYTES + _ADDRESS_BYTES * (len(self._addresses) + len(self._writer_addresses))

@@ -196,6 +196,11 @@ class Store:
         """Rows of each dataset, committed or not."""
         return {name: one.rows for name, one in self._datasets.items()}
 
+    def written_rows(self) -> dict[str, int]:
+        """Return how many rows were written to each dataset; their sum is ``clients.rows``."""
+        every = self._datasets.items()
+        return {name: one.written if isinstance(one, KeyedRows) else one.rows for name, one in every}
+
     def append(self, name: str, data: memoryview, rows: int) -> None:
         """Append rows, encoded as `shardkeep.collector.protocol.payload` does; see `AppendedRows.append`."""
         dataset = self._datasets.get(name)

@@ -19,10 +19,10 @@ from shardkeep.errors import DurabilityError, FormatError, NotFoundError, Untrus
 from shardkeep.files.durable import durably, sync_folder, write_all
 from shardkeep.files.owner import this_process
 from shardkeep.hdf5.journal.paths import log_path
-from shardkeep.hdf5.journal.redo_log import LogHeader, Record, read_log
+from shardkeep.hdf5.journal.redo_log import LogHeader, LogScan, Record, read_log, scan_log
 from shardkeep.hdf5.journal.superblock import SUPERBLOCK_BYTES
 
-__all__ = ["Recovery", "recover"]
+__all__ = ["LoggedCommits", "Recovery", "read_commits", "recover", "salvage_commits"]
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -76,37 +76,93 @@ def recover(path: str, *, takes_old_log: bool = False) -> Recovery | None:
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(path, os.O_RDONLY | _SAFE)
             stack.callback(os.close, fd)
-        found = read_log(name, None if fd is None else os.fstat(fd))
+        found = read_commits(path, fd, takes_old_log=takes_old_log)
         if found is not None:
-            header, records = found[0], list(found[1])
-            _check_file(path, fd, header, records, takes_old_log=takes_old_log)
-            power_cut = not header.synced and header.boot != this_process().boot
-            dropped = 0 if fd is None else _apply(path, fd, header, records)
-            recovery = Recovery(len(records), dropped, power_cut)
+            dropped = 0 if fd is None else _apply(path, fd, found)
+            recovery = Recovery(len(found.records), dropped, found.after_power_cut)
     with durably("remove", name):
         os.unlink(name)
         sync_folder(os.path.dirname(path))
     return recovery
 
 
-def _apply(path: str, checked: int, header: LogHeader, records: list[Record]) -> int:
-    """Apply the records; return how many bytes after the last commit were cut off."""
+@dataclass(frozen=True)
+class LoggedCommits:
+    """Valid commits of the redo log of a file."""
+
+    header: LogHeader
+    records: list[Record]
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of the file after the last commit; -1 if nothing was ever committed."""
+        last = -1 if self.header.fresh else self.header.file_bytes
+        return self.records[-1].file_bytes if self.records else last
+
+    @property
+    def after_power_cut(self) -> bool:
+        """As of `Recovery`."""
+        return not self.header.synced and self.header.boot != this_process().boot
+
+    def write_to(self, fd: int) -> None:
+        """Write the changes of all commits into the file, or a copy of it, and set its length."""
+        for record in self.records:
+            for offset, data in record.extents:
+                write_all(fd, data, offset)
+        if self.file_bytes >= 0:
+            os.ftruncate(fd, self.file_bytes)
+
+
+def read_commits(path: str, fd: int | None, *, takes_old_log: bool = False) -> LoggedCommits | None:
+    """Return the commits in the redo log of a file; None without a log, or without a complete header.
+
+    Parameters
+    ----------
+    path : str
+    fd : int or None
+        The file, open for reading; None if it does not exist.
+    takes_old_log : bool
+        As of `recover`; errors too.
+    """
+    found = read_log(log_path(path), None if fd is None else os.fstat(fd))
+    if found is None:
+        return None
+    header, records = found[0], list(found[1])
+    _check_file(path, fd, header, records, takes_old_log=takes_old_log)
+    return LoggedCommits(header, records)
+
+
+def salvage_commits(path: str, fd: int) -> tuple[LoggedCommits | None, LogScan | None]:
+    """Return the commits of a redo log that may be damaged, and what is left of the log.
+
+    Raises
+    ------
+    FormatError, CorruptDataError, UntrustedFileError, DurabilityError
+        As `recover`: the log is of another file, or of another user.
+    """
+    scan = scan_log(log_path(path), os.fstat(fd))
+    if scan is None or (scan.header is None and not scan.records):
+        return None, scan
+    # Without a header it is not known of which file the log is, as of one of an earlier Shardkeep.
+    header = scan.header or LogHeader(
+        fresh=False, synced=True, boot="", file_bytes=0, first_serial=scan.records[0].serial
+    )
+    _check_file(path, fd, header, scan.records, takes_old_log=True)
+    return LoggedCommits(header, scan.records), scan
+
+
+def _apply(path: str, checked: int, commits: LoggedCommits) -> int:
+    """Apply the commits; return how many bytes after the last commit were cut off."""
     fd = os.open(path, os.O_RDWR | _SAFE)
     try:
         before = os.fstat(fd)
         if not os.path.samestat(before, os.fstat(checked)):
             raise DurabilityError(f"{path!r} was replaced while it was recovered: try again", path=path)
-        last = -1 if header.fresh else header.file_bytes
-        for record in records:
-            last = record.file_bytes
-            for offset, data in record.extents:
-                write_all(fd, data, offset)
-        if last >= 0:
-            os.ftruncate(fd, last)
+        commits.write_to(fd)
         os.fsync(fd)
-        if last < 0:
+        if commits.file_bytes < 0:
             os.unlink(path)
-        return max(before.st_size - max(last, 0), 0)
+        return max(before.st_size - max(commits.file_bytes, 0), 0)
     finally:
         os.close(fd)
 

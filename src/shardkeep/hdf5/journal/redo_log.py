@@ -24,7 +24,7 @@ from shardkeep.errors import CorruptDataError, FormatError, UntrustedFileError
 from shardkeep.files.durable import durably, write_all
 from shardkeep.files.sidecar import make_sidecar, open_sidecar, user_name
 
-__all__ = ["Extent", "LogHeader", "Record", "RedoLog", "read_log"]
+__all__ = ["Extent", "LogHeader", "LogScan", "Record", "RedoLog", "read_log", "scan_log"]
 
 _MAGIC = b"SKREDO\r\n"
 _HEAD = struct.Struct("<8sII")
@@ -35,6 +35,8 @@ _RECORD_MAGIC = b"SKRC"
 _FORMAT = 1
 _WHAT = "redo log"
 _MOST_BYTES = 1 << 62
+# In a damaged log any bytes may look like the start of a record of any size.
+_MOST_TRIED = 1000
 
 Extent = tuple[int, bytes]
 """An offset in the file, and the bytes there."""
@@ -193,18 +195,8 @@ def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, 
     DurabilityError
         It cannot be read.
     """
-    try:
-        with durably("read the redo log", path):
-            try:
-                fd = open_sidecar(path, _WHAT, owners=None if data is None else _owners(data), data=data)
-            except FileNotFoundError:
-                return None
-            with open(fd, "rb") as file:
-                whole = memoryview(file.read())
-    except MemoryError:
-        message = f"the redo log {path!r} does not fit into memory: move it away"
-        raise CorruptDataError(message, path=path) from None
-    if len(whole) < _HEAD.size:
+    whole = _read(path, data)
+    if whole is None or len(whole) < _HEAD.size:
         return None
     magic, crc, size = _HEAD.unpack_from(whole)
     text = bytes(whole[_HEAD.size : _HEAD.size + size])
@@ -212,6 +204,88 @@ def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, 
         return None
     header = _parse_header(path, text)
     return header, _records(path, whole, _HEAD.size + size, header.first_serial)
+
+
+@dataclass(frozen=True)
+class LogScan:
+    """What is left of a damaged log.
+
+    Attributes
+    ----------
+    header : LogHeader or None
+    records : list of Record
+        Valid ones with consecutive serials, from the start, or without a header from the first valid one.
+    rest_bytes : int
+        Size of what follows them. A collector that is killed in the middle of a record leaves a part of it.
+    lost_commits : int
+        Number of records in the rest that were once complete.
+    """
+
+    header: LogHeader | None
+    records: list[Record]
+    rest_bytes: int
+    lost_commits: int
+
+
+def scan_log(path: str, data: os.stat_result | None) -> LogScan | None:
+    """Return everything that is valid in a log that may be damaged; None without a log.
+
+    Raises
+    ------
+    FormatError, CorruptDataError, UntrustedFileError, DurabilityError
+        As `read_log`.
+    """
+    whole = _read(path, data)
+    if whole is None:
+        return None
+    found = read_log(path, data)
+    raw = bytes(whole)
+    header = None if found is None else found[0]
+    records = [] if found is None else list(found[1])
+    if header is not None:
+        offset = _HEAD.size + _HEAD.unpack_from(raw)[2]
+    else:
+        offset, serial = next(_whole_records(raw, 0), (len(raw), 0))
+        records = list(_records(path, whole, offset, serial))
+    for one in records:
+        offset += _RECORD.size + _BODY.size + sum(_EXTENT.size + len(part) for _, part in one.extents)
+    last = records[-1].serial if records else 0 if header is None else header.first_serial - 1
+    newest = max((serial for _, serial in _whole_records(raw, offset)), default=last)
+    if raw[offset : offset + 4] == _RECORD_MAGIC and len(raw) - offset >= _RECORD.size:
+        size, serial = _RECORD.unpack_from(raw, offset)[2:]
+        if serial == last + 1 and size <= len(raw) - offset - _RECORD.size:
+            newest = max(newest, serial)
+    return LogScan(header, records, len(raw) - offset, newest - last)
+
+
+def _whole_records(raw: bytes, offset: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and serial of each record after `offset` that has its checksum."""
+    for _ in range(_MOST_TRIED):
+        offset = raw.find(_RECORD_MAGIC, offset)
+        if offset < 0 or len(raw) - offset < _RECORD.size:
+            return
+        _, crc, size, serial = _RECORD.unpack_from(raw, offset)
+        stop = offset + _RECORD.size + size
+        if stop <= len(raw) and crc32c(raw[offset + 8 : stop]) == crc:
+            yield offset, serial
+            offset = stop
+        else:
+            offset += 1
+
+
+def _read(path: str, data: os.stat_result | None) -> memoryview | None:
+    """Return the bytes of a log; None without one."""
+    try:
+        with durably("read the redo log", path):
+            try:
+                fd = open_sidecar(path, _WHAT, owners=None if data is None else _owners(data), data=data)
+            except FileNotFoundError:
+                return None
+            with open(fd, "rb") as file:
+                return memoryview(file.read())
+    except MemoryError:
+        message = f"the redo log {path!r} does not fit into memory: move it away"
+        raise CorruptDataError(message, path=path) from None
 
 
 def _owners(data: os.stat_result) -> frozenset[int]:

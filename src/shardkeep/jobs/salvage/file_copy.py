@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from typing import Protocol
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.locking.file_version import FileVersion
 
 __all__ = ["copy_into"]
@@ -15,7 +15,15 @@ __all__ = ["copy_into"]
 _BLOCK_BYTES = 16 << 20
 
 
-def copy_into(source: str, target: TemporaryFile, tick: Callable[[int], None]) -> None:
+class _Target(Protocol):
+    """A new file without a buffer."""
+
+    def fileno(self) -> int: ...
+    def seek(self, offset: int, /) -> int: ...
+    def write(self, data: bytes, /) -> int | None: ...
+
+
+def copy_into(source: str, target: _Target, tick: Callable[[int], None]) -> None:
     """Copy all bytes of a file into a new file, and call `tick` with the size of each block.
 
     Raises
@@ -44,7 +52,7 @@ def copy_into(source: str, target: TemporaryFile, tick: Callable[[int], None]) -
         os.close(fd)
 
 
-def _copy_block(fd: int, target: TemporaryFile, offset: int, size: int) -> int:
+def _copy_block(fd: int, target: _Target, offset: int, size: int) -> int:
     """Copy at most `size` bytes to the same offset; return their number, 0 at the end of the source."""
     # Not on macOS, not between all file systems, and some copy nothing without an error; an error of the disk
     # is raised again by the read or the write.
@@ -53,4 +61,4 @@ def _copy_block(fd: int, target: TemporaryFile, offset: int, size: int) -> int:
         if count:
             return count
     target.seek(offset)
-    return target.write(os.pread(fd, size, offset))
+    return target.write(os.pread(fd, size, offset)) or 0

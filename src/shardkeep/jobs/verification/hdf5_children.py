@@ -23,9 +23,16 @@ _SILENT_S = 300.0
 
 
 class Children:
-    """Child processes that read HDF5 files, started when needed; each serves one thread at a time."""
+    """Child processes that read HDF5 files, started when needed; each serves one thread at a time.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    module : str
+        The module of the child; it answers as `hdf5_child`.
+    """
+
+    def __init__(self, module: str = "shardkeep.jobs.verification.hdf5_child") -> None:
+        self._module = module
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
 
     def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
@@ -65,7 +72,7 @@ class Children:
         with contextlib.suppress(queue.Empty):
             return self._idle.get_nowait()
         return subprocess.Popen(
-            child_python("shardkeep.jobs.verification.hdf5_child", "main()"),
+            child_python(self._module, "main()"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -5,12 +5,13 @@ Covers `shardkeep.hdf5.journal.paths`, `shardkeep.hdf5.journal.recovery` and
 """
 
 import os
+import time
 
 import pytest
 
 from shardkeep.errors import FormatError
 from shardkeep.hdf5.journal.paths import log_path
-from shardkeep.hdf5.journal.redo_log import LogHeader, RedoLog, read_log
+from shardkeep.hdf5.journal.redo_log import LogHeader, RedoLog, read_log, scan_log
 
 
 def _log(tmp_path, records):
@@ -82,3 +83,53 @@ def test_a_later_format_is_refused(tmp_path):
     RedoLog(path, LogHeader(False, False, "boot", 0, format=9)).close(remove=False)
     with pytest.raises(FormatError, match="upgrade"):
         read_log(path)
+
+
+def test_a_scan_of_a_whole_log_finds_what_is_read(tmp_path):
+    path = _log(tmp_path, RECORDS)
+    header, records = read_log(path)
+    scan = scan_log(path, None)
+    assert (scan.header, scan.records, scan.rest_bytes, scan.lost_commits) == (header, list(records), 0, 0)
+    assert scan_log(f"{path}.gone", None) is None
+
+
+def test_a_scan_counts_the_commits_that_a_damaged_byte_loses(tmp_path):
+    path = _log(tmp_path, RECORDS)
+    with open(path, "rb") as file:
+        data = file.read()
+    records = list(read_log(path)[1])
+    starts = [data.index(b"SKRC")]
+    for _ in records:
+        size = int.from_bytes(data[starts[-1] + 8 : starts[-1] + 16], "little")
+        starts.append(starts[-1] + 24 + size)
+    for offset in range(len(data)):
+        with open(path, "wb") as file:
+            file.write(data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :])
+        scan = scan_log(path, None)
+        if offset < starts[0]:  # the header
+            assert scan.header is None and scan.records == records and not scan.lost_commits
+            continue
+        number = sum(start <= offset for start in starts) - 1
+        assert scan.records == records[:number]
+        assert scan.rest_bytes == len(data) - starts[number]
+        # Of the last one a damaged start, serial or size cannot be told from the remains of a kill.
+        is_last = number == len(records) - 1 and offset < starts[number] + 24
+        assert scan.lost_commits == len(records) - number or (is_last and not scan.lost_commits)
+
+
+def test_a_scan_of_a_log_that_is_cut_loses_no_commit(tmp_path):
+    path = _log(tmp_path, RECORDS)
+    size = os.path.getsize(path)
+    for left in reversed(range(size)):
+        os.truncate(path, left)
+        scan = scan_log(path, None)
+        assert not scan.lost_commits and len(scan.records) <= len(RECORDS)
+
+
+def test_a_scan_of_a_hostile_log_takes_limited_time(tmp_path):
+    path = _log(tmp_path, RECORDS[:1])
+    with open(path, "ab") as file:
+        file.write((b"SKRC" + bytes(4) + (1 << 20).to_bytes(8, "little") + bytes(8)) * 100_000)
+    start = time.process_time()
+    assert len(scan_log(path, None).records) == 1
+    assert time.process_time() - start < 20

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from shardkeep.diagnosis.examination.file_systems import probe as probe_module
 from shardkeep.diagnosis.examination.file_systems.probe import Probe, probe_all
 from shardkeep.diagnosis.examination.file_systems.probe_child import PREFIX, probe
 from shardkeep.diagnosis.examination.subject import Subject
@@ -108,7 +109,8 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 def test_a_read_only_file_system_is_not_tried_out(read_only: Path) -> None:
     report = doctor(read_only)
     assert report["problems"] == []
-    assert "Read-only file system" in report["facts"][1]["value"]
+    facts = [one["value"] for one in report["facts"] if one["check"] == "file system"]
+    assert "Read-only file system" in facts[1]
 
 
 def output_of_child(folder: Path) -> bytes:
@@ -129,6 +131,22 @@ def test_a_folder_of_another_user_is_not_tried_out() -> None:
         lines = run_as(OTHER, lambda: output_of_child(folder)).splitlines()
         assert json.loads(lines[-1]) == {"operation": "flock", "result": True}
         assert os.listdir(folder) == []
+
+
+def test_a_child_that_cannot_start_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_module, "_CHILD", "shardkeep.no_such_module")
+    found = try_out(tmp_path)
+    assert (found.exit_code, found.hangs) == (1, None)
+
+
+def test_a_folder_that_hangs_is_reported_before_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_module, "_CHILD", "tests.sleeping_child")
+    subject = Subject((), (), World(), {}, deadline_s=time.monotonic() + 2)
+    (found,) = probe_all([str(tmp_path)], subject)
+    assert found.hangs == "the creation of a folder"
+    assert subject.left_s >= 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from shardkeep.diagnosis.examination.contents.check import check_files
 from shardkeep.diagnosis.examination.file_systems.file_systems import file_systems
@@ -40,6 +41,8 @@ _CHECKS: tuple[tuple[str, Check], ...] = (
 )
 _TIME_S = 8.0
 _PATIENCE_S = 1.0
+_PATHS_S = 4.0
+_T = TypeVar("_T")
 _ORDER = ("error", "warning", "note")
 
 
@@ -79,14 +82,16 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
     []
     """
     start_s = time.monotonic()
-    named = tuple(expand(paths)) if path_list(paths) else ()
-    for path in named:
-        if not os.path.lexists(path):
-            raise NotFoundError(f"{path}: does not exist", path=path)
     found, problems = _world(world)
+    given = path_list(paths)
+    named, folders = _in_time(lambda: _resolve(given)) or ((), ())
+    if not folders:
+        evidence = f"the paths did not respond in {_PATHS_S:.0f} s: {', '.join(map(str, given))[:200]}"
+        fix = "check the file server of these paths; until then no process can use them"
+        problems.append(Problem("error", "files", evidence, fix, "df -hT"))
     subject = Subject(
         paths=named,
-        folders=_folders(named),
+        folders=folders,
         world=found,
         environment=dict(os.environ),
         threads=_other_threads(),
@@ -183,9 +188,35 @@ def _world(world: World | int | None) -> tuple[World, list[Problem]]:
     return World(0, world, 0, world), problems
 
 
-def _folders(paths: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve(given: list[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths, with patterns replaced by their matches, and their folders."""
+    paths = tuple(expand(given)) if given else ()
+    for path in paths:
+        if not os.path.lexists(path):
+            raise NotFoundError(f"{path}: does not exist", path=path)
     folders = [path if os.path.isdir(path) else os.path.dirname(path) or os.curdir for path in paths]
-    return tuple(dict.fromkeys(folders)) or (os.curdir,)
+    return paths, tuple(dict.fromkeys(folders)) or (os.curdir,)
+
+
+def _in_time(function: Callable[[], _T]) -> _T | None:
+    """Return the result of a function, or None if a file system that hangs keeps it from ending."""
+    results: list[_T] = []
+    errors: list[Exception] = []
+    ended = threading.Event()
+
+    def call() -> None:
+        try:
+            results.append(function())
+        except Exception as error:
+            errors.append(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=call, name="shardkeep-doctor-paths", daemon=True).start()
+    ended.wait(_PATHS_S)
+    for error in errors:
+        raise error
+    return results[0] if results else None
 
 
 def _other_threads() -> tuple[str, ...]:

@@ -6,11 +6,11 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardkeep.diagnosis.kernel import Kernel
-from shardkeep.files.paths import find_companion
+from shardkeep.files.kinds.data_names import is_bare_shard, kind_of_name
 from shardkeep.world import World
 
 __all__ = ["Subject"]
@@ -54,17 +54,15 @@ class Subject:
 
     @functools.cached_property
     def shards(self) -> int:
-        """Number of the files of the paths that may hold data, at any depth; counted at the first use."""
-        return sum(1 for _ in self._names())
-
-    def _names(self) -> Iterator[str]:
+        """Number of files that are data by their names in the folders of the paths, or were passed."""
+        count = 0
         for path in self.paths:
-            if not os.path.isdir(path):
-                yield path
-            for folder, _, names in os.walk(path):
+            count += not os.path.isdir(path)
+            for _, _, names in os.walk(path):
                 if not self.left_s:
-                    return
-                yield from (f"{folder}/{name}" for name in names if find_companion(name) is None)
+                    break
+                count += sum(1 for name in names if kind_of_name(name) or is_bare_shard(name))
+        return count
 
     @property
     def left_s(self) -> float:

@@ -1,4 +1,4 @@
-"""Recognition of the kind of a file by its content.
+"""Recognition of the kind of a file by its content, or by its name.
 
-Other rooms import `kind`, `special` and `urls`.
+Other rooms import `data_names`, `kind`, `special` and `urls`.
 """

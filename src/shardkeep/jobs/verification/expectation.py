@@ -18,22 +18,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from shardkeep.files.kinds.data_names import DataKind, is_bare_shard, kind_of_name
 from shardkeep.files.kinds.kind import FileKind
 from shardkeep.tfrecord.format.resync import next_frame
 
-__all__ = ["DataKind", "Member", "expected_kinds"]
+__all__ = ["Member", "expected_kinds"]
 
-DataKind = Literal["tfrecord", "hdf5"]
-
-_COMPRESSED = r"(?:\.(?:gz|gzip|zz|zlib|zst|zstd))?"
-_OF = r"[-_][0-9]+[-_]of[-_][0-9]+"
-_TFRECORD = re.compile(
-    rf".*\.(?:tf_?records?|tfrec|tfr){_COMPRESSED}(?:{_OF})?{_COMPRESSED}|.*tfevents\.[0-9].*", re.I | re.S
-)
-_HDF5 = re.compile(r".*\.(?:h5|hdf5|he5|h5ad|h5mu|loom)", re.I | re.S)
-_BARE_OF = re.compile(rf"[^.]*{_OF}", re.S)
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # A folder may have a hundred thousand files of unknown content; an array of integers takes 5 ms.
 _SEARCHED_BYTES = 1 << 17
@@ -82,15 +73,14 @@ def _expected(one: Member, siblings: Counter[str], extension: Counter[str]) -> D
     if content is not None:
         return content
     name = os.path.basename(one.path)
-    if _TFRECORD.fullmatch(name):
-        return "tfrecord"
-    if _HDF5.fullmatch(name):
-        return "hdf5"
+    by_name = kind_of_name(name)
+    if by_name is not None:
+        return by_name
     if siblings:
         return _most(siblings)
     if one.is_known:
         return None
-    if _BARE_OF.fullmatch(name):
+    if is_bare_shard(name):
         return "tfrecord"
     most = _most(extension) if one.extension[1] else None
     if most is None and one.kind.may_be_damaged_records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,6 +91,40 @@ def test_the_folders_of_the_paths_are_examined_once(monkeypatch: pytest.MonkeyPa
         ((f"{tmp_path}/a", f"{tmp_path}/b", str(tmp_path)), (str(tmp_path),)),
         ((), (".",)),
     ]
+
+
+def test_paths_may_be_an_iterator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check_with(monkeypatch)
+    assert sk.doctor(iter([tmp_path])).paths == (str(tmp_path),)
+    assert sk.doctor(iter([])).paths == ()
+
+
+def test_paths_that_hang_are_an_error_and_the_machine_is_examined(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def ranks(subject: Subject) -> Iterator[Problem | Fact]:
+        yield Fact("ranks", "folders", str(len(subject.folders)))
+
+    check_with(monkeypatch, ranks)
+    never = threading.Event()
+    monkeypatch.setattr(examine, "_PATHS_S", 0.1)
+    monkeypatch.setattr(examine, "expand", lambda given: never.wait())
+    try:
+        report = sk.doctor(tmp_path)
+    finally:
+        never.set()
+    assert [(one.severity, one.check) for one in report.problems] == [("error", "files")]
+    assert f"did not respond in 0 s: {tmp_path}" in report.problems[0].evidence
+    assert report.facts == (Fact("ranks", "folders", "0"),)
+
+
+def test_only_data_files_count_as_shards(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    names = ("a.tfrecord", "a.tfrecord.skidx", "b.jpg", "sub/train-00000-of-00001", "sub/all.h5")
+    for name in names:
+        (tmp_path / name).touch()
+    passed = str(tmp_path / "b.jpg")
+    assert Subject((str(tmp_path), passed), (), sk.World(), {}).shards == 4
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:

@@ -107,6 +107,9 @@ def _probe_facts(folder: str, found: Probe) -> Iterator[Fact]:
         reason = os.strerror(found.folder_error)
         yield Fact(_CHECK, f"{folder}: not tried out", f"no folder for scratch files can be made: {reason}")
         return
+    if found.exit_code is not None:
+        text = f"the process for it ended with exit code {found.exit_code}"
+        yield Fact(_CHECK, f"{folder}: not tried out", text)
     for operation, name in _WORKS.items():
         if operation in found.results:
             yield Fact(_CHECK, f"{folder}: {name}", "yes" if found.results[operation] else "no")

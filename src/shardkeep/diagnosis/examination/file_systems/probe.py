@@ -7,6 +7,7 @@ import json
 import os
 import select
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,8 @@ __all__ = ["Probe", "probe_all"]
 
 _CHILD = "shardkeep.diagnosis.examination.file_systems.probe_child"
 _LONGEST_S = 5.0
-_RESERVE_S = 2.0
+_END_S = 1.0
+_START = "the creation of a folder"
 _POLL_S = 0.05
 
 
@@ -30,6 +32,8 @@ class Probe:
     ----------
     folder_error : int or None
         Number of the error if no scratch folder could be made.
+    exit_code : int or None
+        Exit code of the process if it ended before it tried anything.
     results : dict
         Result of each operation.
     errors : dict of str to int
@@ -39,9 +43,10 @@ class Probe:
     """
 
     folder_error: int | None = None
+    exit_code: int | None = field(default=None, kw_only=True)
     results: dict[str, Any] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
-    hangs: str | None = "the start of the probe"
+    hangs: str | None = _START
 
     def take(self, line: bytes) -> None:
         """Store one line of the child."""
@@ -70,13 +75,17 @@ def probe_all(folders: Sequence[str], subject: Subject) -> list[Probe]:
     list of Probe
         One for each folder. No scratch file is left unless its file system hangs.
     """
-    limit_s = min(_LONGEST_S, max(0.1, subject.left_s - _RESERVE_S))
-    children = [_start(os.path.abspath(folder), limit_s) for folder in folders]
+    limit_s = min(_LONGEST_S, max(0.1, subject.left_s - 2 * _END_S))
+    children: list[subprocess.Popen[bytes]] = []
     try:
-        return [_read(child, subject) for child in children]
+        children.extend(_start(os.path.abspath(folder), limit_s) for folder in folders)
+        found = [_read(child, subject) for child in children]
     finally:
-        for child in children:
-            _close(child)
+        _end(children)
+    for child, one in zip(children, found, strict=True):
+        if one.hangs == _START and child.returncode > 0:
+            one.hangs, one.exit_code = None, child.returncode
+    return found
 
 
 def _start(folder: str, limit_s: float) -> subprocess.Popen[bytes]:
@@ -93,7 +102,7 @@ def _start(folder: str, limit_s: float) -> subprocess.Popen[bytes]:
 def _read(child: subprocess.Popen[bytes], subject: Subject) -> Probe:
     found, rest = Probe(), b""
     assert child.stdout is not None
-    while subject.left_s:
+    while subject.left_s > _END_S:
         if not select.select([child.stdout], [], [], _POLL_S)[0]:
             continue
         data = os.read(child.stdout.fileno(), 1 << 16)
@@ -105,15 +114,18 @@ def _read(child: subprocess.Popen[bytes], subject: Subject) -> Probe:
     return found
 
 
-def _close(child: subprocess.Popen[bytes]) -> None:
-    """Let a child end and remove its files; kill one that does not."""
-    assert child.stdin is not None and child.stdout is not None
-    with contextlib.suppress(OSError):
-        child.stdin.close()
-    try:
-        child.wait(_RESERVE_S)
-    except subprocess.TimeoutExpired:
+def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Let the children end and remove their files; kill those that do not."""
+    for child in children:
+        assert child.stdin is not None
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+    until_s = time.monotonic() + _END_S
+    for child in children:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(max(0.01, until_s - time.monotonic()))
         child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(0.5)
-    child.stdout.close()
+            child.wait(0.1)
+        assert child.stdout is not None
+        child.stdout.close()

@@ -136,6 +136,8 @@ def _commit(subject: Subject) -> Iterator[Problem | Fact]:
 
 def shared_memory(subject: Subject) -> Iterator[Problem | Fact]:
     """Yield the size of /dev/shm, through which workers of PyTorch and NCCL pass data."""
+    if not os.path.isdir("/proc/self"):
+        return  # only Linux has it
     check = "shared memory"
     fix, command = _MORE_SHM[manager(subject.environment, subject.kernel)]
     try:

@@ -55,7 +55,10 @@ def load_hdf5(subject: Subject) -> dict[str, str]:
             return {}
     if child.returncode < 0:
         return {"error": f"the process ended by {signal.Signals(-child.returncode).name}"}
-    found: dict[str, str] = json.loads(data) if data else {"error": f"exit code {child.returncode}"}
+    if child.returncode != 0:
+        return {"error": f"exit code {child.returncode}"}
+    # Libraries may have written lines before it.
+    found: dict[str, str] = json.loads(data.splitlines()[-1])
     return found
 
 

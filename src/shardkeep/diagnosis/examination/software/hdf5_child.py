@@ -25,5 +25,5 @@ def describe() -> int:
         }
     except Exception as error:  # of any kind: the libraries are what is examined
         found = {"error": f"{type(error).__name__}: {error}"}
-    os.write(1, json.dumps(found).encode())
+    os.write(1, b"\n" + json.dumps(found).encode())
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 import sys
@@ -85,10 +86,10 @@ def libraries(subject: Subject) -> Iterator[Problem | Fact]:
 
 def _version(name: str) -> str | None:
     for one in (name, *_OTHER_NAMES.get(name, ())):
-        try:
-            return version(one)
-        except PackageNotFoundError:
-            continue
+        with contextlib.suppress(PackageNotFoundError):
+            # None if the remains of an installation have no metadata.
+            if found := version(one):
+                return found
     return None
 
 
@@ -117,7 +118,7 @@ def _conflicts(installed: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _requirements(name: str) -> list[str]:
-    try:
-        return requires(name) or []
-    except PackageNotFoundError:
-        return []
+    for one in (name, *_OTHER_NAMES.get(name, ())):
+        with contextlib.suppress(PackageNotFoundError):
+            return requires(one) or []
+    return []

@@ -123,6 +123,11 @@ def test_a_folder_that_cannot_be_written_is_a_fact(machine: Machine) -> None:
         assert problems == [] and words in facts[-1].value and "not tried out" in facts[-1].name
 
 
+def test_a_process_that_failed_at_once_is_a_fact(machine: Machine) -> None:
+    problems, facts = machine.examine(Probe(None, {}, {}, None, exit_code=1))
+    assert problems == [] and facts[-1].value == "the process for it ended with exit code 1"
+
+
 def test_an_operation_that_hangs_is_an_error(machine: Machine) -> None:
     probe = Probe(None, {name: WORKS[name] for name in ("clock", "sync")}, {}, "flock")
     (problem,), _ = machine.examine(probe)

@@ -77,7 +77,7 @@ def test_processes_that_were_ended_are_a_note(machine: DescribedMachine) -> None
 def test_more_shards_than_mapped_regions(machine: DescribedMachine, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for number in range(50):
-        (tmp_path / "data" / str(number)).touch()
+        (tmp_path / "data" / f"{number}.h5").touch()
     machine.paths = (str(tmp_path / "data"),)
     machine.write("proc/sys/vm/max_map_count", "4100")
     (problem,), _ = machine.examine(memory)

@@ -1,0 +1,9 @@
+"""A child process of `doctor` that ignores the end of its input, as one whose file server is dead."""
+
+from __future__ import annotations
+
+import time
+
+
+def probe(_folder: str, _limit_s: float) -> None:
+    time.sleep(600)

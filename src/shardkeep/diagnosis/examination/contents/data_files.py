@@ -15,8 +15,9 @@ from shardkeep.diagnosis.examination.contents.wording import listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import NotFoundError
+from shardkeep.files.kinds.data_names import DataKind
 from shardkeep.files.kinds.kind import FileKind, identify, identify_bytes
-from shardkeep.jobs.verification.expectation import DataKind, Member, expected_kinds
+from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.jobs.verification.inventory import task_of
 from shardkeep.quantities import counted

@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardkeep.errors import RepairRefusedError
 from shardkeep.files.kinds.kind import FileKind
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.segments.run_folder import writer_path
+from shardkeep.jobs.salvage.collected import salvage_collected
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.live_writers import Locked
@@ -72,10 +72,8 @@ class SalvageJob:
     def _salvager(self) -> Callable[..., RepairedFile]:
         if self.kind == "run":
             return salvage_run
-        if self.kind != "tfrecord" and os.path.lexists(log_path(self.path)):
-            what = f"{self.path} has commits in the redo log of a killed collector"
-            advice = f"run `shardkeep collect {self.path} --recover` on a copy of both files"
-            raise RepairRefusedError(f"{what}: {advice}", path=self.path)
+        if self.kind == "collected" or (self.kind != "tfrecord" and os.path.lexists(log_path(self.path))):
+            return salvage_collected
         return salvage_records if self.kind == "tfrecord" else salvage_hdf5
 
     def _copied(self, exists: Exists, tick: Callable[[int], None]) -> RepairedFile:

@@ -11,12 +11,20 @@ import numpy as np
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.names import decode_name, shown_name
 
-__all__ = ["copy_attributes", "has_parts_elsewhere", "has_references", "stored_size"]
+__all__ = [
+    "OF_SCALES",
+    "attach_scales",
+    "copy_attributes",
+    "has_parts_elsewhere",
+    "has_references",
+    "referring",
+    "stored_size",
+]
 
 # Written by H5DSattach_scale, with references in both directions.
 # Length, address of a global heap, and number of an object in it.
 _POINTER_BYTES = 16
-_OF_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
+OF_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
 
 def has_parts_elsewhere(kind: h5py.h5t.TypeID) -> bool:
@@ -84,7 +92,7 @@ def copy_attributes(
             attribute = h5py.h5a.open(source, index=index)
             code = attribute.name
             name = shown_name(decode_name(code))
-            if code in _OF_SCALES:
+            if code in OF_SCALES or h5py.h5a.exists(target, code):
                 continue
             if _copy(attribute, code, target, refer):
                 unchecked.append(name)
@@ -110,7 +118,7 @@ def _copy(attribute: Any, name: bytes, target: Any, refer: Any) -> bool:
         value = np.empty(attribute.shape, attribute.dtype)
         attribute.read(value, memory)
         if has_references(kind):
-            value = _referring(value, refer)
+            value = referring(value, refer)
     created = h5py.h5a.create(target, name, kind, space)
     try:
         created.write(value, memory)
@@ -120,7 +128,27 @@ def _copy(attribute: Any, name: bytes, target: Any, refer: Any) -> bool:
     return elsewhere
 
 
-def _referring(value: Any, refer: Any) -> Any:
+def attach_scales(source: Any, target: Any, copy_of: Callable[[Any], Any]) -> Iterator[tuple[str, str]]:
+    """Attach the copies of its dimension scales to a dataset; yield as `copy_attributes`."""
+    name = OF_SCALES[0]
+    try:
+        if not isinstance(source, h5py.h5d.DatasetID) or not h5py.h5a.exists(source, name):
+            return
+        attribute = h5py.h5a.open(source, name)
+        axes = np.empty(attribute.shape, attribute.dtype)
+        attribute.read(axes, h5py.h5t.py_create(attribute.dtype))
+        for axis, references in enumerate(axes):
+            for reference in references:
+                copy = copy_of(reference) if reference else None
+                if copy is None:
+                    raise ValueError("it refers to an object that is lost")
+                h5py.h5ds.attach_scale(target, copy, axis)
+    except Exception as error:  # whatever h5py raises for damaged references
+        yield "lost", f"its dimension scales cannot be attached ({first_line(error)})"
+
+
+def referring(value: Any, refer: Any) -> Any:
+    """Return references to the copies of the objects to which some references lead."""
     if h5py.check_ref_dtype(value.dtype) is not h5py.Reference:
         raise ValueError("references to regions, or in compounds, are not copied")
     found = np.empty(value.shape, value.dtype)

@@ -6,6 +6,7 @@ before each object, ``{"bytes": n}`` during the work, ``{"part": …}`` for each
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -15,10 +16,12 @@ from typing import Any
 
 import h5py
 
+from shardkeep import _core
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.names import is_own_table
-from shardkeep.jobs.salvage.hdf5.findings import Findings, limit_time
+from shardkeep.jobs.salvage.hdf5.findings import Findings, LossFound, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
+from shardkeep.jobs.salvage.hdf5.remains import Remains
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock
 from shardkeep.jobs.salvage.hdf5.target import Target
 from shardkeep.jobs.salvage.hdf5.walk import Walk
@@ -27,6 +30,9 @@ __all__ = ["main"]
 
 # A damaged size must not use all memory; the largest chunk of HDF5 has 4 GiB.
 _MORE_BYTES = 8 << 30
+# Of 0.5 s; damage in further ones is found by the limit of processor time.
+_MOST_STRUCTURES = 1 << 20
+_OPENING = "\0open"
 
 
 def main() -> None:
@@ -54,22 +60,40 @@ def _salvage(request: dict[str, Any]) -> dict[str, str]:
     fd = os.open(request["path"], os.O_RDONLY | os.O_CLOEXEC)
     try:
         raw = PatchedFile(fd, os.fstat(fd).st_size, block)
-        try:
-            file = h5py.File(raw, "r")
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
-            return {"failure": f"HDF5 cannot open it ({first_line(error)})", "kind": "hdf5"}
-        with file:
-            return {"failure": "", "kind": _copy(raw, file, block, request)}
+        remains = None
+        if request["salvages"]:
+            remains = Remains(request["path"], raw) if hasattr(_core, "hdf5_salvage") else None
+        elif _core.hdf5_damage(request["path"], lock=False, most_structures=_MOST_STRUCTURES, rows=True)[1]:
+            return {"failure": "it has damage that HDF5 does not survive", "kind": "hdf5"}
+        file = None
+        if block.data and _OPENING not in request["skipped"]:
+            _send({"object": _OPENING})
+            try:
+                file = h5py.File(raw, "r")
+            except (OSError, RuntimeError, ValueError, KeyError) as error:
+                if remains is None:
+                    return {"failure": f"HDF5 cannot open it ({first_line(error)})", "kind": "hdf5"}
+        return {"failure": "", "kind": _copy(raw, file, remains, block, request)}
     finally:
         os.close(fd)
 
 
-def _copy(raw: PatchedFile, file: h5py.File, block: Superblock, request: dict[str, Any]) -> str:
-    """Copy the objects of an open file; return its kind."""
-    target = Target(request["target"], block.data[8], block.offset_bytes)
-    with target.file:
-        walk = Walk(raw, file, block.offset_bytes, target, Findings(_send), set(request["skipped"]))
-        walk.run(checked=block.is_checked)
+def _copy(
+    raw: PatchedFile,
+    file: h5py.File | None,
+    remains: Remains | None,
+    block: Superblock,
+    request: dict[str, Any],
+) -> str:
+    """Copy the objects of a file; return its kind."""
+    version = block.data[8] if block.data else 2
+    target = Target(request["target"], version, block.offset_bytes)
+    findings = Findings(_send, stops=not request["salvages"])
+    skipped = set(request["skipped"])
+    with target.file, file or contextlib.nullcontext():
+        walk = Walk(raw, file, block.offset_bytes, target, findings, remains, skipped)
+        with contextlib.suppress(LossFound):
+            walk.run(checked=block.is_checked)
         is_segment = "_commit" in target.file and is_own_table(target.file.id, "_commit")
     return "segment" if is_segment else "hdf5"
 

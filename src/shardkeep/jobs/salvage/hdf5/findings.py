@@ -9,16 +9,27 @@ from typing import Any
 
 from shardkeep.jobs.salvage.report import Outcome
 
-__all__ = ["Findings", "limit_time"]
+__all__ = ["Findings", "LossFound", "limit_time"]
 
 _REPORT_S = 0.1
 # Processor time without progress after which HDF5 is in an endless loop; the signal ends the process.
-_LOOP_S = 10.0
+_LOOP_S = 5.0
+_SLOWEST_BYTES_PER_S = 10e6
 
 
-def limit_time() -> None:
-    """End this process after 10 s of processor time, unless this is called again before."""
-    signal.setitimer(signal.ITIMER_PROF, _LOOP_S)
+def limit_time(size_bytes: int = 0) -> None:
+    """End this process if it does not call this again in time.
+
+    Parameters
+    ----------
+    size_bytes : int
+        Number of bytes that are read and decoded until then.
+    """
+    signal.setitimer(signal.ITIMER_PROF, _LOOP_S + size_bytes / _SLOWEST_BYTES_PER_S)
+
+
+class LossFound(BaseException):
+    """End of a check at the first part that is lost."""
 
 
 class Findings:
@@ -28,12 +39,13 @@ class Findings:
     ----------
     send : callable
         Takes one message for the parent process.
+    stops : bool
+        True to raise `LossFound` for the first part that is lost.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[dict[str, Any]], None], *, stops: bool) -> None:
+        self._send, self._stops = send, stops
         self._unreported, self._reported_s = 0, time.monotonic()
-        self.lost = 0
 
     def begin(self, name: str) -> None:
         """Report the object that is read next: if the process dies, this object is the reason."""
@@ -51,6 +63,7 @@ class Findings:
 
     def add(self, outcome: Outcome, reason: str, dataset: str, items: int = 0, **place: Any) -> None:
         """Report a part; `place` has offset_bytes, bytes and chunk where they are known."""
-        self.lost += outcome == "lost"
         part = {"outcome": outcome, "reason": reason, "dataset": dataset, "items": items, **place}
         self._send({"part": part})
+        if outcome == "lost" and self._stops:
+            raise LossFound

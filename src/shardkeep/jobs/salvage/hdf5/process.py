@@ -59,8 +59,16 @@ class Reader:
         self._path, self._tick = os.path.abspath(path), tick
         self._child: subprocess.Popen[str] | None = None
 
-    def copy(self, block: Superblock, target: str | None) -> Copied:
-        """Copy everything that HDF5 can read; without a target only check it.
+    def copy(self, block: Superblock, target: str | None = None, *, salvages: bool) -> Copied:
+        """Copy everything that can be read.
+
+        Parameters
+        ----------
+        block : Superblock
+        target : str, optional
+            The new file; without it nothing is written.
+        salvages : bool
+            False to stop at the first part that is lost, and to read only what HDF5 reads.
 
         Raises
         ------
@@ -73,6 +81,7 @@ class Reader:
             "offset_bytes": block.offset_bytes,
             "superblock": block.data.hex(),
             "target": target,
+            "salvages": salvages,
             "skipped": skipped,
         }
         while True:
@@ -87,6 +96,17 @@ class Reader:
                 return Copied((), "HDF5 does not survive reading it")
             skipped.append(answer.current)
 
+    @staticmethod
+    def start() -> subprocess.Popen[str]:
+        """Start a child."""
+        return subprocess.Popen(
+            child_python("shardkeep.jobs.salvage.hdf5.child", "main()"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
     def __enter__(self) -> Reader:
         return self
 
@@ -95,15 +115,7 @@ class Reader:
 
     def _receive(self, request: dict[str, Any], answer: _Answer) -> None:
         """Send a request, and receive all messages; the child is ended unless the answer is complete."""
-        if self._child is None:
-            self._child = subprocess.Popen(
-                child_python("shardkeep.jobs.salvage.hdf5.child", "main()"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        child = self._child
+        child = self._child = self._child or self.start()
         assert child.stdin is not None and child.stdout is not None
         try:
             child.stdin.write(json.dumps(request) + "\n")

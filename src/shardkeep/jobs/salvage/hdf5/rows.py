@@ -1,4 +1,4 @@
-"""Copies of the rows of a dataset that HDF5 can open: chunk by chunk, or block by block."""
+"""Copies of the rows of a dataset: chunk by chunk, or block by block."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.storage.chunk_table import read_chunk_table
 from shardkeep.jobs.salvage.hdf5.attributes import has_parts_elsewhere, has_references, stored_size
-from shardkeep.jobs.salvage.hdf5.findings import Findings
+from shardkeep.jobs.salvage.hdf5.findings import Findings, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
+from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, LostChunks, RawRows
 from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError, Filters
 
 __all__ = ["RowCopy"]
 
 _BLOCK_BYTES = 4 << 20
-# A damaged shape may have more chunks than the file has bytes.
-_MOST_CHUNKS = 1 << 24
 # Then blocks of rows are not divided further.
 _MOST_FAILURES = 20_000
 
@@ -32,9 +30,9 @@ class RowCopy:
 
     Parameters
     ----------
-    source : DatasetID
+    source : Hdf5Rows or RawRows
     target : DatasetID
-        Created with the same type, shape and properties.
+        Created with the type, shape and properties of the damaged dataset.
     raw : PatchedFile
         The damaged file.
     checked : bool
@@ -45,7 +43,7 @@ class RowCopy:
 
     def __init__(
         self,
-        source: Any,
+        source: Hdf5Rows | RawRows,
         target: Any,
         raw: PatchedFile,
         findings: Findings,
@@ -57,15 +55,14 @@ class RowCopy:
         self._source, self._target, self._raw = source, target, raw
         self._findings, self._name = findings, name
         self._checked, self._writes = checked, writes
-        self._kind = source.get_type()
-        self._memory = self._kind.copy()
-        self._space = source.get_space()
+        self._kind = target.get_type()
+        self._stored_bytes = stored_size(self._kind)
+        self._space = target.get_space()
         self._shape: tuple[int, ...] = self._space.shape
-        self._properties = source.get_create_plist()
+        self._properties = target.get_create_plist()
         self.lost: list[dict[str, Any]] = []
         self._rows = Rows(self._shape)
         self._failures = 0
-        self._trial_file: tuple[Any, Any] | None = None
 
     def run(self) -> None:
         """Copy all rows, and report them."""
@@ -74,55 +71,58 @@ class RowCopy:
         layout = self._properties.get_layout()
         elsewhere = has_parts_elsewhere(self._kind)
         if has_references(self._kind):
-            self._lose_rows("references to other objects are not copied", 0)
+            self.lose_all("references to other objects are lost")
+        elif 0 in self._shape:
+            pass
         elif layout == h5py.h5d.CHUNKED:
             self._chunks(elsewhere)
-        elif elsewhere:
-            self._variable()
-        elif layout == h5py.h5d.COMPACT:
-            self._compact()
+        elif layout == h5py.h5d.COMPACT and not elsewhere:
+            rows = self._source.value(self._kind)
+            self._findings.read(rows.nbytes)
+            if self._writes:
+                self._target.write(h5py.h5s.ALL, h5py.h5s.ALL, rows, self._kind)
         else:
-            self._contiguous()
+            self._contiguous(elsewhere)
         self._report()
+
+    def lose_all(self, reason: str) -> None:
+        """Report all rows as lost."""
+        self._lose_rows(reason, 0)
 
     # -- layouts ---------------------------------------------------------------------------------
 
-    def _compact(self) -> None:
-        if 0 not in self._shape:
-            rows = np.empty(self._shape, f"V{self._kind.get_size()}")
-            self._source.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, self._memory)
-            if self._writes:
-                self._target.write(h5py.h5s.ALL, h5py.h5s.ALL, rows, self._memory)
-            self._findings.read(rows.nbytes)
-
-    def _contiguous(self) -> None:
+    def _contiguous(self, elsewhere: bool) -> None:
         """Copy rows from their address; those after the end of the file are lost."""
-        if self._source.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED or 0 in self._shape:
+        address, item_bytes = self._source.address(), self._stored_bytes
+        if address is None and self._properties.get_layout() != h5py.h5d.COMPACT:
             return
         self._checked = False
-        address, item_bytes = self._source.get_offset(), self._kind.get_size()
-        if address is None:
-            return
         for start, count in _boxes(self._shape, item_bytes):
+            if address is None:  # compact values of variable length
+                self._values(start, count, None)
+                continue
             offset_bytes = address + item_bytes * _flat(start, self._shape)
             size = item_bytes * int(np.prod(count, dtype=object))
             data = self._raw.read_at(offset_bytes, size)
             self._findings.read(len(data))
             whole = len(data) // item_bytes
-            if whole and self._writes:
+            row_bytes = item_bytes * int(np.prod(count[1:], dtype=object))
+            done = len(data) // row_bytes
+            if elsewhere and done:
+                self._values(start, (done, *count[1:]) if count else (), data[: done * row_bytes])
+            elif whole and not elsewhere and self._writes:
                 self._write_items(start, count, np.frombuffer(data, f"V{item_bytes}", whole))
             if len(data) < size:
-                first = start[0] + whole // int(np.prod(count[1:], dtype=object)) if start else 0
                 total = item_bytes * int(np.prod(self._shape, dtype=object))
                 end = offset_bytes + len(data)
                 place = {"offset_bytes": end, "bytes": address + total - end}
-                self._lose_rows("the file ends before them", first, place)
+                self._lose_rows("the file ends before them", start[0] + done if start else 0, place)
                 return
 
     def _write_items(self, start: tuple[int, ...], count: tuple[int, ...], items: Any) -> None:
         """Write the first elements of a block."""
         if not start:
-            self._target.write(h5py.h5s.ALL, h5py.h5s.ALL, items.reshape(()), self._memory)
+            self._target.write(h5py.h5s.ALL, h5py.h5s.ALL, items.reshape(()), self._kind)
             return
         row_items = int(np.prod(count[1:], dtype=object))
         rows, more = divmod(len(items), row_items)
@@ -139,124 +139,59 @@ class RowCopy:
 
     def _chunks(self, elsewhere: bool) -> None:
         chunk = tuple(self._properties.get_chunk())
-        filters = Filters(self._properties, stored_size(self._kind), self._trial)
-        for start, size_bytes, offset_bytes in self._stored_chunks(chunk):
+        filters = Filters(self._properties, self._kind)
+        for one in self._source.chunks(chunk):
+            if one.start is None:
+                self.lose_all("the index of its chunks is damaged")
+                return
+            start = one.start
             count = tuple(min(c, n - s) for c, n, s in zip(chunk, self._shape, start, strict=True))
-            place = {"chunk": start, "offset_bytes": offset_bytes, "bytes": size_bytes}
-            try:
-                mask, stored = self._source.read_direct_chunk(start)
-                proved = filters.check(stored, mask) == "proved"
-            except DamagedChunkError as error:
-                self._lose(str(error), start, count, place)
-            except (OSError, RuntimeError, MemoryError) as error:
-                self._lose(f"HDF5 cannot read it ({first_line(error)})", start, count, place)
-            else:
-                if elsewhere:
-                    self._values((start, count))
-                elif self._writes:
-                    self._target.write_direct_chunk(start, stored, mask)
-                if not proved or elsewhere:
-                    self._rows.mark(start, count, "unchecked")
-                size_bytes = len(stored)
-            self._findings.read(size_bytes or 0)
-
-    def _stored_chunks(self, chunk: tuple[int, ...]) -> Iterator[tuple[Any, int | None, int | None]]:
-        """Yield first element, size and address of each chunk; those that the index lost are lost."""
-        try:
-            table = read_chunk_table(self._source, self._shape, self._kind.get_size())
-        except (OSError, RuntimeError, ValueError, OverflowError):
-            table = None
-        if table is not None:
-            for start, size, address in zip(
-                table.offsets.tolist(), table.sizes.tolist(), table.addresses.tolist(), strict=True
-            ):
-                yield tuple(start), size, address
-            return
-        grid = [range(0, size, one) for size, one in zip(self._shape, chunk, strict=True)]
-        if int(np.prod([len(axis) for axis in grid], dtype=object)) > _MOST_CHUNKS:
-            self._lose_rows("the index of its chunks is damaged", 0)
-            return
-        for start in itertools.product(*grid):
-            try:
-                info = self._source.get_chunk_info_by_coord(start)
-            except (OSError, RuntimeError, ValueError, OverflowError):
-                count = tuple(min(c, n - s) for c, n, s in zip(chunk, self._shape, start, strict=True))
+            if isinstance(one, LostChunks):
                 self._lose("the index of chunks is damaged there", start, count, {"chunk": start})
                 continue
-            if info.byte_offset is not None:
-                yield start, info.size, info.byte_offset
-
-    def _trial(self, stored: bytes, mask: int) -> bool:
-        """Return whether HDF5 decodes a chunk, in a file in memory."""
-        chunk = self._properties.get_chunk()
-        if self._trial_file is None:
-            file = h5py.File("trial", "w", driver="core", backing_store=False, rdcc_nbytes=0)
-            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            properties.set_chunk(chunk)
-            for position in range(self._properties.get_nfilters()):
-                code, flags, values, _ = self._properties.get_filter(position)
-                properties.set_filter(code, flags, values)
-            space = h5py.h5s.create_simple(chunk)
-            self._trial_file = file, h5py.h5d.create(file.id, b"chunk", self._memory, space, properties)
-        dataset = self._trial_file[1]
-        dataset.write_direct_chunk((0,) * len(chunk), stored, mask)
-        rows = np.empty(chunk, f"V{self._kind.get_size()}")
-        try:
-            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, self._memory)
-        except (OSError, RuntimeError):
-            return False
-        return True
+            limit_time(one.size_bytes + filters.chunk_bytes)
+            try:
+                if one.obstacle:
+                    raise DamagedChunkError(one.obstacle)
+                mask, stored = self._source.read(one)
+                proved = filters.check(stored, mask) == "proved"
+            except DamagedChunkError as error:
+                place = {"chunk": start, "offset_bytes": one.offset_bytes, "bytes": one.size_bytes}
+                self._lose(str(error), start, count, place)
+            else:
+                if elsewhere:
+                    decoded = filters.decode(stored, mask)[tuple(slice(0, one) for one in count)]
+                    self._values(start, count, decoded.tobytes())
+                elif self._writes:
+                    self._target.write_direct_chunk(start, stored, mask)
+                if not proved or elsewhere or not one.is_checked:
+                    self._rows.mark(start, count, "unchecked")
+            self._findings.read(one.size_bytes)
 
     # -- values in global heaps ----------------------------------------------------------------------
 
-    def _variable(self) -> None:
-        """Copy rows of variable length that are not in chunks."""
-        self._checked = False
-        allocated = self._source.get_space_status() == h5py.h5d.SPACE_STATUS_ALLOCATED
-        if not allocated or 0 in self._shape:
-            return
-        item_bytes = stored_size(self._kind)
-        for start, count in _boxes(self._shape, item_bytes):
-            address = self._source.get_offset()
-            if address is not None:
-                first = address + item_bytes * _flat(start, self._shape)
-                if first >= self._raw.size_bytes:
-                    self._lose_rows("the file ends before them", start[0] if start else 0)
-                    return
-            self._values((start, count))
-
-    def _values(self, box: Box) -> None:
+    def _values(self, start: tuple[int, ...], count: tuple[int, ...], stored: bytes | None) -> None:
         """Copy values of variable length; a row that cannot be read is lost."""
         self._checked = False
-        start, count = box
         try:
-            values = self._read(start, count)
+            values = self._source.values(start, count, stored)
         except Exception as error:  # whatever h5py raises for damaged values
             self._failures += 1
             if count and count[0] > 1 and self._failures < _MOST_FAILURES:
                 half = count[0] // 2
-                self._values((start, (half, *count[1:])))
-                self._values(((start[0] + half, *start[1:]), (count[0] - half, *count[1:])))
+                cut = half * self._stored_bytes * int(np.prod(count[1:], dtype=object))
+                parts = (None, None) if stored is None else (stored[:cut], stored[cut:])
+                self._values(start, (half, *count[1:]), parts[0])
+                self._values((start[0] + half, *start[1:]), (count[0] - half, *count[1:]), parts[1])
             else:
                 self._lose(f"its values cannot be read ({first_line(error)})", start, count)
             return
         self._findings.read(values.nbytes)
         if self._writes:
-            self._write(start, count, values, h5py.h5t.py_create(self._source.dtype))
-
-    def _read(self, start: tuple[int, ...], count: tuple[int, ...]) -> Any:
-        values = np.empty(count, self._source.dtype)
-        memory = h5py.h5t.py_create(self._source.dtype)
-        if not count:
-            self._source.read(h5py.h5s.ALL, h5py.h5s.ALL, values, memory)
-            return values
-        space = self._source.get_space()
-        space.select_hyperslab(start, count)
-        self._source.read(h5py.h5s.create_simple(count), space, values, memory)
-        return values
+            self._write(start, count, values, h5py.h5t.py_create(self._target.dtype))
 
     def _write(self, start: tuple[int, ...], count: tuple[int, ...], values: Any, memory: Any = None) -> None:
-        memory = self._memory if memory is None else memory
+        memory = self._kind if memory is None else memory
         if not count:
             self._target.write(h5py.h5s.ALL, h5py.h5s.ALL, values, memory)
             return

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 from shardkeep.errors import FormatError
 from shardkeep.files.publish import Exists, publish, publish_path
@@ -58,9 +57,6 @@ def salvage_hdf5(
         blocks = list(superblocks(fd, size_bytes))
     finally:
         os.close(fd)
-    if not blocks:
-        message = f"{path!r} is not an HDF5 file: it has no superblock, and no root group where one would be"
-        raise FormatError(f"{message}; restore it from a copy", path=path)
     return _Salvage(path, output, exists, size_bytes, tick).run(blocks)
 
 
@@ -77,21 +73,18 @@ class _Salvage:
         self._size_bytes, self._left = size_bytes, size_bytes
         self._tick = tick
 
-    def run(self, blocks: Iterable[Superblock]) -> RepairedFile:
-        best: tuple[Superblock, Copied] | None = None
+    def run(self, blocks: Sequence[Superblock]) -> RepairedFile:
+        chosen: Superblock | None = None
         with Reader(self._path, self._count) as reader:
             for block in blocks:
-                copied = reader.copy(block, None)
+                if block.is_made and chosen is not None:
+                    break
+                copied = reader.copy(block, salvages=False)
                 if copied.is_whole:
                     return self._same(block, copied)
-                if best is None or _kept(copied) > _kept(best[1]):
-                    best = block, copied
-            assert best is not None
-            block, copied = best
-            if copied.failure:
-                part = RepairedPart("lost", copied.failure, offset_bytes=0, bytes=self._size_bytes)
-                return self._result(None, block, replace(copied, parts=(part,)))
-            return self._new(reader, block, copied)
+                if not copied.failure:
+                    chosen = block
+            return self._new(reader, chosen or (blocks or [Superblock(0, b"")])[-1])
 
     def _same(self, block: Superblock, copied: Copied) -> RepairedFile:
         """Copy the file with another superblock."""
@@ -102,19 +95,28 @@ class _Salvage:
                 target.write(block.data)
         return self._result(self._output, block, copied)
 
-    def _new(self, reader: Reader, block: Superblock, copied: Copied) -> RepairedFile:
+    def _new(self, reader: Reader, block: Superblock) -> RepairedFile:
         """Write a new file with everything that can be read."""
         output = self._output
-        if output is not None:
-            try:
-                with publish_path(output, exists=self._exists) as temporary:
-                    copied = reader.copy(block, temporary)
-                    if _kept(copied) <= 0:
-                        raise _NothingKeptError
-                    self._copy_user_block(block, temporary)
-            except _NothingKeptError:
-                output = None
+        if output is None:
+            copied = reader.copy(block, salvages=True)
+            self._refuse_other_kinds(block, copied)
+            return self._result(None, block, copied)
+        try:
+            with publish_path(output, exists=self._exists) as temporary:
+                copied = reader.copy(block, temporary, salvages=True)
+                self._refuse_other_kinds(block, copied)
+                if not _has_content(copied):
+                    raise _NothingKeptError
+                self._copy_user_block(block, temporary)
+        except _NothingKeptError:
+            output = None
         return self._result(output, block, copied)
+
+    def _refuse_other_kinds(self, block: Superblock, copied: Copied) -> None:
+        if not block.data and not _has_content(copied):
+            message = f"{self._path!r} is not an HDF5 file: it has no superblock and no object of one"
+            raise FormatError(f"{message}; restore it from a copy", path=self._path)
 
     def _copy_user_block(self, block: Superblock, target: str) -> None:
         if block.offset_bytes:
@@ -123,6 +125,8 @@ class _Salvage:
 
     def _result(self, output: str | None, block: Superblock, copied: Copied) -> RepairedFile:
         parts = copied.parts
+        if copied.failure:
+            parts = (RepairedPart("lost", copied.failure, offset_bytes=0, bytes=self._size_bytes),)
         if block.changes and not copied.failure:
             reason = f"the superblock: {'; '.join(block.changes)}"
             at, size = block.offset_bytes, len(block.data)
@@ -136,8 +140,8 @@ class _Salvage:
         self._tick(done)
 
 
-def _kept(copied: Copied) -> int:
-    """Return how many rows and objects are in a copy; -1 if HDF5 cannot open the file."""
-    if copied.failure:
-        return -1
-    return sum(max(1, part.items) for part in copied.parts if part.outcome != "lost")
+def _has_content(copied: Copied) -> bool:
+    """Return whether a copy has anything but an empty root group."""
+    return not copied.failure and any(
+        part.outcome != "lost" and (part.items or part.dataset != "/") for part in copied.parts
+    )

@@ -9,11 +9,13 @@ and 0xffff are the same to it: a chunk with several such words in a row is not p
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import h5py
 import numpy as np
+
+from shardkeep.hdf5.read_errors import first_line
+from shardkeep.jobs.salvage.hdf5.attributes import has_parts_elsewhere, stored_size
 
 __all__ = ["DamagedChunkError", "Filters", "fletcher32"]
 
@@ -35,20 +37,19 @@ class Filters:
     ----------
     properties : PropDCID
         Of a dataset with chunks.
-    item_bytes : int
-        Size of an element.
-    decodes : callable
-        Returns whether HDF5 decodes a chunk, as ``decodes(stored, mask)``; for other filters.
+    kind : TypeID
     """
 
-    def __init__(
-        self, properties: h5py.h5p.PropDCID, item_bytes: int, decodes: Callable[[bytes, int], bool]
-    ) -> None:
-        self._codes: Sequence[int] = [
-            properties.get_filter(position)[0] for position in range(properties.get_nfilters())
-        ]
-        self._chunk_bytes = item_bytes * int(np.prod(properties.get_chunk(), dtype=object))
-        self._decodes = decodes
+    def __init__(self, properties: h5py.h5p.PropDCID, kind: Any) -> None:
+        self._properties = properties
+        self._filters = [properties.get_filter(number) for number in range(properties.get_nfilters())]
+        self._item_bytes = stored_size(kind)
+        # Values that are elsewhere would be read from there.
+        opaque = has_parts_elsewhere(kind)
+        self._kind = h5py.h5t.create(h5py.h5t.OPAQUE, self._item_bytes) if opaque else kind
+        self._chunk: tuple[int, ...] = tuple(properties.get_chunk())
+        self.chunk_bytes = self._item_bytes * int(np.prod(self._chunk, dtype=object))
+        self._memory: tuple[h5py.File, Any] | None = None
 
     def check(self, stored: bytes, mask: int) -> Literal["proved", "unproved"]:
         """Return whether a checksum proves a chunk.
@@ -60,9 +61,9 @@ class Filters:
         """
         proved = False
         data = stored
-        applied = [code for position, code in enumerate(self._codes) if not mask >> position & 1]
-        if mask >> len(self._codes):
+        if mask >> len(self._filters):
             raise DamagedChunkError("its filter mask is not valid")
+        applied = [code for position, (code, *_) in enumerate(self._filters) if not mask >> position & 1]
         for code in reversed(applied):
             if code == _FLETCHER32:
                 data = _without_fletcher32(data)
@@ -71,18 +72,42 @@ class Filters:
                 data = self._inflated(data)
                 proved = True
             elif code not in _SAME_SIZE:
-                if not self._decodes(stored, mask):
-                    raise DamagedChunkError("its filters cannot decode it")
+                self.decode(stored, mask)
                 return "proved" if proved else "unproved"
-        if len(data) != self._chunk_bytes:
-            raise DamagedChunkError(f"it has {len(data):,} bytes, not {self._chunk_bytes:,}")
+        if len(data) != self.chunk_bytes:
+            raise DamagedChunkError(f"it has {len(data):,} bytes, not {self.chunk_bytes:,}")
         return "proved" if proved else "unproved"
+
+    def decode(self, stored: bytes, mask: int) -> Any:
+        """Return the elements of a chunk, decoded by HDF5 in a file in memory that has nothing else.
+
+        Raises
+        ------
+        DamagedChunkError
+            HDF5 cannot decode it.
+        """
+        if self._memory is None:
+            file = h5py.File("chunk", "w", driver="core", backing_store=False, rdcc_nbytes=0)
+            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            properties.set_chunk(self._chunk)
+            for code, flags, values, _ in self._filters:
+                properties.set_filter(code, flags, values)
+            space = h5py.h5s.create_simple(self._chunk)
+            self._memory = file, h5py.h5d.create(file.id, b"chunk", self._kind, space, properties)
+        dataset = self._memory[1]
+        items = np.empty(self._chunk, f"V{self._item_bytes}")
+        try:
+            dataset.write_direct_chunk((0,) * len(self._chunk), stored, mask)
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, items, self._kind)
+        except (OSError, RuntimeError) as error:
+            raise DamagedChunkError(f"its filters cannot decode it ({first_line(error)})") from error
+        return items
 
     def _inflated(self, data: bytes) -> bytes:
         # More than a chunk, with a checksum that another filter added, is not needed: the size is wrong then.
         decoder = zlib.decompressobj()
         try:
-            found = decoder.decompress(data, self._chunk_bytes + 64)
+            found = decoder.decompress(data, self.chunk_bytes + 64)
             if not decoder.eof:
                 found += decoder.decompress(decoder.unconsumed_tail, 1)
         except zlib.error as error:

@@ -33,18 +33,20 @@ class Superblock:
     offset_bytes : int
         Its place in the file, which is the size of the user block.
     data : bytes
+        Empty if there is no superblock, nor a root group where HDF5 writes it.
     changes : tuple of str
         What differs from the superblock of the file.
+    is_made : bool
+        True if nothing of it is from the file.
+    is_checked : bool
+        True if a checksum, or the usual place of the root group, proves its address.
     """
 
     offset_bytes: int
     data: bytes
     changes: tuple[str, ...] = ()
-
-    @property
-    def is_checked(self) -> bool:
-        """True if its version has a checksum."""
-        return self.data[8] >= 2
+    is_made: bool = False
+    is_checked: bool = True
 
 
 def superblocks(fd: int, size_bytes: int) -> Iterator[Superblock]:
@@ -107,17 +109,19 @@ def _repaired(at: int, block: bytes, size_bytes: int) -> Iterator[Superblock]:
     if len(block) < length:
         return
     data = bytearray(block[:length])
+    in_usual_place = data[8] >= 2 and int.from_bytes(data[36:44], "little") == _FIRST_HEADER[2]
+    is_checked = checked is not None or in_usual_place
     is_flagged = data[8] >= 2 and data[_FLAGS] != 0
     if is_flagged:
         changes.append(f"the consistency flags {data[_FLAGS]} cleared")
         data[_FLAGS] = 0
     stored_end = int.from_bytes(data[end : end + 8], "little")
     if stored_end <= size_bytes and stored_end > at and not is_flagged:
-        yield Superblock(at, _sealed(data), tuple(changes))
+        yield Superblock(at, _sealed(data), tuple(changes), is_checked=is_checked)
     if stored_end != size_bytes:
         data[end : end + 8] = size_bytes.to_bytes(8, "little")
         changes.append(f"the end of address set from {stored_end:,} to the size of the file, {size_bytes:,}")
-    yield Superblock(at, _sealed(data), tuple(changes))
+    yield Superblock(at, _sealed(data), tuple(changes), is_checked=is_checked)
 
 
 def _sealed(data: bytearray) -> bytes:
@@ -159,12 +163,14 @@ def _made(fd: int, at: int, size_bytes: int) -> Superblock | None:
     if os.pread(fd, 4, at + _FIRST_HEADER[2]) == b"OHDR":
         root = _FIRST_HEADER[2].to_bytes(8, "little")
         data = bytearray(_SIGNATURE + b"\x02\x08\x08\0" + base + _UNDEFINED + end + root + bytes(4))
-        return Superblock(at, _sealed(data), change)
+        return Superblock(at, _sealed(data), change, is_made=True)
     header = os.pread(fd, 16, at + _FIRST_HEADER[0])
     # Version 1, a reserved byte, few messages, one reference, and a first message that is a symbol table.
     if header[:2] == b"\x01\0" and header[3:8] == b"\0\x01\0\0\0":
         root = _FIRST_HEADER[0].to_bytes(8, "little")
         numbers = b"\0\0\0\0\0\x08\x08\0\x04\0\x10\0\0\0\0\0"
         entry = bytes(8) + root + bytes(24)
-        return Superblock(at, _SIGNATURE + numbers + base + _UNDEFINED + end + _UNDEFINED + entry, change)
+        return Superblock(
+            at, _SIGNATURE + numbers + base + _UNDEFINED + end + _UNDEFINED + entry, change, is_made=True
+        )
     return None

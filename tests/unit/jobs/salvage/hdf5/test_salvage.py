@@ -24,6 +24,8 @@ from shardkeep.errors import FormatError
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.report import RepairedFile
 
+pytestmark = pytest.mark.usefixtures("shared_reader")
+
 
 def _ignore(count: int) -> None:
     del count

@@ -13,6 +13,10 @@ __all__ = [
     "ColumnBuilder",
     "Engine",
     "FrameWriter",
+    "Hdf5Dataset",
+    "Hdf5Object",
+    "Hdf5Salvage",
+    "Hdf5Superblock",
     "KnownFiles",
     "RecordFile",
     "RecordIterator",
@@ -27,7 +31,9 @@ __all__ = [
     "encode_sequence_example",
     "find_flipped_bit",
     "hdf5_damage",
+    "hdf5_flipped_bit",
     "hdf5_inspect",
+    "hdf5_salvage",
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
     "image_shape",
@@ -111,6 +117,180 @@ def hdf5_inspect(
 ) -> list[
     tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, tuple[Any, ...] | None]]] | None
 ]: ...
+
+# -- hdf5_salvage.rs
+
+def hdf5_flipped_bit(data: bytes, /) -> int | None:
+    """Return the number of the only bit whose flip makes the lookup3 checksum at the end of `data` right.
+
+    None if the checksum is right, no flip or more than one makes it right, or `data` has more than 4096
+    bytes. Of n bytes with more wrong bits, a flip matches by chance with a probability of 8 n / 2**32.
+    """
+
+def hdf5_salvage(path: str, /) -> Hdf5Salvage:
+    """Return what is left of a file that no process is writing.
+
+    All offsets count from the first byte of the file. A structure with a checksum is used only if the
+    checksum is right, or after the correction of one flipped bit. Raises OSError.
+    """
+
+@final
+class Hdf5Salvage:
+    """What is left of a file.
+
+    `root_source` is "superblock", "usual place" (directly after the superblock), "only candidate" (the only
+    group to which no link leads), or None. `objects` has first those that links reach from the root, then
+    those that a search found. A search also finds objects that were deleted: they matter only if links are
+    lost. `ambiguous` has nodes of chunks that no tree names, and that several datasets can own, or one that
+    is lost: offset of the node, offsets of the datasets, number of chunks. `damage` has structure, offset,
+    size and, where it was corrected, the number of the flipped bit, from bit 0 of the first byte of the
+    structure. `is_complete` is False if the search ended early.
+    """
+
+    @property
+    def base(self) -> int: ...
+    @property
+    def superblock(self) -> Hdf5Superblock | None: ...
+    @property
+    def root(self) -> int | None: ...
+    @property
+    def root_source(self) -> str | None: ...
+    @property
+    def objects(self) -> list[Hdf5Object]: ...
+    @property
+    def ambiguous(self) -> list[tuple[int, list[int], int]]: ...
+    @property
+    def damage(self) -> list[tuple[str, int, int, int | None]]: ...
+    @property
+    def is_complete(self) -> bool: ...
+
+@final
+class Hdf5Superblock:
+    """A superblock at the base, after the correction of a flipped bit.
+
+    `checksum_is_right` is None for the versions 0 and 1, which have none. `end`, `extension` and `root` are
+    addresses: they count from the base.
+    """
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def offset_width(self) -> int: ...
+    @property
+    def length_width(self) -> int: ...
+    @property
+    def checksum_is_right(self) -> bool | None: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def extension(self) -> int | None: ...
+    @property
+    def root(self) -> int | None: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+@final
+class Hdf5Object:
+    """An object of a file.
+
+    `kind` is "group", "dataset", "type", "other", or "lost": a link leads to a header that is damaged.
+    `path` has no leading "/"; it is empty for the root, and None if no link leads from the root to the
+    object. `is_checked` is True if the header has a checksum, which is right. `is_whole` is False if a part
+    of the header is lost. `messages` has kind, flags and data of each message. `links` has name (None if it
+    is lost), kind ("hard", "soft", "external") and target: an offset, a path, or a file and a path.
+    `attributes` has name, datatype message, shape (None for the null dataspace), values and whether a
+    checksum was right. `dataset` is None if shape, type or layout of a dataset are lost, or contradict each
+    other.
+    """
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def path(self) -> bytes | None: ...
+    @property
+    def is_checked(self) -> bool: ...
+    @property
+    def is_whole(self) -> bool: ...
+    @property
+    def extents(self) -> list[tuple[int, int]]: ...
+    @property
+    def messages(self) -> list[tuple[int, int, bytes]]: ...
+    @property
+    def links(self) -> list[tuple[bytes | None, str, Any]]: ...
+    @property
+    def links_are_whole(self) -> bool: ...
+    @property
+    def attributes(self) -> list[tuple[bytes, bytes, tuple[int, ...] | None, bytes, bool]]: ...
+    @property
+    def attributes_are_whole(self) -> bool: ...
+    @property
+    def dataset(self) -> Hdf5Dataset | None: ...
+
+@final
+class Hdf5Dataset:
+    r"""The properties of a dataset.
+
+    `limits` is the largest shape; None for an axis without a limit. `datatype` is the datatype message;
+    h5py decodes it with ``h5t.decode(b"\x03\x00" + datatype)``. `filters` has id, flags, name and values of
+    each filter; None if they are lost. `fill_value` is None for zeros. `layout` is "compact" (with
+    `value`), "contiguous" (with offset and size as `extent`, None if nothing was written), "chunked",
+    "virtual" or "external". `is_contradicted` is True if contiguous values share bytes with something that
+    has a stronger proof. `index` is "btree1", "btree2", "fixed array", "extensible array", "single" or
+    "implicit". `edges_unfiltered` is True if chunks that the shape cuts are stored without filters.
+
+    `chunks` has an array for each property of the chunks: first element, a row for each chunk; offset in
+    the file; stored size; filter mask; proof. A proof is 0 where a checksum is right, 1 where the index has
+    none, 2 where a node was found by search and no other dataset of the file can own it (it may be of a
+    deleted dataset), 3 where the chunk shares bytes with something else or cannot be right, 4 where it ends
+    beyond the end of the file. Only chunks with 0 to 2 may be used.
+
+    `lost_places` has a part of the index that is lost: its offset, the first element of the first chunk of
+    the part, and that of the first chunk after it, in row-major order; None where a bound is not known. A
+    place without a chunk was never written, unless it is in a lost part.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def limits(self) -> tuple[int | None, ...]: ...
+    @property
+    def datatype(self) -> bytes: ...
+    @property
+    def value_bytes(self) -> int: ...
+    @property
+    def filters(self) -> list[tuple[int, int, bytes, list[int]]] | None: ...
+    @property
+    def fill_value(self) -> bytes | None: ...
+    @property
+    def layout(self) -> str | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def extent(self) -> tuple[int, int] | None: ...
+    @property
+    def is_contradicted(self) -> bool: ...
+    @property
+    def chunk_shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def index(self) -> str | None: ...
+    @property
+    def edges_unfiltered(self) -> bool: ...
+    @property
+    def chunks(
+        self,
+    ) -> tuple[
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.int64],
+        npt.NDArray[np.uint32],
+        npt.NDArray[np.uint8],
+    ]: ...
+    @property
+    def lost_places(self) -> list[tuple[int, tuple[int, ...] | None, tuple[int, ...] | None]]: ...
 
 # -- known_files.rs
 

@@ -28,6 +28,7 @@ pub mod damage;
 pub mod format;
 pub mod group;
 pub mod inspect;
+pub mod salvage;
 pub mod virtual_dataset;
 
 pub use format::cursor::{Known, NotKnown, Unread};

@@ -8,6 +8,7 @@ mod descriptors;
 mod errors;
 mod hdf5;
 mod hdf5_inspect;
+mod hdf5_salvage;
 mod known_files;
 mod lending;
 mod protobuf;
@@ -36,6 +37,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     descriptors::register(m)?;
     hdf5::register(m)?;
     hdf5_inspect::register(m)?;
+    hdf5_salvage::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
     salvage::register(m)?;

@@ -110,7 +110,9 @@ def test_a_file_that_a_writer_appends_to_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 0 and verify(tmp_path / "new").ok
 
 
-@pytest.mark.parametrize(("functions", "where"), [("write,pwrite", "out"), ("fsync", "out"), ("linkat", "")])
+@pytest.mark.parametrize(
+    ("functions", "where"), [("write,pwrite", "/out/"), ("fsync", "/out/"), ("linkat", "")]
+)
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT])
 def test_a_failing_disk_leaves_no_output(
     functions: str, where: str, number: int, source: Path, tmp_path: Path, shim: Path
@@ -118,7 +120,7 @@ def test_a_failing_disk_leaves_no_output(
     calls = FailingCalls(shim, tmp_path / "plan")
     out = tmp_path / "out"
     out.mkdir()
-    with calls.failing(functions, where and str(out), number):
+    with calls.failing(functions, where, number):
         done = subprocess.run(
             [*COMMAND, str(source / "b.tfrecord"), str(out / "b")],
             env=calls.environment,

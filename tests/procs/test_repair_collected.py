@@ -38,7 +38,7 @@ def test_flushed_rows_are_in_the_new_file(tmp_path, seed):
         client.append("keyed", numbers + 1, key=numbers)
         client.flush()
         flushed += count
-    with pytest.raises(LockHeldError, match="is being written by .* then repair the file"):
+    with pytest.raises(LockHeldError, match=r"is being written by .* then repair the file"):
         repair(path, output)
     collector.kill()
     collector.join()

@@ -127,7 +127,7 @@ def repair(
     if dry_run:
         jobs = [replace(one, output=None) for one in jobs]
     results = _run_all(jobs, exists, parts.begin("repair"))
-    files = tuple(one for one in results if any(part.outcome != "kept" for part in one.parts))
+    files = tuple(one for job, one in zip(jobs, results, strict=True) if not job.is_intact(one))
     written = target if any(one.output for one in results) else None
     return RepairReport(name, written, dry_run, files, intact + len(results) - len(files))
 

@@ -22,11 +22,15 @@ from shardkeep.errors import (
     PlanError,
     TruncatedFileError,
 )
+from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs import verify
 from shardkeep.jobs.repair import repair
 from shardkeep.jobs.salvage import job
 from shardkeep.tfrecord import Reader
+from shardkeep.world import World
+from tests.damaged_runs import make_run, read_merged
 from tests.small_disk import mounted
+from tests.unit.jobs.salvage.test_collected import _killed as killed_collector
 from tests.unit.jobs.verification.damage import DAMAGE, flip, records, shards
 
 
@@ -257,3 +261,48 @@ def test_an_output_below_a_link_to_an_original_is_refused(damaged: Path) -> None
     with pytest.raises(PlanError, match="is the damaged file itself"):
         repair("data", "out", exists="replace")
     assert Path("data/a.tfrecord").read_bytes() == before
+
+
+def test_the_whole_segments_of_a_run_can_be_merged(here: Path) -> None:
+    segments = make_run(Path("run"), 2, 3)
+    flip(segments[1, 1], segments[1, 1].stat().st_size - 900)
+    before = tree(here / "run")
+    (one,) = repair("run", "out").files
+    assert (one.kind, one.output, one.ok) == ("run", "out", False)
+    assert tree(here / "run") == before
+    with pytest.warns(RuntimeWarning, match="commit 1 of rank 1 is missing"):
+        merge("out", "all.h5", incomplete="warn")
+    assert read_merged(Path("all.h5")) == {(rank, n) for rank in range(2) for n in range(3)} - {(1, 1)}
+
+
+def test_a_damaged_run_in_a_folder_with_other_files(here: Path) -> None:
+    segments = make_run(Path("data/run"), 1, 2)
+    flip(segments[0, 0], segments[0, 0].stat().st_size - 900)
+    flip(records(Path("data/a.tfrecord")))
+    records(Path("data/b.tfrecord"))
+    report = repair("data", "out")
+    assert [(one.path, one.kind, one.output) for one in report.files] == [
+        ("data/a.tfrecord", "tfrecord", "out/a.tfrecord"),
+        ("data/run", "run", "out/run"),
+    ]
+    assert report.intact == 1
+
+
+def test_a_run_that_a_worker_writes_is_refused(here: Path) -> None:
+    segments = make_run(Path("run"), 1, 2)
+    with WorkerFile("run", World(0, 1)):
+        flip(segments[0, 0], segments[0, 0].stat().st_size - 900)
+        with pytest.raises(LockHeldError, match=rf"run/rank-00000.*pid {os.getpid()}"):
+            repair("run", "out")
+    assert not Path("out").exists()
+
+
+def test_the_log_of_a_killed_collector_is_applied_to_the_copy_only(here: Path) -> None:
+    path = killed_collector(here / "data")
+    before = tree(here / "data")
+    for source, output in ((path, here / "new.h5"), (here / "data", here / "out")):
+        (one,) = repair(source, output).files
+        assert one.kind == "collected" and one.ok
+    assert tree(here / "data") == before
+    with h5py.File("new.h5") as file, h5py.File("out/all.h5") as other:
+        assert len(file["x"]) == len(other["x"]) > 0

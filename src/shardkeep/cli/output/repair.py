@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
     from shardkeep.jobs.salvage.report import Outcome, RepairedFile, RepairedPart, RepairReport
 
-__all__ = ["OUTCOMES", "damaged_parts", "lost_text", "part_place", "print_repair", "verdict"]
+__all__ = ["OUTCOMES", "damage_rows", "lost_text", "part_place", "print_repair", "verdict"]
 
 OUTCOMES: tuple[Outcome, ...] = ("kept", "repaired", "unchecked", "lost")
-_COLOURS = {"kept": "", "repaired": "green", "unchecked": "yellow", "lost": "bold red"}
+_COLOURS: dict[str, str] = {"kept": "", "repaired": "green", "unchecked": "yellow", "lost": "bold red"}
 _WORST: tuple[Outcome, ...] = ("lost", "repaired", "unchecked")
 _SHOWN_FILES = 40
 _SHOWN_PARTS = 10
+_SHOWN_PLACES = 6
 
 
 def print_repair(report: RepairReport, html: str | None = None) -> None:
@@ -65,10 +66,22 @@ def lost_text(files: Sequence[RepairedFile]) -> str:
     return ", and ".join(texts) or counted(len(lost), "part")
 
 
-def damaged_parts(one: RepairedFile) -> list[RepairedPart]:
-    """Return the parts that are not kept, the worst outcomes first."""
+def damage_rows(one: RepairedFile) -> Iterator[tuple[str, str, str]]:
+    """Yield outcome, place and reason of the parts that are not kept, the worst outcomes first.
+
+    Datasets with one outcome and reason are one row.
+    """
     damaged = [part for part in one.parts if part.outcome != "kept"]
-    return sorted(damaged, key=lambda part: _WORST.index(part.outcome))
+    damaged.sort(key=lambda part: _WORST.index(part.outcome))
+    groups: dict[object, list[RepairedPart]] = {}
+    for part in damaged:
+        is_alone = part.dataset is None or part.offset_bytes is not None or part.chunk is not None
+        groups.setdefault(id(part) if is_alone else (part.outcome, part.reason), []).append(part)
+    for parts in groups.values():
+        places = [part_place(part) for part in parts[:_SHOWN_PLACES]]
+        more = len(parts) - len(places)
+        place = ", ".join(places) + (f" and {more:,} more" if more else "")
+        yield parts[0].outcome, place, parts[0].reason
 
 
 def part_place(part: RepairedPart) -> str:
@@ -109,17 +122,16 @@ def _name(path: str, folder: str) -> str:
 
 
 def _damage(one: RepairedFile, report: RepairReport) -> RenderableType:
-    damaged = damaged_parts(one)
     table = Table.grid(padding=(0, 2))
     table.add_column()
     table.add_column(overflow="fold")
-    for part in damaged[:_SHOWN_PARTS]:
-        place = part_place(part)
-        text = printable(f"{place}: {part.reason}" if place else part.reason)
-        table.add_row(Text(part.outcome, style=_COLOURS[part.outcome]), text)
+    rows = list(damage_rows(one))
+    for outcome, place, reason in rows[:_SHOWN_PARTS]:
+        text = printable(f"{place}: {reason}" if place else reason)
+        table.add_row(Text(outcome, style=_COLOURS[outcome]), text)
     lines: list[RenderableType] = [Text(_name(one.path, report.path), style="bold"), table]
-    if len(damaged) > _SHOWN_PARTS:
-        lines.append(f"… and {len(damaged) - _SHOWN_PARTS:,} more: --json has all")
+    if len(rows) > _SHOWN_PARTS:
+        lines.append(f"… and {len(rows) - _SHOWN_PARTS:,} more: --json has all")
     lines += [printable(f"note: {text}") for text in one.notes[:_SHOWN_PARTS]]
     return Group(*lines)
 
@@ -130,8 +142,8 @@ def _written(report: RepairReport) -> str:
     if report.output is None:
         return "nothing, since nothing can be kept" if report.files else "nothing, since nothing is damaged"
     count = sum(one.output is not None for one in report.files)
-    files = f"{counted(count, 'file')} in " if os.path.isdir(report.path) else ""
-    return f"{files}{printable(report.output)}"
+    is_whole = not os.path.isdir(report.path) or any(one.path == report.path for one in report.files)
+    return printable(report.output) if is_whole else f"{counted(count, 'file')} in {printable(report.output)}"
 
 
 def _intact(report: RepairReport) -> str:

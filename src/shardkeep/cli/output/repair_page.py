@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from shardkeep.cli.output.repair import OUTCOMES, damaged_parts, lost_text, part_place, verdict
+from shardkeep.cli.output.repair import OUTCOMES, damage_rows, lost_text, verdict
 from shardkeep.errors import one_line
 from shardkeep.files.publish import publish
 from shardkeep.html_page import page, scrolling, text_table
@@ -131,8 +131,8 @@ def _file(one: RepairedFile, most: int) -> Iterator[str]:
     spans = list(_spans(one))
     if spans:
         yield _map(spans, one)
-    damaged = damaged_parts(one)
-    rows = [(part.outcome, one_line(part_place(part)), one_line(part.reason)) for part in damaged[:most]]
+    damaged = list(damage_rows(one))
+    rows = [(outcome, one_line(place), one_line(reason)) for outcome, place, reason in damaged[:most]]
     yield text_table(("Outcome", "Place", "Reason"), rows, "parts")
     if len(damaged) > len(rows):
         hidden = len(damaged) - len(rows)

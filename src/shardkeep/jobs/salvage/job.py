@@ -72,9 +72,15 @@ class SalvageJob:
     def _salvager(self) -> Callable[..., RepairedFile]:
         if self.kind == "run":
             return salvage_run
-        if self.kind == "collected" or (self.kind != "tfrecord" and os.path.lexists(log_path(self.path))):
-            return salvage_collected
-        return salvage_records if self.kind == "tfrecord" else salvage_hdf5
+        if self.kind == "tfrecord":
+            return salvage_records
+        is_collected = self.kind == "collected" or os.path.lexists(log_path(self.path))
+        return salvage_collected if is_collected else salvage_hdf5
+
+    def is_intact(self, result: RepairedFile) -> bool:
+        """Return True if the file turned out to have no damage, so that its output has the same bytes."""
+        is_copy = self.findings == () or (self.findings is None and self.kind == "tfrecord")
+        return is_copy and all(part.outcome == "kept" for part in result.parts)
 
     def _copied(self, exists: Exists, tick: Callable[[int], None]) -> RepairedFile:
         """Copy a file that has no damage, as far as its parts can be checked here."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardkeep.cli.app import run
-from shardkeep.cli.output.repair import lost_text, part_place, print_repair, verdict
+from shardkeep.cli.output.repair import damage_rows, lost_text, part_place, print_repair, verdict
 from shardkeep.jobs import RepairedFile, RepairedPart, RepairReport, verify
 from tests.unit.jobs.verification.damage import flip, records, shards
 
@@ -130,6 +130,15 @@ def test_many_parts_and_files_are_counted(capsys: pytest.CaptureFixture[str]) ->
     assert "… and 990 more: --json has all" in text and "… and 10 more: --json has all" in text
     assert "\x1b" not in text and r"a\x1b[31m" in text
     assert len(text.splitlines()) < 700
+
+
+def test_datasets_with_one_reason_are_one_line() -> None:
+    parts = [RepairedPart("unchecked", "no checksum", 1, dataset=f"/{n}") for n in range(8)]
+    parts.insert(3, RepairedPart("lost", "wrong", 1, 0, 8, dataset="/x", chunk=(0,)))
+    assert list(damage_rows(RepairedFile("a", "b", "hdf5", 9, tuple(parts)))) == [
+        ("lost", "/x chunk 0, 8 bytes at 0", "wrong"),
+        ("unchecked", "/0, /1, /2, /3, /4, /5 and 2 more", "no checksum"),
+    ]
 
 
 def test_texts_of_parts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter, defaultdict
@@ -21,6 +22,7 @@ from shardkeep.quantities import counted
 
 __all__ = ["check_access"]
 
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 _NETWORK = (
     "nfs",
@@ -47,12 +49,11 @@ _LONGEST_PATH_BYTES = 4096 - 256
 def check_access(contents: Contents) -> Iterator[Problem]:
     """Find files without access, sets of unlike owners and modes, broken links, and names near the limits."""
     listing = contents.listing
-    for path, error in listing.failed:
-        fix = "ask its owner for access, or run as a user who has it"
-        yield Problem(
-            "error", "access", f"it cannot be read: {error.strerror or error}", fix, _show(path), path
-        )
-    yield from _unreadable(listing.files)
+    user, groups = os.geteuid(), {os.getegid(), *os.getgroups()}
+    closed = [entry for entry in listing.files if not _may_read(entry, user, groups)]
+    known = {entry.path for entry in closed}
+    yield from _closed(closed)
+    yield from _failed((path, error) for path, error in listing.failed if path not in known)
     yield from _unlike(contents.data)
     yield from _links(contents)
     for run in listing.runs:
@@ -60,19 +61,39 @@ def check_access(contents: Contents) -> Iterator[Problem]:
     yield from _names(contents)
 
 
-def _unreadable(files: Iterable[Entry]) -> Iterator[Problem]:
-    effective = os.access in os.supports_effective_ids
-    for folder, found in _by_folder(
-        entry for entry in files if not os.access(entry.path, os.R_OK, effective_ids=effective)
-    ):
+def _failed(failed: Iterable[tuple[str, OSError]]) -> Iterator[Problem]:
+    texts = ((path, error.strerror or str(error)) for path, error in failed)
+    for (folder, text), paths in _grouped(((os.path.dirname(path), text), path) for path, text in texts):
+        evidence = f"it cannot be read: {text}"
+        if len(paths) > 1:
+            evidence = f"{counted(len(paths), 'file')} cannot be read: {text}: {listed(paths)}"
+        fix = "ask its owner for access, or run as a user who has it"
+        if text != os.strerror(errno.EACCES):
+            fix = "the file system or its disk has a fault: see its log, and fetch the files again"
+        path = paths[0] if len(paths) == 1 else folder or os.curdir
+        yield Problem("error", "access", evidence, fix, _show(paths[0]), path)
+
+
+def _closed(files: Iterable[Entry]) -> Iterator[Problem]:
+    for folder, found in _by_folder(files):
         first, paths = found[0], [entry.path for entry in found]
-        owners = f"owner {user_name(first.status.st_uid)}, mode {stat.S_IMODE(first.status.st_mode):o}"
+        owner = f"owner {user_name(first.status.st_uid)}, mode {stat.S_IMODE(first.status.st_mode):o}"
         evidence = (
-            f"{user_name(os.geteuid())} cannot read {counted(len(paths), 'file')}: {listed(paths)} ({owners})"
+            f"{user_name(os.geteuid())} cannot read {counted(len(paths), 'file')}: {listed(paths)} ({owner})"
         )
         names = arguments(paths)
         command = f"chmod a+r {names}" if names is not None else f"chmod -R a+rX {as_argument(folder)}"
         yield Problem("error", "access", evidence, "their owner must allow it", command, folder)
+
+
+def _may_read(entry: Entry, user: int, groups: set[int]) -> bool:
+    mode = entry.status.st_mode
+    mine, group = entry.status.st_uid == user, entry.status.st_gid in groups
+    bit = stat.S_IRUSR if mine else stat.S_IRGRP if group else stat.S_IROTH
+    if user == 0 or mode & bit:
+        return True
+    # An access control list may allow more than the mode.
+    return os.access(entry.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _unlike(data: Iterable[DataFile]) -> Iterator[Problem]:
@@ -182,8 +203,8 @@ def _by_folder(entries: Iterable[Entry]) -> Iterable[tuple[str, list[Entry]]]:
     return _grouped((entry.folder, entry) for entry in entries)
 
 
-def _grouped(pairs: Iterable[tuple[str, _T]]) -> Iterable[tuple[str, list[_T]]]:
-    groups: defaultdict[str, list[_T]] = defaultdict(list)
+def _grouped(pairs: Iterable[tuple[_K, _T]]) -> Iterable[tuple[_K, list[_T]]]:
+    groups: defaultdict[_K, list[_T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
     return groups.items()

@@ -116,8 +116,10 @@ def find_data(listing: Listing, reads: Reads) -> list[DataFile]:
             break
         try:
             kinds[entry.path] = identify(entry.path)
-        except (NotFoundError, OSError):
-            continue  # removed, or not readable, which the check of access reports
+        except NotFoundError:
+            continue  # removed in the meantime
+        except OSError as error:
+            listing.failed.append((entry.path, error))
     unknown = itertools.count()
     members = [
         Member(path, kind)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from shardkeep.files.paths import find_companion
 from shardkeep.hdf5.segments.run_folder import is_rank_folder
 
-__all__ = ["Entry", "Identity", "Listing", "list_files"]
+__all__ = ["Entry", "Identity", "Listing", "list_files", "plain_path"]
 
 Identity = tuple[int, int]
 """Device and inode of a file."""
@@ -118,6 +118,20 @@ class Listing:
             (self.companions if find_companion(entry.name) else self.files).append(entry)
 
 
+def plain_path(path: str) -> str:
+    """Return a path without ``.``, ``..`` and double slashes, unless a link gives these another meaning.
+
+    Examples
+    --------
+    >>> plain_path("./data//a.tfrecord")
+    'data/a.tfrecord'
+    """
+    plain = os.path.normpath(path)
+    if ".." in path and os.path.realpath(plain) != os.path.realpath(path):
+        return path
+    return plain
+
+
 def list_files(paths: Iterable[str], *, until_s: float) -> Listing:
     """Return the files of some paths, and of the folders among them with their sub-folders.
 
@@ -133,7 +147,7 @@ def list_files(paths: Iterable[str], *, until_s: float) -> Listing:
     found = Listing()
     named: dict[str, set[str]] = {}
     waiting: list[str] = []
-    for path in dict.fromkeys(map(os.path.normpath, paths)):
+    for path in dict.fromkeys(map(plain_path, paths)):
         if os.path.isdir(path):
             waiting.append(path)
             continue

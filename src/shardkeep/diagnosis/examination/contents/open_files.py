@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import stat
@@ -50,7 +51,7 @@ def find_open_files(listing: Listing, subject: Subject) -> OpenFiles:
     """
     entries = [*listing.files, *listing.companions]
     wanted = {entry.identity for entry in entries}
-    names = {os.path.basename(os.path.realpath(one.path)) if one.is_link else one.name for one in entries}
+    names = {os.path.basename(os.readlink(one.path) if one.is_link else one.path) for one in entries}
     devices = {os.stat(folder).st_dev for folder in subject.folders if os.path.isdir(folder)}
     found: defaultdict[Identity, dict[int, Holder]] = defaultdict(dict)
     result = OpenFiles()
@@ -109,18 +110,19 @@ class LockFiles:
 
     def abandoned(self) -> list[tuple[Entry, dict[str, Any]]]:
         """Return the lock files of processes that have ended, each with its newest entry."""
-        return [(entry, holders[0]) for entry, holders in self._unlocked() if all(map(is_gone, holders))]
+        return [(entry, holders[0]) for entry, holders in self._unlocked if all(map(is_gone, holders))]
 
     def of_other_hosts(self) -> list[tuple[Entry, dict[str, Any]]]:
         """Return the lock files of which only another host can say whether they are held."""
         here = socket.gethostname()
         return [
             (entry, holder)
-            for entry, holders in self._unlocked()
+            for entry, holders in self._unlocked
             for holder in [next((one for one in holders if one["host"] != here), None)]
             if holder is not None
         ]
 
+    @functools.cached_property
     def _unlocked(self) -> list[tuple[Entry, list[dict[str, Any]]]]:
         unlocked = (entry for entry in self.entries.values() if entry.identity not in self.locked)
         pairs = ((entry, read_holders(entry.path)) for entry in unlocked)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
-from shardkeep.diagnosis.examination.contents.listing import Entry, Identity
+from shardkeep.diagnosis.examination.contents.listing import Entry, Identity, plain_path
 from shardkeep.diagnosis.examination.contents.wording import listed
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.jobs.verification.finding import as_argument
@@ -25,7 +25,7 @@ def check_shard_sets(contents: Contents) -> Iterator[Problem | Fact]:
     """Find incomplete and mixed sets, empty shards, shards with two names, copies, unfinished downloads."""
     data = [one for one in contents.data if one.expected is not None]
     tasks = [Task(one.path, one.expected, named=one.entry.is_named) for one in data]
-    for file in check_sets(tasks, set(contents.subject.paths)):
+    for file in check_sets(tasks, set(map(plain_path, contents.subject.paths))):
         for finding in file.findings:
             advice = ADVICE[finding.kind]
             evidence = finding.message.removesuffix(f"; {advice}").removeprefix(f"{finding.path}: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shardkeep.diagnosis.examination.contents import access
+from shardkeep.diagnosis.examination.contents import access, data_files
 from shardkeep.diagnosis.examination.contents.survey import survey
 from shardkeep.diagnosis.examination.report import Problem
 from shardkeep.files.locks.mounts import Mount
@@ -45,6 +46,21 @@ def test_files_that_this_user_cannot_read_are_an_error() -> None:
     assert "cannot read 3 files: a-0.tfrecord, a-1.tfrecord, a-2.tfrecord" in unreadable.evidence
     assert "owner 'root' (user id 0), mode 600" in unreadable.evidence
     assert unreadable.command.startswith(f"chmod a+r {folder}/a-0.tfrecord ")
+
+
+def test_a_file_that_the_file_system_cannot_read_is_an_error(
+    shards: Shards, survey_of: SurveyOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = shards(2, 2)
+
+    def fails(path: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(data_files, "identify", fails)
+    one = survey_of(paths[0].parent).only("access")
+    assert (one.severity, one.path) == ("error", str(paths[0].parent))
+    assert "2 files cannot be read: Input/output error: train-00000-of-00002" in one.evidence
+    assert "its disk has a fault" in one.fix
 
 
 @needs_root

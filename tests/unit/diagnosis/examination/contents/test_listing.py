@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardkeep.diagnosis.examination.contents.listing import list_files
+from shardkeep.diagnosis.examination.contents.listing import list_files, plain_path
 from shardkeep.files.leftovers import temporary_name
 
 Shards = Callable[..., list[Path]]
@@ -53,6 +53,16 @@ def test_paths_are_relative_as_they_were_passed(
     found = list_files(["."], until_s=math.inf)
     assert [entry.path for entry in found.files] == ["data/train-00000-of-00001.tfrecord"]
     assert found.runs == ["."]
+
+
+def test_two_dots_after_a_link_are_kept(shards: Shards, tmp_path: Path) -> None:
+    paths = shards(1)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "link").symlink_to(tmp_path / "data")
+    assert plain_path(f"{tmp_path}/more/link/../data") == f"{tmp_path}/more/link/../data"
+    assert plain_path(f"{tmp_path}/more/.././data//") == f"{tmp_path}/data"
+    found = list_files([f"{tmp_path}/more/link/../data/{paths[0].name}"], until_s=math.inf)
+    assert len(found.files) == 1
 
 
 def test_links_are_followed_to_files_only(shards: Shards, tmp_path: Path) -> None:

@@ -30,6 +30,9 @@ def test_the_rest_of_a_set_need_not_be_named(shards: Shards, survey_of: SurveyOf
     paths = shards(2, 2, 2)
     assert survey_of(*paths[:2]).ok
     assert survey_of(paths[1]).ok
+    paths[0].unlink()
+    assert survey_of(paths[1]).ok
+    assert survey_of(f"{paths[1].parent}/./{paths[1].name}").ok
 
 
 def test_two_sets_of_one_name_are_an_error(shards: Shards, survey_of: SurveyOf) -> None:

@@ -19,7 +19,7 @@ from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.reading import link_access, locks
-from shardkeep.hdf5.merge.checks import Check, failed_checks, read_checks
+from shardkeep.hdf5.merge.checks import Check, changed_chunks, failed_checks, read_checks
 from shardkeep.hdf5.merge.provenance import PROVENANCE, read_findings
 from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
@@ -191,6 +191,8 @@ class _Work:
                 yield from self._failed(error)
             self.rows += one.rows
             self._progress(self._stored(name))
+        for name in changed_chunks(self._source.file, self._source.path, record):
+            yield f"the chunks of {name!r} are not those of its commit"
         for name, put in record.puts.items():
             if put.sequence != record.sequence:
                 continue

@@ -1,4 +1,6 @@
+import contextlib
 import os
+import zlib
 
 import h5py
 import numpy as np
@@ -265,3 +267,30 @@ def test_a_damaged_value_is_not_merged(run, tmp_path, mode):
     with pytest.raises(CorruptDataError, match=r"the value 'labels' .* not that of its commit"):
         merge(run, tmp_path / "all.h5", mode=mode)
     assert not (tmp_path / "all.h5").exists()
+
+
+def _flip_padding(path):
+    """Flip a bit after the end of a compressed stream, which is not decoded; return False without one."""
+    with h5py.File(path) as file:
+        place = file["x"].id.get_chunk_info(0)
+    data, start, stop = path.read_bytes(), place.byte_offset, place.byte_offset + place.size
+    at = stop - 5  # before the checksum of four bytes
+    for bit in range(8):
+        changed = data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
+        with contextlib.suppress(zlib.error):
+            if zlib.decompress(changed[start:stop]) == zlib.decompress(data[start:stop]):
+                path.write_bytes(changed)
+                return True
+    return False
+
+
+def test_other_chunks_with_the_same_rows_are_found(tmp_path):
+    """A merge copies chunks as they are, and refuses these."""
+    with WorkerFile(tmp_path / "run", World(rank=0, size=1), compression="gzip", shuffle=False) as out:
+        for step in range(8):
+            out.append("x", np.arange(100 + 7 * step))
+            out.commit(step=step)
+    path = next(one for one in (tmp_path / "run" / "rank-00000").glob("*.h5") if _flip_padding(one))
+    assert verify(path).findings == ("the chunks of 'x' are not those of its commit",)
+    with pytest.raises(CorruptDataError, match="are not those of its commit"):
+        merge([path], tmp_path / "all.h5", incomplete="allow")

@@ -29,6 +29,7 @@ Hashes of rows are those that were read from the sources, so a copy with a mista
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -38,6 +39,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.sources.links import LinkInfo, read_links
 from shardkeep.hdf5.sources.raw_file import RawFile
 from shardkeep.hdf5.sources.source import blocks
@@ -49,7 +51,7 @@ from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
 from shardkeep.hdf5.storage.names import is_own_table
 from shardkeep.hdf5.virtual.checked_sources import CHECKS, CheckedSource
 
-__all__ = ["CHECKS", "Check", "failed_checks", "read_checks", "write_checks"]
+__all__ = ["CHECKS", "Check", "changed_chunks", "failed_checks", "read_checks", "write_checks"]
 
 Kind = Literal["rows", "chunks", "value", "attributes", "link"]
 _KINDS: dict[bytes, Kind] = {kind.encode(): kind for kind in get_args(Kind)}
@@ -199,6 +201,27 @@ def failed_checks(
                 tables[check.dataset] = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
             crc = hashes.of(tables[check.dataset], checks, number)
         yield check, None if crc == check.crc32c else "has other " + check.kind
+
+
+def changed_chunks(file: h5py.File, path: str, record: CommitRecord) -> Iterator[str]:
+    """Yield the datasets of a segment whose compressed chunks are not those of its commit.
+
+    A merge copies chunks as they are, and other bytes may decode to the same rows. Chunks that HDF5 cannot
+    find are not compared: their rows are unreadable.
+    """
+    checks = []
+    for name, one in record.datasets.items():
+        if one.chunks_crc32c is None or not one.rows:
+            continue
+        item = file.get(name)
+        shape = item.shape if isinstance(item, h5py.Dataset) else None
+        if shape and read_chunk_table(item.id, shape, item.dtype.itemsize) is not None:
+            checks.append(Check(name, 0, one.rows, "chunks", int(one.chunks_crc32c, 16)))
+    with open(path, "rb", buffering=0) as opened:
+        raw = RawFile(opened.fileno(), path, os.fstat(opened.fileno()).st_size)
+        for check, wrong in failed_checks(file, raw, checks):
+            if wrong is not None:
+                yield check.dataset
 
 
 class _ChunkHashes:

@@ -40,7 +40,9 @@ def refuse_live_writers(paths: Iterable[Locked]) -> None:
     paths = list(paths)
     openers = openers_of_files(one.path for one in paths)
     for path, lock_path in paths:
-        writer = next((one for one in openers.get(path, []) if one.writes), None)
+        # "unknown" is the mode of a process that has closed the file or ended in the meantime.
+        found = (one for one in openers.get(path, []) if one.writes and one.lock != "unknown")
+        writer = next(found, None)
         if writer is not None:
             fields = asdict(writer)
             known = {name: fields[name] for name in ("host", "pid", "command", "since")}
@@ -48,7 +50,9 @@ def refuse_live_writers(paths: Iterable[Locked]) -> None:
         lock_path = f"{real_name(path)}.lock" if lock_path is None else lock_path
         if _is_locked(lock_path):
             holder = read_holder(lock_path)
-            raise _held(path, f"{describe_holder(holder)}, which holds {lock_path!r}", holder)
+            is_remote = holder is not None and holder["host"] != socket.gethostname()
+            gone = "; if it has ended, remove that file" if is_remote else ""
+            raise _held(path, f"{describe_holder(holder)}, which holds {lock_path!r}{gone}", holder)
 
 
 def _held(path: str, who: str, holder: dict[str, Any] | None) -> LockHeldError:

@@ -15,6 +15,7 @@ import pytest
 
 from shardkeep.errors import LockHeldError
 from shardkeep.files.locks.lock import FileLock
+from shardkeep.hdf5.locking import holders
 from shardkeep.hdf5.locking.holders import openers_of_files
 from shardkeep.jobs.salvage import live_writers
 from shardkeep.jobs.salvage.live_writers import Locked, refuse_live_writers
@@ -71,6 +72,12 @@ def test_this_process_is_a_writer_too(path: str) -> None:
         refuse_live_writers([Locked(path)])
 
 
+def test_a_reader_that_ends_meanwhile_is_not_a_writer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with process(f"f = open({path!r}, 'rb')"):
+        monkeypatch.setattr(holders, "_lock_and_mode", lambda link: ("unknown", True))
+        refuse_live_writers([Locked(path)])
+
+
 def test_readers_do_not_matter(path: str) -> None:
     code = f"from shardkeep.files import lock\nf = open({path!r}, 'rb')\nl = lock({path!r}, shared=True)\n"
     with process(f"{code}l.acquire()"):
@@ -106,7 +113,7 @@ def test_another_host_is_believed_where_locks_do_not_reach_it(
 ) -> None:
     monkeypatch.setattr(live_writers, "lock_fault_of", lambda folder: "each mount keeps its locks to itself")
     entry(path, "node7", 71)
-    with pytest.raises(LockHeldError, match=r"train.py', pid 71 on host node7"):
+    with pytest.raises(LockHeldError, match=r"pid 71 on host node7.*lock'; if it has ended, remove"):
         refuse_live_writers([Locked(path)])
     entry(path, socket.gethostname(), os.getpid())
     refuse_live_writers([Locked(path)])

@@ -1,16 +1,29 @@
 //! CRC32C (Castagnoli) and TFRecord's mask.
 //!
-//! The long form is `crc-fast`: carry-less multiplication, AVX-512 where the processor has it. The
-//! CRC of a frame's length is over 8 bytes only, where the dispatch of any general routine costs
-//! more than the sum itself; there one instruction does it.
+//! The long form is `crc-fast`: carry-less multiplication, AVX-512 where the processor has it. Below a kilobyte its
+//! dispatch and its start cost more than the sum itself. There the instruction for CRC32C is used, for three thirds of the data
+//! at once, since it has a latency of three cycles: 656 bytes in 37 ns instead of 70 ns (AMD EPYC). The CRC of a frame's length is
+//! one instruction.
 
 /// TensorFlow's constant, `tsl/lib/hash/crc32c.h`.
 const MASK_DELTA: u32 = 0xa282_ead8;
+
+/// Data of this size and more are for `crc-fast`.
+#[cfg(target_arch = "x86_64")]
+const SHORT_BYTES: usize = 1024;
 
 /// Return the CRC32C of `data`.
 #[inline]
 #[must_use]
 pub fn crc32c(data: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if data.len() < SHORT_BYTES
+        && std::arch::is_x86_feature_detected!("sse4.2")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
+    {
+        // SAFETY: the processor has both, as checked on the lines above.
+        return unsafe { x86::crc32c_short(data) };
+    }
     // The checksum of a 32-bit algorithm comes in the low half.
     crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, data) as u32
 }
@@ -100,10 +113,74 @@ pub fn crc32c_u64(value: u64) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use std::arch::x86_64::{
+        _mm_clmulepi64_si128, _mm_crc32_u8, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+        _mm_xor_si128,
+    };
+
     #[target_feature(enable = "sse4.2")]
     pub fn crc32c_u64(value: u64) -> u32 {
-        !(std::arch::x86_64::_mm_crc32_u64(u64::from(u32::MAX), value) as u32)
+        !(_mm_crc32_u64(u64::from(u32::MAX), value) as u32)
     }
+
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    pub fn crc32c_short(data: &[u8]) -> u32 {
+        let (long, data) = data.as_chunks::<{ 3 * 8 * 24 }>();
+        let (short, data) = data.as_chunks::<{ 3 * 8 * 8 }>();
+        let mut crc = u64::from(u32::MAX);
+        for block in long {
+            crc = thirds::<24>(crc, block);
+        }
+        for block in short {
+            crc = thirds::<8>(crc, block);
+        }
+        let (words, bytes) = data.as_chunks();
+        for word in words {
+            crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));
+        }
+        !bytes.iter().fold(crc as u32, |crc, byte| _mm_crc32_u8(crc, *byte))
+    }
+
+    /// Continue a CRC with three times `WORDS` words.
+    #[target_feature(enable = "sse4.2,pclmulqdq")]
+    fn thirds<const WORDS: usize>(crc: u64, block: &[u8]) -> u64 {
+        let (words, _) = block.as_chunks();
+        let (first, rest) = words.split_at_checked(WORDS).unwrap_or_default();
+        let (second, third) = rest.split_at_checked(WORDS).unwrap_or_default();
+        let (mut a, mut b, mut c) = (crc, 0, 0);
+        for ((x, y), z) in first.iter().zip(second).zip(third) {
+            a = _mm_crc32_u64(a, u64::from_le_bytes(*x));
+            b = _mm_crc32_u64(b, u64::from_le_bytes(*y));
+            c = _mm_crc32_u64(c, u64::from_le_bytes(*z));
+        }
+        let shifted = |crc: u64, power: u64| {
+            _mm_clmulepi64_si128(_mm_cvtsi64_si128(crc as i64), _mm_cvtsi64_si128(power as i64), 0)
+        };
+        let both = _mm_xor_si128(shifted(a, Shift::<WORDS>::TWO), shifted(b, Shift::<WORDS>::ONE));
+        // The instruction reduces the product of 64 bits, by which it shifts it further by 32; one bit is from the reflection.
+        _mm_crc32_u64(0, _mm_cvtsi128_si64(both) as u64) ^ c
+    }
+
+    struct Shift<const WORDS: usize>;
+
+    impl<const WORDS: usize> Shift<WORDS> {
+        const ONE: u64 = super::power_of_x(64 * WORDS as u64 - 33) as u64;
+        const TWO: u64 = super::power_of_x(128 * WORDS as u64 - 33) as u64;
+    }
+}
+
+/// Return `x^exponent` modulo the polynomial, reflected.
+#[cfg(target_arch = "x86_64")]
+const fn power_of_x(exponent: u64) -> u32 {
+    let (mut result, mut power, mut rest) = (1 << 31, 1 << 30, exponent);
+    while rest > 0 {
+        if rest & 1 == 1 {
+            result = product(result, power);
+        }
+        power = product(power, power);
+        rest >>= 1;
+    }
+    result
 }
 
 /// Return the masked CRC, which TFRecord stores so that the CRC of data that contains CRCs stays useful.
@@ -146,6 +223,19 @@ mod tests {
             let (a, b) = data.split_at(cut);
             assert_eq!(crc32c_after(crc32c(a), b), crc32c(&data), "cut at {cut}");
             assert_eq!(crc32c_shifted(crc32c(a), b.len() as u64) ^ crc32c(b), crc32c(&data), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn all_lengths_have_the_sum_of_the_definition() {
+        let data: Vec<u8> = (0..2100_u32).map(|i| (i * i / 7 + i) as u8).collect();
+        let mut sum = u32::MAX;
+        for (length, byte) in data.iter().enumerate() {
+            assert_eq!(crc32c(&data[..length]), !sum, "{length} bytes");
+            sum ^= u32::from(*byte);
+            for _ in 0..8 {
+                sum = (sum >> 1) ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 };
+            }
         }
     }
 

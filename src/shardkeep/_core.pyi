@@ -24,6 +24,7 @@ __all__ = [
     "WireError",
     "correct_flipped_bits",
     "crc32c",
+    "damaged_extent",
     "decode_example",
     "decode_sequence_example",
     "descriptor_usage",
@@ -366,6 +367,7 @@ class RecordSalvage:
     ) -> list[tuple[Literal["kept", "repaired", "lost"], str, int, int, int, int]]: ...
 
 def scan_around_damage(path: _Path, /) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]: ...
+def damaged_extent(path: _Path, offset_bytes: int, /) -> tuple[int, bool]: ...
 
 # -- writing.rs
 

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use numpy::{PyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 use shardkeep_core::io::descriptor_pool::VirtualFile;
-use shardkeep_core::record::salvage::{Salvage, index_around_damage};
+use shardkeep_core::record::salvage::{Salvage, extent_of, index_around_damage};
 
 use crate::errors::raise;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RecordSalvage>()?;
-    m.add_function(wrap_pyfunction!(scan_around_damage, m)?)
+    m.add_function(wrap_pyfunction!(scan_around_damage, m)?)?;
+    m.add_function(wrap_pyfunction!(damaged_extent, m)?)
 }
 
 /// Outcome, reason, records, first byte, bytes, number of the first record.
@@ -71,4 +72,11 @@ fn scan_around_damage<'py>(
     let found = py.detach(|| index_around_damage(VirtualFile::new(path)));
     let (starts, holes) = found.map_err(raise)?;
     Ok((PyArray1::from_vec(py, starts), PyArray1::from_vec(py, holes)))
+}
+
+/// Return the end of the damaged record at an offset, and true if the bytes up to there are a hole.
+#[pyfunction]
+#[pyo3(signature = (path, offset_bytes, /))]
+fn damaged_extent(py: Python<'_>, path: PathBuf, offset_bytes: u64) -> PyResult<(u64, bool)> {
+    py.detach(|| extent_of(VirtualFile::new(path), offset_bytes)).map_err(raise)
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shardkeep._core import masked_crc32c
+from shardkeep._core import damaged_extent, masked_crc32c
 from shardkeep.errors import CorruptDataError, CorruptRecordError, FormatError, PlanError
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.user_warning import warn_user
@@ -21,7 +21,7 @@ from shardkeep.tfrecord.format.frame import (
     read_at,
 )
 from shardkeep.tfrecord.format.resync import next_frame
-from shardkeep.tfrecord.index.damaged import damaged_extent, hole_error, index_around_damage
+from shardkeep.tfrecord.index.damaged import hole_error, index_around_damage
 from shardkeep.tfrecord.reader import Reader
 
 __all__ = [
@@ -134,10 +134,10 @@ def read_records(
 
 def is_repairable(path: str, offset_bytes: int) -> bool:
     """Return True if the damaged record at this offset of an uncompressed file has one flipped bit."""
+    stop, is_hole = damaged_extent(path, offset_bytes)
+    if is_hole or stop - offset_bytes > _LARGEST_REPAIR_BYTES:
+        return False
     with open(path, "rb", buffering=0) as file:
-        stop, is_hole = damaged_extent(file.fileno(), offset_bytes)
-        if is_hole or stop - offset_bytes > _LARGEST_REPAIR_BYTES:
-            return False
         return corrected_frame(read_at(file.fileno(), stop - offset_bytes, offset_bytes)) is not None
 
 

@@ -13,12 +13,12 @@ from shardkeep.errors import CorruptDataError, FormatError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.plan.checks import checked_int
 
-__all__ = ["Starts", "frame_starts", "processors", "scan_in_parts", "thread_count"]
+__all__ = ["SCAN_BYTES", "Starts", "explain", "frame_starts", "processors", "scan_in_parts", "thread_count"]
 
 Starts = npt.NDArray[np.uint64]
 
 # After each part the scan reports progress and can be interrupted.
-_PART_BYTES = 256 << 20
+SCAN_BYTES = 256 << 20
 _MOST_THREADS = 1024
 
 
@@ -55,7 +55,7 @@ def frame_starts(
     try:
         return _core.scan_frames(names, verify=verify, threads=thread_count(threads))
     except CorruptDataError as error:
-        raise _explained(error) from None
+        raise explain(error) from None
 
 
 def scan_in_parts(
@@ -88,17 +88,17 @@ def scan_in_parts(
     at, record, until = int(parts[0][-1]), len(parts[0]) - 1, 0
     try:
         while at >= until:
-            until = at + _PART_BYTES
+            until = at + SCAN_BYTES
             part = _core.scan_part(path, offset_bytes=at, record=record, until_bytes=until, verify=verify)
             parts.append(part[1:])
             tick(int(part[-1]) - at)
             at, record = int(part[-1]), record + len(part) - 1
     except CorruptDataError as error:
-        raise _explained(error) from None
+        raise explain(error) from None
     return np.concatenate(parts), len(parts) - 1
 
 
-def _explained(error: CorruptDataError) -> Exception:
+def explain(error: CorruptDataError) -> Exception:
     """Return an error that names the kind of a file with a wrong or cut first header; else `error`."""
     if error.record != 0 or error.path is None:
         return error

@@ -8,10 +8,12 @@
 //! 3. at the offsets where a damaged frame of this range claims to end, 1. is tried as well;
 //! 4. a payload that is whole from a destroyed header up to the next frame gets its header back.
 //!
+//! At last frames are joined that two writers have cut into blocks ([`interleaved`]).
 //! Nothing else is kept, so every record of the result has a payload with a right checksum. All of this takes time in proportion
 //! to the size of the file, whatever the lengths in it are ([`source`]).
 #![deny(clippy::indexing_slicing)]
 
+mod interleaved;
 mod numbering;
 mod output;
 mod source;
@@ -28,14 +30,19 @@ use crate::record::bit_flip::{self, Flip};
 use crate::record::frame_repair::describe;
 use crate::record::framing;
 
-pub use numbering::index_around_damage;
-use numbering::{Extent, Numbering, is_frame, next_header};
+use interleaved::Joins;
+use numbering::{Extent, Numbering, corrected_length, is_frame, next_header};
+pub use numbering::{extent_of, index_around_damage};
 use source::Source;
 
 /// Ends of damaged frames that are remembered in one range.
 const MOST_ENDS: usize = 1 << 16;
 /// Destroyed headers that are remembered in one range.
 const MOST_HEADLESS: usize = 64;
+/// In longer payloads other damage looks like a flipped bit so often that another header must follow (1 in 8,192 here).
+const MOST_ALONE_BYTES: u64 = 64 << 10;
+/// Damaged frames that may continue after bytes of another writer.
+const MOST_TORN: usize = 1 << 17;
 
 /// Part of a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +62,14 @@ pub enum Content {
     /// Whole records in the range of a damaged record that may contain them.
     Nested,
     Corrected(Correction),
+    /// The start of a frame that continues after bytes of another writer.
+    Joined {
+        pieces: usize,
+    },
+    /// Another piece of the frame that starts at `frame`.
+    Continued {
+        frame: u64,
+    },
     Lost(Loss),
 }
 
@@ -89,7 +104,7 @@ impl Content {
     pub fn outcome(&self) -> &'static str {
         match self {
             Self::Whole | Self::Nested => "kept",
-            Self::Corrected(_) => "repaired",
+            Self::Corrected(_) | Self::Joined { .. } | Self::Continued { .. } => "repaired",
             Self::Lost(_) => "lost",
         }
     }
@@ -103,6 +118,10 @@ impl Content {
                 "whole records inside a damaged record, which may be part of its payload".to_string()
             }
             Self::Corrected(correction) => correction.describe(),
+            Self::Joined { pieces } => {
+                format!("the record is in {pieces} pieces, between the records of another writer")
+            }
+            Self::Continued { frame } => format!("a piece of the record at byte {frame}"),
             Self::Lost(Loss::Payload) => {
                 "the checksum of the payload is wrong by more than a flipped bit".to_string()
             }
@@ -156,6 +175,9 @@ pub struct Salvage {
     /// End of the last damaged record whose length is confirmed by another header or the end of the file.
     enclosing: u64,
     parts: Vec<Part>,
+    /// Starts of frames with a wrong payload, in order.
+    torn: Vec<u64>,
+    joins: Option<Joins>,
     copied: output::Position,
 }
 
@@ -172,6 +194,8 @@ impl Salvage {
             search: None,
             enclosing: 0,
             parts: Vec::new(),
+            torn: Vec::new(),
+            joins: None,
             copied: output::Position::default(),
         })
     }
@@ -192,6 +216,9 @@ impl Salvage {
         }
         if self.position() >= self.source.size && self.search.is_some() {
             self.end_search(self.source.size)?;
+        }
+        if self.at >= self.source.size && self.joins.is_none() {
+            self.joins = Some(interleaved::join(&mut self.source, &mut self.parts, &self.torn)?);
         }
         Ok(self.position() - from)
     }
@@ -274,10 +301,21 @@ impl Salvage {
         if right != Header::Right && end != self.source.size && !self.source.is_header(end)? {
             return Ok(Found::Headless);
         }
-        Ok(match bit_flip::find(length, computed, stored) {
+        let flip = bit_flip::find(length, computed, stored);
+        let is_likely = flip.is_some() && (length <= MOST_ALONE_BYTES || self.is_followed(end)?);
+        Ok(match flip.filter(|_| is_likely) {
             Some(flip) => Found::Corrected(end, Correction { header: right, payload: Some(flip) }),
             None => Found::Torn(end),
         })
+    }
+
+    /// Return true if the file ends here, or has a header with at most one flipped bit.
+    fn is_followed(&mut self, end: u64) -> Result<bool> {
+        let header = self.source.header(end)?;
+        Ok(end == self.source.size
+            || header.is_some_and(|header| {
+                framing::length_of(&header).or_else(|| corrected_length(header)).is_some()
+            }))
     }
 
     /// Remember a damaged frame of the range that is searched.
@@ -285,6 +323,9 @@ impl Salvage {
         let Some(search) = self.search.as_mut() else { return Ok(()) };
         match found {
             Found::Torn(end) => {
+                if self.torn.len() < MOST_TORN {
+                    self.torn.push(at);
+                }
                 if search.ends.len() < MOST_ENDS {
                     search.ends.push(Reverse(*end));
                 }

@@ -90,7 +90,7 @@ fn extent(source: &mut Source, at: u64, clear: (u64, u64)) -> Result<(u64, Exten
 }
 
 /// Return the payload length of a header with one flipped bit.
-fn corrected_length(mut header: [u8; HEADER_BYTES]) -> Option<u64> {
+pub(super) fn corrected_length(mut header: [u8; HEADER_BYTES]) -> Option<u64> {
     bit_flip::correct_header(&mut header)?;
     framing::length_of(&header)
 }
@@ -160,4 +160,13 @@ pub fn index_around_damage(file: VirtualFile) -> Result<(Vec<u64>, Vec<u64>)> {
         starts.push(end);
     }
     Ok((starts, holes))
+}
+
+/// Return the end of the record at an offset, and true if it is a hole.
+///
+/// # Errors
+/// As [`index_around_damage`].
+pub fn extent_of(file: VirtualFile, at: u64) -> Result<(u64, bool)> {
+    let (end, extent) = extent(&mut Source::new(file)?, at, (0, 0))?;
+    Ok((end, extent != Extent::Record))
 }

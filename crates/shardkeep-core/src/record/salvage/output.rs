@@ -24,12 +24,11 @@ impl Salvage {
         while let Some(part) = self.parts.get(self.copied.part)
             && let Some(rest) = room.get_mut(done..).filter(|rest| !rest.is_empty())
         {
-            let from = part.start + self.copied.bytes;
-            if from >= part.end || matches!(part.content, Content::Lost(_)) {
+            let Some((from, end)) = self.next_bytes(part) else {
                 self.copied = Position { part: self.copied.part + 1, bytes: 0 };
                 continue;
-            }
-            let size = usize::try_from(part.end - from).unwrap_or(usize::MAX).min(rest.len());
+            };
+            let size = usize::try_from(end - from).unwrap_or(usize::MAX).min(rest.len());
             let block = rest.get_mut(..size).unwrap_or_default();
             if self.source.file().read_at(block, from)? < size {
                 return Err(self.changed());
@@ -41,6 +40,25 @@ impl Salvage {
             done += size;
         }
         if self.source.file().written_since_opened().is_some() { Err(self.changed()) } else { Ok(done) }
+    }
+
+    /// Return the next range of a part in the file; None after its last byte.
+    fn next_bytes(&self, part: &Part) -> Option<(u64, u64)> {
+        let joined = || self.joins.as_ref()?.get(&part.start);
+        let whole = [(part.start, part.end)];
+        let pieces = match part.content {
+            Content::Lost(_) | Content::Continued { .. } => return None,
+            Content::Joined { .. } => joined()?.as_slice(),
+            _ => &whole,
+        };
+        let mut skip = self.copied.bytes;
+        for (start, end) in pieces {
+            match skip.checked_sub(end - start) {
+                None => return Some((start + skip, *end)),
+                Some(rest) => skip = rest,
+            }
+        }
+        None
     }
 
     fn changed(&self) -> Error {

@@ -13,7 +13,7 @@ use crate::io::descriptor_pool::VirtualFile;
 use crate::record::framing::{self, FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES};
 
 const BLOCK_BYTES: usize = 256 << 10;
-const STEP_BYTES: u64 = 4096;
+pub(super) const STEP_BYTES: u64 = 4096;
 /// Shorter ranges are read.
 const DIRECT_BYTES: u64 = 16 << 10;
 
@@ -28,6 +28,9 @@ pub(super) struct Source {
     /// CRCs of the bytes from `base` to each multiple of `STEP_BYTES` after it.
     marks: VecDeque<u32>,
     base: u64,
+    /// Bytes of which a CRC was computed.
+    #[cfg(test)]
+    pub(super) summed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +62,16 @@ impl Source {
     pub(super) fn new(file: VirtualFile) -> Result<Self> {
         let size = file.size()?;
         let (near, far) = Default::default();
-        Ok(Self { file, size, near, far, marks: VecDeque::from([0]), base: 0 })
+        Ok(Self {
+            file,
+            size,
+            near,
+            far,
+            marks: VecDeque::from([0]),
+            base: 0,
+            #[cfg(test)]
+            summed: 0,
+        })
     }
 
     pub(super) fn file(&self) -> &VirtualFile {
@@ -76,7 +88,7 @@ impl Source {
     }
 
     /// Return `want` bytes at `at`, which must be inside the file; they need not be near the last ones.
-    fn far_bytes(&mut self, at: u64, want: usize) -> Result<&[u8]> {
+    pub(super) fn far_bytes(&mut self, at: u64, want: usize) -> Result<&[u8]> {
         if self.near.get(at, want).is_none() && self.far.get(at, want).is_none() {
             let length = self.block(at, (STEP_BYTES as usize).max(want));
             self.far.load(&self.file, at, length)?;
@@ -124,6 +136,10 @@ impl Source {
     /// Return the CRC of a range.
     pub(super) fn crc(&mut self, from: u64, to: u64) -> Result<u32> {
         let length = to.saturating_sub(from);
+        #[cfg(test)]
+        {
+            self.summed += if length <= DIRECT_BYTES { length } else { 0 };
+        }
         if length <= DIRECT_BYTES {
             return Ok(crc::crc32c(self.far_bytes(from, length as usize)?));
         }
@@ -138,11 +154,16 @@ impl Source {
     pub(super) fn forget_before(&mut self, at: u64) {
         let steps = at.saturating_sub(self.base) / STEP_BYTES;
         if steps >= self.marks.len() as u64 {
-            (self.base, self.marks) = (at, VecDeque::from([0]));
+            self.restart(at);
         } else {
             self.marks.drain(..steps as usize);
             self.base += steps * STEP_BYTES;
         }
+    }
+
+    /// Begin again: the next ranges start at `at` or later.
+    pub(super) fn restart(&mut self, at: u64) {
+        (self.base, self.marks) = (at, VecDeque::from([0]));
     }
 
     /// Return the CRC of all bytes before `at` since an origin that is the same for all `at`.
@@ -150,6 +171,10 @@ impl Source {
         let mut last = self.base + (self.marks.len() as u64 - 1) * STEP_BYTES;
         while at >= last + STEP_BYTES {
             let steps = (at - last).min(BLOCK_BYTES as u64) / STEP_BYTES;
+            #[cfg(test)]
+            {
+                self.summed += steps * STEP_BYTES;
+            }
             let mut sum = self.marks.back().copied().unwrap_or_default();
             let mut found = Vec::with_capacity(steps as usize);
             for step in self.far_bytes(last, (steps * STEP_BYTES) as usize)?.chunks(STEP_BYTES as usize) {
@@ -162,6 +187,10 @@ impl Source {
         let step = (at - self.base) / STEP_BYTES;
         let before = self.marks.get(step as usize).copied().unwrap_or_default();
         let start = self.base + step * STEP_BYTES;
+        #[cfg(test)]
+        {
+            self.summed += at - start;
+        }
         Ok(crc::crc32c_after(before, self.far_bytes(start, (at - start) as usize)?))
     }
 

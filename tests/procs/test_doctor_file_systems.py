@@ -133,6 +133,15 @@ def test_a_folder_of_another_user_is_not_tried_out() -> None:
         assert os.listdir(folder) == []
 
 
+def test_a_hang_is_ended_long_before_a_late_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in flock_environment(tmp_path, -1).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(probe_module, "_LONGEST_S", 2.0)
+    subject = Subject((), (), World(), {}, deadline_s=time.monotonic() + PATIENCE_S)
+    (found,) = probe_all([str(tmp_path)], subject)
+    assert found.hangs == "flock" and subject.left_s > PATIENCE_S / 2
+
+
 def test_a_child_that_cannot_start_is_no_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_module, "_CHILD", "shardkeep.no_such_module")
     found = try_out(tmp_path)

@@ -65,7 +65,8 @@ def test_a_group_without_a_limit_inherits_that_of_its_parent(machine: DescribedM
 
 def test_a_group_of_version_1_without_a_limit(machine: DescribedMachine) -> None:
     machine.group("memory", {"memory.limit_in_bytes": "9223372036854771712"}, version=1)
-    assert machine.examine(memory)[0] == []
+    problems, facts = machine.examine(memory)
+    assert problems == [] and facts["memory"] == "64.0 GiB available"
 
 
 def test_processes_that_were_ended_are_a_note(machine: DescribedMachine) -> None:

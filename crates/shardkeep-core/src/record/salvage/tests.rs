@@ -172,7 +172,7 @@ fn sums_of_ranges_do_not_depend_on_the_order_of_the_questions() {
 /// Every byte is read a few times at most, whatever the headers claim.
 #[test]
 fn hostile_lengths_do_not_make_the_search_quadratic() {
-    let size = 150_000_u64;
+    let size = 300_000_u64;
     for (name, last) in [("to the end", size - 16), ("to the middle", size / 2), ("a tebibyte", 1 << 40)] {
         let claim = |at: u64| last.saturating_sub(at);
         let mut bytes = Vec::new();
@@ -183,6 +183,8 @@ fn hostile_lengths_do_not_make_the_search_quadratic() {
         let path = folder.join("x");
         std::fs::write(&path, &bytes).unwrap();
         let mut salvage = Salvage::new(VirtualFile::new(&path)).unwrap();
+        // The attempts to join frames have their own limit.
+        salvage.joins = Some(Joins::new());
         while salvage.advance(1 << 20).unwrap() > 0 {}
         // A header costs the ends of its range: two steps.
         let most = size / 12 * 2 * source::STEP_BYTES + 50 * size;

@@ -126,7 +126,7 @@ def repair(
     refuse_live_writers(one for job in jobs for one in job.locks())
     if dry_run:
         jobs = [replace(one, output=None) for one in jobs]
-    results = _run_all(jobs, exists, parts.begin("repair"))
+    results = _run_all(jobs, exists, parts.begin("repair"), is_folder=is_folder)
     files = tuple(one for job, one in zip(jobs, results, strict=True) if not job.is_intact(one))
     written = target if any(one.output for one in results) else None
     return RepairReport(name, written, dry_run, files, intact + len(results) - len(files))
@@ -197,7 +197,9 @@ def _originals(inventory: Inventory) -> list[str]:
     return [one.path for one in inventory.tasks] + [one.path for one in inventory.skipped]
 
 
-def _run_all(jobs: Sequence[SalvageJob], exists: Exists, progress: Progress) -> list[RepairedFile]:
+def _run_all(
+    jobs: Sequence[SalvageJob], exists: Exists, progress: Progress, *, is_folder: bool
+) -> list[RepairedFile]:
     """Run all jobs; after an error, remove the files and folders that they made."""
     work = Work(progress, sum(one.size_bytes for one in jobs))
     made: list[str] = []
@@ -207,7 +209,7 @@ def _run_all(jobs: Sequence[SalvageJob], exists: Exists, progress: Progress) -> 
         is_new = _is_free(job.output)
         if is_new and job.kind == "run":  # many files, of which an error leaves some
             made.append(job.output or "")
-        result = job.run(exists, work.tick)
+        result = (job.run_in_folder if is_folder else job.run)(exists, work.tick)
         if is_new and result.output is not None:
             made.append(result.output)
         if version != _version(job.path):

@@ -190,6 +190,28 @@ def test_the_damaged_files_of_a_folder_keep_their_names(here: Path) -> None:
     assert repair("data", "out", exists="replace").files == report.files
 
 
+def test_a_file_that_cannot_be_salvaged_does_not_end_the_repair_of_a_folder(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("data").mkdir()
+    Path("data/noise.h5").write_bytes(np.random.default_rng(0).bytes(3000))
+    flip(records(Path("data/a.tfrecord")))
+    good, bad = repair("data", "out").files
+    assert (good.output, bad.path, bad.output) == ("out/a.tfrecord", "data/noise.h5", None)
+    assert [part.outcome for part in bad.parts] == ["lost"] and "HDF5" in bad.parts[0].reason
+    with pytest.raises(FormatError):
+        repair("data/noise.h5", "new")
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(job, "salvage_records", fails)
+    lost = repair("data", dry_run=True).files[0]
+    assert lost.parts[0].reason == "data/a.tfrecord cannot be read: Input/output error"
+    with pytest.raises(OSError, match="Input/output error"):
+        repair("data/a.tfrecord", "new")
+
+
 def test_a_folder_without_damage_makes_no_folder(here: Path) -> None:
     Path("data").mkdir()
     shards(Path("data"))

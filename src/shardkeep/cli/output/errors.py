@@ -75,7 +75,9 @@ def describe_error(error: ShardkeepError, command: click.Command | None, argumen
         message = f"{error.path}: {message}"
     options = _options(command)
     message = _ARGUMENT.sub(lambda found: _as_option(found, options), message)
-    following = _next_command(error, command, arguments) if isinstance(error, CorruptDataError) else None
+    following = None
+    if isinstance(error, CorruptDataError) and not (command and command.name == "repair"):
+        following = _next_command(error, command, arguments)
     return f"{message}; {following}" if following else message
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from shardkeep.errors import FormatError, MissingExtraError, ShardkeepError
 from shardkeep.files.kinds.kind import FileKind
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.journal.paths import log_path
@@ -66,8 +67,26 @@ class SalvageJob:
         if kinds is not None and kinds <= {"unsupported"}:
             return self._copied(exists, tick)
         if kinds is not None and kinds <= _NOTHING_THERE:
-            return self._lost()
+            return self._lost([finding.message for finding in self.findings or ()])
         return self._salvager()(self.path, self.output, exists=exists, tick=tick)
+
+    def run_in_folder(self, exists: Exists, tick: Callable[[int], None]) -> RepairedFile:
+        """Run as above, but report a file that cannot be read here as lost, since the others can be repaired.
+
+        Raises
+        ------
+        ShardkeepError
+            As of the salvagers, about the output or a process that changes the file.
+        """
+        try:
+            return self.run(exists, tick)
+        except (FormatError, MissingExtraError) as error:
+            reason = str(error)
+        except OSError as error:
+            if isinstance(error, ShardkeepError):
+                raise
+            reason = f"{self.path} cannot be read: {error.strerror or error}"
+        return self._lost([reason])
 
     def _salvager(self) -> Callable[..., RepairedFile]:
         if self.kind == "run":
@@ -91,9 +110,8 @@ class SalvageJob:
         kept = RepairedPart("kept", "the whole file", offset_bytes=0, bytes=self.size_bytes)
         return RepairedFile(self.path, self.output, self.kind, self.size_bytes, tuple(parts) or (kept,))
 
-    def _lost(self) -> RepairedFile:
-        texts = [finding.message for finding in self.findings or ()]
-        parts = tuple(RepairedPart("lost", text, offset_bytes=0, bytes=self.size_bytes) for text in texts)
+    def _lost(self, reasons: list[str]) -> RepairedFile:
+        parts = tuple(RepairedPart("lost", text, offset_bytes=0, bytes=self.size_bytes) for text in reasons)
         return RepairedFile(self.path, None, self.kind, self.size_bytes, parts)
 
 

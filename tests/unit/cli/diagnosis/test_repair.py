@@ -87,7 +87,7 @@ def test_exit_codes_of_errors(damaged: Path, capsys: pytest.CaptureFixture[str])
     for name, code in (("gone", 10), ("notes.txt", 2), ("empty.tfrecord", 3)):
         assert run(["repair", name, "new"]) == code
         lines = capsys.readouterr().err.splitlines()
-        assert len(lines) == 1 and name in lines[0]
+        assert len(lines) == 1 and name in lines[0] and "shardkeep concat" not in lines[0]
     assert run(["repair", "hole.tfrecord", "hole.tfrecord", "--exists", "replace"]) == 2
     assert not Path("new").exists()
 

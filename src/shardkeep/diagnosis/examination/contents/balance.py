@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardkeep.diagnosis.examination.contents.data_files import Contents, DataFile, Reads
-from shardkeep.diagnosis.examination.report import Fact, Problem
+from shardkeep.diagnosis.examination.report import Fact, Problem, Severity
 from shardkeep.errors import PlanError
 from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.plan.file_assignment import balance
@@ -28,7 +28,7 @@ I64 = NDArray[np.int64]
 
 _MOST_INDEXES = 10_000
 _MOST_FACTS = 20
-_UNEVEN = 1.1
+_UNEVEN, _VERY_UNEVEN = 1.1, 1.5
 # A shard so much larger than the median, and not tiny, keeps one rank busy for longer than the others.
 _LARGE_RATIO = 4
 _LARGE_BYTES = 64 << 20
@@ -168,7 +168,8 @@ def _check_shares(one: _ShardSet, world_size: int) -> Iterator[Problem]:
         evidence = f"ranks have {_amount(one, least)} to {text}, {most / mean:.1f} times the mean"
     evidence += ', if each rank reads whole files (shard_by="files", or a file list of tf.data or PyTorch)'
     fix = 'keep shard_by="records", which divides equally; for whole files divide the set again'
-    yield Problem("warning", "balance", evidence, fix, _command(one, world_size), one.label)
+    severity: Severity = "warning" if idle or most > _VERY_UNEVEN * mean else "note"
+    yield Problem(severity, "balance", evidence, fix, _command(one, world_size), one.label)
 
 
 def _amount(one: _ShardSet, share: float) -> str:

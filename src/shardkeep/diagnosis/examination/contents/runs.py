@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.open_files import LockFiles
+from shardkeep.diagnosis.examination.contents.wording import merged_name
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
@@ -45,12 +47,20 @@ def _check_run(run: str, lock_files: LockFiles) -> Iterator[Problem | Fact]:
     yield Fact("run", run, f"{text}; {counted(len(alive), 'rank')} being written" if alive else text)
     if newest < 0:
         return
-    absent = sorted(set(range(max(ranks) + 1)) - ranks.keys())
+    absent = _gaps(sorted(ranks))
     # A live run is not complete, and its ranks do not commit at one instant.
     behind = [rank for rank, step in steps.items() if step < newest] if not alive else []
-    merge = f"shardkeep merge --incomplete warn {as_argument(run)} {as_argument(run.rstrip('/') + '.h5')}"
+    merge = f"shardkeep merge --incomplete warn {as_argument(run)} {merged_name(run)}"
     if absent:
-        evidence = f"there is no folder of {_ranks(absent)}, although there is one of rank {max(ranks)}"
+        count = sum(last - first + 1 for first, last in absent)
+        shown = ", ".join(
+            f"{first}" if first == last else f"{first} to {last}" for first, last in absent[:_NAMED]
+        )
+        more = " and others" if len(absent) > _NAMED else ""
+        evidence = (
+            f"there is no folder of {'rank' if count == 1 else 'ranks'} {shown}{more}, although there is"
+        )
+        evidence += f" one of rank {max(ranks)}"
         fix = "fetch it from its machine; a merge without it must be allowed"
         yield Problem("warning", "run", evidence, fix, merge, run)
     if behind:
@@ -60,6 +70,12 @@ def _check_run(run: str, lock_files: LockFiles) -> Iterator[Problem | Fact]:
         fix = "resume the run, remove the commits after the last step of all ranks, or merge what is there"
         command = f"shardkeep rollback {as_argument(run)} --step {least} --dry-run" if least >= 0 else merge
         yield Problem("warning", "run", evidence, fix, command, run)
+
+
+def _gaps(numbers: list[int]) -> list[tuple[int, int]]:
+    """Return the ranges of numbers from 0 that are missing; a name may have any number."""
+    pairs = itertools.pairwise([-1, *numbers])
+    return [(low + 1, high - 1) for low, high in pairs if high - low > 1]
 
 
 def _ranks(numbers: list[int]) -> str:

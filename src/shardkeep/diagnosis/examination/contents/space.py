@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from shardkeep.diagnosis.examination.contents.data_files import Contents
 from shardkeep.diagnosis.examination.contents.listing import Entry
+from shardkeep.diagnosis.examination.contents.wording import merged_name
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.files.locks.mounts import mount_of
 from shardkeep.jobs.verification.finding import as_argument
@@ -113,10 +114,9 @@ def _check_run(run: str, segments: list[Entry], space: _Space) -> Iterator[Probl
     )
     free = human_bytes(space.free_bytes)
     if space.free_bytes < total:
-        output = as_argument(f"{run.rstrip('/')}.h5")
         evidence = f"a merge of this run writes about {human_bytes(total)}, and {free} are free"
         fix = "write the merged file to another file system, or let it refer to the segments"
-        command = f"shardkeep merge --mode virtual {as_argument(run)} {output}"
+        command = f"shardkeep merge --mode virtual {as_argument(run)} {merged_name(run)}"
         yield Problem("warning", "space", evidence, fix, command, run)
     idle_h = (time.time() - segments[-1].status.st_mtime) / _HOUR_S
     if len(segments) < _FEWEST_COMMITS or hours < _LEAST_H or idle_h > _ENOUGH_H:

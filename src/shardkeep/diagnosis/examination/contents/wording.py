@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shardkeep.errors import one_line
 from shardkeep.jobs.verification.finding import as_argument
 
-__all__ = ["arguments", "listed"]
+__all__ = ["arguments", "listed", "merged_name"]
 
 _NAMED = 3
 _MOST_ARGUMENTS = 20
@@ -30,3 +30,16 @@ def listed(paths: Sequence[str]) -> str:
 def arguments(paths: Sequence[str]) -> str | None:
     """Return paths as arguments for a shell; None if they are too many for a command to be read."""
     return None if len(paths) > _MOST_ARGUMENTS else " ".join(map(as_argument, paths))
+
+
+def merged_name(run: str) -> str:
+    """Return a name for the merged file of a run, next to its folder, as an argument for a shell.
+
+    Examples
+    --------
+    >>> merged_name("out/run/")
+    'out/run.h5'
+    """
+    plain = run.rstrip("/")
+    is_named = os.path.basename(plain) not in ("", os.curdir, os.pardir)
+    return as_argument(f"{plain if is_named else os.path.abspath(run)}.h5")

@@ -49,12 +49,20 @@ def test_shares_are_compared_by_records_where_every_shard_has_an_index(
     shards: Shards, survey_of: SurveyOf
 ) -> None:
     paths = shards(90, 10, 10)
-    assert "2.3 KiB to 10.2 KiB" in survey_of(paths[0].parent, world=2).only("balance").evidence
+    one = survey_of(paths[0].parent, world=2).only("balance")
+    assert (one.severity, "2.3 KiB to 10.2 KiB" in one.evidence) == ("warning", True)
     build_index(paths)
     found = survey_of(paths[0].parent, world=2)
     assert "ranks have 20 records to 90 records, 1.6 times the mean" in found.only("balance").evidence
     label = f"{paths[0].parent}/train-*-of-00003.tfrecord"
     assert "110 records; 55 records or one more for each of 2 ranks" in found.fact("balance", label)
+
+
+def test_a_small_difference_is_a_note(shards: Shards, survey_of: SurveyOf) -> None:
+    paths = shards(10, 10, 10)
+    assert survey_of(paths[0].parent, world=2).only("balance").severity == "note"
+    paths = shards(10, 11, 10, 11, folder="even")
+    assert survey_of(paths[0].parent, world=2).of("balance") == []
 
 
 def test_fewer_records_than_ranks_are_an_error(shards: Shards, survey_of: SurveyOf) -> None:

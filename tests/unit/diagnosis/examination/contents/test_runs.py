@@ -54,6 +54,13 @@ def test_a_rank_without_a_folder_is_a_warning(tmp_path: Path, survey_of: SurveyO
     assert "there is no folder of rank 1" in one.evidence
 
 
+def test_a_folder_of_a_rank_with_a_huge_number(tmp_path: Path, survey_of: SurveyOf) -> None:
+    write_run(tmp_path / "run", 2, 2, 2)
+    (tmp_path / "run" / "rank-00001").rename(tmp_path / "run" / f"rank-{10**20}")
+    evidence = [one.evidence for one in survey_of(tmp_path / "run").of("run")]
+    assert f"there is no folder of ranks 1, 3 to {10**20 - 1}, although" in evidence[0]
+
+
 def test_a_missing_segment_is_an_error(tmp_path: Path, survey_of: SurveyOf) -> None:
     write_run(tmp_path / "run", 3, 3)
     next((tmp_path / "run" / "rank-00001").glob("00000001-*")).unlink()

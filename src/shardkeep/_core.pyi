@@ -86,7 +86,7 @@ class ChunkCopy:
 def descriptor_usage() -> dict[str, int]: ...
 def set_descriptor_limit(limit: int, /) -> None: ...
 
-# -- hdf5.rs
+# -- hdf5/metadata.rs
 
 def lookup3(data: bytes, /) -> int: ...
 def hdf5_damage(
@@ -111,7 +111,7 @@ def hdf5_virtual_dataset(
     | None
 ): ...
 
-# -- hdf5_inspect.rs
+# -- hdf5/inspect.rs
 
 def hdf5_inspect(
     paths: list[str], /, *, lock: bool, rows: bool
@@ -119,7 +119,7 @@ def hdf5_inspect(
     tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes, tuple[Any, ...] | None]]] | None
 ]: ...
 
-# -- hdf5_salvage.rs
+# -- hdf5/salvage.rs
 
 def hdf5_flipped_bit(data: bytes, /) -> int | None:
     """Return the number of the only bit whose flip makes the lookup3 checksum at the end of `data` right.

@@ -13,6 +13,7 @@
 //! * [`virtual_dataset`]  virtual datasets and their mappings
 //! * [`inspect`]          objects, types and row locations of the sources of a merge
 //! * [`damage`]           damage that HDF5 does not survive
+//! * [`salvage`]          what is left of a damaged file
 //!
 //! The format: "HDF5 File Format Specification Version 4.0" of the HDF Group, and what HDF5 1.8 to 2.0 write.
 //!

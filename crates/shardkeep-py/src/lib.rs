@@ -7,8 +7,6 @@ mod chunk_copy;
 mod descriptors;
 mod errors;
 mod hdf5;
-mod hdf5_inspect;
-mod hdf5_salvage;
 mod known_files;
 mod lending;
 mod protobuf;
@@ -36,8 +34,6 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     chunk_copy::register(m)?;
     descriptors::register(m)?;
     hdf5::register(m)?;
-    hdf5_inspect::register(m)?;
-    hdf5_salvage::register(m)?;
     known_files::register(m)?;
     records::register(m)?;
     salvage::register(m)?;

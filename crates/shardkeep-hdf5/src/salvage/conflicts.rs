@@ -1,6 +1,6 @@
 //! Bytes of a file that two things claim.
 
-use crate::salvage::chunks::Proof;
+use crate::salvage::index::chunks::Proof;
 use crate::salvage::objects::Object;
 use crate::salvage::reader::Reader;
 

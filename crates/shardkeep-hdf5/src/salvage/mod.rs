@@ -3,38 +3,34 @@
 //! * [`reader`]      bytes by address, checksums, flipped bits, damage
 //! * [`correction`]  single flipped bits of structures with a checksum
 //! * [`scan`]        one pass over the file in search of signatures
-//! * [`superblock`], [`header`], [`heap`], [`tree2`], [`links`], [`datatype`], [`dataset`]  structures of which parts may be lost
-//! * [`chunks`], [`arrays`], [`extensible_array`], [`trees`], [`lone_nodes`]  indexes of chunks, and blocks of them that no other
-//!   block names
+//! * [`superblock`], [`header`], [`heap`], [`tree2`], [`links`], [`datatype`], [`dataset`]  structures of which parts may be
+//!   lost
+//! * [`index`]       indexes of chunks, and blocks of them that no other block names
 //! * [`conflicts`]   bytes that two things claim
 //! * [`objects`]     all objects of a file
 //!
-//! A structure with a checksum is used only if the checksum is right, or one flipped bit makes it right. A structure without one is used if it is plausible, and
-//! all that it leads to is reported as unchecked. No structure is ever guessed.
+//! A structure with a checksum is used only if the checksum is right, or one flipped bit makes it right. A structure without
+//! one is used if it is plausible, and all that it leads to is reported as unchecked.
 //!
 //! All reading is bounded by the length of the file, and so is all memory.
 
-mod arrays;
-mod chunks;
 mod conflicts;
 mod correction;
 mod dataset;
 mod datatype;
-mod extensible_array;
 mod header;
 mod heap;
+mod index;
 mod links;
-mod lone_nodes;
 mod objects;
 mod reader;
 mod scan;
 mod superblock;
 mod tree2;
-mod trees;
 
-pub use chunks::{Chunks, LostPlaces, Proof};
 pub use correction::{LARGEST_BYTES, correct_flipped_bit};
 pub use dataset::{Chunked, Dataset, Filter, Index, Layout};
+pub use index::chunks::{Chunks, LostPlaces, Proof};
 pub use links::{Attribute, Link, Target};
 pub use objects::{Ambiguous, Kind, Object, Salvage, salvage};
 pub use reader::Damage;

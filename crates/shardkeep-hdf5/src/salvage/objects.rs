@@ -5,12 +5,12 @@ use std::io;
 
 use crate::format::file::Storage;
 use crate::format::object_header::{Message, kind};
-use crate::salvage::chunks::{Chunks, Collection, LostPlaces, Proof};
 use crate::salvage::conflicts::mark_contradicted;
 use crate::salvage::dataset::{Dataset, Layout};
 use crate::salvage::header::Header;
+use crate::salvage::index::chunks::{Chunks, Collection, LostPlaces, Proof};
+use crate::salvage::index::lone_nodes::{is_within, ranges_of_values};
 use crate::salvage::links::{Attribute, Link, Target, attributes, links, symbol_table};
-use crate::salvage::lone_nodes::{is_within, ranges_of_values};
 use crate::salvage::reader::{Damage, Reader};
 use crate::salvage::scan::{Found, Signature, scan};
 use crate::salvage::superblock::{RootSource, Superblock, find, is_group, root_in_usual_place};

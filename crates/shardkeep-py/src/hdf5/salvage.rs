@@ -12,7 +12,7 @@ use shardkeep_hdf5::salvage::{
     salvage,
 };
 
-use crate::hdf5_inspect::signed;
+use super::inspect::signed;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(hdf5_flipped_bit, m)?)?;

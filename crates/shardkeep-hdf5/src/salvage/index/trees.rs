@@ -1,8 +1,8 @@
 //! B-trees of chunks, of which nodes may be damaged.
 
 use crate::format::cursor::Cursor;
-use crate::salvage::chunks::{Collection, Proof};
 use crate::salvage::dataset::Index;
+use crate::salvage::index::chunks::{Collection, Proof};
 use crate::salvage::reader::Reader;
 use crate::salvage::tree2::{Tree, records_of_lone_node};
 

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::format::cursor::Cursor;
-use crate::salvage::chunks::{Collection, Numbering, Proof};
+use crate::salvage::index::chunks::{Collection, Numbering, Proof};
 use crate::salvage::reader::is_right;
 use crate::salvage::scan::{Found, Signature};
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use crate::format::cursor::Cursor;
-use crate::salvage::arrays::{Array, BLOCK};
-use crate::salvage::chunks::{Collection, Numbering, Proof};
 use crate::salvage::dataset::Index;
+use crate::salvage::index::arrays::{Array, BLOCK};
+use crate::salvage::index::chunks::{Collection, Numbering, Proof};
 use crate::salvage::scan::{Found, Signature};
 
 impl Collection<'_> {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use crate::salvage::dataset::{Chunked, Dataset, Index};
+use crate::salvage::index::trees::LoneChunk;
 use crate::salvage::reader::Reader;
 use crate::salvage::scan::Found;
-use crate::salvage::trees::LoneChunk;
 
 /// The proof that a chunk belongs to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use crate::salvage::chunks::{Chunks, Collection, Proof};
 use crate::salvage::dataset::Layout;
+use crate::salvage::index::chunks::{Chunks, Collection, Proof};
+use crate::salvage::index::trees::LoneChunk;
 use crate::salvage::objects::{Ambiguous, Kind, Object, Search};
 use crate::salvage::scan::Signature;
-use crate::salvage::trees::LoneChunk;
 
 impl Search<'_> {
     /// Give the nodes of chunks that no tree names to the dataset that can own them, if it is the only one.

@@ -67,7 +67,7 @@ fn chunks_of(py: Python<'_>, chunks: Chunks, axes: usize) -> PyResult<Bound<'_, 
     (offsets, masks, signed(py, chunks.addresses), signed(py, chunks.sizes)).into_pyobject(py)
 }
 
-pub(crate) fn signed(py: Python<'_>, numbers: Vec<u64>) -> Bound<'_, PyArray1<i64>> {
+pub(super) fn signed(py: Python<'_>, numbers: Vec<u64>) -> Bound<'_, PyArray1<i64>> {
     // A number that is too large becomes negative, and is refused as an address.
     PyArray1::from_iter(py, numbers.into_iter().map(|number| number as i64))
 }

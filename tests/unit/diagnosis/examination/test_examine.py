@@ -103,7 +103,8 @@ def test_paths_that_hang_are_an_error_and_the_machine_is_examined(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def ranks(subject: Subject) -> Iterator[Problem | Fact]:
-        yield Fact("ranks", "folders", str(len(subject.folders)))
+        mine = [name for name in subject.threads if name.startswith("shardkeep-doctor")]
+        yield Fact("ranks", "folders and own threads", f"{len(subject.folders)} {len(mine)}")
 
     check_with(monkeypatch, ranks)
     never = threading.Event()
@@ -115,7 +116,7 @@ def test_paths_that_hang_are_an_error_and_the_machine_is_examined(
         never.set()
     assert [(one.severity, one.check) for one in report.problems] == [("error", "files")]
     assert f"did not respond in 0 s: {tmp_path}" in report.problems[0].evidence
-    assert report.facts == (Fact("ranks", "folders", "0"),)
+    assert report.facts == (Fact("ranks", "folders and own threads", "0 0"),)
 
 
 def test_only_data_files_count_as_shards(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ I64 = NDArray[np.int64]
 
 _MOST_INDEXES = 10_000
 _MOST_FACTS = 20
+_MOST_SETS = 20
 _UNEVEN, _VERY_UNEVEN = 1.1, 1.5
 # A shard so much larger than the median, and not tiny, keeps one rank busy for longer than the others.
 _LARGE_RATIO = 4
@@ -61,8 +62,12 @@ def check_balance(contents: Contents) -> Iterator[Problem | Fact]:
     """
     world_size = contents.subject.world.size
     reads = Reads(_MOST_INDEXES, contents.subject)
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for shard in contents.shards:
+        names[shard.entry.folder].add(shard.path)
     for number, files in enumerate(_sets(contents.shards)):
-        one = _shard_set(files, contents, reads)
+        here = names[files[0].entry.folder]
+        one = _shard_set(files, here, reads, is_all=len(files) == len(here) == len(contents.shards))
         if number < _MOST_FACTS:
             yield Fact("balance", one.label, _described(one, world_size))
         if world_size > 1:
@@ -70,29 +75,37 @@ def check_balance(contents: Contents) -> Iterator[Problem | Fact]:
         yield from _check_sizes(one, world_size)
 
 
-def _sets(shards: list[DataFile]) -> list[list[DataFile]]:
-    """Return the shards of each set: those of one pattern; in each folder all others together."""
-    groups: defaultdict[tuple[str, ...], list[DataFile]] = defaultdict(list)
+def _sets(shards: list[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield the shards of each set: those of one pattern; in each folder all others together.
+
+    The shards of a folder with many patterns, such as one for each class, are one set.
+    """
+    folders: defaultdict[str, defaultdict[tuple[str, ...], list[DataFile]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for one in shards:
-        groups[one.siblings].append(one)
-    others: defaultdict[str, list[DataFile]] = defaultdict(list)
-    for group in groups.values():
-        if len(group) == 1:
-            others[group[0].entry.folder] += group
-    return [*(group for group in groups.values() if len(group) > 1), *others.values()]
+        folders[one.entry.folder][one.siblings].append(one)
+    for groups in folders.values():
+        sets = [group for group in groups.values() if len(group) > 1]
+        others = [group[0] for group in groups.values() if len(group) == 1]
+        if len(sets) > _MOST_SETS:
+            yield [one for group in groups.values() for one in group]
+            continue
+        yield from sets
+        if others:
+            yield others
 
 
-def _shard_set(files: list[DataFile], contents: Contents, reads: Reads) -> _ShardSet:
+def _shard_set(files: list[DataFile], here: set[str], reads: Reads, *, is_all: bool) -> _ShardSet:
+    """Return a set; `here` has all shards of its folder, and `is_all` is True if there are no others."""
     paths = [one.path for one in files]
     folder = files[0].entry.folder
     pattern = paths[0] if len(paths) == 1 else _pattern(paths)
-    here = {one.path for one in contents.shards if one.entry.folder == folder}
     label: str
     source: str | None
     if pattern is not None and (len(paths) == 1 or set(fnmatch.filter(here, pattern)) == set(paths)):
         label, source = pattern, as_argument(pattern)
     else:
-        is_all = len(paths) == len(contents.shards) == len(here)
         label, source = folder, as_argument(folder) if is_all else None
     sizes = np.array([one.entry.size_bytes for one in files], np.int64)
     return _ShardSet(files, label, source, sizes, _count_records(files, reads))

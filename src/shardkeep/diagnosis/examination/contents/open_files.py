@@ -51,7 +51,7 @@ def find_open_files(listing: Listing, subject: Subject) -> OpenFiles:
     """
     entries = [*listing.files, *listing.companions]
     wanted = {entry.identity for entry in entries}
-    names = {os.path.basename(os.readlink(one.path) if one.is_link else one.path) for one in entries}
+    names = set(map(_real_name, entries))
     devices = {os.stat(folder).st_dev for folder in subject.folders if os.path.isdir(folder)}
     found: defaultdict[Identity, dict[int, Holder]] = defaultdict(dict)
     result = OpenFiles()
@@ -72,6 +72,13 @@ def find_open_files(listing: Listing, subject: Subject) -> OpenFiles:
                     add_opener(found[identity], pid, link)
     result.holders = {identity: list(by_pid.values()) for identity, by_pid in found.items() if by_pid}
     return result
+
+
+def _real_name(entry: Entry) -> str:
+    try:
+        return os.path.basename(os.readlink(entry.path)) if entry.is_link else entry.name
+    except OSError:
+        return entry.name  # replaced in the meantime
 
 
 def _add_deleted(result: OpenFiles, pid: int, status: os.stat_result, devices: set[int]) -> None:

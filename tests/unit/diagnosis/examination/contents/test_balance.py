@@ -96,6 +96,15 @@ def test_files_of_unlike_names_are_one_set(shards: Shards, survey_of: SurveyOf, 
     assert f"shardkeep split {first.parent} " in one.command
 
 
+def test_many_patterns_in_a_folder_are_one_set(shards: Shards, survey_of: SurveyOf) -> None:
+    for number in range(30):
+        letters = "".join("abcdefghij"[int(digit)] for digit in f"{number:02d}")
+        folder = shards(2, 2, name=letters)[0].parent
+    found = survey_of(folder, world=4)
+    assert found.of("balance") == []
+    assert found.fact("balance", f"{folder}/*-of-00002.tfrecord").startswith("60 shards, ")
+
+
 def test_a_shard_much_larger_than_the_others_is_named(shards: Shards, survey_of: SurveyOf) -> None:
     paths = shards(*[5] * 6)
     os.truncate(paths[4], 100 << 20)

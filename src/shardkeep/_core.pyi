@@ -11,6 +11,7 @@ __all__ = [
     "ChunkCopier",
     "ChunkCopy",
     "ColumnBuilder",
+    "CompressedSalvage",
     "Engine",
     "FrameWriter",
     "Hdf5Dataset",
@@ -368,6 +369,20 @@ class RecordSalvage:
 
 def scan_around_damage(path: _Path, /) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]: ...
 def damaged_extent(path: _Path, offset_bytes: int, /) -> tuple[int, bool]: ...
+
+@final
+class CompressedSalvage:
+    def __new__(cls, path: _Path, compression: _Compression = None, /) -> CompressedSalvage: ...
+    @property
+    def compression(self) -> _Compression: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def position_bytes(self) -> int: ...
+    def advance(self, size_bytes: int, writer: FrameWriter | None = None, /) -> bool: ...
+    def parts(
+        self,
+    ) -> list[tuple[Literal["kept", "repaired", "lost"], str, int, int | None, int | None, int | None]]: ...
 
 # -- writing.rs
 

@@ -35,7 +35,7 @@ pub(crate) fn compression(name: Option<&str>) -> PyResult<Compression> {
     }
 }
 
-fn name(compression: Compression) -> Option<&'static str> {
+pub(crate) fn name(compression: Compression) -> Option<&'static str> {
     match compression {
         Compression::None => None,
         Compression::Gzip => Some("gzip"),

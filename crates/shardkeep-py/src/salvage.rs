@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use numpy::{PyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 use shardkeep_core::io::descriptor_pool::VirtualFile;
+use shardkeep_core::record::compressed_salvage;
 use shardkeep_core::record::salvage::{Salvage, extent_of, index_around_damage};
 
 use crate::errors::raise;
+use crate::records;
+use crate::writing::FrameWriter;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RecordSalvage>()?;
+    m.add_class::<CompressedSalvage>()?;
     m.add_function(wrap_pyfunction!(scan_around_damage, m)?)?;
     m.add_function(wrap_pyfunction!(damaged_extent, m)?)
 }
@@ -79,4 +83,66 @@ fn scan_around_damage<'py>(
 #[pyo3(signature = (path, offset_bytes, /))]
 fn damaged_extent(py: Python<'_>, path: PathBuf, offset_bytes: u64) -> PyResult<(u64, bool)> {
     py.detach(|| extent_of(VirtualFile::new(path), offset_bytes)).map_err(raise)
+}
+
+#[pyclass(module = "shardkeep._core")]
+struct CompressedSalvage {
+    inner: compressed_salvage::CompressedSalvage,
+}
+
+/// Outcome, reason, records, first byte, byte after the last, number of the first record.
+type CompressedPart = (&'static str, String, u64, Option<u64>, Option<u64>, Option<u64>);
+
+#[pymethods]
+impl CompressedSalvage {
+    #[new]
+    #[pyo3(signature = (path, compression = None, /))]
+    fn new(py: Python<'_>, path: PathBuf, compression: Option<&str>) -> PyResult<Self> {
+        let given = compression.map(|name| records::compression(Some(name))).transpose()?;
+        let opened = py.detach(|| compressed_salvage::CompressedSalvage::open(VirtualFile::new(path), given));
+        Ok(Self { inner: opened.map_err(raise)? })
+    }
+
+    #[getter]
+    fn compression(&self) -> Option<&'static str> {
+        records::name(self.inner.compression())
+    }
+
+    #[getter]
+    fn records(&self) -> u64 {
+        self.inner.records()
+    }
+
+    #[getter]
+    fn position_bytes(&self) -> u64 {
+        self.inner.position()
+    }
+
+    /// Decode about `size_bytes` bytes; return False at the end.
+    #[pyo3(signature = (size_bytes, writer = None, /))]
+    fn advance(
+        &mut self,
+        py: Python<'_>,
+        size_bytes: u64,
+        writer: Option<PyRefMut<'_, FrameWriter>>,
+    ) -> PyResult<bool> {
+        let mut writer = writer;
+        let inner = &mut self.inner;
+        let writer = writer.as_deref_mut().map(|writer| &mut writer.inner);
+        py.detach(|| inner.advance(size_bytes, writer)).map_err(raise)
+    }
+
+    fn parts(&self) -> Vec<CompressedPart> {
+        let parts = self.inner.parts().iter();
+        parts
+            .map(|part| {
+                let outcome = match part.outcome {
+                    compressed_salvage::Outcome::Kept => "kept",
+                    compressed_salvage::Outcome::Repaired => "repaired",
+                    compressed_salvage::Outcome::Lost => "lost",
+                };
+                (outcome, part.reason.clone(), part.items, part.start, part.stop, part.record)
+            })
+            .collect()
+    }
 }

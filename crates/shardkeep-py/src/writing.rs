@@ -30,8 +30,8 @@ enum Cut<'py> {
 }
 
 #[pyclass(module = "shardkeep._core")]
-struct FrameWriter {
-    inner: writer::FrameWriter,
+pub(crate) struct FrameWriter {
+    pub(crate) inner: writer::FrameWriter,
 }
 
 #[pymethods]
@@ -39,8 +39,7 @@ impl FrameWriter {
     #[new]
     #[pyo3(signature = (fd, path, *, compression = None, level = 6))]
     fn new(fd: i32, path: PathBuf, compression: Option<&str>, level: u32) -> PyResult<Self> {
-        let inner = writer::FrameWriter::new(fd, path, parse_compression(compression)?, level);
-        Ok(Self { inner: inner.map_err(raise)? })
+        Ok(Self { inner: writer::FrameWriter::new(fd, path, parse_compression(compression)?, level) })
     }
 
     #[getter]

@@ -1,6 +1,7 @@
 //! TFRecord files: frames, streams, scans, writing, the correction of flipped bits, and salvage.
 
 pub mod bit_flip;
+pub mod compressed_salvage;
 pub mod frame_repair;
 pub mod framing;
 pub mod salvage;

@@ -9,12 +9,15 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use flate2::write::{GzEncoder, ZlibEncoder};
+use ruzstd::encoding;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::record::framing;
 use crate::record::stream::Compression;
 
 const FLUSH_BYTES: usize = 1 << 20;
+/// Damage of a frame with a checksum is found after at most so many bytes.
+const ZSTD_FRAME_BYTES: usize = 4 << 20;
 
 /// Writes records into a descriptor that the caller owns.
 #[derive(Debug)]
@@ -32,22 +35,25 @@ enum Sink {
     Plain(Vec<u8>),
     Gzip(GzEncoder<Vec<u8>>),
     Zlib(ZlibEncoder<Vec<u8>>),
+    /// Frames of one block of records each.
+    Zstd {
+        records: Vec<u8>,
+        packed: Vec<u8>,
+    },
 }
 
 impl FrameWriter {
-    /// `path` is for messages only; `level` is 0 to 9, for the compressed kinds.
-    ///
-    /// # Errors
-    /// zstd, which can only be read.
-    pub fn new(fd: RawFd, path: impl Into<PathBuf>, compression: Compression, level: u32) -> Result<Self> {
+    /// `path` is for messages only; `level` is 0 to 9, for gzip and zlib.
+    #[must_use]
+    pub fn new(fd: RawFd, path: impl Into<PathBuf>, compression: Compression, level: u32) -> Self {
         let level = flate2::Compression::new(level.min(9));
         let sink = match compression {
             Compression::None => Sink::Plain(Vec::new()),
             Compression::Gzip => Sink::Gzip(GzEncoder::new(Vec::new(), level)),
             Compression::Zlib => Sink::Zlib(ZlibEncoder::new(Vec::new(), level)),
-            Compression::Zstd => return Err(Error::new(Kind::Format, "zstd is read, not written; use gzip")),
+            Compression::Zstd => Sink::Zstd { records: Vec::new(), packed: Vec::new() },
         };
-        Ok(Self { fd, path: path.into(), sink, written: 0, records: 0 })
+        Self { fd, path: path.into(), sink, written: 0, records: 0 }
     }
 
     /// Records written so far.
@@ -71,6 +77,12 @@ impl FrameWriter {
             Sink::Plain(buf) => framing::push(buf, payload),
             Sink::Gzip(encoder) => pack(encoder, payload).map_err(|e| failed(&e, &self.path))?,
             Sink::Zlib(encoder) => pack(encoder, payload).map_err(|e| failed(&e, &self.path))?,
+            Sink::Zstd { records, packed } => {
+                framing::push(records, payload);
+                if records.len() >= ZSTD_FRAME_BYTES {
+                    pack_zstd(records, packed);
+                }
+            }
         }
         self.records += 1;
         if self.buffer().len() >= FLUSH_BYTES { self.drain() } else { Ok(()) }
@@ -94,6 +106,11 @@ impl FrameWriter {
             Sink::Plain(_) => {}
             Sink::Gzip(encoder) => encoder.try_finish().map_err(|e| failed(&e, &self.path))?,
             Sink::Zlib(encoder) => encoder.try_finish().map_err(|e| failed(&e, &self.path))?,
+            // Without records too: an empty file is not a zstd file.
+            Sink::Zstd { records, packed } if !records.is_empty() || self.records == 0 => {
+                pack_zstd(records, packed);
+            }
+            Sink::Zstd { .. } => {}
         }
         self.drain()
     }
@@ -103,6 +120,7 @@ impl FrameWriter {
             Sink::Plain(buf) => buf,
             Sink::Gzip(encoder) => encoder.get_mut(),
             Sink::Zlib(encoder) => encoder.get_mut(),
+            Sink::Zstd { packed, .. } => packed,
         }
     }
 
@@ -137,6 +155,11 @@ fn pack(encoder: &mut impl Write, payload: &[u8]) -> io::Result<()> {
     encoder.write_all(&framing::footer(payload))
 }
 
+fn pack_zstd(records: &mut Vec<u8>, packed: &mut Vec<u8>) {
+    encoding::compress(records.as_slice(), &mut *packed, encoding::CompressionLevel::Fastest);
+    records.clear();
+}
+
 #[cold]
 fn failed(error: &io::Error, path: &std::path::Path) -> Error {
     Error::os(error, "write", path)
@@ -152,11 +175,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        for compression in [Compression::None, Compression::Gzip, Compression::Zlib] {
+        for compression in [Compression::None, Compression::Gzip, Compression::Zlib, Compression::Zstd] {
             let folder = Scratch::new("writer");
             let path = folder.join("x");
             let file = std::fs::File::create(&path).unwrap();
-            let mut writer = FrameWriter::new(file.as_raw_fd(), &path, compression, 6).unwrap();
+            let mut writer = FrameWriter::new(file.as_raw_fd(), &path, compression, 6);
             let records: Vec<Vec<u8>> = (0..300).map(|i| vec![i as u8; i * 40]).collect();
             for record in &records {
                 writer.write(record).unwrap();
@@ -175,7 +198,7 @@ mod tests {
     #[test]
     fn a_full_device_is_an_error_of_the_operating_system() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut writer = FrameWriter::new(full.as_raw_fd(), "/dev/full", Compression::None, 6).unwrap();
+        let mut writer = FrameWriter::new(full.as_raw_fd(), "/dev/full", Compression::None, 6);
         writer.write(b"abc").unwrap();
         assert_eq!(writer.flush().unwrap_err().errno, Some(libc::ENOSPC));
     }

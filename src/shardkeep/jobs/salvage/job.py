@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardkeep.errors import FormatError, MissingExtraError, ShardkeepError
-from shardkeep.files.kinds.kind import FileKind
+from shardkeep.files.kinds.kind import FileKind, identify
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.segments.run_folder import writer_path
 from shardkeep.jobs.salvage.collected import salvage_collected
+from shardkeep.jobs.salvage.compressed import salvage_compressed
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.live_writers import Locked
@@ -92,7 +93,7 @@ class SalvageJob:
         if self.kind == "run":
             return salvage_run
         if self.kind == "tfrecord":
-            return salvage_records
+            return _salvage_any_records
         is_collected = self.kind == "collected" or os.path.lexists(log_path(self.path))
         return salvage_collected if is_collected else salvage_hdf5
 
@@ -113,6 +114,22 @@ class SalvageJob:
     def _lost(self, reasons: list[str]) -> RepairedFile:
         parts = tuple(RepairedPart("lost", text, offset_bytes=0, bytes=self.size_bytes) for text in reasons)
         return RepairedFile(self.path, None, self.kind, self.size_bytes, parts)
+
+
+def _salvage_any_records(
+    path: str, output: str | None, *, exists: Exists, tick: Callable[[int], None]
+) -> RepairedFile:
+    """Salvage a file of records, compressed or not."""
+    kind = identify(path)
+    if is_compressed(kind):
+        return salvage_compressed(path, output, exists=exists, tick=tick)
+    plain = salvage_records(path, output, exists=exists, tick=tick)
+    if plain.output is None and kind.may_be_damaged_records:
+        # The first bytes of a compressed file may be damaged, too.
+        packed = salvage_compressed(path, output, exists=exists, tick=lambda _: tick(0))
+        if packed.items("kept") + packed.items("repaired") > plain.items("kept") + plain.items("repaired"):
+            return packed
+    return plain
 
 
 def is_compressed(kind: FileKind) -> bool:

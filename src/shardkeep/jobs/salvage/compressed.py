@@ -1,0 +1,115 @@
+"""Salvage of compressed TFRecord files.
+
+``crates/shardkeep-core/src/record/compressed_salvage`` describes the method.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from shardkeep import _core
+from shardkeep.files.durable import durably
+from shardkeep.files.kinds.kind import FileKind, identify, require_kind
+from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+
+__all__ = ["salvage_compressed"]
+
+_STEP_BYTES = 16 << 20
+# Longer reports are not read.
+_MOST_PARTS = 10_000
+_LEVEL = 6
+_DAMAGED_CONTENT = ("binary data", "zero bytes", "damaged")
+
+
+class _NothingKept(Exception):
+    """The end of a publication without records."""
+
+
+def salvage_compressed(
+    path: str, output: str | None, *, exists: Exists = "fail", tick: Callable[[int], None]
+) -> RepairedFile:
+    """Write every whole record of a damaged compressed file, and those with one flipped bit, into a new file.
+
+    Parameters
+    ----------
+    path : str
+        A TFRecord file with gzip, zlib or zstd compression; any part of it may be damaged. It is only read.
+    output : str or None
+        The new file, with the same compression; with None nothing is written.
+    exists : {"fail", "replace"}
+        What to do if `output` exists.
+    tick : callable
+        Called with the number of compressed bytes of each part that was examined.
+
+    Returns
+    -------
+    RepairedFile
+        A report in the order of the file. Byte ranges are those of compressed bytes, where they are known.
+        After 10,000 parts it has one part for each outcome.
+
+    Raises
+    ------
+    FormatError
+        The file is of another kind.
+    ExistsError, NotFoundError, DurabilityError
+        As `shardkeep.files.publish`.
+    """
+    kind = identify(path)
+    if not _may_hold_records(kind):
+        require_kind(path, "tfrecord", found=kind)
+    salvage = _core.CompressedSalvage(path, kind.compression or _core.sniff_compression(path))
+    if output is None:
+        _advance(salvage, None, tick)
+    else:
+        with suppress(_NothingKept), publish_raw(output, exists=exists) as file:
+            writer = _core.FrameWriter(file.fileno(), output, compression=salvage.compression, level=_LEVEL)
+            with durably("write", output):
+                _advance(salvage, writer, tick)
+                writer.finish()
+            if not salvage.records:
+                raise _NothingKept
+    parts = _parts(salvage)
+    return RepairedFile(
+        path, output if salvage.records else None, "tfrecord", os.path.getsize(path), tuple(parts)
+    )
+
+
+def _may_hold_records(kind: FileKind) -> bool:
+    """Return True unless the file is known to hold something else."""
+    content = kind.described.partition("; inside is ")[2] or kind.described
+    return kind.name == "tfrecord" or content.startswith((*_DAMAGED_CONTENT, "zstd-compressed"))
+
+
+def _advance(
+    salvage: _core.CompressedSalvage, writer: _core.FrameWriter | None, tick: Callable[[int], None]
+) -> None:
+    done_bytes, is_going = 0, True
+    while is_going:
+        is_going = salvage.advance(_STEP_BYTES, writer)
+        # The search for the next place may begin before the end of the last step.
+        position_bytes = max(done_bytes, salvage.position_bytes)
+        tick(position_bytes - done_bytes)
+        done_bytes = position_bytes
+
+
+def _parts(salvage: _core.CompressedSalvage) -> list[RepairedPart]:
+    parts = [
+        RepairedPart(outcome, reason, items, start, _size(start, stop), record)
+        for outcome, reason, items, start, stop, record in salvage.parts()
+    ]
+    kept, rest = parts[:_MOST_PARTS], parts[_MOST_PARTS:]
+    for outcome, count in Counter(part.outcome for part in rest).items():
+        items = sum(part.items for part in rest if part.outcome == outcome)
+        first = next(part for part in rest if part.outcome == outcome)
+        reason = f"the sums of {count:,} more ranges"
+        kept.append(replace(first, reason=reason, items=items, offset_bytes=None, bytes=None))
+    return kept
+
+
+def _size(start: int | None, stop: int | None) -> int | None:
+    return None if start is None or stop is None else stop - start

@@ -27,13 +27,16 @@ Reactions of a caller: retry after `LockTimeoutError`; inspect the file that `Co
 the call after the ``ValueError`` kinds; free space or change permissions after the ``OSError`` kinds. Each
 class has the exit code of the command for it.
 
-This module imports nothing from the package: the Rust half raises these classes too.
+This module imports nothing from the package but the text of a command: the Rust half raises these classes
+too.
 """
 
 from __future__ import annotations
 
 import os
 from typing import Any, ClassVar
+
+from shardkeep._repair_command import repair_command
 
 __all__ = [
     "BudgetError",
@@ -153,11 +156,30 @@ class CorruptDataError(ShardkeepError):
 
 
 class CorruptRecordError(CorruptDataError):
-    """A checksum does not match: a record, or the length before it, is damaged."""
+    """A checksum does not match: a record, or the length before it, is damaged.
+
+    From Python 3.11 on, a traceback ends with the command that repairs the file.
+    """
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        _add_repair_note(self)
 
 
 class TruncatedFileError(CorruptDataError):
-    """The file ends inside a record, a compressed stream or a structure that must be whole."""
+    """The file ends inside a record, a compressed stream or a structure that must be whole.
+
+    From Python 3.11 on, a traceback ends with the command that repairs the file.
+    """
+
+    def __init__(self, message: str, **place: Any) -> None:
+        super().__init__(message, **place)
+        _add_repair_note(self)
+
+
+def _add_repair_note(error: CorruptDataError) -> None:
+    if error.path is not None and os.path.isfile(error.path):
+        error.__notes__ = [f"to write what is whole to a new file: {repair_command(error.path)}"]
 
 
 class FormatError(ShardkeepError, ValueError):

@@ -118,7 +118,7 @@ def read_records(
         compressed = reader.compression is not None
         if compressed and on_corrupt == "repair":
             raise type(error)(
-                f'{error}; a compressed file cannot be repaired, on_corrupt="skip" reads the records before'
+                f'{error}; on_corrupt="repair" is not for compressed files, "skip" reads the records before'
                 " the damage",
                 path=name,
                 record=error.record,

@@ -50,7 +50,7 @@ def test_damaged(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "record": 0,
         "offset_bytes": 0,
         "bytes": 19,
-        "next": "shardkeep concat --on-corrupt repair a.tfrecord a.repaired.tfrecord",
+        "next": "shardkeep repair a.tfrecord a.repaired.tfrecord",
     }
 
 

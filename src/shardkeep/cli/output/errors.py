@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 import click
 
+from shardkeep._repair_command import repair_command
 from shardkeep.cli.output.text import printable
 from shardkeep.errors import (
     CorruptDataError,
@@ -114,18 +115,19 @@ def _next_command(
     if "on_bad" in options:
         again = _with_option(arguments, command, "--on-bad", "skip")
         return None if again == list(arguments) else f"to continue: {_line(again)}"
+    repair = f"to repair it: {repair_command(path)}"
+    compression = _compression(path)
     if not _has_records(path):
-        return f"to list all damage: {_line(['verify', path])}"
-    if not isinstance(error, (CorruptRecordError, TruncatedFileError)) and error.record is None:
+        return repair
+    is_damage = isinstance(error, (CorruptRecordError, TruncatedFileError))
+    if not is_damage and error.record is None and compression is None:
         return None  # a file that changes: the message has the advice
     again = _with_option(arguments, command, "--on-corrupt", "skip")
-    if again == list(arguments):
-        return None
-    if "on_corrupt" not in options:
-        return f"to copy its whole records: {_line(['concat', '--on-corrupt', 'skip', path, 'NEW'])}"
-    if "repair" not in arguments and _is_repairable(error, path):
+    if "on_corrupt" not in options or again == list(arguments):
+        return repair
+    if "repair" not in arguments and compression is None and _is_repairable(error, path):
         again = _with_option(arguments, command, "--on-corrupt", "repair")
-    return f"to continue: {_line(again)}"
+    return f"to continue: {_line(again)}; {repair}"
 
 
 def _with_option(arguments: Sequence[str], command: click.Command | None, name: str, value: str) -> list[str]:
@@ -154,13 +156,19 @@ def _has_records(path: str) -> bool:
         return False
 
 
-def _is_repairable(error: CorruptDataError, path: str) -> bool:
+def _compression(path: str) -> str | None:
     from shardkeep.files.kinds.kind import identify
+
+    try:
+        return identify(path).compression
+    except OSError:
+        return None
+
+
+def _is_repairable(error: CorruptDataError, path: str) -> bool:
     from shardkeep.tfrecord.damage import is_repairable
 
-    if error.offset_bytes is None or identify(path).compression is not None:
-        return False
-    return is_repairable(path, error.offset_bytes)
+    return error.offset_bytes is not None and is_repairable(path, error.offset_bytes)
 
 
 def _as_text(name: Any) -> str:

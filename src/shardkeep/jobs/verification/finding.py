@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import string
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from shardkeep._repair_command import as_argument, repair_command
 from shardkeep._summary import summary
 from shardkeep.errors import (
     CorruptDataError,
@@ -37,8 +35,6 @@ FindingKind = Literal[
     "mixed-sets",
     "incomplete-run",
 ]
-
-_SAFE = string.ascii_letters + string.digits + " /._-"
 
 
 @dataclass(frozen=True)
@@ -116,23 +112,10 @@ def with_next(finding: Finding) -> Finding:
     """Return a finding with the command that its kind or its message suggests."""
     named = re.search(r"run `([^`]+)`", finding.message)
     command = named[1] if named else None
-    if finding.kind == "locked":
+    if finding.kind in ("damage", "truncated") and command is None:
+        command = repair_command(finding.path)
+    elif finding.kind == "locked":
         command = f"shardkeep verify {as_argument(finding.path)}"
     elif finding.kind in ("unreadable", "missing") and command is None:
         command = f"ls -ld {as_argument(finding.path)}"
     return replace(finding, next=command)
-
-
-def as_argument(path: str) -> str:
-    """Return a path as an argument for a shell; other bytes than printable text as bash and zsh take them.
-
-    Examples
-    --------
-    >>> as_argument("-a b.tfrecord")
-    "'./-a b.tfrecord'"
-    """
-    path = os.path.join(".", path) if path.startswith("-") else path
-    if path.isprintable():
-        return shlex.quote(path)
-    codes = os.fsencode(path)
-    return "$'" + "".join(chr(one) if chr(one) in _SAFE else f"\\x{one:02x}" for one in codes) + "'"

@@ -107,7 +107,7 @@ def check_hdf5(
     verdict = answer["verdict"]
     if verdict["record"] is not None:
         records[path] = verdict["record"]
-    findings = [Finding("damage", text, path) for text in verdict["findings"]]
+    findings = [with_next(Finding("damage", text, path)) for text in verdict["findings"]]
     findings += [Finding("unsupported", text, path) for text in verdict["unreadable"]]
     notes = tuple(verdict["notes"])
     return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], tuple(findings), notes)
@@ -121,4 +121,4 @@ def _died(path: str, code: int) -> Finding:
     if code == -signal.SIGKILL:
         text = "HDF5 did not finish reading it, or was killed for its memory use"
     text += ": the file is malformed; do not open it, restore it from a copy"
-    return Finding("damage", f"{path}: {text}", path)
+    return with_next(Finding("damage", f"{path}: {text}", path))

@@ -31,9 +31,17 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 
 def following(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the command that continues, at the end of the error before the one that repairs."""
+    error = capsys.readouterr().err.splitlines()[-1]
+    error, _, repair = error.rpartition("; to repair it: shardkeep ")
+    assert repair.startswith("repair ")
+    return shlex.split(error.rpartition(": shardkeep ")[2])
+
+
+def repairing(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return the command at the end of the error."""
     error = capsys.readouterr().err.splitlines()[-1]
-    return shlex.split(error.rpartition(": shardkeep ")[2])
+    return shlex.split(error.rpartition("; to repair it: shardkeep ")[2])
 
 
 @pytest.mark.parametrize("path", ["flipped", "torn", "cut.gz"])
@@ -68,13 +76,24 @@ def test_an_option_with_more_than_one_bit_flip_is_skip(capsys: pytest.CaptureFix
     assert following(capsys) == ["info", "--on-corrupt", "skip", "two words"]
 
 
-def test_commands_without_the_option_name_concat(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_without_the_option_name_repair(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["index", "torn"]) == 3
-    assert following(capsys) == ["concat", "--on-corrupt", "skip", "torn", "NEW"]
-    assert run(["concat", "--on-corrupt", "skip", "torn", "NEW"]) == 0
+    assert repairing(capsys) == ["repair", "torn", "torn.repaired"]
+    assert run(["repair", "torn", "torn.repaired"]) == 3
+    assert run(["verify", "torn.repaired"]) == 0
 
 
-def test_damaged_hdf5_file_leads_to_verify(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("path", ["flipped", "torn", "cut.gz"])
+@pytest.mark.parametrize("call", ["concat {} out", "split --shards 2 {} out-{{shard}}", "cat {}", "info {}"])
+def test_the_command_that_repairs_is_named(path: str, call: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(call.format(path).split()) == 3
+    command = repairing(capsys)
+    assert command[:2] == ["repair", path]
+    assert run(command) in (0, 3)
+    assert run(["verify", command[2]]) == 0
+
+
+def test_damaged_hdf5_file_leads_to_repair(capsys: pytest.CaptureFixture[str]) -> None:
     with h5py.File("a.h5", "w") as file:
         file.create_dataset("x", data=np.arange(1000), chunks=(100,), fletcher32=True)
         where = file["x"].id.get_chunk_info(3).byte_offset
@@ -82,7 +101,7 @@ def test_damaged_hdf5_file_leads_to_verify(capsys: pytest.CaptureFixture[str]) -
         raw.seek(where)
         raw.write(b"damage")
     assert run(["cat", "a.h5"]) == 3
-    assert following(capsys) == ["verify", "a.h5"]
+    assert repairing(capsys) == ["repair", "a.h5", "a.repaired.h5"]
 
 
 def test_damaged_image_leads_to_on_bad(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +109,8 @@ def test_damaged_image_leads_to_on_bad(capsys: pytest.CaptureFixture[str]) -> No
     for name in ("a.png", "b.png"):
         Path("photos", name).write_bytes(b"\x89PNG\r\n\x1a\n")
     assert run(["pack", "photos", "out-{shard}"]) == 3
-    assert following(capsys) == ["pack", "--on-bad", "skip", "photos", "out-{shard}"]
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.endswith(": shardkeep pack --on-bad skip photos 'out-{shard}'")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
 
 import h5py
 
 from shardkeep._summary import summary
-from shardkeep.errors import CorruptDataError, ExistsError, PlanError
+from shardkeep.errors import CorruptDataError, ExistsError, FormatError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.kinds.urls import local_path
@@ -266,7 +268,7 @@ def merge(
     if check not in ("sample", "full"):
         raise PlanError(f'check={check!r} is not valid: use "sample" or "full"')
     check_incomplete(incomplete)
-    with contextlib.ExitStack() as views:
+    with _advising_repair(sources, target), contextlib.ExitStack() as views:
         parts = Parts(progress, None, _weights(mode, order_by, check))
         # A virtual merge does not copy rows, so they are read and hashed by the inspection.
         plan = plan_merge(
@@ -304,6 +306,24 @@ def merge(
         check=check,
         compared=compared,
     )
+
+
+@contextlib.contextmanager
+def _advising_repair(sources: Sources, output: str) -> Iterator[None]:
+    """Name the command that repairs a run folder in an error about damage in it."""
+    try:
+        yield
+    except (CorruptDataError, FormatError) as error:
+        path, is_damage = error.path, isinstance(error, CorruptDataError) or "not an HDF5 file" in str(error)
+        if not isinstance(sources, (str, os.PathLike)) or not is_damage or path in (None, output):
+            raise
+        run = os.path.join(sources, "")
+        if not os.path.isdir(run) or not os.path.realpath(path or "").startswith(f"{os.path.realpath(run)}/"):
+            raise
+        run = run.rstrip("/") or run
+        command = f"shardkeep repair {shlex.quote(run)} {shlex.quote(f'{run}.repaired')}"
+        message = f"{error}; or run `{command}` and merge the commits that are whole"
+        raise type(error)(message, path=path, offset_bytes=error.offset_bytes, record=error.record) from error
 
 
 def _weights(mode: Mode, order_by: str, check: Extent) -> dict[str, int]:

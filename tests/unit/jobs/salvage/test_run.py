@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 
 import numpy as np
 import pytest
 
-from shardkeep.errors import CorruptDataError, ExistsError, NotFoundError
+from shardkeep.errors import CorruptDataError, ExistsError, FormatError, NotFoundError
 from shardkeep.hdf5 import WorkerFile, merge
+from shardkeep.jobs.repair import repair
 from shardkeep.jobs.salvage.run import salvage_run
 from shardkeep.world import World
 from tests.damaged_runs import ROWS, damage_rows, make_run, read_merged, rows_of, segments_of, tree
@@ -219,3 +221,23 @@ def test_what_a_kill_leaves_is_refused_by_a_merge(tmp_path, whole_run):
         salvage_run(str(whole_run), str(tmp_path / "out"), tick=stop)
     with pytest.raises(CorruptDataError, match="commit 0 of rank 1 is missing"):
         merge(tmp_path / "out", tmp_path / "all.h5")
+
+
+@pytest.mark.parametrize(
+    "name", ["rows damaged", "cut", "record damaged", "another kind", "renamed", "copied under another number"]
+)
+def test_a_merge_of_a_damaged_run_names_the_repair(tmp_path, whole_run, name):
+    """The command in the message works, and so does the merge of its result."""
+    run = tmp_path / "a run"
+    shutil.copytree(whole_run, run)
+    CASES[name][0](run, segments_of(run))
+    with pytest.raises((CorruptDataError, FormatError)) as caught:
+        merge(run, tmp_path / "all.h5")
+    text = str(caught.value)
+    assert f"or run `shardkeep repair '{run}' '{run}.repaired'` and merge" in text and "\n" not in text
+    assert caught.value.path is not None and os.path.exists(caught.value.path)
+    program, command, *paths = shlex.split(text.split("`")[1])
+    assert (program, command) == ("shardkeep", "repair")
+    repair(*paths)
+    merge(f"{run}.repaired", tmp_path / "all.h5", incomplete="allow")
+    assert read_merged(tmp_path / "all.h5") == set(segments_of(whole_run)) - CASES[name][1]

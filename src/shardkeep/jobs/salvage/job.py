@@ -65,6 +65,8 @@ class SalvageJob:
             As of the salvagers.
         """
         kinds = None if self.findings is None else {finding.kind for finding in self.findings}
+        if self.kind == "run":  # its findings are only about commits that are missing
+            kinds = None
         if kinds is not None and kinds <= {"unsupported"}:
             return self._copied(exists, tick)
         if kinds is not None and kinds <= _NOTHING_THERE:

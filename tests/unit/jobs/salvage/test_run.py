@@ -224,7 +224,8 @@ def test_what_a_kill_leaves_is_refused_by_a_merge(tmp_path, whole_run):
 
 
 @pytest.mark.parametrize(
-    "name", ["rows damaged", "cut", "record damaged", "another kind", "renamed", "copied under another number"]
+    "name",
+    ["rows damaged", "cut", "record damaged", "another kind", "renamed", "copied under another number"],
 )
 def test_a_merge_of_a_damaged_run_names_the_repair(tmp_path, whole_run, name):
     """The command in the message works, and so does the merge of its result."""

@@ -84,7 +84,7 @@ impl Header {
             Ok(prefix) => is_right(&reader.read(address, prefix.all_bytes())?),
             Err(_) => start.first() == Some(&1),
         };
-        Self::read_start(reader, address).filter(|_| is_one)
+        if is_one { Self::read_start(reader, address) } else { None }
     }
 
     fn read_start(reader: &Reader<'_>, address: u64) -> Option<Self> {

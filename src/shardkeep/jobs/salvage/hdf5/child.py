@@ -16,9 +16,11 @@ from typing import Any
 
 import h5py
 
-from shardkeep import _core
+from shardkeep._core import hdf5_damage
+from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.names import is_own_table
+from shardkeep.hdf5.verify import verify
 from shardkeep.jobs.salvage.hdf5.findings import Findings, LossFound, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 from shardkeep.jobs.salvage.hdf5.remains import Remains
@@ -62,8 +64,8 @@ def _salvage(request: dict[str, Any]) -> dict[str, str]:
         raw = PatchedFile(fd, os.fstat(fd).st_size, block)
         remains = None
         if request["salvages"]:
-            remains = Remains(request["path"], raw) if hasattr(_core, "hdf5_salvage") else None
-        elif _core.hdf5_damage(request["path"], lock=False, most_structures=_MOST_STRUCTURES, rows=True)[1]:
+            remains = Remains(request["path"], raw)
+        elif hdf5_damage(request["path"], lock=False, most_structures=_MOST_STRUCTURES, rows=True)[1]:
             return {"failure": "it has damage that HDF5 does not survive", "kind": "hdf5"}
         file = None
         if block.data and _OPENING not in request["skipped"]:
@@ -94,8 +96,20 @@ def _copy(
         walk = Walk(raw, file, block.offset_bytes, target, findings, remains, skipped)
         with contextlib.suppress(LossFound):
             walk.run(checked=block.is_checked)
+            if request["is_as_stored"] and not findings.has_lost:
+                _check_hashes(request["path"], target.file.id, findings)
         is_segment = "_commit" in target.file and is_own_table(target.file.id, "_commit")
     return "segment" if is_segment else "hdf5"
+
+
+def _check_hashes(path: str, copy: h5py.h5f.FileID, findings: Findings) -> None:
+    """Report rows that do not have the hash that a commit or a merge wrote."""
+    tables = ("_commit", "_checks")
+    if not any(copy.links.exists(one.encode()) and is_own_table(copy, one) for one in tables):
+        return
+    with contextlib.suppress(ShardkeepError):
+        for finding in verify(path, progress=findings.read).findings:
+            findings.add("lost", f"{finding}; the new file has it as it is stored", "/")
 
 
 def _send(value: dict[str, Any]) -> None:

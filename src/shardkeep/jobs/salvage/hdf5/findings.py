@@ -45,6 +45,7 @@ class Findings:
 
     def __init__(self, send: Callable[[dict[str, Any]], None], *, stops: bool) -> None:
         self._send, self._stops = send, stops
+        self.has_lost = False
         self._unreported, self._reported_s = 0, time.monotonic()
 
     def begin(self, name: str) -> None:
@@ -65,5 +66,6 @@ class Findings:
         """Report a part; `place` has offset_bytes, bytes and chunk where they are known."""
         part = {"outcome": outcome, "reason": reason, "dataset": dataset, "items": items, **place}
         self._send({"part": part})
+        self.has_lost |= outcome == "lost"
         if outcome == "lost" and self._stops:
             raise LossFound

@@ -82,6 +82,7 @@ class Reader:
             "superblock": block.data.hex(),
             "target": target,
             "salvages": salvages,
+            "is_as_stored": not block.changes,
             "skipped": skipped,
         }
         while True:

@@ -33,7 +33,7 @@ class Remains:
     """
 
     def __init__(self, path: str, raw: PatchedFile) -> None:
-        self.found: Any = _core.hdf5_salvage(path)  # type: ignore[attr-defined]
+        self.found: Any = _core.hdf5_salvage(path)
         self.objects = {one.offset: one for one in self.found.objects}
         self.heaps = GlobalHeaps(raw, self.found.base)
         self._raw = raw

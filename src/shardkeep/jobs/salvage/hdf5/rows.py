@@ -228,7 +228,8 @@ class RowCopy:
         kept, unchecked = self._rows.count()
         if kept:
             self._findings.add("kept", "rows that are whole by their checksums", self._name, kept)
-        if unchecked or not self._checked:
+        # Also without such rows: in a row that is lost, elements of other chunks may be unchecked.
+        if self._rows.has_unchecked or not self._checked:
             self._findings.add("unchecked", "the file has no checksum of these rows", self._name, unchecked)
 
 
@@ -250,6 +251,11 @@ class Rows:
         before = ranges[-1]
         ranges[-1] = (before[0], max(last, before[1]))
         return ranges[-1][1] - before[1]
+
+    @property
+    def has_unchecked(self) -> bool:
+        """True if any row was marked as unchecked, lost ones included."""
+        return bool(self._ranges["unchecked"])
 
     def count(self) -> tuple[int, int]:
         """Return how many rows are kept, and how many are unchecked and not lost."""

@@ -33,7 +33,7 @@ class Superblock:
     offset_bytes : int
         Its place in the file, which is the size of the user block.
     data : bytes
-        Empty if there is no superblock, nor a root group where HDF5 writes it.
+        Empty without a superblock, and without a root group in its usual place.
     changes : tuple of str
         What differs from the superblock of the file.
     is_made : bool

@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
-from shardkeep import _core
 from shardkeep._core import lookup3
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 
-pytestmark = [
-    pytest.mark.usefixtures("shared_reader"),
-    pytest.mark.skipif(not hasattr(_core, "hdf5_salvage"), reason="built without the reader of remains"),
-]
+pytestmark = pytest.mark.usefixtures("shared_reader")
 
 _WORDS = [f"word {number}" for number in range(60)]
 _ROWS = {"/packed": 1000, "/plain": 4000, "/words": 60, "/group/inner": 30}

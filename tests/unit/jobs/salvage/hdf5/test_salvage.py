@@ -23,6 +23,7 @@ from shardkeep._core import lookup3
 from shardkeep.errors import FormatError
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.report import RepairedFile
+from tests.hdf5_makers import make
 
 pytestmark = pytest.mark.usefixtures("shared_reader")
 
@@ -116,6 +117,19 @@ def test_damaged_chunk_is_lost_and_all_others_are_kept(path: Path, tmp_path: Pat
         assert (file["plain"][:] == np.arange(500.0)).all()
         assert file.attrs["unit"] == 3
         assert file["packed"].compression == "gzip"
+
+
+@pytest.mark.parametrize("kind", ["segment", "merged"])
+def test_rows_without_the_hash_of_their_commit_are_lost(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path / "files")
+    good = path.read_bytes()
+    at = good.index(np.arange(300).tobytes()[800:])
+    path.write_bytes(good[:at] + b"\x7f" + good[at + 1 :])
+    output = tmp_path / "out.h5"
+    found = salvage(path, output)
+    assert not found.ok
+    assert any("g/inner" in part.reason for part in found.parts if part.outcome == "lost")
+    assert not sk.verify(output).ok
 
 
 def test_file_without_a_trace_of_hdf5_is_refused(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import functools
 import os
 import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.comparison import Comparison
 from benchmarks.jobs import TABLE, loaded, plain_read
+from shardkeep import verify
+from shardkeep.jobs.salvage.records import salvage_records
 from shardkeep.tfrecord import Reader, Writer, build_index, read_columns
 
 
@@ -30,6 +33,32 @@ def _indexed(paths: list[str], *, verify: bool) -> int:
         return sum(index.records for index in build_index(paths, verify=verify))
     finally:
         del os.environ["SHARDKEEP_INDEX"]
+
+
+def _damaged(folder: Path) -> list[str]:
+    """Return a file of 1 GB with 1,000 damages: flipped bits, and ranges of NUL and of other bytes."""
+    path = folder / "damaged.tfrecord"
+    rng = np.random.default_rng(0)
+    with Writer(path, exists="replace") as writer:
+        for record in [rng.bytes(656) for _ in range(1_000)] * 1_500:
+            writer.write(record)
+    with open(path, "r+b") as file:
+        for at in rng.integers(0, path.stat().st_size - 600, 1_000).tolist():
+            file.seek(at)
+            bad = [bytes([file.read(1)[0] ^ 4]), bytes(512), rng.bytes(8)][at % 3]
+            file.seek(at)
+            file.write(bad)
+    return [str(path)]
+
+
+def _repaired(paths: list[str]) -> int:
+    salvage_records(paths[0], f"{paths[0]}.repaired", exists="replace", tick=lambda _: None)
+    return 1
+
+
+def _verified(paths: list[str]) -> int:
+    verify(paths)
+    return 1
 
 
 def _random(paths: list[str]) -> int:
@@ -93,6 +122,9 @@ COMPARISONS = [
     Comparison("verify beside plain read()", "table", partial(_indexed, verify=True), plain_read, 0.7),
     Comparison(
         "verify, large records, beside plain read()", "large", partial(_indexed, verify=True), plain_read, 0.7
+    ),
+    Comparison(
+        "repair of 1,000 damages in 1 GB, synced, beside verify", _damaged, _repaired, _verified, 1 / 3
     ),
     Comparison("10,000 random records, beside skip() to each", "table", _random, "skip", 50, 10),
 ]

@@ -236,6 +236,8 @@ impl Salvage {
     fn one_frame(&mut self) -> Result<()> {
         let at = self.at;
         self.source.forget_before(at.min(self.numbering.start));
+        // A large block for the frames that follow.
+        self.source.bytes_from(at, 1)?;
         match self.examine(at)? {
             Found::Whole(end) => self.keep(at, end, Content::Whole)?,
             Found::Corrected(end, correction) => self.keep(at, end, Content::Corrected(correction))?,

@@ -31,13 +31,14 @@ SALVAGED = {
     "block_missing": 7,
     "byte_inserted": 9,
     "byte_removed": 9,
-    "two_appenders": 28,
+    "two_appenders": 40,
     "gzip_then_plain": 20,
     "zlib_then_gzip": 20,
     "gzip_bit_flip_in_a_record": 10,
 }
 # Damaged files of which every record is kept, and nothing else was in them.
 NOTHING_LOST = {
+    "two_appenders",
     "bit_flip_in_data",
     "bit_flip_in_length",
     "bit_flip_in_header_crc",

@@ -10,8 +10,9 @@ import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, files
 
+from packaging.version import Version
+
 from shardkeep.diagnosis.examination.report import Fact, Problem
-from shardkeep.diagnosis.examination.software.specifiers import allows
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import one_line
 from shardkeep.files.child_python import child_python
@@ -89,7 +90,7 @@ def _locking(found: dict[str, str], subject: Subject) -> Iterator[Problem | Fact
         "off": "never locks",
     }
     yield Fact(_CHECK, _VARIABLE, f"{'not set' if value is None else value}: HDF5 {effects[found['effect']]}")
-    is_old = allows("<1.10.7", found["hdf5"]) and value == "BEST_EFFORT"
+    is_old = Version(found["hdf5"]) < Version("1.10.7") and value == "BEST_EFFORT"
     if value is not None and (value not in _KNOWN or is_old):
         yield Problem(
             "warning",

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from shardkeep.diagnosis.examination.report import Fact, Problem, Severity
 from shardkeep.diagnosis.examination.software.hdf5 import examine_hdf5, load_hdf5
-from shardkeep.diagnosis.examination.software.specifiers import allows, parse_requirement
 from shardkeep.diagnosis.examination.subject import Subject
 
 if sys.version_info >= (3, 11):
@@ -59,7 +62,8 @@ class KnownFault:
     def applies(self, installed: Mapping[str, str]) -> bool:
         """Return True if all distributions of the fault are installed in these versions."""
         return all(
-            name in installed and allows(wanted, installed[name]) for name, wanted in self.when.items()
+            name in installed and _allows(SpecifierSet(wanted), installed[name])
+            for name, wanted in self.when.items()
         )
 
 
@@ -104,10 +108,12 @@ def _conflicts(installed: Mapping[str, str]) -> Iterator[Problem]:
     """Yield requirements of these libraries that the others do not meet, as ``pip check`` does for all."""
     for name in installed:
         for text in _requirements(name):
-            wanted = parse_requirement(text)
-            if wanted is None or wanted[0] not in installed or allows(wanted[1], installed[wanted[0]]):
+            wanted = _requirement(text)
+            if wanted is None or wanted.name not in installed:
                 continue
-            other, specifiers = wanted
+            other, specifiers = wanted.name, wanted.specifier
+            if _allows(specifiers, installed[other]):
+                continue
             yield Problem(
                 "warning",
                 _CHECK,
@@ -122,3 +128,20 @@ def _requirements(name: str) -> list[str]:
         with contextlib.suppress(PackageNotFoundError):
             return requires(one) or []
     return []
+
+
+def _requirement(text: str) -> Requirement | None:
+    """Return a requirement; None if it does not apply here, or is not understood."""
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        return None
+    return found if found.marker is None or found.marker.evaluate({"extra": ""}) else None
+
+
+def _allows(specifiers: SpecifierSet, version: str) -> bool:
+    """Return True if a version satisfies specifiers, or has another form, as own builds may."""
+    try:
+        return specifiers.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shardkeep.diagnosis.examination.software import hdf5, versions
-from shardkeep.diagnosis.examination.software.specifiers import allows
 from tests.described_machine import DescribedMachine
 
 
@@ -123,5 +122,19 @@ def test_the_version_of_hdf5_is_that_of_the_loaded_library(environment: Environm
     assert any(text.startswith("warning: HDF5 1.14.2: a program crashes at its end") for text in texts)
 
 
-def test_the_libraries_here_satisfy_their_own_table() -> None:
-    assert allows(">=3.12", versions.version("h5py"))
+@pytest.mark.parametrize(
+    ("requirement", "installed"),
+    [
+        ("numpy<2; extra == 'test'", "2.0.0"),
+        ("numpy<2; python_version < '3'", "2.0.0"),
+        ("numpy (", "2.0.0"),
+        ("numpy>=2", "built here"),
+        ("numpy>=2.0.0rc1", "2.0.0rc2"),
+        ("numpy>=1.26", "2.0.0+local"),
+    ],
+)
+def test_a_requirement_that_does_not_apply_or_is_not_understood_is_passed_over(
+    environment: Environment, requirement: str, installed: str
+) -> None:
+    environment.requires["torch"] = [requirement]
+    assert environment.problems(torch="2.9.0", numpy=installed) == []

@@ -48,6 +48,8 @@ __all__ = [
 COMMIT = "_commit"
 _FORMAT = 2
 _FORMAT_WITHOUT_SEAL = 1
+# The ranks of a run are listed in memory.
+_MOST_RANKS = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,8 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
         checked += [number for one in record.datasets.values() for number in (one.rows, one.first_row)]
         if not all(type(number) is int and number >= 0 for number in checked):
             raise ValueError("negative or missing numbers")
+        if record.world_size > _MOST_RANKS:
+            raise ValueError(f"{record.world_size:,} ranks")
     except FormatError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -30,6 +31,12 @@ RECORD = CommitRecord(
     receipts={"0" * 32: 7},
     puts={"labels": PutRecord(0, "9b8a7f6e")},
 )
+
+
+def test_a_world_of_too_many_ranks_is_damage() -> None:
+    text = replace(RECORD, world_size=10**15).to_json().encode()
+    with pytest.raises(CorruptDataError, match="1,000,000,000,000,000 ranks"):
+        parse_record(text, "x.h5")
 
 
 def test_a_record_is_read_back_as_written() -> None:

@@ -19,6 +19,8 @@ __all__ = ["Hdf5Rows", "LostChunks", "RawRows", "StoredChunk"]
 
 # A damaged shape may have more chunks than the file has bytes.
 _MOST_CHUNKS = 1 << 22
+# H5Fio.c
+_OVERFLOW = "addr overflow"
 _CHECKED, _CONFLICT, _BEYOND = 0, 3, 4
 
 
@@ -91,7 +93,10 @@ class Hdf5Rows:
         try:
             mask, stored = self._item.read_direct_chunk(chunk.start)
         except (OSError, RuntimeError, MemoryError) as error:
-            raise DamagedChunkError(f"HDF5 cannot read it ({first_line(error)})") from error
+            reason = first_line(error)
+            if _OVERFLOW in reason:
+                raise DamagedChunkError("the file ends before its end") from error
+            raise DamagedChunkError(f"HDF5 cannot read it ({reason})") from error
         return mask, stored
 
     def values(self, start: tuple[int, ...], count: tuple[int, ...], decoded: bytes | None) -> Any:

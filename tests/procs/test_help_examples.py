@@ -16,6 +16,7 @@ import pytest
 
 import shardkeep as sk
 from shardkeep.cli.app import app, run
+from shardkeep.cli.exit_codes import ExitCode
 from tests.odd_files import frame
 from tests.unit.jobs.packing import image
 from tests.waiting import PATIENCE_S, eventually
@@ -58,7 +59,9 @@ def test_examples(name: str, prepared: Path, tmp_path: Path, monkeypatch: pytest
     for example in app.commands[name].examples:  # type: ignore[attr-defined]
         program, *arguments = shlex.split(example)
         assert program == "shardkeep"
-        assert run(arguments) == 0, example
+        # A machine that runs the tests may have faults.
+        expected = (ExitCode.CLEAN, ExitCode.FINDINGS) if name == "doctor" else (ExitCode.CLEAN,)
+        assert run(arguments) in expected, example
 
 
 def test_collect_until_a_signal(tmp_path: Path) -> None:

@@ -9,11 +9,7 @@ from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
-@examples(
-    "shardkeep doctor",
-    "shardkeep doctor data run --world 8",
-    "shardkeep doctor data --world 8 --html doctor.html",
-)
+@examples("shardkeep doctor data run --world 8", "shardkeep doctor --html doctor.html")
 @click.argument("paths", nargs=-1, type=click.Path())
 @click.option("--world", type=click.IntRange(1), help="Ranks of the job; by default those of the launcher.")
 @click.option("--html", type=click.Path(), help="Write the report, with all that was measured, as a page.")

@@ -45,7 +45,8 @@ def open_error(
     """
     number = getattr(error, "errno", None)
     text = first_line(error)
-    failed = failed_read(path, error)
+    lock_number = flock_errno(error)
+    failed = failed_read(path, error) if lock_number is None else None
     if failed is not None:
         return failed
     if not os.path.exists(path):
@@ -54,7 +55,6 @@ def open_error(
         return FormatError(f"{path!r} is a folder, not an HDF5 file: pass the files in it", path=path)
     if number in (errno.EMFILE, errno.ENFILE):
         return BudgetError(f"no descriptor is left to open {path!r}: raise ulimit -n", path=path)
-    lock_number = flock_errno(error)
     if lock_number is not None and lock_number not in HELD:
         return _no_locks(path, lock_number, writing)
     if lock_number is not None or number in (errno.EAGAIN, errno.EWOULDBLOCK):

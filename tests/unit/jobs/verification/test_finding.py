@@ -16,13 +16,15 @@ from shardkeep.errors import (
 )
 from shardkeep.jobs.verification.finding import Finding, as_argument, finding_of
 
+_REPAIR = "shardkeep repair 'a b' 'a b.repaired'"
+
 
 @pytest.mark.parametrize(
     ("error", "kind", "command"),
     [
-        (CorruptRecordError("a b: record 3", path="a b", record=3, offset_bytes=70), "damage", None),
-        (CorruptDataError("damaged"), "damage", None),
-        (TruncatedFileError("cut"), "truncated", None),
+        (CorruptRecordError("a b: record 3", path="a b", record=3, offset_bytes=70), "damage", _REPAIR),
+        (CorruptDataError("damaged"), "damage", _REPAIR),
+        (TruncatedFileError("cut"), "truncated", _REPAIR),
         (FormatError("a pointer; run `git lfs pull`"), "replaced", "git lfs pull"),
         (LockTimeoutError("held"), "locked", "shardkeep verify 'a b'"),
         (NotFoundError("a dangling link"), "missing", "ls -ld 'a b'"),

@@ -129,7 +129,7 @@ def test_one_path_several_paths_and_patterns_are_accepted(tmp_path: Path) -> Non
 
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", 500)
+    monkeypatch.setattr("shardkeep.tfrecord.index.scan.SCAN_BYTES", 500)
     paths = files(tmp_path, [50, 60])
     total = sum(path.stat().st_size for path in paths)
     told: list[tuple[int, int]] = []
@@ -144,7 +144,7 @@ def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, monkeypatch: pyt
 def test_scan_in_parts_equals_a_scan_at_once(
     part_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", part_bytes)
+    monkeypatch.setattr("shardkeep.tfrecord.index.scan.SCAN_BYTES", part_bytes)
     (path,) = files(tmp_path, [60])
     assert build_index(path) == Index(frame_starts([path])[0])
     content = bytearray(path.read_bytes())
@@ -406,7 +406,7 @@ def test_replacement_between_two_parts_of_the_scan_restarts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, other = large(tmp_path / "a"), tmp_path / "b"
-    monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", 500_000)
+    monkeypatch.setattr("shardkeep.tfrecord.index.scan.SCAN_BYTES", 500_000)
     # Two frames change places, so the frames of both files meet again before the second part begins.
     content, starts = path.read_bytes(), truth(path).starts.tolist()
     one, two, rest = content[: starts[1]], content[starts[1] : starts[2]], content[starts[2] :]
@@ -426,7 +426,7 @@ def test_replacement_between_two_parts_of_the_scan_restarts_it(
 
 def test_removal_during_the_scan_does_not_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = large(tmp_path / "a")
-    monkeypatch.setattr("shardkeep.tfrecord.index.scan._PART_BYTES", path.stat().st_size)
+    monkeypatch.setattr("shardkeep.tfrecord.index.scan.SCAN_BYTES", path.stat().st_size)
     real = _core.scan_part
 
     def scan_part(name: str, **rest: Any) -> Any:

@@ -119,7 +119,7 @@ impl Content {
             }
             Self::Corrected(correction) => correction.describe(),
             Self::Joined { pieces } => {
-                format!("the record is in {pieces} pieces, between the records of another writer")
+                format!("put together from {pieces} pieces, as its checksum proves: two writers, or a hole")
             }
             Self::Continued { frame } => format!("a piece of the record at byte {frame}"),
             Self::Lost(Loss::Payload) => {

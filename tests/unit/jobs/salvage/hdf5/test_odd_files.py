@@ -1,4 +1,7 @@
-"""Odd HDF5 files: the verdict of `verify`, and the rows that a repair keeps and loses."""
+"""Odd HDF5 files: the verdict of `verify`, and the rows that a repair keeps and loses.
+
+Covers `shardkeep.jobs.salvage.hdf5.salvage`.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from shardkeep.hdf5.read_errors import first_line
 from shardkeep.jobs.salvage.hdf5.attributes import has_parts_elsewhere, has_references, stored_size
 from shardkeep.jobs.salvage.hdf5.findings import Findings, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
-from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, LostChunks, RawRows
+from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, LostChunks, RawRows, References
 from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError, Filters
 
 __all__ = ["RowCopy"]
@@ -70,7 +70,7 @@ class RowCopy:
             return
         layout = self._properties.get_layout()
         elsewhere = has_parts_elsewhere(self._kind)
-        if has_references(self._kind):
+        if has_references(self._kind) and not isinstance(self._source, References):
             self.lose_all("references to other objects are lost")
         elif 0 in self._shape:
             pass

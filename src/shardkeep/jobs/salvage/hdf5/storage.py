@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import h5py
@@ -11,11 +11,12 @@ import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table
+from shardkeep.jobs.salvage.hdf5.attributes import referring
 from shardkeep.jobs.salvage.hdf5.global_heaps import GlobalHeaps
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError
 
-__all__ = ["Hdf5Rows", "LostChunks", "RawRows", "StoredChunk"]
+__all__ = ["Hdf5Rows", "LostChunks", "RawRows", "References", "StoredChunk"]
 
 # A damaged shape may have more chunks than the file has bytes.
 _MOST_CHUNKS = 1 << 22
@@ -112,6 +113,25 @@ class Hdf5Rows:
         space.select_hyperslab(start, count)
         self._item.read(h5py.h5s.create_simple(count), space, values, memory)
         return values
+
+
+class References(Hdf5Rows):
+    """References to objects, as references to the copies of these objects.
+
+    Parameters
+    ----------
+    item : DatasetID
+    refer : callable
+        As in `shardkeep.jobs.salvage.hdf5.attributes.copy_attributes`.
+    """
+
+    def __init__(self, item: Any, refer: Callable[[Any], Any]) -> None:
+        super().__init__(item)
+        self._refer = refer
+
+    def values(self, start: tuple[int, ...], count: tuple[int, ...], decoded: bytes | None) -> Any:
+        """Return the references of a block; raise if one leads to an object that is lost."""
+        return referring(super().values(start, count, decoded), self._refer)
 
 
 class RawRows:

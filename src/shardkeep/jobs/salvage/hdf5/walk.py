@@ -7,18 +7,17 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import h5py
-import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import filter_codes, offer_filters
 from shardkeep.hdf5.storage.names import decode_name
-from shardkeep.jobs.salvage.hdf5.attributes import attach_scales, copy_attributes, has_references, referring
+from shardkeep.jobs.salvage.hdf5.attributes import attach_scales, copy_attributes, has_references
 from shardkeep.jobs.salvage.hdf5.findings import Findings
 from shardkeep.jobs.salvage.hdf5.header import is_checked_dataset, is_checked_group
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 from shardkeep.jobs.salvage.hdf5.remains import Remains
 from shardkeep.jobs.salvage.hdf5.rows import RowCopy
-from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, RawRows
+from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, RawRows, References
 from shardkeep.jobs.salvage.hdf5.target import Target
 
 __all__ = ["LOST_AND_FOUND", "Walk"]
@@ -102,8 +101,8 @@ class Walk:
         self._all_members()
         if self._lost_links and self._remains is not None:
             self._without_links(root)
-        for source, copy, path in self._references:
-            self._copy_references(source, copy, path)
+        for item, copy, path in self._references:
+            self._copy_references(item, copy, path)
         for one in self._objects:
             self._copy_attributes(one)
         self._target.note(root, self._losses)
@@ -221,20 +220,11 @@ class Walk:
                 rows = RawRows(remains.dataset, kind, self._raw, self._remains.heaps, index)
             self._copy_rows(rows, copy, path, checked)
 
-    def _copy_references(self, source: Any, copy: Any, path: str) -> None:
+    def _copy_references(self, item: Any, copy: Any, path: str) -> None:
         self._findings.begin(path)
-        try:
-            dtype = source.dtype
-            values = np.empty(source.shape, dtype)
-            source.read(h5py.h5s.ALL, h5py.h5s.ALL, values, h5py.h5t.py_create(dtype))
-            values = referring(values, self._refer)
-            if self._target.writes:
-                copy.write(h5py.h5s.ALL, h5py.h5s.ALL, values, h5py.h5t.py_create(dtype))
-        except _ERRORS as error:
-            _raise_if_full(error)
-            self._lose(f"references to other objects are lost ({first_line(error)})", path)
-        else:
-            self._findings.add("unchecked", "references to other objects", path, values.size)
+        is_of_objects = h5py.check_ref_dtype(item.dtype) is h5py.Reference
+        rows = References(item, self._refer) if is_of_objects else Hdf5Rows(item)
+        self._copy_rows(rows, copy, path, checked=False)
 
     # -- objects that only their remains show ----------------------------------------------------------
 

@@ -264,3 +264,25 @@ def test_stub_of_a_file_that_was_never_flushed_has_nothing_to_keep(size_bytes: i
     assert not found.ok
     if found.output is None:
         assert not output.exists()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "chunks", "compact"])
+def test_only_references_to_lost_objects_are_lost(layout: str, tmp_path: Path) -> None:
+    path, output = tmp_path / "bad.h5", tmp_path / "out.h5"
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if layout == "compact":
+        properties.set_layout(h5py.h5d.COMPACT)
+    with h5py.File(path, "w", libver="latest") as file:
+        _write(file)
+        references = np.array([[file[name].ref] * 2 for name in (*_ROWS, "/group", "/plain")], h5py.ref_dtype)
+        options = {"chunks": (2, 1), "compression": "gzip"} if layout == "chunks" else {"dcpl": properties}
+        file.create_dataset("pointers", data=references, dtype=h5py.ref_dtype, **options)
+        file.create_dataset("pointer", data=references[1, 1], dtype=h5py.ref_dtype)
+    path.write_bytes(_object_header(bytearray(path.read_bytes())))
+    found = salvage_hdf5(str(path), str(output), tick=lambda size: None)
+    counts = {part.outcome: part.items for part in found.parts if part.dataset == "/pointers"}
+    assert counts == {"lost": 1, "unchecked": 5}
+    with h5py.File(output) as file:
+        names = [[file[one].name if one else "" for one in row] for row in file["pointers"][:]]
+        assert names == [[name] * 2 for name in ("/packed", "/plain", "/words", "", "/group", "/plain")]
+        assert file[file["pointer"][()]].name == "/plain"

@@ -251,7 +251,8 @@ fn local_heap(reader: &Reader<'_>, address: u64) -> Option<Vec<u8>> {
         let length = cursor.length(reader.length_width).ok()?;
         cursor.take(reader.length_width).ok()?;
         let data = reader.address(&mut cursor)?;
-        let names = reader.read(data, length)?;
+        // HDF5 begins each heap of a group with the empty name, to which the first key of the B-tree leads.
+        let names = reader.read(data, length).filter(|names| names.first() == Some(&0))?;
         reader.use_bytes(address, head as u64);
         reader.use_bytes(data, length as u64);
         Some(names)
@@ -324,7 +325,9 @@ fn entries(reader: &Reader<'_>, address: u64, names: Option<&[u8]>, found: &mut 
         let (name, object, cached) = (cursor.number(wide)?, cursor.address(wide)?, cursor.u32()?);
         cursor.take(4)?;
         let mut scratch = Cursor::new(cursor.take(16)?);
-        let name = text(name).filter(|name| !name.contains(&b'/'));
+        // No checksum covers a name: one that nobody writes is lost, its object is not.
+        let name =
+            text(name).filter(|name| !name.iter().any(|byte| *byte == b'/' || byte.is_ascii_control()));
         let target = match (cached, object) {
             (SOFT, _) => text(scratch.u32()?.into()).map(Target::Soft),
             (0 | 1, Some(object)) if reader.has(object, 16) => Some(Target::Object(object)),

@@ -319,3 +319,24 @@ def test_nodes_that_two_datasets_can_own_are_given_to_neither(tmp_path: Path) ->
     whole.write_bytes(bytes_of_one)
     assert trusted(whole) == known
     assert trusted(whole, UNCHECKED) == {"x": {}}
+
+
+@pytest.mark.parametrize(("at", "lost"), [(0, {b"a", b"b", b"c"}), (8, {b"a"})], ids=["heap", "name"])
+def test_a_name_that_nobody_writes_is_lost_and_its_object_is_not(
+    at: int, lost: set[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "old.h5"
+    names = {b"a", b"b", b"c"}
+    with h5py.File(path, "w") as file:
+        for name in sorted(names):
+            file[name] = 1
+    data = bytearray(path.read_bytes())
+    heap = data.index(b"HEAP")
+    start = int.from_bytes(data[heap + 24 : heap + 32], "little")
+    data[start + at] = 0x1B
+    path.write_bytes(data)
+    found = hdf5_salvage(str(path))
+    root = next(one for one in found.objects if one.kind == "group")
+    assert not root.links_are_whole
+    assert {name for name, *_ in root.links if name} == names - lost
+    assert sum(one.kind == "dataset" for one in found.objects) == 3

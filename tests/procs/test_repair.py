@@ -49,7 +49,9 @@ def files_below(folder: Path) -> list[str]:
     return [str(path) for path in folder.rglob("*")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("begun", [has_begun, has_content])
 def test_signal_in_the_middle_leaves_no_output(

@@ -230,7 +230,7 @@ def _damaged(data: bytes, dice: random.Random, kinds: tuple[str, ...] = DAMAGES)
     return data[:first] + b + data[first + count : second] + a + data[second + count :]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS), damages=st.integers(1, 4))
 def test_random_damage_invents_nothing_and_keeps_undamaged_members(tmp_path_factory, seed, kind, damages):
     folder = tmp_path_factory.mktemp("damage")
@@ -257,7 +257,7 @@ def test_random_damage_invents_nothing_and_keeps_undamaged_members(tmp_path_fact
     assert len(got) == report.items("kept") + report.items("repaired")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), damages=st.integers(1, 3))
 def test_what_zlib_decodes_before_the_damage_is_kept(tmp_path_factory, seed, damages):
     folder = tmp_path_factory.mktemp("damage")

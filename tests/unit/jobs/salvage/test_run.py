@@ -107,7 +107,30 @@ def _exchange(one, other):
     other.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", CASES)
+def _slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+# The others differ less from these than from each other.
+OFTEN = [
+    "nothing",
+    "rows damaged",
+    "two in a row",
+    "empty",
+    "missing",
+    "record damaged",
+    "a whole rank",
+    "all",
+    "renamed",
+    "newest renamed to no segment",
+    "copied",
+    "exchanged between ranks",
+    "replaced by another one",
+    "a killed writer",
+]
+
+
+@pytest.mark.parametrize("name", [name if name in OFTEN else _slow(name) for name in CASES])
 def test_whole_commits_are_kept(tmp_path, whole_run, name):
     run = tmp_path / "run"
     shutil.copytree(whole_run, run)
@@ -225,7 +248,11 @@ def test_what_a_kill_leaves_is_refused_by_a_merge(tmp_path, whole_run):
 
 @pytest.mark.parametrize(
     "name",
-    ["rows damaged", "cut", "record damaged", "another kind", "renamed", "copied under another number"],
+    [
+        "rows damaged",
+        "another kind",
+        *map(_slow, ["cut", "record damaged", "renamed", "copied under another number"]),
+    ],
 )
 def test_a_merge_of_a_damaged_run_names_the_repair(tmp_path, whole_run, name):
     """The command in the message works, and so does the merge of its result."""

@@ -32,6 +32,7 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "find_flipped_bit",
+    "fletcher32",
     "hdf5_damage",
     "hdf5_flipped_bit",
     "hdf5_inspect",
@@ -90,6 +91,7 @@ def set_descriptor_limit(limit: int, /) -> None: ...
 # -- hdf5/metadata.rs
 
 def lookup3(data: bytes, /) -> int: ...
+def fletcher32(data: bytes | memoryview, /) -> tuple[int, int]: ...
 def hdf5_damage(
     path: str, /, *, lock: bool, most_structures: int, rows: bool
 ) -> tuple[bool, tuple[str, int | None] | None]: ...

@@ -4,6 +4,7 @@ pub mod attribute;
 pub mod cursor;
 pub mod dataspace;
 pub mod file;
+pub mod fletcher32;
 pub mod global_heap;
 pub mod lookup3;
 pub mod object_header;

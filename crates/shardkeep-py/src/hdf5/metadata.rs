@@ -14,6 +14,7 @@ use shardkeep_hdf5::damage::search::{Extent, find_in};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(lookup3, m)?)?;
+    m.add_function(wrap_pyfunction!(fletcher32, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_damage, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_datasets, m)?)?;
     m.add_function(wrap_pyfunction!(hdf5_virtual_dataset, m)?)
@@ -40,6 +41,13 @@ type Dataset<'py> = (
 #[pyo3(signature = (data, /))]
 fn lookup3(data: &[u8]) -> u32 {
     hdf5::format::lookup3::lookup3(data)
+}
+
+/// Return both sums of the filter `fletcher32`.
+#[pyfunction]
+#[pyo3(signature = (data, /))]
+fn fletcher32(py: Python<'_>, data: &[u8]) -> (u32, u32) {
+    py.detach(|| hdf5::format::fletcher32::fletcher32(data))
 }
 
 /// Return whether the file was read, and the damaged structure with its offset.

@@ -34,24 +34,32 @@ class PatchedFile(io.RawIOBase):
 
     def read_at(self, offset_bytes: int, count: int) -> bytes:
         """Return at most `count` bytes from an offset in the file; fewer at its end."""
-        buffer = bytearray(max(0, min(count, self.size_bytes - offset_bytes)))
-        self.seek(offset_bytes)
-        done = 0
-        while done < len(buffer):
-            read = self.readinto(memoryview(buffer)[done:])
-            if not read:
-                break
-            done += read
-        return bytes(buffer[:done])
+        parts, left = [], max(0, min(count, self.size_bytes - offset_bytes))
+        while left and (data := os.pread(self._fd, left, offset_bytes)):
+            parts.append(self._patched(data, offset_bytes))
+            offset_bytes, left = offset_bytes + len(data), left - len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _patched(self, data: bytes, at: int) -> bytes:
+        start, stop = self._block.offset_bytes, self._block.offset_bytes + len(self._block.data)
+        if stop <= at or start >= at + len(data):
+            return data
+        room = bytearray(data)
+        self._patch(memoryview(room), at, len(data))
+        return bytes(room)
+
+    def _patch(self, buffer: memoryview, at: int, count: int) -> None:
+        """Put bytes of the superblock into `count` bytes that were read at an offset."""
+        start, data = self._block.offset_bytes, self._block.data
+        first, last = max(at, start), min(at + count, start + len(data))
+        if first < last:
+            buffer[first - at : last - at] = data[first - start : last - start]
 
     def readinto(self, buffer: Any) -> int:
         """Read from the current offset."""
         at = self._at
         count = os.preadv(self._fd, [buffer], at)
-        start, data = self._block.offset_bytes, self._block.data
-        first, last = max(at, start), min(at + count, start + len(data))
-        if first < last:
-            memoryview(buffer).cast("B")[first - at : last - at] = data[first - start : last - start]
+        self._patch(memoryview(buffer).cast("B"), at, count)
         self._at += count
         return count
 

@@ -14,15 +14,14 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
+from shardkeep._core import fletcher32
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.jobs.salvage.hdf5.attributes import has_parts_elsewhere, stored_size
 
-__all__ = ["DamagedChunkError", "Filters", "fletcher32"]
+__all__ = ["DamagedChunkError", "Filters"]
 
 _DEFLATE, _SHUFFLE, _FLETCHER32 = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32
 _SAME_SIZE = (_SHUFFLE,)
-_WORDS = 1 << 16
-_WEIGHTS = np.arange(_WORDS, 0, -1, dtype=np.float64)
 _RUN_WORDS = 4
 
 
@@ -128,27 +127,6 @@ def _without_fletcher32(data: bytes) -> bytes:
     if (one, two) not in [tuple(half % 0xFFFF for half in pair) for pair in (halves, swapped)]:
         raise DamagedChunkError("its fletcher32 checksum is wrong")
     return data[:-4]
-
-
-def fletcher32(data: bytes) -> tuple[int, int]:
-    """Return both sums of fletcher32, modulo 65,535, as H5_checksum_fletcher32 computes them.
-
-    Examples
-    --------
-    >>> fletcher32(bytes([0, 1, 0, 2]))
-    (3, 4)
-    """
-    one = two = 0
-    words = np.frombuffer(data, ">u2", len(data) // 2)
-    for start in range(0, len(words), _WORDS):
-        # Exact: all sums are below 2^53.
-        part = words[start : start + _WORDS].astype(np.float64)
-        two += len(part) * one + int(part @ _WEIGHTS[_WORDS - len(part) :])
-        one += int(part.sum())
-    if len(data) % 2:
-        one += data[-1] << 8
-        two += one
-    return one % 0xFFFF, two % 0xFFFF
 
 
 def _has_ambiguous_words(data: bytes) -> bool:

@@ -9,7 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError, Filters, fletcher32
+from shardkeep._core import fletcher32
+from shardkeep.jobs.salvage.hdf5.stored_chunk import DamagedChunkError, Filters
 
 _ITEMS = 100
 

@@ -3,12 +3,14 @@
 import gzip
 import os
 import random
+import re
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardkeep import _core
@@ -230,7 +232,44 @@ def _damaged(data: bytes, dice: random.Random, kinds: tuple[str, ...] = DAMAGES)
     return data[:first] + b + data[first + count : second] + a + data[second + count :]
 
 
+def _decoded(data: bytes, decoder: "zlib._Decompress") -> bytes:
+    """Return what zlib decodes before the first fault."""
+    content = bytearray()
+    try:
+        for at in range(len(data)):
+            content += decoder.decompress(data[at : at + 1])
+    except zlib.error:
+        pass
+    return bytes(content)
+
+
+def _stretches(data: bytes) -> Iterator[bytes]:
+    """Yield what zlib decodes from each place at which a member, or a block but a fixed one, may begin."""
+    for at, byte in enumerate(data):
+        if byte & 15 == 8 or byte == 0x1F:
+            yield _decoded(data[at:], zlib.decompressobj(47))
+    for bit in range(8):
+        shifted = (int.from_bytes(data, "little") >> bit).to_bytes(len(data), "little")
+        for at, byte in enumerate(shifted):
+            if byte >> 1 & 3 in (0, 2):
+                yield _decoded(shifted[at:], zlib.decompressobj(-15, zdict=bytes(1 << 15)))
+
+
+def _copies(content: bytes, record: bytes) -> int:
+    """Count the places of a record and its checksum, with at most one flipped bit, which is corrected."""
+    want = frame(record)[12:]
+    half = len(want) // 2
+    places = {found.start() for found in re.finditer(re.escape(want[:half]), content)}
+    places |= {found.start() - half for found in re.finditer(re.escape(want[half:]), content)}
+    found = (content[at : at + len(want)] for at in places if at >= 0)
+    number = int.from_bytes(want, "little")
+    return sum((int.from_bytes(other, "little") ^ number).bit_count() <= 1 for other in found)
+
+
 @settings(max_examples=75, deadline=None)
+@example(seed=13157, kind="zlib", damages=2)
+@example(seed=124864677, kind="zlib", damages=2)
+@example(seed=2466173585, kind="zlib", damages=3)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(KINDS), damages=st.integers(1, 4))
 def test_random_damage_invents_nothing_and_keeps_undamaged_members(tmp_path_factory, seed, kind, damages):
     folder = tmp_path_factory.mktemp("damage")
@@ -246,10 +285,16 @@ def test_random_damage_invents_nothing_and_keeps_undamaged_members(tmp_path_fact
         data = _damaged(data, dice, DAMAGES if repeats else DAMAGES[:5]) or b"x"
     path, output = folder / "a.tfrecord", folder / "b.tfrecord"
     path.write_bytes(data)
+    if len(data) < 16:  # Less than any record: it may look like another kind of file.
+        return
     report = salvage_compressed(str(path), str(output), tick=lambda _: None)
     got = list(Reader(output)) if report.output else []
     assert set(got) <= set(records)
-    assert repeats or len(got) == len(set(got))
+    # Damaged references can copy whole records, but then one pass of zlib decodes as many of them.
+    for record, copies in () if repeats else Counter(got).items():
+        if copies > 1:
+            assert kind != "zstd"
+            assert any(_copies(stretch, record) >= copies for stretch in _stretches(data))
     whole = {
         record for group, member in zip(groups, members, strict=True) if member in data for record in group
     }
@@ -266,13 +311,7 @@ def test_what_zlib_decodes_before_the_damage_is_kept(tmp_path_factory, seed, dam
     data = gzip.compress(b"".join(map(frame, records)))
     for _ in range(damages):
         data = _damaged(data, dice) or b"x"
-    decoder = zlib.decompressobj(31)
-    content = bytearray()
-    try:
-        for at in range(len(data)):
-            content += decoder.decompress(data[at : at + 1])
-    except zlib.error:
-        pass
+    content = _decoded(data, zlib.decompressobj(31))
     # Brute force: each place at which a whole record begins.
     whole = {record for record in records if frame(record) in content}
     path = folder / "a.tfrecord"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from shardkeep.errors import FormatError
 from shardkeep.files.publish import Exists, publish, publish_path
 from shardkeep.jobs.salvage.hdf5.process import Copied, Reader
-from shardkeep.jobs.salvage.hdf5.superblock import Superblock, superblocks
+from shardkeep.jobs.salvage.hdf5.superblock import Superblock, has_signature, superblocks
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
 
 __all__ = ["salvage_hdf5"]
@@ -55,9 +55,10 @@ def salvage_hdf5(
     try:
         size_bytes = os.fstat(fd).st_size
         blocks = list(superblocks(fd, size_bytes))
+        is_marked = has_signature(fd, size_bytes)
     finally:
         os.close(fd)
-    return _Salvage(path, output, exists, size_bytes, tick).run(blocks)
+    return _Salvage(path, output, exists, size_bytes, tick, is_marked=is_marked).run(blocks)
 
 
 class _NothingKeptError(Exception):
@@ -66,12 +67,19 @@ class _NothingKeptError(Exception):
 
 class _Salvage:
     def __init__(
-        self, path: str, output: str | None, exists: Exists, size_bytes: int, tick: Callable[[int], None]
+        self,
+        path: str,
+        output: str | None,
+        exists: Exists,
+        size_bytes: int,
+        tick: Callable[[int], None],
+        *,
+        is_marked: bool,
     ) -> None:
         self._exists = exists
         self._path, self._output = path, output
         self._size_bytes, self._left = size_bytes, size_bytes
-        self._tick = tick
+        self._tick, self._is_marked = tick, is_marked
 
     def run(self, blocks: Sequence[Superblock]) -> RepairedFile:
         chosen: Superblock | None = None
@@ -114,8 +122,8 @@ class _Salvage:
         return self._result(output, block, copied)
 
     def _refuse_other_kinds(self, block: Superblock, copied: Copied) -> None:
-        if not block.data and not _has_content(copied):
-            message = f"{self._path!r} is not an HDF5 file: it has no superblock and no object of one"
+        if not (block.data or self._is_marked or _has_content(copied)):
+            message = f"{self._path!r} is not an HDF5 file: it has no signature and no object of one"
             raise FormatError(f"{message}; restore it from a copy", path=self._path)
 
     def _copy_user_block(self, block: Superblock, target: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shardkeep._core import lookup3
 
-__all__ = ["Superblock", "superblocks"]
+__all__ = ["Superblock", "has_signature", "superblocks"]
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _UNDEFINED = b"\xff" * 8
@@ -70,9 +70,14 @@ def superblocks(fd: int, size_bytes: int) -> Iterator[Superblock]:
             return
 
 
+def has_signature(fd: int, size_bytes: int) -> bool:
+    """Return whether a file is, or was, an HDF5 file by its signature, also if nothing else is left."""
+    return _find(fd, size_bytes) is not None
+
+
 def _places(size_bytes: int) -> Iterator[int]:
     at = 0
-    while at + 48 <= size_bytes:
+    while at < size_bytes:
         yield at
         at = at * 2 or 512
 
@@ -91,6 +96,8 @@ def _find(fd: int, size_bytes: int) -> tuple[int, bytes] | None:
 
 
 def _repaired(at: int, block: bytes, size_bytes: int) -> Iterator[Superblock]:
+    if len(block) < 48:
+        return
     changes = []
     if not block.startswith(_SIGNATURE):
         block = _SIGNATURE + block[8:]

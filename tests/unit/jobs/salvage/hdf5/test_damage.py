@@ -231,6 +231,7 @@ def test_kept_rows_are_those_that_were_written(layout: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("layout", "number"),
     [
+        pytest.param("compounds", 24, id="only the signature is left"),
         pytest.param("old groups", 44, id="the names of a group are random bytes"),
         pytest.param("attributes", 38, id="the object of a reference is lost"),
     ],

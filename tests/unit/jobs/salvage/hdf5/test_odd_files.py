@@ -254,7 +254,7 @@ def test_mappings_of_a_virtual_dataset_are_kept_without_its_sources(tmp_path: Pa
     assert output.read_bytes() == path.read_bytes()
 
 
-@pytest.mark.parametrize("size_bytes", [96, 800])
+@pytest.mark.parametrize("size_bytes", [8, 47, 96, 800])
 def test_stub_of_a_file_that_was_never_flushed_has_nothing_to_keep(size_bytes: int, tmp_path: Path) -> None:
     path, output = tmp_path / "stub.h5", tmp_path / "out.h5"
     with h5py.File(path, "w") as file:

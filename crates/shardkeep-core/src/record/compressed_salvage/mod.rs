@@ -46,6 +46,8 @@ pub struct CompressedSalvage {
     /// Decoded bytes of the current stretch, and those at the beginning of the member.
     decoded: u64,
     member_from: u64,
+    /// The first bit after the header of the member.
+    member_bit: u64,
     marks: VecDeque<Mark>,
     /// Start and reason of the lost bytes before the next place.
     gap: Option<(u64, String)>,
@@ -79,6 +81,7 @@ impl CompressedSalvage {
             frames: Frames::default(),
             decoded: 0,
             member_from: 0,
+            member_bit: 0,
             marks: VecDeque::new(),
             gap: Some((0, UNKNOWN.to_string())),
             parts: Parts::default(),
@@ -138,23 +141,24 @@ impl CompressedSalvage {
                 }
                 Event::Ended { next, trailer } => {
                     done += 1;
-                    self.end(next, trailer)?;
+                    let is_wrong_frame = trailer.is_some() && matches!(member, Member::Zstd(_));
+                    let inner = match is_wrong_frame && !has_records {
+                        true => places::search(&mut self.file, self.member_bit, false)?,
+                        false => None,
+                    };
+                    // A block of which bytes are missing ran over the beginning of the next frame.
+                    match inner.filter(|place| place.byte() < next) {
+                        Some(_) => self.restart(
+                            self.member_bit,
+                            "the checksum of the zstd frame is wrong".to_string(),
+                            &mut writer,
+                        )?,
+                        None => self.end(next, trailer)?,
+                    }
                 }
                 Event::Broken { search_bit, reason } => {
                     done += 1;
-                    let parts = &mut self.parts;
-                    self.frames.push(&[], true, &mut |found| match found {
-                        // These bytes are a part of the gap.
-                        Found::Hole => Ok(()),
-                        found => parts.add(found, &mut writer),
-                    })?;
-                    let good_bit = self.good_bit();
-                    self.parts.close(good_bit.div_ceil(8));
-                    self.frames = Frames::default();
-                    self.decoded = 0;
-                    self.marks.clear();
-                    self.gap = Some((good_bit.div_ceil(8), reason));
-                    self.search(search_bit.max(good_bit))?;
+                    self.restart(search_bit, reason, &mut writer)?;
                 }
             }
         }
@@ -169,6 +173,28 @@ impl CompressedSalvage {
             })?;
         }
         Ok(self.member.is_some())
+    }
+
+    /// Search the next place from a bit on, but after the last whole record.
+    fn restart(
+        &mut self,
+        search_bit: u64,
+        reason: String,
+        writer: &mut Option<&mut FrameWriter>,
+    ) -> Result<()> {
+        let parts = &mut self.parts;
+        self.frames.push(&[], true, &mut |found| match found {
+            // These bytes are a part of the gap.
+            Found::Hole => Ok(()),
+            found => parts.add(found, writer),
+        })?;
+        let good_bit = self.good_bit();
+        self.parts.close(good_bit.div_ceil(8));
+        self.frames = Frames::default();
+        self.decoded = 0;
+        self.marks.clear();
+        self.gap = Some((good_bit.div_ceil(8), reason));
+        self.search(search_bit.max(good_bit))
     }
 
     /// End a member at `next`, and begin the one that follows.
@@ -221,6 +247,7 @@ impl CompressedSalvage {
             self.frames.guess(matches!(place, Place::Block { .. }));
         }
         self.member_from = self.decoded;
+        self.member_bit = self.member.as_ref().map_or(0, |member| member.position().0);
         self.mark();
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::error::Result;
 /// A block, and the fields around it, take less.
 const INPUT_BYTES: usize = (128 << 10) + 64;
 const HEADER_BYTES: usize = 3;
+const CHECKSUM_BYTES: u64 = 4;
 /// Blocks with valid headers after a damaged one that prove its length.
 const CHAIN: usize = 8;
 /// A last block without content, and any checksum.
@@ -127,8 +128,13 @@ impl ZstdMember {
         } else {
             "a block of the zstd frame is damaged"
         };
+        // Without its checksum the frame is an error, although the last block was decoded: its bytes are not searched again.
+        let searched = match block(file, begin)? {
+            Some((next, true)) if next + CHECKSUM_BYTES > file.size() => next,
+            _ => begin + 1,
+        };
         self.at = begin;
-        self.ended = Some(Event::Broken { search_bit: (begin + 1) * 8, reason: reason.to_string() });
+        self.ended = Some(Event::Broken { search_bit: searched * 8, reason: reason.to_string() });
         Ok(None)
     }
 }

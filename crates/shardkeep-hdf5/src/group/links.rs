@@ -78,23 +78,28 @@ impl<S: Storage + ?Sized> File<'_, S> {
     }
 }
 
+/// Return the kind and the name of a link message, and step over both.
+pub(crate) fn kind_and_name(cursor: &mut Cursor<'_>) -> Known<(u8, Vec<u8>)> {
+    cursor.expect(&[1], "another version of link")?;
+    let flags = cursor.u8()?;
+    if flags & 0xe0 != 0 {
+        return Err(NotKnown("another kind of link"));
+    }
+    let kind = if flags & 8 != 0 { cursor.u8()? } else { 0 };
+    if flags & 4 != 0 {
+        cursor.take(8)?; // time of its creation
+    }
+    if flags & 16 != 0 {
+        cursor.take(1)?; // ASCII or UTF-8
+    }
+    let length = cursor.length(1 << (flags & 3))?;
+    Ok((kind, cursor.take(length)?.to_vec()))
+}
+
 impl Link {
     pub(crate) fn read(data: &[u8], offset_width: usize) -> Known<Self> {
         let mut cursor = Cursor::new(data);
-        cursor.expect(&[1], "another version of link")?;
-        let flags = cursor.u8()?;
-        if flags & 0xe0 != 0 {
-            return Err(NotKnown("another kind of link"));
-        }
-        let kind = if flags & 8 != 0 { cursor.u8()? } else { 0 };
-        if flags & 4 != 0 {
-            cursor.take(8)?; // time of its creation
-        }
-        if flags & 16 != 0 {
-            cursor.take(1)?; // ASCII or UTF-8
-        }
-        let length = cursor.length(1 << (flags & 3))?;
-        let name = cursor.take(length)?.to_vec();
+        let (kind, name) = kind_and_name(&mut cursor)?;
         let object = match kind {
             0 => Some(cursor.address(offset_width)?.ok_or(NotKnown("a link to nowhere"))?),
             1 | 64.. => None,

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::dataspace::extent;
 use crate::format::object_header::kind;
+use crate::group::links::kind_and_name;
 use crate::salvage::datatype::value_bytes;
 use crate::salvage::header::{Header, shared};
 use crate::salvage::heap::Heap;
@@ -186,20 +187,7 @@ fn attribute(reader: &Reader<'_>, message: &[u8], is_checked: bool) -> Known<Att
 
 fn link(reader: &Reader<'_>, data: &[u8]) -> Known<Link> {
     let mut cursor = Cursor::new(data);
-    cursor.expect(&[1], "another version of link")?;
-    let flags = cursor.u8()?;
-    if flags & 0xe0 != 0 {
-        return Err(NotKnown("another kind of link"));
-    }
-    let kind = if flags & 8 != 0 { cursor.u8()? } else { 0 };
-    if flags & 4 != 0 {
-        cursor.take(8)?; // time of its creation
-    }
-    if flags & 16 != 0 {
-        cursor.take(1)?; // ASCII or UTF-8
-    }
-    let length = cursor.length(1 << (flags & 3))?;
-    let name = Some(cursor.take(length)?.to_vec());
+    let (kind, name) = kind_and_name(&mut cursor)?;
     let target = match kind {
         0 => Target::Object(cursor.address(reader.offset_width)?.ok_or(NotKnown("a link to nowhere"))?),
         1 => {
@@ -212,7 +200,7 @@ fn link(reader: &Reader<'_>, data: &[u8]) -> Known<Link> {
         }
         _ => return Err(NotKnown("another kind of link")),
     };
-    Ok(Link { name, target })
+    Ok(Link { name: Some(name), target })
 }
 
 /// Return the links of a symbol table: names are lost with its heap, links with a node.
@@ -325,7 +313,7 @@ fn entries(reader: &Reader<'_>, address: u64, names: Option<&[u8]>, found: &mut 
         let (name, object, cached) = (cursor.number(wide)?, cursor.address(wide)?, cursor.u32()?);
         cursor.take(4)?;
         let mut scratch = Cursor::new(cursor.take(16)?);
-        // No checksum covers a name: one that nobody writes is lost, its object is not.
+        // No checksum covers a name: without an invalid one the object is still there.
         let name =
             text(name).filter(|name| !name.iter().any(|byte| *byte == b'/' || byte.is_ascii_control()));
         let target = match (cached, object) {

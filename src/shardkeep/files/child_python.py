@@ -1,11 +1,13 @@
-"""Command line of a new interpreter that runs the same Shardkeep as this process."""
+"""New interpreters that run the same Shardkeep as this process."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import threading
 
-__all__ = ["child_python"]
+__all__ = ["child_python", "read_line"]
 
 
 def child_python(module: str, call: str) -> list[str]:
@@ -31,3 +33,14 @@ def child_python(module: str, call: str) -> list[str]:
     # `sys` is built in: no file on the path can replace it.
     program = f"import sys; sys.path[:] = {folders!r}; import {module}; sys.exit({module}.{call})"
     return [sys.executable, "-c", program]
+
+
+def read_line(child: subprocess.Popen[str], silent_s: float) -> str:
+    """Return the next line of a child; empty if it ended, or was killed since it wrote none in time."""
+    assert child.stdout is not None
+    alarm = threading.Timer(silent_s, child.kill)
+    alarm.daemon = True
+    alarm.start()
+    line = child.stdout.readline()
+    alarm.cancel()
+    return line

@@ -8,11 +8,10 @@ import os
 import queue
 import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from typing import Any
 
-from shardkeep.files.child_python import child_python
+from shardkeep.files.child_python import child_python, read_line
 from shardkeep.jobs.verification.finding import Finding, with_next
 from shardkeep.jobs.verification.report import VerifiedFile
 
@@ -38,16 +37,12 @@ class Children:
     def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
         """Return the answer of a child about one file, or its exit code if it died."""
         child = self._take()
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
         try:
             child.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
             child.stdin.flush()
             while True:
-                alarm = threading.Timer(_SILENT_S, child.kill)
-                alarm.daemon = True
-                alarm.start()
-                line = child.stdout.readline()
-                alarm.cancel()
+                line = read_line(child, _SILENT_S)
                 if not line:
                     code = child.wait()
                     _end(child)

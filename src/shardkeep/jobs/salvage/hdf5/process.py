@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardkeep.files.child_python import child_python
+from shardkeep.files.child_python import child_python, read_line
 from shardkeep.files.durable import durability_error
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock
 from shardkeep.jobs.salvage.report import RepairedPart
@@ -117,16 +116,12 @@ class Reader:
     def _receive(self, request: dict[str, Any], answer: _Answer) -> None:
         """Send a request, and receive all messages; the child is ended unless the answer is complete."""
         child = self._child = self._child or self.start()
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
         try:
             child.stdin.write(json.dumps(request) + "\n")
             child.stdin.flush()
             while answer.done is None and answer.error is None:
-                alarm = threading.Timer(_SILENT_S, child.kill)
-                alarm.daemon = True
-                alarm.start()
-                line = child.stdout.readline()
-                alarm.cancel()
+                line = read_line(child, _SILENT_S)
                 if not line.endswith("\n"):
                     break
                 self._tick(answer.take(json.loads(line)))

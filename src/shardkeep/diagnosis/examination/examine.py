@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Generic, TypeVar
 
 from shardkeep.diagnosis.examination.contents.check import check_files
 from shardkeep.diagnosis.examination.file_systems.file_systems import file_systems
@@ -85,7 +86,7 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
     start_s = time.monotonic()
     found, problems = _world(world)
     given = path_list(paths)
-    named, folders = _in_time(lambda: _resolve(given)) or ((), ())
+    named, folders = _resolve(given)
     if not folders:
         evidence = f"the paths did not respond in {_PATHS_S:.0f} s: {', '.join(map(str, given))[:200]}"
         fix = "check the file server of these paths; until then no process can use them"
@@ -98,7 +99,7 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
         threads=_other_threads(),
         deadline_s=start_s + _TIME_S,
     )
-    runs = [_Run(name, check, subject) for name, check in _CHECKS]
+    runs = [_Run(name, partial(check, subject)) for name, check in _CHECKS]
     try:
         for one in runs:
             one.start()
@@ -109,7 +110,10 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
         until_s = time.monotonic() + _PATIENCE_S
         for one in runs:
             one.ended.wait(max(0.0, until_s - time.monotonic()))
-    results = [*problems, *(item for one in runs for item in one.results())]
+    results = [
+        *problems,
+        *(item for (name, _), one in zip(_CHECKS, runs, strict=True) for item in _results(name, one)),
+    ]
     return DoctorReport(
         problems=tuple(
             sorted(
@@ -126,40 +130,38 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
     )
 
 
-class _Run(threading.Thread):
-    """One check in a thread that does not keep the process alive if the check hangs."""
+class _Run(threading.Thread, Generic[_T]):
+    """Work in a thread that does not keep the process alive if the work hangs."""
 
-    def __init__(self, name: str, check: Check, subject: Subject) -> None:
+    def __init__(self, name: str, work: Callable[[], Iterable[_T]]) -> None:
         super().__init__(name=f"{_PREFIX}{name}", daemon=True)
-        self._check = name, check
-        self._subject = subject
-        self._found: list[Problem | Fact] = []
-        self._error: Exception | None = None
+        self._work = work
+        self.found: list[_T] = []
+        self.error: Exception | None = None
         # A `join` that a signal interrupts takes the thread for ended (python/cpython#90882).
         self.ended = threading.Event()
 
     def run(self) -> None:
         try:
-            self._found.extend(self._check[1](self._subject))
+            self.found.extend(self._work())
         except Exception as error:
-            self._error = error
+            self.error = error
         finally:
             self.ended.set()
 
-    def results(self) -> list[Problem | Fact]:
-        """Return what the check has found; raise its error unless it is one of the system."""
-        name, found, error = self._check[0], list(self._found), self._error
-        if not self.ended.is_set():
-            evidence = (
-                f"the check {name!r} did not end in {_TIME_S:.0f} s; what it waits for hangs or is slow"
-            )
-            found.append(Problem("warning", name, evidence, "see which file system does not respond: df"))
-        elif isinstance(error, OSError):
-            evidence = f"the check {name!r} failed: {one_line(str(error))}"
-            found.append(Problem("note", name, evidence, "correct the cause, and run the command again"))
-        elif error is not None:
-            raise error
-        return found
+
+def _results(name: str, run: _Run[Problem | Fact]) -> list[Problem | Fact]:
+    """Return what a check has found; raise its error unless it is one of the system."""
+    found, error = list(run.found), run.error
+    if not run.ended.is_set():
+        evidence = f"the check {name!r} did not end in {_TIME_S:.0f} s; what it waits for hangs or is slow"
+        found.append(Problem("warning", name, evidence, "see which file system does not respond: df"))
+    elif isinstance(error, OSError):
+        evidence = f"the check {name!r} failed: {one_line(str(error))}"
+        found.append(Problem("note", name, evidence, "correct the cause, and run the command again"))
+    elif error is not None:
+        raise error
+    return found
 
 
 def _world(world: World | int | None) -> tuple[World, list[Problem]]:
@@ -190,34 +192,22 @@ def _world(world: World | int | None) -> tuple[World, list[Problem]]:
 
 
 def _resolve(given: list[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths, with patterns replaced by their matches, and their folders."""
+    """Return the paths, with patterns replaced by their matches, and their folders; none if they hang."""
+    run = _Run("paths", lambda: [_expanded(given)])
+    run.start()
+    run.ended.wait(_PATHS_S)
+    if run.error is not None:
+        raise run.error
+    return run.found[0] if run.found else ((), ())
+
+
+def _expanded(given: list[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     paths = tuple(expand(given)) if given else ()
     for path in paths:
         if not os.path.lexists(path):
             raise NotFoundError(f"{path}: does not exist", path=path)
     folders = [path if os.path.isdir(path) else os.path.dirname(path) or os.curdir for path in paths]
     return paths, tuple(dict.fromkeys(folders)) or (os.curdir,)
-
-
-def _in_time(function: Callable[[], _T]) -> _T | None:
-    """Return the result of a function, or None if a file system that hangs keeps it from ending."""
-    results: list[_T] = []
-    errors: list[Exception] = []
-    ended = threading.Event()
-
-    def call() -> None:
-        try:
-            results.append(function())
-        except Exception as error:
-            errors.append(error)
-        finally:
-            ended.set()
-
-    threading.Thread(target=call, name=f"{_PREFIX}paths", daemon=True).start()
-    ended.wait(_PATHS_S)
-    for error in errors:
-        raise error
-    return results[0] if results else None
 
 
 def _other_threads() -> tuple[str, ...]:

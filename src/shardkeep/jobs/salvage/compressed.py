@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ from shardkeep import _core
 from shardkeep.files.durable import durably
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, summed
 
 __all__ = ["salvage_compressed"]
 
@@ -102,13 +101,8 @@ def _parts(salvage: _core.CompressedSalvage) -> list[RepairedPart]:
         RepairedPart(outcome, reason, items, start, _size(start, stop), record)
         for outcome, reason, items, start, stop, record in salvage.parts()
     ]
-    kept, rest = parts[:_MOST_PARTS], parts[_MOST_PARTS:]
-    for outcome, count in Counter(part.outcome for part in rest).items():
-        items = sum(part.items for part in rest if part.outcome == outcome)
-        first = next(part for part in rest if part.outcome == outcome)
-        reason = f"the sums of {count:,} more ranges"
-        kept.append(replace(first, reason=reason, items=items, offset_bytes=None, bytes=None))
-    return kept
+    rest = summed(parts[_MOST_PARTS:])
+    return parts[:_MOST_PARTS] + [replace(one, offset_bytes=None, bytes=None) for one in rest]
 
 
 def _size(start: int | None, stop: int | None) -> int | None:

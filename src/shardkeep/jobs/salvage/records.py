@@ -16,7 +16,7 @@ from shardkeep._core import RecordSalvage
 from shardkeep.errors import FormatError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, summed
 
 __all__ = ["salvage_records"]
 
@@ -90,25 +90,15 @@ def _publish(salvage: RecordSalvage, output: str, exists: Exists, tick: Callable
 def _parts(salvage: RecordSalvage) -> Iterator[RepairedPart]:
     count = salvage.part_count
     yield from (_part(*part) for part in salvage.parts(0, min(count, _MOST_PARTS)))
-    rest: dict[str, RepairedPart] = {}
-    numbers: dict[str, int] = {}
-    for first in range(_MOST_PARTS, count, _PARTS_AT_ONCE):
-        for part in salvage.parts(first, min(first + _PARTS_AT_ONCE, count)):
-            one = _part(*part)
-            old = rest.get(one.outcome)
-            numbers[one.outcome] = numbers.get(one.outcome, 0) + 1
-            rest[one.outcome] = one if old is None else _sum(old, one)
-    for outcome, total in rest.items():
-        yield replace(total, reason=f"the sums of {numbers[outcome]:,} more ranges")
+    yield from summed(
+        _part(*part)
+        for first in range(_MOST_PARTS, count, _PARTS_AT_ONCE)
+        for part in salvage.parts(first, min(first + _PARTS_AT_ONCE, count))
+    )
 
 
 def _part(outcome: Any, reason: str, items: int, start: int, size_bytes: int, record: int) -> RepairedPart:
     return RepairedPart(outcome, reason, items, start, size_bytes, record)
-
-
-def _sum(one: RepairedPart, other: RepairedPart) -> RepairedPart:
-    size_bytes = (one.bytes or 0) + (other.bytes or 0)
-    return replace(one, items=one.items + other.items, bytes=size_bytes)
 
 
 def _without_version(path: str, parts: list[RepairedPart]) -> RepairedPart:

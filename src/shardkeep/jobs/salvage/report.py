@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from shardkeep._summary import summary
 
-__all__ = ["Outcome", "RepairReport", "RepairedFile", "RepairedPart"]
+__all__ = ["Outcome", "RepairReport", "RepairedFile", "RepairedPart", "summed"]
 
 Outcome = Literal["kept", "repaired", "unchecked", "lost"]
 
@@ -46,6 +47,23 @@ class RepairedPart:
     chunk: tuple[int, ...] | None = None
 
     __repr__ = summary
+
+
+def summed(parts: Iterable[RepairedPart]) -> list[RepairedPart]:
+    """Return one part for each outcome, with the sums of items and bytes: the end of a very long report."""
+    totals: dict[str, RepairedPart] = {}
+    numbers: dict[str, int] = {}
+    for one in parts:
+        old = totals.get(one.outcome)
+        numbers[one.outcome] = numbers.get(one.outcome, 0) + 1
+        if old is not None:
+            size_bytes = (old.bytes or 0) + (one.bytes or 0)
+            one = replace(old, items=old.items + one.items, bytes=size_bytes)
+        totals[one.outcome] = one
+    return [
+        replace(one, reason=f"the sums of {numbers[outcome]:,} more ranges")
+        for outcome, one in totals.items()
+    ]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, RepairReport
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, RepairReport, summed
 
 
 def test_a_report_is_ok_unless_something_is_lost() -> None:
@@ -17,3 +17,12 @@ def test_a_report_is_ok_unless_something_is_lost() -> None:
     report = RepairReport("folder", "out", False, (corrected, cut), intact=3)
     assert not report.ok
     assert json.loads(json.dumps(report.to_dict()))["files"][1]["parts"][2]["bytes"] == 512
+
+
+def test_the_end_of_a_long_report_has_a_part_for_each_outcome() -> None:
+    kept = [RepairedPart("kept", "whole records", items=2, offset_bytes=10 * i, bytes=10) for i in range(3)]
+    lost = RepairedPart("lost", "NUL bytes", offset_bytes=30)
+    assert summed([kept[0], lost, *kept[1:]]) == [
+        RepairedPart("kept", "the sums of 3 more ranges", items=6, offset_bytes=0, bytes=30),
+        RepairedPart("lost", "the sums of 1 more ranges", offset_bytes=30),
+    ]

@@ -41,25 +41,22 @@ class PatchedFile(io.RawIOBase):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _patched(self, data: bytes, at: int) -> bytes:
-        start, stop = self._block.offset_bytes, self._block.offset_bytes + len(self._block.data)
-        if stop <= at or start >= at + len(data):
-            return data
-        room = bytearray(data)
-        self._patch(memoryview(room), at, len(data))
-        return bytes(room)
+        where, patch = self._patch(at, len(data))
+        return data[: where.start] + patch + data[where.stop :] if patch else data
 
-    def _patch(self, buffer: memoryview, at: int, count: int) -> None:
-        """Put bytes of the superblock into `count` bytes that were read at an offset."""
+    def _patch(self, at: int, count: int) -> tuple[slice, bytes]:
+        """Return which of `count` bytes from an offset are of the superblock, and their new values."""
         start, data = self._block.offset_bytes, self._block.data
         first, last = max(at, start), min(at + count, start + len(data))
-        if first < last:
-            buffer[first - at : last - at] = data[first - start : last - start]
+        if first >= last:
+            return slice(0, 0), b""
+        return slice(first - at, last - at), data[first - start : last - start]
 
     def readinto(self, buffer: Any) -> int:
         """Read from the current offset."""
-        at = self._at
-        count = os.preadv(self._fd, [buffer], at)
-        self._patch(memoryview(buffer).cast("B"), at, count)
+        count = os.preadv(self._fd, [buffer], self._at)
+        where, patch = self._patch(self._at, count)
+        memoryview(buffer).cast("B")[where] = patch
         self._at += count
         return count
 

@@ -1,48 +1,29 @@
-"""Iterator over the batches of a loader, and the engine that reads them ahead."""
+"""Iterators over the batches of a loader."""
 
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from itertools import islice
+from typing import Any
 
-import numpy as np
-
-from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, PlanError
-from shardkeep.loader.batches import Batch, blank_like, with_ragged, without_rows
-from shardkeep.loader.cursor import Cursor
+from shardkeep.errors import PlanError
+from shardkeep.loader.batch_reader import BatchOptions, BatchReader, PlannedStep
+from shardkeep.loader.batches import Batch
+from shardkeep.loader.cursor import Cursor, Progress
+from shardkeep.loader.place import Place
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
-from shardkeep.plan import Damage, Segment
-from shardkeep.tfrecord.example.features import Feature, Image, describe
-from shardkeep.tfrecord.format.file_kind import with_file_kind
-from shardkeep.world import World, warn_of_siblings
+from shardkeep.plan import Segment
+from shardkeep.world import warn_of_siblings
 
-__all__ = ["BatchIterator", "BatchOptions"]
+__all__ = ["BatchIterator", "ReadAhead"]
 
-
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """Options of a `Loader` that decide how its batches are read and built."""
-
-    features: dict[str, Feature] | None
-    batch_size: int
-    remainder: str
-    with_ids: bool
-    on_corrupt: Literal["raise", "skip", "repair"]
-    threads: int
-    prefetch: int
-    world: World
+StepsOfSegment = Callable[[Segment], Iterator[Step]]
 
 
 class BatchIterator(Iterator[Batch]):
     """The batches of a loader from its position on; each batch that it returns moves the loader's cursor.
-
-    An engine belongs to one process. In a forked child the iterator starts a new engine at the cursor, and
-    reads again the batches that the parent had read ahead.
 
     Parameters
     ----------
@@ -61,21 +42,19 @@ class BatchIterator(Iterator[Batch]):
         options: BatchOptions,
         source: Source,
         cursor: Cursor,
-        steps_of_segment: Callable[[Segment], Iterator[Step]],
+        steps_of_segment: StepsOfSegment,
         last_epoch: int,
     ) -> None:
-        self._options = options
-        self._source = source
+        self._world = options.world
         self._cursor = cursor
-        self._steps_of_segment = steps_of_segment
         self._last_epoch = last_epoch
         cursor.generation += 1
         self._generation = cursor.generation
-        self._engine: _core.Engine | None = None
-        self._ahead: deque[tuple[Segment, Step]] = deque()
-        self._steps: Iterator[tuple[Segment, Step]] = iter(())
-        self._shapes: Batch | None = None
-        self._all_valid = np.ones(options.batch_size, bool)
+        # Without `self`: a generator that held the iterator would keep its threads alive after the last
+        # reference.
+        self._reader = BatchReader(
+            options, source, lambda: planned_steps(cursor.current(), steps_of_segment, last_epoch)
+        )
 
     def __iter__(self) -> BatchIterator:
         return self
@@ -83,125 +62,83 @@ class BatchIterator(Iterator[Batch]):
     def __next__(self) -> Batch:
         if self._cursor.generation != self._generation:
             raise PlanError(
-                "this iterator is over: its loader was iterated again, or moved by load_state_dict, reset"
-                " or set_epoch; iterate the loader again"
+                "this iterator is over: its loader was iterated again, or moved by load_state_dict, reset,"
+                " set_epoch or consume; iterate the loader again"
             )
+        if not self._reader.is_running:
+            _refuse_torch_worker()
+            warn_of_siblings(self._world)
         try:
-            return self._next()
-        except BaseException as error:
-            # A signal handler may have raised anywhere. The engine is discarded, and the next call starts at
-            # the cursor, which changes in one assignment.
-            self._engine = None
-            if isinstance(error, CorruptRecordError):
-                raise with_file_kind(error) from None
+            taken = self._reader.take()
+            if taken is None:
+                self._cursor.finish_epochs(self._last_epoch)
+                raise StopIteration
+            batch, planned, damage = taken
+            self._cursor.finish_step(planned.segment, planned.step.position, damage, planned.next_epoch)
+        except BaseException:
+            # A signal handler may have raised anywhere. The next call starts at the cursor, which changes in
+            # one assignment.
+            self._reader.discard()
             raise
-
-    def _next(self) -> Batch:
-        if self._engine is None or self._engine.is_foreign:
-            self._start()
-        engine = self._engine
-        assert engine is not None
-        self._submit_steps(engine)
-        if not self._ahead:
-            self._cursor.finish_epochs(self._last_epoch)
-            raise StopIteration
-        raw = engine.take()
-        assert raw is not None
-        faults = engine.faults
-        segment, step = self._ahead.popleft()
-        self._submit_steps(engine)
-        skipped = [row for row, repaired, *_ in faults if not repaired]
-        batch = self._complete(with_ragged(raw), step, skipped)
-        damage = (
-            ()
-            if not faults
-            else tuple(
-                Damage(segment.epoch, int(step.records[row]), start_bytes, stop_bytes, repaired)
-                for row, repaired, start_bytes, stop_bytes, _ in faults
-                if row < len(step.records)  # not of the sample record of an empty batch
-            )
-        )
-        # Steps are submitted up to the end of the run, so without one ahead this was the last.
-        next_epoch = self._ahead[0][0].epoch if self._ahead else self._last_epoch
-        self._cursor.finish_step(segment, step.position, damage, next_epoch)
         return batch
 
-    def _start(self) -> None:
-        _refuse_torch_worker()
-        warn_of_siblings(self._options.world)
-        self._engine = self._new_engine(self._options.threads)
-        self._ahead.clear()
-        self._steps = _remaining_steps(self._cursor, self._steps_of_segment, self._last_epoch)
 
-    def _new_engine(self, threads: int) -> _core.Engine:
-        options = self._options
-        shards = self._source.shards
-        return _core.Engine(
-            shards.paths,
-            shards.starts,
-            None if options.features is None else describe(options.features),
-            threads=threads,
-            on_corrupt=options.on_corrupt,
-            holes=shards.holes,
+class ReadAhead(Iterator[tuple[Batch, Place]]):
+    """Batches from a place of a run on, or every n-th of them, with the place of each; moves no loader.
+
+    Parameters
+    ----------
+    options : BatchOptions
+    source : Source
+    progress : Progress
+        Place of the first step.
+    steps_of_segment : callable
+        Function that yields the steps of a segment.
+    last_epoch : int
+        Epoch before which the iteration ends.
+    worker, workers : int
+        Number of this worker and of all workers: it takes the steps ``worker``, ``worker + workers``, …
+    """
+
+    def __init__(
+        self,
+        options: BatchOptions,
+        source: Source,
+        progress: Progress,
+        steps_of_segment: StepsOfSegment,
+        last_epoch: int,
+        worker: int = 0,
+        workers: int = 1,
+    ) -> None:
+        self._world = options.world
+        self._workers = workers
+        # In a list, which the reader shares without a reference to this iterator.
+        self._made = made = [0]
+        self._reader = BatchReader(
+            options,
+            source,
+            lambda: islice(
+                planned_steps(progress, steps_of_segment, last_epoch),
+                worker + made[0] * workers,
+                None,
+                workers,
+            ),
         )
 
-    def _submit_steps(self, engine: _core.Engine) -> None:
-        options = self._options
-        while len(self._ahead) < options.prefetch:
-            following = next(self._steps, None)
-            if following is None:
-                return
-            step = following[1]
-            records, rows = step.records, options.batch_size
-            if options.remainder != "mask":
-                rows = len(records)
-            elif not len(records):
-                # A batch of padding only: the sample record has its shapes, and is not delivered.
-                records, rows = np.array([step.sample_record]), 1
-            engine.submit(records.view(np.uint64), rows)
-            self._ahead.append(following)
+    def __iter__(self) -> ReadAhead:
+        return self
 
-    def _complete(self, batch: Batch, step: Step, skipped: list[int]) -> Batch:
-        """Add padding, ``valid`` and ids to a batch, and remove or blank its skipped rows."""
-        options = self._options
-        rows = len(step.records)
-        masked = options.remainder == "mask"
-        if masked and not rows:
-            batch, skipped = blank_like(self._shapes_of(batch, skipped, 1), options.batch_size), []
-        elif skipped:
-            shapes = self._shapes_of(batch, skipped, rows)
-            if shapes is not batch:
-                batch = blank_like(shapes, options.batch_size if masked else rows)
-        if masked:
-            valid = self._all_valid.copy()
-            valid[rows:] = False
-            if skipped:
-                valid[skipped] = False
-            batch["valid"] = valid
-            rows = options.batch_size
-        if options.with_ids:
-            for name, numbers in self._source.row_ids(step.records, rows).items():
-                numbers[skipped] = -1
-                batch[name] = numbers
-        return without_rows(batch, skipped) if skipped and not masked else batch
-
-    def _shapes_of(self, batch: Batch, skipped: list[int], rows: int) -> Batch:
-        """Return the batch, or one of an undamaged record if all rows are damaged and shapes vary."""
-        features = (self._options.features or {}).values()
-        shapes_vary = any(isinstance(feature, Image) and feature.size is None for feature in features)
-        if len(skipped) < rows or not shapes_vary:
-            return batch
-        if self._shapes is None:
-            engine = self._new_engine(1)
-            for record in range(self._source.shards.table.total):
-                engine.submit(np.array([record], np.uint64), 1)
-                raw = engine.take()
-                assert raw is not None
-                if not any(not repaired for _, repaired, *_ in engine.faults):
-                    batch = with_ragged(raw)
-                    break
-            self._shapes = batch
-        return self._shapes
+    def __next__(self) -> tuple[Batch, Place]:
+        if self._workers == 1 and not self._reader.is_running:
+            _refuse_torch_worker()
+            warn_of_siblings(self._world)
+        taken = self._reader.take()
+        if taken is None:
+            raise StopIteration
+        batch, planned, damage = taken
+        place = Place(planned.segment.epoch, planned.start, planned.step.position, planned.next_epoch, damage)
+        self._made[0] += 1
+        return batch, place
 
 
 def _refuse_torch_worker() -> None:
@@ -211,18 +148,22 @@ def _refuse_torch_worker() -> None:
     if worker is not None:
         raise PlanError(
             f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader; each would deliver"
-            " every record: pass num_workers=0 to the DataLoader, since a Loader has its own threads"
+            " every record: use shardkeep.adapters.torch.DataLoader, or read_ahead(worker, workers)"
         )
 
 
-# A function, because a generator that held the iterator would keep its threads alive after the last
-# reference.
-def _remaining_steps(
-    cursor: Cursor, steps_of_segment: Callable[[Segment], Iterator[Step]], last_epoch: int
-) -> Iterator[tuple[Segment, Step]]:
-    """Yield segment and step for the rest of the run."""
-    segment = cursor.current().segment
+def planned_steps(
+    progress: Progress, steps_of_segment: StepsOfSegment, last_epoch: int
+) -> Iterator[PlannedStep]:
+    """Yield the steps from a place to the end of the run."""
+    segment, start = progress.segment, progress.position
+    before: PlannedStep | None = None
     while segment.epoch < last_epoch:
         for step in steps_of_segment(segment):
-            yield segment, step
-        segment = Segment(segment.epoch + 1, 0, 0)
+            if before is not None:
+                yield before._replace(next_epoch=segment.epoch)
+            before = PlannedStep(segment, step, start, last_epoch)
+            start = step.position
+        segment, start = Segment(segment.epoch + 1, 0, 0), 0
+    if before is not None:
+        yield before

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Literal, get_args
 
@@ -12,8 +13,12 @@ from shardkeep.errors import PlanError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.loader.arguments import check_names, check_sources, checked_cycle_length, default_threads
+from shardkeep.loader.batch_reader import BatchOptions
 from shardkeep.loader.batches import Batch
-from shardkeep.loader.iterator import BatchIterator, BatchOptions
+from shardkeep.loader.cursor import Progress
+from shardkeep.loader.iterator import BatchIterator, ReadAhead
+from shardkeep.loader.numbered import NumberedBatches
+from shardkeep.loader.place import Place
 from shardkeep.loader.resumable import Resumable
 from shardkeep.loader.sources import MixedSource, ShardSource
 from shardkeep.plan import Remainder, Segment, Shuffle
@@ -199,6 +204,7 @@ class Loader(Resumable):
         self._source.order(0)
         self._schedule.plan(Segment(0, 0, 0))
         self._cursor = self._schedule.new_cursor()
+        self._numbered: NumberedBatches | None = None
 
     @classmethod
     def mix(cls, sources: Sequence[tuple[Loader, float]], *, stop: Stop = "all") -> Loader:
@@ -265,6 +271,7 @@ class Loader(Resumable):
         mixed.shuffle, mixed.seed = False, 0
         mixed._source = MixedSource([loader._source for loader in loaders], mixture)
         mixed._cursor = mixed._schedule.new_cursor()
+        mixed._numbered = None
         return mixed
 
     def __iter__(self) -> BatchIterator:
@@ -272,13 +279,90 @@ class Loader(Resumable):
 
         An earlier iterator of this loader ends.
         """
-        if self.epochs is None:
-            if not self.steps_per_epoch:
-                raise PlanError("epochs=None would never end, since an epoch of these records has no step")
-            last_epoch = MAX_EPOCH
-        else:
-            last_epoch = self._last_epoch(self.epochs)
+        last_epoch = self._end_of_run()
         return BatchIterator(self._options(), self._source, self._cursor, self._schedule.steps, last_epoch)
+
+    def read_ahead(self, worker: int = 0, workers: int = 1) -> Iterator[tuple[Batch, Place]]:
+        """Iterate from the loader's position without moving it, for a queue before the training.
+
+        The loader moves when `consume` is called with the place of a batch, so its position, state and
+        receipt have the batches that were used, however many were read. The two may be in different processes:
+        a copy of the loader reads, the loader consumes.
+
+        Parameters
+        ----------
+        worker, workers : int
+            Part of the steps: worker k of n takes the steps k, k + n, … of this rank. The batches of n
+            workers, one of each in turn, are those of one iteration, so a state does not depend on `workers`.
+
+        Yields
+        ------
+        batch : dict
+            A batch, as the iteration of the loader delivers it.
+        place : Place
+            Place of the loader after this batch.
+
+        Raises
+        ------
+        PlanError
+            `worker` is not in the range of `workers`, or `epochs=None` without a step.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from shardkeep.tfrecord import FixedLen, Writer
+        >>> with Writer(os.path.join(tempfile.mkdtemp(), "x.tfrecord")) as w:
+        ...     for i in range(8):
+        ...         w.write_example({"x": i})
+        >>> loader = Loader(w.path, {"x": FixedLen()}, batch_size=2, world=World(0, 1))
+        >>> queue = list(loader.read_ahead())
+        >>> batch, place = queue[0]
+        >>> loader.consume(place)
+        >>> len(queue), loader.position
+        (4, 2)
+        """
+        workers = checked_int("workers", workers, 1, 1_000_000)
+        worker = checked_int("worker", worker, 0, workers - 1)
+        progress, last_epoch = self._cursor.fork().progress, self._end_of_run()
+        return ReadAhead(
+            self._options(), self._source, progress, self._schedule.steps, last_epoch, worker, workers
+        )
+
+    def batch(self, step: int, epoch: int | None = None) -> Batch:
+        """Return a batch by its number without moving the loader.
+
+        Consecutive steps are read ahead; another order costs a start of the threads each time. May be called
+        from several threads.
+
+        Parameters
+        ----------
+        step : int
+            Number of the step, from the beginning of the epoch. In the loader's own epoch, if it was resumed
+            by `load_state_dict`, from the position of the state.
+        epoch : int, optional
+            Number of the epoch; that of the loader by default.
+
+        Returns
+        -------
+        dict
+            A batch, as the iteration delivers it.
+
+        Raises
+        ------
+        PlanError
+            The epoch does not have this step.
+        """
+        segment = self._cursor.current().segment
+        if epoch is not None and epoch != segment.epoch:
+            segment = Segment(checked_int("epoch", epoch, 0, MAX_EPOCH), 0, 0)
+        steps = self._schedule.plan(segment).steps
+        if not steps:
+            raise PlanError("an epoch of these records has no step, so it has no batch")
+        step = checked_int("step", step, 0, steps - 1)
+        if self._numbered is None:
+            # Without `self`, whose threads end with the last reference.
+            self._numbered = NumberedBatches(copy.copy(self)._read_epoch)
+        return self._numbered.batch(replace(segment, steps=step))
 
     def peek(self) -> Batch:
         """Return the next batch without consuming it, for shapes and dtypes.
@@ -296,18 +380,10 @@ class Loader(Resumable):
         PlanError
             An epoch of these records has no step.
         """
-        schedule = self._schedule
         if not self.steps_per_epoch:
             raise PlanError("an epoch of these records has no step, so it has no batch")
-        return next(
-            BatchIterator(
-                self._options(),
-                self._source,
-                self._cursor.fork(),
-                lambda segment: islice(schedule.steps(segment), 1),
-                self.epoch + 1,
-            )
-        )
+        segment = self._cursor.current().segment
+        return next(self._read_epoch(segment, steps=1))[0]
 
     def __len__(self) -> int:
         """Return the number of steps that are left of the current run, equal on every rank.
@@ -331,6 +407,24 @@ class Loader(Resumable):
         return (
             f"<Loader of {self._source.describe()}, rank {self.world.rank} of {self.world.size},"
             f" epoch {self.epoch}, position {self.position:,}>"
+        )
+
+    def _end_of_run(self) -> int:
+        if self.epochs is not None:
+            return self._last_epoch(self.epochs)
+        if not self.steps_per_epoch:
+            raise PlanError("epochs=None would never end, since an epoch of these records has no step")
+        return MAX_EPOCH
+
+    def _read_epoch(self, segment: Segment, steps: int | None = None) -> ReadAhead:
+        """Return the batches of the rest of an epoch."""
+        schedule, progress = self._schedule, Progress(segment.epoch, current=segment)
+        return ReadAhead(
+            self._options(),
+            self._source,
+            progress,
+            lambda segment: islice(schedule.steps(segment), steps),
+            segment.epoch + 1,
         )
 
     def _last_epoch(self, epochs: int) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardkeep.errors import PlanError
 from shardkeep.loader.cursor import Cursor, Progress
+from shardkeep.loader.place import Place
 from shardkeep.loader.schedule import Schedule
 from shardkeep.loader.sources import Source
 from shardkeep.loader.state import make_state, read_state
@@ -138,6 +139,32 @@ class Resumable:
             progress = progress.after_epochs(epoch + 1)
         self._cursor.move_to(progress)
 
+    def consume(self, place: Place) -> None:
+        """Move the loader over a batch that was read ahead.
+
+        The position, the state and the receipt then have this batch. An iterator of the loader itself ends.
+
+        Parameters
+        ----------
+        place : Place
+            The place that came with the batch from `read_ahead`, here or in another process. The places are
+            consumed in the order of the steps, one by one.
+
+        Raises
+        ------
+        PlanError
+            The batch is not the next one of this loader.
+        """
+        progress = self._cursor.current()
+        if (place.epoch, place.start) != (progress.epoch, progress.position):
+            raise PlanError(
+                f"the batch of epoch {place.epoch}, position {place.start} is not the next one of this"
+                f" loader, which is at epoch {progress.epoch}, position {progress.position}: consume each"
+                " batch once, in the order of the steps"
+            )
+        self._cursor.generation += 1
+        self._cursor.finish_step(progress.segment, place.stop, place.damage, place.next_epoch)
+
     def receipt(self) -> dict[str, Any]:
         """Return the receipt of what this rank has delivered since its loader was made or loaded a state.
 
@@ -174,6 +201,9 @@ class Resumable:
             mixture=self.mixture,
             damage=progress.damage,
         ).to_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_numbered": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use numpy::ndarray::ArrayD;
-use numpy::{Element, IntoPyArray, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArray1};
+use numpy::{Element, IxDyn, PyArray1, PyArrayMethods, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -200,11 +199,7 @@ fn shaped<'py, T: Element + Zeroed + 'static>(
     data: Block<T>,
     shape: &[usize],
 ) -> PyResult<Bound<'py, PyAny>> {
-    // In one piece: an array that is given its shape afterwards is two objects, forty times a batch.
-    let array = match data.into_vec() {
-        Ok(data) => ArrayD::from_shape_vec(IxDyn(shape), data).ok().map(|data| data.into_pyarray(py)),
-        Err(data) => lent(py, data, IxDyn(shape))?,
-    };
+    let array = lent(py, data, IxDyn(shape))?;
     let lost = || raise(Error::internal("a column has another number of values than its shape says"));
     Ok(array.ok_or_else(lost)?.into_any())
 }

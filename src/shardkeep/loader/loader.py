@@ -286,8 +286,8 @@ class Loader(Resumable):
         """Iterate from the loader's position without moving it, for a queue before the training.
 
         The loader moves when `consume` is called with the place of a batch, so its position, state and
-        receipt have the batches that were used, however many were read. The two may be in different processes:
-        a copy of the loader reads, the loader consumes.
+        receipt have the batches that were used, however many were read. The two may be in different
+        processes: a copy of the loader reads, the loader consumes.
 
         Parameters
         ----------

@@ -319,3 +319,9 @@ def test_max_open_files_bounds_the_descriptors(shards: Any) -> None:
         assert files.budget().open <= files.budget().limit == 5
     finally:
         _core.set_descriptor_limit(limit)
+
+
+def test_columns_begin_at_64_bytes_so_that_frameworks_need_no_copy(shards: Any) -> None:
+    loader = Loader(shards([40]), {"x": FixedLen()}, 3, World(0, 1))
+    batches = list(loader)
+    assert {batch["x"].ctypes.data % 64 for batch in batches} == {0}

@@ -5,8 +5,10 @@
 //! have been used and would have to be zeroed, and page faults of 4 KiB each took a fifth of the time of a result with many
 //! columns. The columns of a result are filled row by row, so they begin at different offsets in a page: a cache selects
 //! its set by the address in the page, and forty columns would compete for the twelve lines of one set.
+//!
+//! Elements begin at a multiple of 64 bytes: TensorFlow and JAX copy every array that does not.
 
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,13 +32,22 @@ const PAGE_BYTES: usize = 4096;
 /// Number of mappings so far, which determines the offset of the next one in its first page.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// An array of fixed length.
+/// An array of fixed length, which begins at a multiple of 64 bytes.
 pub struct Block<T: Zeroed> {
     start: NonNull<T>,
     length: usize,
-    /// Size of the mapping, which begins at the page of `start`; 0 for memory of the allocator, as of a `Vec` of this length
-    /// and capacity.
-    mapped_bytes: usize,
+    memory: Memory,
+}
+
+/// Memory of a block, with the number of bytes before its first element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// None, for no elements.
+    Empty,
+    /// Of the allocator.
+    Heap { before: usize },
+    /// A mapping of `bytes`.
+    Mapping { before: usize, bytes: usize },
 }
 
 // SAFETY: a block owns its elements as a Vec does.
@@ -47,13 +58,19 @@ unsafe impl<T: Zeroed> Sync for Block<T> {}
 impl<T: Zeroed> Block<T> {
     /// Allocate `rows * width` zeros; `None` without enough memory. Large blocks take no memory until they are written.
     pub(super) fn zeroed(rows: usize, width: usize) -> Option<Self> {
-        let layout = Layout::array::<T>(rows.checked_mul(width)?).ok()?;
-        if layout.size() == 0 {
-            return Some(Vec::new().into());
+        let length = rows.checked_mul(width)?;
+        if length == 0 {
+            return Some(Self { start: NonNull::dangling(), length, memory: Memory::Empty });
         }
+        // The allocator would write the zeros of memory with such an alignment itself, also where it comes zeroed from
+        // the kernel, so the block begins inside memory of the usual alignment.
+        let layout = heap_layout::<T>(length)?;
         // SAFETY: the layout has a size.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }.cast::<T>())?;
-        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes: 0 })
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let before = memory.addr().get().wrapping_neg() % LINE_BYTES;
+        // SAFETY: the memory has `LINE_BYTES` more than the elements need.
+        let start = unsafe { memory.byte_add(before) }.cast::<T>();
+        Some(Self { start, length, memory: Memory::Heap { before } })
     }
 
     /// As [`zeroed`](Self::zeroed), with a separate mapping for a large block that is not reused.
@@ -66,36 +83,41 @@ impl<T: Zeroed> Block<T> {
         let mapped_bytes = before.checked_add(layout.size())?;
         // SAFETY: `before` is inside the mapping, and the alignment of a cache line suffices for every element.
         let start = unsafe { map(mapped_bytes)?.byte_add(before) }.cast::<T>();
-        Some(Self { start, length: layout.size() / size_of::<T>(), mapped_bytes })
+        Some(Self {
+            start,
+            length: layout.size() / size_of::<T>(),
+            memory: Memory::Mapping { before, bytes: mapped_bytes },
+        })
     }
+}
 
-    /// Convert into a `Vec` without a copy; return the block if its memory is not the allocator's.
-    pub fn into_vec(self) -> Result<Vec<T>, Self> {
-        if self.mapped_bytes > 0 {
-            return Err(self);
-        }
-        let block = std::mem::ManuallyDrop::new(self);
-        // SAFETY: without a mapping the memory is that of a Vec of this length and capacity, and the block is forgotten.
-        Ok(unsafe { Vec::from_raw_parts(block.start.as_ptr(), block.length, block.length) })
-    }
+/// Memory of the allocator for `length` elements that begin at a multiple of 64 bytes.
+fn heap_layout<T>(length: usize) -> Option<Layout> {
+    let elements = Layout::array::<T>(length).ok()?;
+    Layout::from_size_align(elements.size().checked_add(LINE_BYTES)?, elements.align()).ok()
 }
 
 impl<T: Zeroed> From<Vec<T>> for Block<T> {
     fn from(elements: Vec<T>) -> Self {
-        let elements = Box::leak(elements.into_boxed_slice());
-        Self { start: NonNull::from(&mut *elements).cast(), length: elements.len(), mapped_bytes: 0 }
+        let Some(mut block) = Self::zeroed(elements.len(), 1) else { handle_alloc_error(Layout::new::<T>()) };
+        block.copy_from_slice(&elements);
+        block
     }
 }
 
 impl<T: Zeroed> Drop for Block<T> {
     fn drop(&mut self) {
-        if self.mapped_bytes > 0 {
-            let before = self.start.addr().get() % PAGE_BYTES;
+        let start = self.start.cast::<u8>();
+        match self.memory {
+            Memory::Empty => (),
+            // SAFETY: the allocation was made with this layout and so many bytes before the first element.
+            Memory::Heap { before } => unsafe {
+                if let Some(layout) = heap_layout::<T>(self.length) {
+                    dealloc(start.byte_sub(before).as_ptr(), layout);
+                }
+            },
             // SAFETY: the mapping was made with so many bytes before the first element.
-            unmap(unsafe { self.start.cast::<u8>().byte_sub(before) }, self.mapped_bytes);
-        } else {
-            // SAFETY: as in `into_vec`; the block is not used afterwards.
-            drop(unsafe { Vec::from_raw_parts(self.start.as_ptr(), self.length, self.length) });
+            Memory::Mapping { before, bytes } => unmap(unsafe { start.byte_sub(before) }, bytes),
         }
     }
 }
@@ -168,16 +190,24 @@ mod tests {
 
     #[test]
     fn small_and_large_blocks_are_writable_zeros() {
-        for (rows, is_vec) in [(0, true), (3, true), (LARGE_BYTES / 8, false), (LARGE_BYTES, false)] {
-            let mut block = Block::<i64>::zeroed_mapping(rows, 1).unwrap();
-            assert!(block.len() == rows && block.iter().all(|one| *one == 0));
-            block.fill(7);
-            let copy = block.clone();
-            let elements = block.into_vec();
-            assert_eq!(elements.is_ok(), is_vec);
-            let elements = elements.unwrap_or_else(|block| block.to_vec());
-            assert!(elements == vec![7; rows] && *copy == *elements);
+        for rows in [0, 1, 3, 100, LARGE_BYTES / 8, LARGE_BYTES] {
+            for make in [Block::<i64>::zeroed, Block::<i64>::zeroed_mapping] {
+                let mut block = make(rows, 1).unwrap();
+                assert!(block.len() == rows && block.iter().all(|one| *one == 0));
+                block.fill(7);
+                let copy = block.clone();
+                for one in [block, copy] {
+                    assert!(*one == vec![7; rows]);
+                    assert!(rows == 0 || one.as_ptr().addr() % LINE_BYTES == 0);
+                }
+            }
         }
+    }
+
+    #[test]
+    fn blocks_of_bytes_are_aligned() {
+        let blocks: Vec<Block<u8>> = (1..200).map(|bytes| Block::zeroed(bytes, 1).unwrap()).collect();
+        assert!(blocks.iter().all(|block| block.as_ptr().addr() % LINE_BYTES == 0));
     }
 
     #[test]
@@ -187,14 +217,5 @@ mod tests {
             assert!(make(1 << 60, 1).is_none());
             assert!(make(0, 7).is_some_and(|block| block.is_empty()));
         }
-    }
-
-    #[test]
-    fn a_vec_with_spare_capacity_becomes_a_block_and_a_vec_again() {
-        let mut elements = Vec::with_capacity(100);
-        elements.extend([1_u8, 2, 3]);
-        let block = Block::from(elements);
-        assert_eq!(format!("{block:?}"), "[1, 2, 3]");
-        assert_eq!(block.into_vec(), Ok(vec![1, 2, 3]));
     }
 }

@@ -20,7 +20,7 @@
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
     ├── UntrustedFileError        (PermissionError) another user may have prepared a file next to the data
     ├── RepairRefusedError        a repair would lose or invent data
-    ├── MissingExtraError         (ImportError) an optional dependency is not installed
+    ├── MissingExtraError         (ImportError) an optional dependency is missing or too old
     └── InternalError             a bug of Shardkeep itself
 
 Reactions of a caller: retry after `LockTimeoutError`; inspect the file that `CorruptDataError` names; correct
@@ -230,7 +230,10 @@ class ExistsError(ShardkeepError, FileExistsError):
 
 
 class MissingExtraError(ShardkeepError, ImportError):
-    """An optional dependency is not installed; the message has the ``pip install`` line."""
+    """An optional dependency is not installed, too old, or fails when it is imported.
+
+    The message has the reason and the ``pip install`` line.
+    """
 
     exit_code = 2
 

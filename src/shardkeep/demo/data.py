@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.errors import MissingExtraError, PlanError
+from shardkeep._extras import import_extra
+from shardkeep.errors import PlanError
 from shardkeep.tfrecord import FixedLen, Image, ShardWriter
 from shardkeep.tfrecord.example.features import Feature
 
@@ -147,29 +148,16 @@ def to_png(digit: npt.NDArray[Any]) -> bytes:
     MissingExtraError
         Pillow is not installed.
     """
-    try:
-        from PIL import Image as Pillow
-    except ImportError as error:
-        raise _missing("Pillow") from error
+    pillow = import_extra("PIL.Image", "the demo")
     grey = np.rint(np.clip(digit, 0, 16) * (255 / 16)).astype(np.uint8)
-    enlarged = Pillow.fromarray(grey).resize((SIDE_PX, SIDE_PX), Pillow.Resampling.BICUBIC).convert("RGB")
+    enlarged = pillow.fromarray(grey).resize((SIDE_PX, SIDE_PX), pillow.Resampling.BICUBIC).convert("RGB")
     buffer = io.BytesIO()
     enlarged.save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def _load(images: int | None) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise _missing("scikit-learn") from error
-    digits = load_digits()
+    digits = import_extra("sklearn.datasets", "the demo").load_digits()
     if images is not None and not 64 <= images <= len(digits.images):
         raise PlanError(f"images must be between 64 and {len(digits.images)}, not {images}")
     return digits.images[:images], digits.target[:images].astype(np.int64)
-
-
-def _missing(package: str) -> MissingExtraError:
-    return MissingExtraError(
-        f'the demo needs {package}, which is not installed: pip install "shardkeep[demo]"'
-    )

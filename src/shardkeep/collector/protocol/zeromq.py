@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkeep.errors import MissingExtraError
+from shardkeep._extras import import_extra
 
 __all__ = ["zmq_module"]
 
@@ -17,10 +17,5 @@ def zmq_module() -> Any:
     MissingExtraError
         pyzmq is not installed.
     """
-    try:
-        import zmq
-        import zmq.utils.z85
-    except ImportError:
-        message = "the collector needs pyzmq: pip install 'shardkeep[collector]'"
-        raise MissingExtraError(message) from None
-    return zmq
+    import_extra("zmq.utils.z85", "the collector")
+    return import_extra("zmq", "the collector")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkeep.errors import CollectorError, MissingExtraError
+from shardkeep._extras import import_extra
+from shardkeep.errors import CollectorError
 
 __all__ = ["Metrics"]
 
@@ -42,21 +43,19 @@ class Metrics:
     """
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        try:
-            from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
-        except ImportError:
-            message = "metrics need prometheus-client: pip install 'shardkeep[metrics]'"
-            raise MissingExtraError(message) from None
-        registry = CollectorRegistry()
+        prometheus = import_extra("prometheus_client", "metrics_port=")
+        registry = prometheus.CollectorRegistry()
         self._counters = {
-            name: Counter(_PREFIX + name, text, registry=registry) for name, text in _COUNTERS.items()
+            name: prometheus.Counter(_PREFIX + name, text, registry=registry)
+            for name, text in _COUNTERS.items()
         }
         self._gauges = {
-            name: Gauge(_PREFIX + shown, text, registry=registry) for name, (shown, text) in _GAUGES.items()
+            name: prometheus.Gauge(_PREFIX + shown, text, registry=registry)
+            for name, (shown, text) in _GAUGES.items()
         }
         self._counted = dict.fromkeys(_COUNTERS, 0)
         try:
-            self._server, _ = start_http_server(port, host, registry=registry)
+            self._server, _ = prometheus.start_http_server(port, host, registry=registry)
         except OSError as error:
             message = f"metrics cannot be served on port {port} ({error}): choose another"
             raise CollectorError(message) from None

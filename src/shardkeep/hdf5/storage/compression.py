@@ -14,6 +14,7 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
+from shardkeep._extras import import_extra
 from shardkeep.errors import MissingExtraError, PlanError
 
 __all__ = [
@@ -183,9 +184,5 @@ def _check_level(compression: str, level: int | None) -> int:
 
 
 def _plugin(filter_name: str, of: str = "", path: str | None = None) -> Any:
-    try:
-        import hdf5plugin  # registers its filters with HDF5
-    except ImportError:
-        message = f"the HDF5 filter {filter_name!r}{of and f' of {of}'} needs hdf5plugin"
-        raise MissingExtraError(f"{message}: pip install 'shardkeep[compression]'", path=path) from None
-    return hdf5plugin
+    # The import registers its filters with HDF5.
+    return import_extra("hdf5plugin", f"the HDF5 filter {filter_name!r}{of and f' of {of}'}", path)

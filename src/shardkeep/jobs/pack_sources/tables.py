@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import FormatError, MissingExtraError, SchemaError, ShardkeepError
+from shardkeep._extras import import_extra
+from shardkeep.errors import FormatError, SchemaError, ShardkeepError
 from shardkeep.files.durable import reading_from
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 from shardkeep.progress import Progress
@@ -211,16 +212,9 @@ class ArrowTable(PackSource):
     def __init__(self, paths: Sequence[str], kind: str) -> None:
         super().__init__(paths)
         self.kind = kind
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise MissingExtraError(
-                f"{paths[0]}: reading {kind} files needs pyarrow, which is not installed:"
-                ' pip install "shardkeep[arrow]"',
-                path=paths[0],
-            ) from error
-        self._arrow = pyarrow
+        use = f"{paths[0]}: reading {kind} files"
+        self._arrow = import_extra("pyarrow", use, paths[0])
+        import_extra("pyarrow.parquet", use, paths[0])
         self.total_bytes = sum(os.path.getsize(path) for path in paths)
         schema = None
         for path in paths:

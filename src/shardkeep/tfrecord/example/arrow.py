@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from shardkeep.errors import MissingExtraError
+from shardkeep._extras import import_extra
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
 from shardkeep.tfrecord.example.columns import gather
@@ -80,12 +80,7 @@ def read_arrow(
     >>> table.column("words")[2].as_py()
     [b'w', b'w', b'end']
     """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise MissingExtraError(
-            "read_arrow needs pyarrow, which is not installed: pip install 'shardkeep[arrow]'"
-        ) from None
+    pa = import_extra("pyarrow", "read_arrow")
     rows, found = gather(
         paths,
         features,

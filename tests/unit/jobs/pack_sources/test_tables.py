@@ -96,7 +96,7 @@ def test_without_pyarrow_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
-    with pytest.raises(MissingExtraError, match=r'pip install "shardkeep\[arrow\]"'):
+    with pytest.raises(MissingExtraError, match=r"pip install 'shardkeep\[arrow\]'"):
         pack(tmp_path / "x.parquet", tmp_path / PATTERN)
 
 

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from shardkeep.errors import WorldError
 
-__all__ = ["REMEDY", "TORCHRUN", "Claim", "Half", "all_claims", "explicit_claim", "local_numbers"]
+__all__ = [
+    "REMEDY",
+    "TORCHRUN",
+    "Claim",
+    "Half",
+    "all_claims",
+    "explicit_claim",
+    "local_numbers",
+    "sign_of_several",
+]
 
 REMEDY = "pass World(rank=..., size=...), or set SHARDKEEP_RANK and SHARDKEEP_WORLD_SIZE"
 
@@ -73,7 +82,7 @@ class _Names(NamedTuple):
     source: str
     rank: str
     size: str
-    local_rank: str
+    local_ranks: tuple[str, ...]
     local_sizes: tuple[str, ...]
     weak: bool = False
 
@@ -82,30 +91,37 @@ _EXPLICIT = _Names(
     "explicit",
     "SHARDKEEP_RANK",
     "SHARDKEEP_WORLD_SIZE",
-    "SHARDKEEP_LOCAL_RANK",
+    ("SHARDKEEP_LOCAL_RANK",),
     ("SHARDKEEP_LOCAL_WORLD_SIZE",),
 )
 # LOCAL_SIZE is DeepSpeed's name for LOCAL_WORLD_SIZE.
-TORCHRUN = _Names("torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"))
+TORCHRUN = _Names("torchrun", "RANK", "WORLD_SIZE", ("LOCAL_RANK",), ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"))
 _MPI = (
     _Names(
         "mpi",
         "OMPI_COMM_WORLD_RANK",
         "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
+        ("OMPI_COMM_WORLD_LOCAL_RANK",),
         ("OMPI_COMM_WORLD_LOCAL_SIZE",),
     ),
     _Names(
         "mpi",
         "MV2_COMM_WORLD_RANK",
         "MV2_COMM_WORLD_SIZE",
-        "MV2_COMM_WORLD_LOCAL_RANK",
+        ("MV2_COMM_WORLD_LOCAL_RANK",),
         ("MV2_COMM_WORLD_LOCAL_SIZE",),
     ),
-    # MPICH and Intel MPI; weak, because some Slurm and Cray set-ups leave PMI_RANK without a size.
-    _Names("mpi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", ("MPI_LOCALNRANKS",), weak=True),
+    # MPICH, Intel MPI and Cray PALS; weak, because some Slurm and Cray set-ups leave PMI_RANK without a size.
+    _Names(
+        "mpi",
+        "PMI_RANK",
+        "PMI_SIZE",
+        ("MPI_LOCALRANKID", "PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        ("MPI_LOCALNRANKS", "PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"),
+        weak=True,
+    ),
 )
-_HOROVOD = _Names("horovod", "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", ("HOROVOD_LOCAL_SIZE",))
+_HOROVOD = _Names("horovod", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
 
 
 def _number(env: Mapping[str, str], name: str) -> int | None:
@@ -125,8 +141,11 @@ def _is_number(text: str) -> bool:
 
 def local_numbers(env: Mapping[str, str], names: _Names) -> tuple[int | None, int | None]:
     """Return the rank and the number of processes on this machine, each None if it is not set."""
-    sizes = [_number(env, name) for name in names.local_sizes]
-    return _number(env, names.local_rank), next((size for size in sizes if size is not None), None)
+    return _first_number(env, names.local_ranks), _first_number(env, names.local_sizes)
+
+
+def _first_number(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    return next((number for name in names if (number := _number(env, name)) is not None), None)
 
 
 def _pair(env: Mapping[str, str], names: _Names) -> Claim | Half | None:
@@ -159,12 +178,23 @@ def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
         _slurm(env),
         *(_pair(env, names) for names in _MPI),
         _pair(env, _HOROVOD),
+        _flux(env),
         _tf_config(env),
+        _vertex(env),
+        _tpu(env),
         _sagemaker(env),
         _kubernetes(env),
     ]
     claims = [one for one in found if isinstance(one, Claim)]
     return claims, [one for one in found if isinstance(one, Half)]
+
+
+def sign_of_several(env: Mapping[str, str]) -> str | None:
+    """Return a variable that only one of several processes has, though no rank can be read from it."""
+    names = ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS"]
+    if env.get("TPU_WORKER_ID") != "0":  # also set on a single host
+        names.append("TPU_WORKER_ID")
+    return next((f"{name}={env[name][:80]}" for name in names if env.get(name)), None)
 
 
 def _refuse_launcher(env: Mapping[str, str]) -> None:
@@ -221,6 +251,61 @@ def _tasks_here(env: Mapping[str, str]) -> int | None:
         if node < 0:
             return int(found[1])
     return None
+
+
+def _flux(env: Mapping[str, str]) -> Claim | None:
+    rank, size = _number(env, "FLUX_TASK_RANK"), _number(env, "FLUX_JOB_SIZE")
+    if rank is None or size is None:
+        return None
+    local_rank, nodes = _number(env, "FLUX_TASK_LOCAL_ID"), _number(env, "FLUX_JOB_NNODES")
+    local_size = None
+    if nodes and local_rank is not None:
+        local_size = max(-(-size // nodes), local_rank + 1)
+    evidence = f"FLUX_TASK_RANK={rank}, FLUX_JOB_SIZE={size}"
+    return Claim("flux", rank, size, evidence, local_rank, local_size, manages=True)
+
+
+def _tpu(env: Mapping[str, str]) -> Claim | None:
+    """Return the number of this host among those of a TPU slice, or of several slices."""
+    worker, hosts = _number(env, "TPU_WORKER_ID"), env.get("TPU_WORKER_HOSTNAMES", "")
+    if worker is None or not hosts:
+        return None
+    number_of_hosts = hosts.count(",") + 1
+    evidence = f"TPU_WORKER_ID={worker}, {number_of_hosts} in TPU_WORKER_HOSTNAMES"
+    if worker >= number_of_hosts:
+        raise WorldError(f"{evidence}: worker numbers go from 0; correct or unset them, or {REMEDY}")
+    rank, size = worker, number_of_hosts
+    part, slices = _number(env, "MEGASCALE_SLICE_ID"), _number(env, "MEGASCALE_NUM_SLICES")
+    if part is not None and slices is not None:
+        rank, size = part * number_of_hosts + worker, slices * number_of_hosts
+        evidence += f", MEGASCALE_SLICE_ID={part}, MEGASCALE_NUM_SLICES={slices}"
+    return Claim("tpu", rank, size, evidence, manages=True)
+
+
+def _vertex(env: Mapping[str, str]) -> Claim | None:
+    """Read the variable of Vertex AI, whose first two pools are the primary and the workers."""
+    text = env.get("CLUSTER_SPEC", "")
+    if "workerpool0" not in text:
+        return None
+    try:
+        config = json.loads(text)
+        cluster, kind, number = config["cluster"], config["task"]["type"], int(config["task"]["index"])
+        sizes = [len(cluster.get(f"workerpool{pool}") or []) for pool in range(2)]
+        pool = int(str(kind).removeprefix("workerpool"))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise WorldError(
+            f"CLUSTER_SPEC={text[:80]!r} has no cluster and task as Vertex AI sets them: correct or unset it,"
+            f" or {REMEDY}"
+        ) from None
+    evidence = f"CLUSTER_SPEC task {kind} {number}"
+    if pool > 1:
+        raise WorldError(
+            f"{evidence}: the third and fourth pool are parameter servers and evaluators, which read no"
+            f" training data; if they train, {REMEDY}"
+        )
+    if not 0 <= number < sizes[pool]:
+        raise WorldError(f"{evidence} is not in its cluster: correct it, or {REMEDY}")
+    return Claim("vertex", pool * sizes[0] + number, sum(sizes), evidence, manages=True)
 
 
 def _tf_config(env: Mapping[str, str]) -> Claim | None:

@@ -17,23 +17,27 @@ import signal
 import sys
 from typing import Any
 
-__all__ = ["has_siblings"]
+__all__ = ["count_workers", "has_siblings"]
 
 _SPAWNED = b"--multiprocessing-fork"
 
 
 def has_siblings() -> bool:
     """Return True in a `multiprocessing` child whose parent has other live ones like it."""
+    return count_workers() > 1
+
+
+def count_workers() -> int:
+    """Return the number of live children like this one of a `multiprocessing` parent; 0 elsewhere."""
     process: Any = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None:
-        return False
-    me = os.getpid()
+        return 0
     try:
-        mine = _appearance(me)
-        return any(pid != me and _appearance(pid) == mine for pid in _children(os.getppid()))
-    except OSError:  # No such list outside Linux: then an earlier child, perhaps ended, counts.
+        mine = _appearance(os.getpid())
+        return sum(_appearance(pid) == mine for pid in _children(os.getppid()))
+    except OSError:  # No such list outside Linux: then earlier children, perhaps ended, count.
         identity = process.current_process()._identity
-        return bool(identity) and identity[-1] > 1
+        return int(identity[-1]) if identity else 0
 
 
 def _children(pid: int) -> list[int]:

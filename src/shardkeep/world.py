@@ -4,9 +4,10 @@
 
     World.detect
       SHARDKEEP_RANK, SHARDKEEP_WORLD_SIZE    take precedence
-      a live framework                        torch.distributed, JAX or Horovod, if it is initialised
-      the environment, compared               torchrun, Slurm, MPI, Horovod, TF_CONFIG, SageMaker, Kubernetes
-      none of these                           World(): one process
+      a live framework                        torch.distributed, JAX, Horovod or Ray Train, if initialised
+      the environment, compared               torchrun, Slurm, MPI, Horovod, Flux, TF_CONFIG, Vertex AI,
+                                              TPU slices, SageMaker, Kubernetes
+      none of these                           World(): one process, with a warning if there are signs of more
 
 Launchers nest: Slurm or Kubernetes starts one process on each node, and torchrun or mpirun then starts one
 for each GPU. Their numbers differ and both are correct; the inner ones are used. Any other difference is an
@@ -24,8 +25,16 @@ from typing import Any
 
 from shardkeep.errors import WorldError
 from shardkeep.files.user_warning import warn_user
-from shardkeep.launchers import REMEDY, TORCHRUN, Claim, all_claims, explicit_claim, local_numbers
-from shardkeep.siblings import has_siblings
+from shardkeep.launchers import (
+    REMEDY,
+    TORCHRUN,
+    Claim,
+    all_claims,
+    explicit_claim,
+    local_numbers,
+    sign_of_several,
+)
+from shardkeep.siblings import count_workers, has_siblings
 
 __all__ = ["REMEDY", "World", "checked_world", "warn_of_siblings"]
 
@@ -103,7 +112,8 @@ class World:
         -------
         World
             Its `source` is "explicit" (SHARDKEEP_RANK), "torch.distributed", "jax.distributed", "horovod",
-            "torchrun", "slurm", "mpi", "TF_CONFIG", "sagemaker", "kubernetes", or "default" if there is none.
+            "ray.train", "torchrun", "slurm", "mpi", "flux", "TF_CONFIG", "vertex", "tpu", "sagemaker",
+            "kubernetes", or "default" if there is none.
 
         Raises
         ------
@@ -114,7 +124,8 @@ class World:
         Warns
         -----
         RuntimeWarning
-            Nothing names a rank, and this is one of several `multiprocessing` workers: each is rank 0 of 1.
+            Nothing names a rank, but this is one of several `multiprocessing` workers, a Ray actor, a Dask
+            worker, or has a variable that only one of several processes has: each is rank 0 of 1.
         """
         is_real = env is os.environ
         env = {name: value.strip() for name, value in env.items() if value.strip()}
@@ -131,7 +142,15 @@ class World:
                     raise WorldError(f"{half} is set but {half.missing} is not: set both, or {REMEDY}")
             world = cls(source="default")
             if is_real:
-                warn_of_siblings(world)
+                sign = _live_sign() or sign_of_several(env)
+                if sign is None:
+                    warn_of_siblings(world)
+                else:
+                    _warn_once(
+                        f"{sign} suggests that this is one of several processes, but its rank is not known, so"
+                        " it is rank 0 of 1 and would use all records: pass world=sk.World(rank, size), or"
+                        " World(0, 1) if it is alone, or initialise the framework before"
+                    )
             return world
         claim = _innermost(claims)
         for half in halves:
@@ -158,15 +177,20 @@ def checked_world(world: World | None) -> World:
 
 def warn_of_siblings(world: World) -> None:
     """Warn, once in a process, if one of several workers of `multiprocessing` uses the default world."""
-    global _warned_pid
     if world.source != "default" or _warned_pid == os.getpid() or not has_siblings():
         return
-    _warned_pid = os.getpid()
-    warn_user(
+    _warn_once(
         "no launcher was found, so this process is rank 0 of 1, as are the other workers of its parent, and"
         " each would use all records: pass world=sk.World(rank, size), World(0, 1) if all are independent, or"
         " use one Loader in the parent, which has its own threads"
     )
+
+
+def _warn_once(message: str) -> None:
+    global _warned_pid
+    if _warned_pid != os.getpid():
+        _warned_pid = os.getpid()
+        warn_user(message)
 
 
 _warned_pid = 0
@@ -207,11 +231,8 @@ def _live(env: Mapping[str, str]) -> list[Claim]:
     claims = []
     torch: Any = sys.modules.get("torch.distributed")
     if _is_true(torch, "is_available") and _is_true(torch, "is_initialized"):
-        # The process group has no local rank; torchrun's variables have it.
-        local_rank, local_size = local_numbers(env, TORCHRUN)
-        claims.append(
-            _live_claim("torch.distributed", torch.get_rank(), torch.get_world_size(), local_rank, local_size)
-        )
+        rank, size = int(torch.get_rank()), int(torch.get_world_size())
+        claims.append(_live_claim("torch.distributed", rank, size, *_local_numbers(env, rank, size)))
     # jax.process_index() would start the backends, after which jax.distributed.initialize() fails; the state
     # of the distributed client can be read without that.
     state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
@@ -226,7 +247,51 @@ def _live(env: Mapping[str, str]) -> list[Claim]:
                 )
             )
             break
-    return claims
+    train = _ray_train()
+    return claims if train is None else [*claims, train]
+
+
+def _local_numbers(env: Mapping[str, str], rank: int, size: int) -> tuple[int | None, int | None]:
+    """Return the local rank and size of a process group, which has only the global ones."""
+    local_rank, local_size = local_numbers(env, TORCHRUN)
+    if local_rank is None and local_size is None:
+        # A group made by hand: after it was made, all workers of this machine are running.
+        workers = min(count_workers(), size)
+        if workers > 1:
+            return rank % workers, workers
+    return local_rank, local_size
+
+
+def _ray_train() -> Claim | None:
+    train: Any = sys.modules.get("ray.train")
+    if train is None or not _is_ray_worker():
+        return None
+    try:
+        context = train.get_context()
+        rank, size = context.get_world_rank(), context.get_world_size()
+        local = context.get_local_rank(), context.get_local_world_size()
+    except Exception:  # The type differs between the versions of Ray; an actor without Train has no context.
+        return None
+    # Outside of a run, some versions return 0 of 1.
+    return None if not size or size < 2 else _live_claim("ray.train", rank, size, *local)
+
+
+def _is_ray_worker() -> bool:
+    worker = getattr(sys.modules.get("ray._private.worker"), "global_worker", None)
+    return getattr(worker, "mode", None) == 1  # WORKER_MODE: a task or an actor, not the driver
+
+
+def _live_sign() -> str | None:
+    if _is_ray_worker():
+        return "a Ray task or actor"
+    dask: Any = sys.modules.get("distributed.worker")
+    if dask is not None:
+        try:
+            dask.get_worker()
+        except ValueError:
+            return None
+        return "a Dask worker"
+    return None
 
 
 def _is_true(module: Any, question: str) -> bool:

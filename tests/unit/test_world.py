@@ -102,6 +102,26 @@ def tf_config(kind: str, index: object, cluster: object = CLUSTER) -> dict[str, 
     return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})}
 
 
+def vertex(kind: str, index: int) -> dict[str, str]:
+    cluster = {"workerpool0": ["a:1"], "workerpool1": ["b:1", "c:1"], "workerpool2": ["d:1"]}
+    task = {"type": kind, "index": index, "trial": "7"}
+    return {"CLUSTER_SPEC": json.dumps({"cluster": cluster, "environment": "cloud", "task": task})}
+
+
+FLUX = {
+    "FLUX_TASK_RANK": "5",
+    "FLUX_JOB_SIZE": "8",
+    "FLUX_TASK_LOCAL_ID": "1",
+    "FLUX_JOB_NNODES": "2",
+}
+PALS = {
+    "PALS_RANKID": "5",
+    "PMI_RANK": "5",
+    "PMI_SIZE": "8",
+    "PALS_LOCAL_RANKID": "1",
+    "PMI_LOCAL_SIZE": "4",
+}
+TPU = {"TPU_WORKER_ID": "2", "TPU_WORKER_HOSTNAMES": "t0,t1,t2,t3"}
 SAGEMAKER = {"SM_HOSTS": '["algo-1","algo-2"]', "SM_CURRENT_HOST": "algo-2", "SM_NUM_GPUS": "8"}
 INDEXED_JOB = {"JOB_COMPLETION_INDEX": "2", "WORLD_SIZE": "4", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 KUBEFLOW_POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}
@@ -151,6 +171,26 @@ FOUND = {
     "mpirun_rsh": (MVAPICH, (3, 4, 3, 4), "mpi"),
     "PMI without a size": ({"PMI_RANK": "3"}, ONE, "default"),
     "horovodrun": (HOROVODRUN, (3, 4, 1, 2), "horovod"),
+    "flux": (FLUX, (5, 8, 1, 4), "flux"),
+    "flux without nodes": ({"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "8"}, (3, 8, 0, 1), "flux"),
+    "torchrun from flux": (
+        TORCHRUN | {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2"},
+        (9, 16, 1, 8),
+        "torchrun",
+    ),
+    "flux with its PMI": (FLUX | {"PMI_RANK": "5", "PMI_SIZE": "8"}, (5, 8, 1, 4), "mpi"),
+    "Cray PALS": (PALS, (5, 8, 1, 4), "mpi"),
+    "TPU slice": (TPU, (2, 4, 0, 1), "tpu"),
+    "two TPU slices": (
+        TPU | {"MEGASCALE_SLICE_ID": "1", "MEGASCALE_NUM_SLICES": "2"},
+        (6, 8, 0, 1),
+        "tpu",
+    ),
+    "one TPU host": ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}, ONE, "tpu"),
+    "Vertex, primary": (vertex("workerpool0", 0), (0, 3, 0, 1), "vertex"),
+    "Vertex, worker": (vertex("workerpool1", 1), (2, 3, 0, 1), "vertex"),
+    "Vertex with TF_CONFIG": (vertex("workerpool1", 0) | tf_config("worker", 0), (1, 3, 0, 1), "TF_CONFIG"),
+    "a CLUSTER_SPEC of another program": ({"CLUSTER_SPEC": "a:1,b:1"}, ONE, "default"),
     "chief": (tf_config("chief", 0), (0, 3, 0, 1), "TF_CONFIG"),
     "worker": (tf_config("worker", 1), (2, 3, 0, 1), "TF_CONFIG"),
     "worker without a chief": (tf_config("worker", 1, {"worker": ["a:1", "b:1"]}), (1, 2, 0, 1), "TF_CONFIG"),
@@ -306,6 +346,10 @@ REFUSED = {
     "size 0": ({"RANK": "0", "WORLD_SIZE": "0"}, ["WORLD_SIZE=0"]),
     "local size too large": (TORCHRUN | {"LOCAL_WORLD_SIZE": "32"}, ["local_size=32"]),
     "parameter server": (tf_config("ps", 0), ["is a ps, which reads no training data"]),
+    "Vertex, parameter server": (vertex("workerpool2", 0), ["parameter servers"]),
+    "Vertex beyond its cluster": (vertex("workerpool1", 2), ["workerpool1 2 is not in its cluster"]),
+    "Vertex without a task": ({"CLUSTER_SPEC": '{"cluster": {"workerpool0": []}}'}, ["no cluster and task"]),
+    "TPU worker beyond its slice": (TPU | {"TPU_WORKER_ID": "4"}, ["TPU_WORKER_ID=4, 4 in"]),
     "evaluator": (tf_config("evaluator", 0), ["is a evaluator, which reads no training data", "World()"]),
     "TF_CONFIG no JSON": ({"TF_CONFIG": "{"}, ["is not JSON"]),
     "TF_CONFIG without a task": ({"TF_CONFIG": json.dumps({"cluster": CLUSTER})}, ["no task"]),
@@ -354,6 +398,11 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "SHARDKEEP_",
         "MV2_",
         "JOB_COMPL",
+        "FLUX_",
+        "PALS_",
+        "TPU_",
+        "JAX_COORD",
+        "CLUSTER_SPEC",
     )
     for name in list(os.environ):
         if name.startswith(prefixes) or name in (*TORCHRUN, "TF_CONFIG", "LOCAL_SIZE"):
@@ -433,6 +482,54 @@ def test_two_live_frameworks_must_agree(clean: pytest.MonkeyPatch) -> None:
     clean.setitem(sys.modules, "horovod.torch", fake_horovod(1, 2))
     with pytest.raises(WorldError, match=r"torch\.distributed says rank 3 of 4.*horovod says rank 1 of 2"):
         World.detect()
+
+
+@pytest.mark.parametrize("name", ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS"])
+def test_sign_of_several_processes_without_a_rank_warns(clean: pytest.MonkeyPatch, name: str) -> None:
+    clean.setattr("shardkeep.world._warned_pid", 0)
+    clean.setenv(name, "3")
+    with pytest.warns(RuntimeWarning, match=rf"{name}=3 suggests .* pass world=sk.World\(rank, size\)"):
+        assert World.detect().source == "default"
+    World.detect()  # warns once: a second warning would be an error
+
+
+def fake_ray(mode: int) -> SimpleNamespace:
+    return SimpleNamespace(global_worker=SimpleNamespace(mode=mode))
+
+
+def fake_train(rank: int, size: int) -> SimpleNamespace:
+    numbers = {"get_world_rank": rank, "get_world_size": size, "get_local_rank": 1, "get_local_world_size": 2}
+    context = SimpleNamespace(**{name: lambda value=value: value for name, value in numbers.items()})
+    return SimpleNamespace(get_context=lambda: context)
+
+
+def test_ray_actor_warns_and_its_driver_does_not(clean: pytest.MonkeyPatch) -> None:
+    clean.setattr("shardkeep.world._warned_pid", 0)
+    clean.setitem(sys.modules, "ray._private.worker", fake_ray(0))
+    assert World.detect().source == "default"
+    clean.setitem(sys.modules, "ray._private.worker", fake_ray(1))
+    with pytest.warns(RuntimeWarning, match="a Ray task or actor suggests"):
+        World.detect()
+
+
+def test_ray_train_numbers_are_used(clean: pytest.MonkeyPatch) -> None:
+    clean.setitem(sys.modules, "ray._private.worker", fake_ray(1))
+    clean.setitem(sys.modules, "ray.train", fake_train(3, 4))
+    world = World.detect()
+    assert (world, world.source) == (World(3, 4, 1, 2), "ray.train")
+
+
+def test_dask_worker_warns(clean: pytest.MonkeyPatch) -> None:
+    clean.setattr("shardkeep.world._warned_pid", 0)
+    clean.setitem(sys.modules, "distributed.worker", SimpleNamespace(get_worker=object))
+    with pytest.warns(RuntimeWarning, match="a Dask worker suggests"):
+        World.detect()
+
+
+def test_group_made_by_hand_counts_the_workers_of_the_machine(clean: pytest.MonkeyPatch) -> None:
+    clean.setitem(sys.modules, "torch.distributed", fake_torch(5, 8))
+    clean.setattr("shardkeep.world.count_workers", lambda: 4)
+    assert World.detect() == World(5, 8, 1, 4)
 
 
 def test_no_framework_is_imported() -> None:

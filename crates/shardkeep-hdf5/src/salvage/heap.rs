@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use crate::format::cursor::Cursor;
 use crate::format::lookup3::lookup3;
 use crate::salvage::reader::Reader;
-use crate::salvage::scan::{Found, Signature};
+use crate::salvage::scan::{Scan, Signature};
 use crate::salvage::tree2::{Tree, width_of};
 
 const MOST_CHILDREN: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// Read a heap with all its blocks; None if its header is damaged.
-    pub(crate) fn read(reader: &Reader<'_>, address: u64, scanned: &Found) -> Option<Self> {
+    pub(crate) fn read(reader: &Reader<'_>, address: u64, scanned: &Scan<'_>) -> Option<Self> {
         let (wide, long) = (reader.offset_width, reader.length_width);
         let length = 26 + 12 * long + 3 * wide;
         let all = reader.read_checked("header of a fractal heap", b"FRHP\0", address, length)?;
@@ -77,7 +77,7 @@ impl Heap {
     }
 
     /// Add the blocks of this heap whose parent is lost: each has the address of the heap, and a checksum.
-    fn search(&mut self, reader: &Reader<'_>, heap: u64, scanned: &Found) {
+    fn search(&mut self, reader: &Reader<'_>, heap: u64, scanned: &Scan<'_>) {
         for offset in scanned.of(Signature::HeapBlock) {
             let Some(address) = offset.checked_sub(reader.base) else { continue };
             let head = 5 + reader.offset_width + self.offset_bytes;

@@ -10,7 +10,7 @@ use crate::salvage::datatype::value_bytes;
 use crate::salvage::header::{Header, shared};
 use crate::salvage::heap::Heap;
 use crate::salvage::reader::Reader;
-use crate::salvage::scan::Found;
+use crate::salvage::scan::Scan;
 use crate::salvage::tree2::Tree;
 
 const MOST_NODES: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub(crate) fn dense_place(reader: &Reader<'_>, message: &[u8], of_links: bool) -
 }
 
 /// Return the messages outside the header of an object; None instead of one that is lost.
-fn dense(reader: &Reader<'_>, heap: u64, tree: u64, scanned: &Found) -> Part<Vec<u8>> {
+fn dense(reader: &Reader<'_>, heap: u64, tree: u64, scanned: &Scan<'_>) -> Part<Vec<u8>> {
     let heap = Heap::read(reader, heap, scanned);
     let tree = Tree::read(reader, tree).filter(|tree| matches!(tree.kind, 5 | 8));
     let (Some(heap), Some(tree)) = (heap, tree) else {
@@ -84,7 +84,7 @@ fn dense(reader: &Reader<'_>, heap: u64, tree: u64, scanned: &Found) -> Part<Vec
 }
 
 /// Return the links of a group.
-pub(crate) fn links(reader: &Reader<'_>, header: &Header, scanned: &Found) -> Part<Link> {
+pub(crate) fn links(reader: &Reader<'_>, header: &Header, scanned: &Scan<'_>) -> Part<Link> {
     let mut part = Part { found: Vec::new(), is_whole: header.is_whole };
     if header.has(kind::SYMBOL_TABLE) {
         let table = header.first(reader, kind::SYMBOL_TABLE);
@@ -120,7 +120,7 @@ pub(crate) fn links(reader: &Reader<'_>, header: &Header, scanned: &Found) -> Pa
 }
 
 /// Return the attributes of an object.
-pub(crate) fn attributes(reader: &Reader<'_>, header: &Header, scanned: &Found) -> Part<Attribute> {
+pub(crate) fn attributes(reader: &Reader<'_>, header: &Header, scanned: &Scan<'_>) -> Part<Attribute> {
     let mut part = Part { found: Vec::new(), is_whole: header.is_whole };
     let checked = header.version == 2;
     let add = |part: &mut Part<Attribute>, found: Known<Attribute>| match found {

@@ -2,7 +2,7 @@
 //!
 //! * [`reader`]      bytes by address, checksums, flipped bits, damage
 //! * [`correction`]  single flipped bits of structures with a checksum
-//! * [`scan`]        one pass over the file in search of signatures
+//! * [`scan`]        search for signatures, outside of known values or in the whole file
 //! * [`superblock`], [`header`], [`heap`], [`tree2`], [`links`], [`datatype`], [`dataset`]  structures of which parts may be
 //!   lost
 //! * [`index`]       indexes of chunks, and blocks of them that no other block names

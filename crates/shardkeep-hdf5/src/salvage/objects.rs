@@ -12,7 +12,7 @@ use crate::salvage::index::chunks::{Chunks, Collection, LostPlaces, Proof};
 use crate::salvage::index::lone_nodes::{is_within, ranges_of_values};
 use crate::salvage::links::{Attribute, Link, Target, attributes, links, symbol_table};
 use crate::salvage::reader::{Damage, Reader};
-use crate::salvage::scan::{Found, Signature, scan};
+use crate::salvage::scan::{Scan, Signature};
 use crate::salvage::superblock::{RootSource, Superblock, find, is_group, root_in_usual_place};
 
 const GROUP_INFO: u16 = 0x0a;
@@ -89,7 +89,7 @@ pub struct Salvage {
 /// The operating system cannot read the file.
 pub fn salvage(storage: &dyn Storage) -> io::Result<Salvage> {
     let length = storage.length()?;
-    let scanned = scan(storage, length)?;
+    let scanned = Scan::new(storage, length);
     let mut reader = Reader::new(storage, length);
     let superblock = find(&mut reader);
     let mut search = Search {
@@ -123,13 +123,13 @@ pub fn salvage(storage: &dyn Storage) -> io::Result<Salvage> {
         objects,
         ambiguous,
         damage: reader.damage(),
-        is_complete: reader.is_complete() && scanned.is_complete,
+        is_complete: scanned.finish()? && reader.is_complete(),
     })
 }
 
 pub(crate) struct Search<'a> {
     pub(crate) reader: &'a Reader<'a>,
-    pub(crate) scanned: &'a Found,
+    pub(crate) scanned: &'a Scan<'a>,
     pub(crate) objects: Vec<Object>,
     /// Position of each object by its address.
     numbers: HashMap<u64, usize>,
@@ -264,9 +264,11 @@ impl Search<'_> {
     /// Add the objects to which no link leads, except what looks like one in the values of a dataset.
     fn lone_objects(&mut self) {
         let values = ranges_of_values(&self.objects);
+        let positions = self.scanned.outside(&values);
         let mut addresses: Vec<u64> = Vec::new();
         for kind in [Signature::ObjectHeader, Signature::OldObjectHeader] {
-            let offsets = self.scanned.of(kind).filter(|offset| !is_within(&values, *offset));
+            let offsets = positions.iter().filter(|(_, found)| *found == kind).map(|(offset, _)| *offset);
+            let offsets = offsets.filter(|offset| !is_within(&values, *offset));
             addresses.extend(offsets.filter_map(|offset| offset.checked_sub(self.reader.base)));
         }
         let mut children = HashSet::new();

@@ -1,7 +1,9 @@
-//! One pass over all bytes of a file, in search of the signatures of metadata.
+//! Search for the signatures of metadata: in all bytes of a file, or only in those that are not values of a dataset.
 //!
 //! Metadata may begin at any byte. A header of version 1 has no signature, so bytes that could be one are collected too.
 
+use std::borrow::Cow;
+use std::cell::{Cell, OnceCell};
 use std::io;
 
 use crate::format::file::Storage;
@@ -11,6 +13,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 const AHEAD_BYTES: usize = 24;
 /// Positions that are tested at once.
 const GROUP: usize = 64;
+/// Values that are searched rather than skipped: a system call costs as much.
+const LEAST_SKIPPED_BYTES: u64 = 1 << 16;
 /// Largest number of positions that are kept: a file of 64 MiB of signatures.
 const MOST_FOUND: usize = 1 << 24;
 
@@ -43,60 +47,109 @@ pub(crate) enum Signature {
     ExtensibleBlock,
 }
 
-/// Positions of signatures, in the order of offsets.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    positions: Vec<(u64, Signature)>,
+/// A position, and what may begin there.
+type Position = (u64, Signature);
+
+/// Signatures of a file, which is read only where they are asked for.
+pub(crate) struct Scan<'a> {
+    storage: &'a dyn Storage,
+    length: u64,
+    all: OnceCell<Vec<Position>>,
     /// False if there were too many.
-    pub(crate) is_complete: bool,
+    is_complete: Cell<bool>,
+    /// The first error of the operating system.
+    error: Cell<Option<io::Error>>,
 }
 
-impl Found {
-    /// Return the offsets of all structures of a kind.
+impl<'a> Scan<'a> {
+    pub(crate) fn new(storage: &'a dyn Storage, length: u64) -> Self {
+        Self { storage, length, all: OnceCell::new(), is_complete: Cell::new(true), error: Cell::new(None) }
+    }
+
+    /// Return the offsets of all structures of a kind; the first call reads the whole file.
     pub(crate) fn of(&self, kind: Signature) -> impl Iterator<Item = u64> {
-        self.positions.iter().filter(move |(_, found)| *found == kind).map(|(offset, _)| *offset)
+        let all = self.all.get_or_init(|| self.search(&[]));
+        all.iter().filter(move |(_, found)| *found == kind).map(|(offset, _)| *offset)
     }
-}
 
-/// Search all bytes of a file.
-///
-/// # Errors
-/// The operating system cannot read.
-pub(crate) fn scan(storage: &dyn Storage, length: u64) -> io::Result<Found> {
-    let mut found = Found { positions: Vec::new(), is_complete: true };
-    let mut buffer = vec![0; BLOCK_BYTES + AHEAD_BYTES];
-    let mut start = 0;
-    while start < length {
-        let there = usize::try_from(length - start).unwrap_or(usize::MAX).min(buffer.len());
-        let block = buffer.get_mut(..there).unwrap_or_default();
-        storage.read_at(block, start)?;
-        // No structure fits in the last bytes.
-        search(block, start, &mut found);
-        if !found.is_complete {
-            break;
+    /// Return all positions outside of ranges, which are in order and disjoint, and perhaps some within them.
+    pub(crate) fn outside(&self, ranges: &[(u64, u64)]) -> Cow<'_, [Position]> {
+        match self.all.get() {
+            Some(all) => Cow::Borrowed(all),
+            None => Cow::Owned(self.search(ranges)),
         }
-        start += BLOCK_BYTES as u64;
     }
-    Ok(found)
+
+    /// End the search; return false if it was not complete because there are too many signatures.
+    ///
+    /// # Errors
+    /// The operating system could not read.
+    pub(crate) fn finish(self) -> io::Result<bool> {
+        self.error.into_inner().map_or(Ok(self.is_complete.get()), Err)
+    }
+
+    fn search(&self, skipped: &[(u64, u64)]) -> Vec<Position> {
+        let mut found = Vec::new();
+        let mut buffer = vec![0; BLOCK_BYTES + AHEAD_BYTES];
+        let mut start = 0;
+        let long = skipped.iter().filter(|(begin, end)| end.saturating_sub(*begin) >= LEAST_SKIPPED_BYTES);
+        for (end, next) in long.copied().chain([(self.length, self.length)]) {
+            match self.search_range(start, end.min(self.length), &mut buffer, &mut found) {
+                Ok(true) => start = next,
+                Ok(false) => {
+                    self.is_complete.set(false);
+                    break;
+                }
+                Err(error) => {
+                    self.error.set(Some(error));
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Add the positions of a range; false if there are too many.
+    fn search_range(
+        &self,
+        mut start: u64,
+        end: u64,
+        buffer: &mut [u8],
+        found: &mut Vec<Position>,
+    ) -> io::Result<bool> {
+        while start < end {
+            let next = end.min(start + BLOCK_BYTES as u64);
+            // What begins at the last positions reaches beyond them; no structure fits in the last bytes of the file.
+            let there = (next + AHEAD_BYTES as u64).min(self.length) - start;
+            let block = buffer.get_mut(..usize::try_from(there).unwrap_or(0)).unwrap_or_default();
+            self.storage.read_at(block, start)?;
+            if !search(block, start, found) {
+                return Ok(false);
+            }
+            start = next;
+        }
+        Ok(true)
+    }
 }
 
-fn search(block: &[u8], start: u64, found: &mut Found) {
+/// Add the positions in a block; false if there are too many.
+fn search(block: &[u8], start: u64, found: &mut Vec<Position>) -> bool {
     let mut at = 0;
     while let Some(rest) = block.get(at..).filter(|rest| rest.len() > AHEAD_BYTES) {
         let positions = (rest.len() - AHEAD_BYTES).min(GROUP);
         if positions < GROUP || any_begins(rest) {
             for (place, bytes) in rest.windows(AHEAD_BYTES).take(positions).enumerate() {
                 if let Some(kind) = begins(bytes) {
-                    if found.positions.len() >= MOST_FOUND {
-                        found.is_complete = false;
-                        return;
+                    if found.len() >= MOST_FOUND {
+                        return false;
                     }
-                    found.positions.push((start + (at + place) as u64, kind));
+                    found.push((start + (at + place) as u64, kind));
                 }
             }
         }
         at += positions;
     }
+    true
 }
 
 /// Return false if nothing begins at the first positions; the compiler turns the loop into vector instructions.
@@ -163,9 +216,30 @@ mod tests {
             for at in (0..200).chain(BLOCK_BYTES - 40..BLOCK_BYTES + 40) {
                 let mut bytes = Bytes(vec![b'A'; BLOCK_BYTES + 300]);
                 bytes.0[at..at + begin.len()].copy_from_slice(begin);
-                let found = scan(&bytes, bytes.0.len() as u64).unwrap();
-                assert_eq!(found.positions, [(at as u64, kind)]);
+                let scan = Scan::new(&bytes, bytes.0.len() as u64);
+                assert_eq!(*scan.outside(&[]), [(at as u64, kind)]);
+                assert_eq!(scan.of(kind).collect::<Vec<_>>(), [at as u64]);
             }
         }
+    }
+
+    #[test]
+    fn only_long_ranges_of_values_are_skipped() {
+        let long = LEAST_SKIPPED_BYTES as usize;
+        let mut bytes = Bytes(vec![0; 4 * long]);
+        let starts = [0, long - 4, long, 2 * long - 4, 2 * long, 3 * long];
+        for at in starts {
+            bytes.0[at..at + 4].copy_from_slice(b"OHDR");
+        }
+        let offsets = |scan: &Scan<'_>, ranges: &[(u64, u64)]| -> Vec<usize> {
+            scan.outside(ranges).iter().map(|(offset, _)| *offset as usize).collect()
+        };
+        let (one, end) = (long as u64, 4 * long as u64);
+        let scan = Scan::new(&bytes, end);
+        assert_eq!(offsets(&scan, &[(one, 2 * one)]), [0, long - 4, 2 * long, 3 * long]);
+        assert_eq!(offsets(&scan, &[(one, 2 * one - 1)]), starts);
+        assert_eq!(offsets(&scan, &[(0, one), (2 * one, u64::MAX)]), [long, 2 * long - 4]);
+        assert_eq!(scan.of(Signature::ObjectHeader).count(), starts.len());
+        assert_eq!(offsets(&scan, &[(0, end)]), starts);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use crate::format::cursor::Cursor;
 use crate::salvage::index::chunks::{Collection, Numbering, Proof};
 use crate::salvage::reader::is_right;
-use crate::salvage::scan::{Found, Signature};
+use crate::salvage::scan::{Scan, Signature};
 
 pub(crate) const BLOCK: &str = "block of an array of chunks";
 
@@ -70,7 +70,7 @@ impl Collection<'_> {
     }
 
     /// Return the addresses of all blocks of an array that the scan has found.
-    pub(crate) fn scanned_blocks(&self, kind: Signature, header: u64, scanned: &Found) -> Vec<u64> {
+    pub(crate) fn scanned_blocks(&self, kind: Signature, header: u64, scanned: &Scan<'_>) -> Vec<u64> {
         let addresses = scanned.of(kind).filter_map(|offset| offset.checked_sub(self.reader.base));
         addresses
             .filter(|address| {
@@ -118,7 +118,7 @@ impl Collection<'_> {
         }
     }
 
-    pub(crate) fn fixed_array(&mut self, header: u64, page_bits: u8, scanned: &Found) {
+    pub(crate) fn fixed_array(&mut self, header: u64, page_bits: u8, scanned: &Scan<'_>) {
         let (width, _) = self.stored_widths();
         let Some(numbering) = Numbering::new(self, None).filter(|_| page_bits < 32) else { return };
         let mut counts = self.limits.iter().zip(&self.chunked.chunk);

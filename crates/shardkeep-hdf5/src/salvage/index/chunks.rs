@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::salvage::dataset::{Chunked, Dataset, Index};
 use crate::salvage::index::trees::LoneChunk;
 use crate::salvage::reader::Reader;
-use crate::salvage::scan::Found;
+use crate::salvage::scan::Scan;
 
 /// The proof that a chunk belongs to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ impl<'a> Collection<'a> {
     }
 
     /// Read the index. `header_proof` is the proof of an address that the object header has.
-    pub(crate) fn collect(&mut self, header_proof: Proof, scanned: &Found) {
+    pub(crate) fn collect(&mut self, header_proof: Proof, scanned: &Scan<'_>) {
         let Some(address) = self.chunked.address else { return };
         match self.chunked.index {
             Index::BTree1 => self.tree1(address),

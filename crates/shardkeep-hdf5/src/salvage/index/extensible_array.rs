@@ -6,10 +6,10 @@ use crate::format::cursor::Cursor;
 use crate::salvage::dataset::Index;
 use crate::salvage::index::arrays::{Array, BLOCK};
 use crate::salvage::index::chunks::{Collection, Numbering, Proof};
-use crate::salvage::scan::{Found, Signature};
+use crate::salvage::scan::{Scan, Signature};
 
 impl Collection<'_> {
-    pub(crate) fn extensible_array(&mut self, header: u64, scanned: &Found) {
+    pub(crate) fn extensible_array(&mut self, header: u64, scanned: &Scan<'_>) {
         let Index::ExtensibleArray { bits, in_index, least, least_pointers, page_bits } = self.chunked.index
         else {
             return;
@@ -91,7 +91,7 @@ impl Collection<'_> {
         array: &mut Array<'_>,
         super_blocks: &[SuperBlock],
         direct: usize,
-        scanned: &Found,
+        scanned: &Scan<'_>,
         seen: &mut HashSet<u64>,
     ) {
         for address in self.scanned_blocks(Signature::ExtensibleSuperBlock, array.header, scanned) {

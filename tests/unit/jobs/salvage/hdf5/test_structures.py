@@ -135,6 +135,33 @@ def test_a_whole_file_is_found_as_hdf5_reads_it(whole: Path) -> None:
     assert objects == {}
 
 
+def bytes_read() -> int:
+    """Return the number of bytes that system calls of this process have read."""
+    first = Path("/proc/self/io").read_text(encoding="ascii").splitlines()[0]
+    return int(first.removeprefix("rchar: "))
+
+
+@pytest.mark.parametrize("chunks", [None, (1 << 20,)], ids=["contiguous", "chunked"])
+def test_values_of_known_datasets_are_not_searched(chunks: tuple[int] | None, tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    size = 32 << 20
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset("x", data=np.zeros(size, "u1"), chunks=chunks)
+        file["g/y"] = np.arange(5)
+        offset = h5py.h5o.get_info(file["g"].id).addr
+    before = bytes_read()
+    assert set(by_path(hdf5_salvage(str(path)))) == {"", "x", "g", "g/y"}
+    assert bytes_read() - before < 1 << 20
+    # The object that lost its group is outside of these values, too.
+    with open(path, "r+b") as stream:
+        stream.seek(offset)
+        stream.write(bytes(64))
+    before = bytes_read()
+    found = hdf5_salvage(str(path))
+    assert [one.dataset.shape for one in found.objects if one.path is None and one.dataset] == [(5,)]
+    assert bytes_read() - before < 1 << 20
+
+
 def compare_dataset(one: Hdf5Object, known: h5py.Dataset) -> None:
     dataset = one.dataset
     assert one.kind == "dataset" and dataset is not None and not dataset.is_contradicted

@@ -19,6 +19,15 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
+FRAMEWORKS       := tf torch jax data
+PACKAGES_tf      := $(TENSORFLOW)
+PACKAGES_torch   := torch
+PACKAGES_jax     := jax
+PACKAGES_data    := ray datasets polars pandas pyarrow
+PACKAGES_legacy  := $(TENSORFLOW)==2.15.1 'pyarrow<26'
+SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
+                    'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
+
 # Two processes share the tests. With this kind of sharing the run continues after a test that has ended its
 # process; `loadfile` would run that test again and again.
 TWO := -n 2 --dist worksteal
@@ -27,10 +36,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks clean
+.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks test-legacy clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## make .venv, build the Rust half, install what development needs
 
@@ -57,12 +66,19 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-ci: frameworks lint test  ## the checks of continuous integration
+ci: frameworks lint test test-frameworks  ## the checks of continuous integration
 
-frameworks: .venv-tf/.installed  ## install TensorFlow in .venv-tf, for the tests that compare with it
+frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
+
+test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
+	set -e; for name in $(FRAMEWORKS); do \
+	  if [ -d tests/frameworks/$$name ]; then .venv-$$name/bin/python -m pytest $(ARGS) tests/frameworks/$$name; fi; done
+
+test-legacy: $(VENV)/.dev .venv-legacy/.installed  ## run tests/frameworks/legacy with TensorFlow 2.15
+	.venv-legacy/bin/python -m pytest $(ARGS) tests/frameworks/legacy
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
-	rm -rf $(VENV) .venv-tf target src/shardkeep/_core*.so
+	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so
 
 # -- prerequisites of the targets ----------------------------------------------------------------
 
@@ -76,7 +92,9 @@ $(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(RUST) | $(BIN)/python
 	$(PIP) install --quiet --editable '.[$*]'
 	@touch $@ $(if $(filter dev,$*),$(VENV)/.demo)
 
-.venv-tf/.installed:
-	$(PYTHON) -m venv .venv-tf
-	.venv-tf/bin/python -m pip --disable-pip-version-check install --quiet $(TENSORFLOW)
+# Each has the built Rust half of src by a .pth file, so nothing is built twice.
+.venv-%/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet $(PACKAGES_$*) $(SHARED_PACKAGES)
+	.venv-$*/bin/python -c 'import sysconfig; print(open(sysconfig.get_path("purelib") + "/shardkeep.pth", "w").write("$(CURDIR)/src\n"))' >/dev/null
 	@touch $@

@@ -147,7 +147,7 @@ class World:
                     warn_of_siblings(world)
                 else:
                     _warn_once(
-                        f"{sign} suggests that this is one of several processes, but its rank is not known, so"
+                        f"{sign} suggests that this is one of several processes, but its rank is unknown, so"
                         " it is rank 0 of 1 and would use all records: pass world=sk.World(rank, size), or"
                         " World(0, 1) if it is alone, or initialise the framework before"
                     )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from shardkeep.diagnosis.examination.examine import doctor
     from shardkeep.diagnosis.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
-    from shardkeep.hdf5.segments.rollback import rollback
+    from shardkeep.hdf5.worker.rollback import rollback
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
     from shardkeep.jobs.concat import concat

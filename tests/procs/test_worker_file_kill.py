@@ -1,6 +1,6 @@
 """SIGKILL at random instants: every committed row is there once, and no other row.
 
-Covers `shardkeep.hdf5.segments.rollback`.
+Covers `shardkeep.hdf5.worker.rollback`.
 """
 
 import os

@@ -16,9 +16,9 @@ from shardkeep.hdf5.open.file import File
 from shardkeep.hdf5.open.group import Group
 from shardkeep.hdf5.open.member import Attributes
 from shardkeep.hdf5.open.open_file import open
-from shardkeep.hdf5.segments.rollback import rollback
 from shardkeep.hdf5.sources.receipts import receipts
 from shardkeep.hdf5.verify import Verdict, verify
+from shardkeep.hdf5.worker.rollback import rollback
 from shardkeep.hdf5.worker.worker_file import WorkerFile
 
 if TYPE_CHECKING:

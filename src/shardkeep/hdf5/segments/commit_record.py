@@ -9,6 +9,8 @@
      "puts": {"labels": {"sequence": 0, "crc32c": "9b8a7f6e"}},
      "receipt": {…} or null,
      "receipts": {"<id of a Loader>": <sequence of the segment with its newest receipt>},
+     "state": {…}, "marks": [{"step": 50, "rows": {"embeddings": 512}, "puts": ["labels"],
+                              "receipt": {…} or null, "state": {…} or null}],
      "previous": "3e4f5a6b" or null, "crc32c": "1c2d3e4f"}
 
 ``first_row`` counts the rows of that rank before this segment; ``crc32c`` is
@@ -18,7 +20,8 @@ as they are and compare them with their hash. ``puts`` has all values without ro
 each. ``receipts`` names every Loader since the first segment. So the newest segment of a rank is enough to
 find all values and receipts. The last ``crc32c`` is that of the record itself (`plan.proof.sealed_json`),
 ``previous`` that of the record before it in the series, so that a segment of another run is noticed; records
-of format 1 have none.
+of format 1 have none. ``state`` and ``marks`` are there only if the program passed them, and then the format
+is 3. A mark has the number of rows of each dataset in this segment up to its step, and the values put so far.
 """
 
 from __future__ import annotations
@@ -38,8 +41,10 @@ __all__ = [
     "COMMIT",
     "CommitRecord",
     "DatasetRecord",
+    "MarkRecord",
     "PutRecord",
     "check_receipt",
+    "check_state",
     "parse_record",
     "read_record",
     "write_record",
@@ -47,7 +52,9 @@ __all__ = [
 
 COMMIT = "_commit"
 _FORMAT = 2
+_FORMAT_WITH_MARKS = 3
 _FORMAT_WITHOUT_SEAL = 1
+_OPTIONAL = {"state", "marks"}
 # The ranks of a run are listed in memory.
 _MOST_RANKS = 1 << 24
 
@@ -71,6 +78,17 @@ class PutRecord:
 
 
 @dataclass(frozen=True)
+class MarkRecord:
+    """Step inside a commit, and the contents of the segment up to it."""
+
+    step: int
+    rows: dict[str, int]
+    puts: list[str]
+    receipt: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class CommitRecord:
     """Commit of one segment."""
 
@@ -87,6 +105,8 @@ class CommitRecord:
     receipts: dict[str, int] = field(default_factory=dict)
     puts: dict[str, PutRecord] = field(default_factory=dict)
     previous: str | None = None
+    state: dict[str, Any] | None = None
+    marks: tuple[MarkRecord, ...] = ()
     # The checksum of this record, where it was read from a file that has one.
     crc32c: str | None = field(default=None, compare=False)
 
@@ -96,10 +116,18 @@ class CommitRecord:
         here = [name for name, put in self.puts.items() if put.sequence == self.sequence]
         return [*self.datasets, *here]
 
+    def mark_at(self, step: int) -> MarkRecord | None:
+        """Return the newest mark up to `step`; None if there is none."""
+        return max((one for one in self.marks if one.step <= step), key=lambda one: one.step, default=None)
+
     def to_json(self) -> str:
         """Return the text in the file."""
         values = {key: value for key, value in asdict(self).items() if key != CRC_KEY}
-        return sealed_text({"format": _FORMAT, **values}).decode()
+        values = {
+            key: value for key, value in values.items() if key not in _OPTIONAL or value not in (None, ())
+        }
+        version = _FORMAT_WITH_MARKS if _OPTIONAL & values.keys() else _FORMAT
+        return sealed_text({"format": version, **values}).decode()
 
 
 def write_record(file: h5py.File, record: CommitRecord) -> CommitRecord:
@@ -135,18 +163,27 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
         version = values.pop("format")
         if CRC_KEY in values or version != _FORMAT_WITHOUT_SEAL:
             check_sealed_text(text)
-        if version not in (_FORMAT, _FORMAT_WITHOUT_SEAL):
-            message = f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT}: upgrade it"
+        if version not in (_FORMAT_WITH_MARKS, _FORMAT, _FORMAT_WITHOUT_SEAL):
+            message = (
+                f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT_WITH_MARKS}: upgrade it"
+            )
             raise FormatError(message, path=path)
         values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
         values["puts"] = {name: PutRecord(**one) for name, one in values.get("puts", {}).items()}
+        values["marks"] = tuple(MarkRecord(**one) for one in values.get("marks", ()))
         record = CommitRecord(**values)
         checked: list[Any] = [record.rank, record.world_size, record.sequence, record.step]
         checked += record.receipts.values()
         checked += [one.sequence for one in record.puts.values()]
         checked += [number for one in record.datasets.values() for number in (one.rows, one.first_row)]
+        checked += [number for one in record.marks for number in (one.step, *one.rows.values())]
         if not all(type(number) is int and number >= 0 for number in checked):
             raise ValueError("negative or missing numbers")
+        for one in record.marks:
+            if any(rows > record.datasets[name].rows for name, rows in one.rows.items()):
+                raise ValueError(f"the mark of step {one.step} has more rows than the commit")
+            if not set(one.puts) <= record.puts.keys():
+                raise ValueError(f"the mark of step {one.step} has values that the commit does not have")
         if record.world_size > _MOST_RANKS:
             raise ValueError(f"{record.world_size:,} ranks")
     except FormatError:
@@ -158,14 +195,29 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
 
 def check_receipt(receipt: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return a copy of a receipt as JSON keeps it; raise `PlanError` if it is not a receipt."""
-    if receipt is None:
+    return _json_copy("receipt= must be a receipt, as of loader.receipt()", receipt)
+
+
+def check_state(state: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a copy of a state as JSON keeps it; raise `PlanError` if JSON would change it."""
+    expected = (
+        "state= must be a dict of JSON values (str, int, float, bool, None, lists, dicts with str keys)"
+    )
+    copy = _json_copy(expected, state)
+    if copy != state:
+        raise PlanError(f"{expected}, and JSON would change {state!r}: convert tuples and keys")
+    return copy
+
+
+def _json_copy(expected: str, value: dict[str, Any] | None) -> dict[str, Any] | None:
+    if value is None:
         return None
     try:
-        if not isinstance(receipt, dict):
-            raise TypeError(f"a {type(receipt).__name__} is not a dict")
-        copy: dict[str, Any] = json.loads(json.dumps(receipt, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise PlanError(f"receipt= must be a receipt, as of loader.receipt(): {error}") from error
+        if not isinstance(value, dict):
+            raise TypeError(f"a {type(value).__name__} is not a dict")
+        copy: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PlanError(f"{expected}: {error}") from error
     return copy
 
 

@@ -9,6 +9,9 @@
     │   └── writer.lock              while a worker of that rank lives
     └── rank-00001/ …
 
+While a rollback cuts a segment at a marked step, the result ``00000001-step-150-of-200.h5`` takes the place
+of ``00000001-step-200.h5``, which is then removed, and gets its plain name ``00000001-step-150.h5``.
+
 So the newest commit of a rank, and a gap in its series, are found without opening a file.
 """
 
@@ -34,16 +37,17 @@ __all__ = [
 ]
 
 _RANK = re.compile(r"rank-(\d+)", re.ASCII)
-_SEGMENT = re.compile(r"(\d+)-step-(\d+)\.h5", re.ASCII)
+_SEGMENT = re.compile(r"(\d+)-step-(\d+)(?:-of-(\d+))?\.h5", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
 class SegmentName:
-    """Segment by its name: number in the series of its rank, step, path."""
+    """Segment by its name: number in the series of its rank, step, path, step of what it was cut from."""
 
     sequence: int
     step: int
     path: str
+    cut_from: int | None = None
 
 
 def rank_folder(run_dir: str, rank: int) -> str:
@@ -72,9 +76,10 @@ def writer_path(folder: str) -> str:
     return os.path.join(folder, "writer")
 
 
-def segment_path(folder: str, sequence: int, step: int) -> str:
-    """Return the final name of a segment."""
-    return os.path.join(folder, f"{sequence:08d}-step-{step}.h5")
+def segment_path(folder: str, sequence: int, step: int, cut_from: int | None = None) -> str:
+    """Return the name of a segment: the final one, or that before the segment it was cut from is removed."""
+    cut = "" if cut_from is None else f"-of-{cut_from}"
+    return os.path.join(folder, f"{sequence:08d}-step-{step}{cut}.h5")
 
 
 def is_rank_folder(path: str) -> bool:
@@ -155,14 +160,17 @@ def list_segments(folder: str, *, gaps: bool = False) -> list[SegmentName]:
         match = _SEGMENT.fullmatch(name)
         if match is None:
             continue
-        segment = SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name))
-        expected_path = segment_path(folder, segment.sequence, segment.step)
+        cut_from = None if match[3] is None else int(match[3])
+        segment = SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name), cut_from)
+        expected_path = segment_path(folder, segment.sequence, segment.step, cut_from)
         if segment.path != expected_path:
             message = f"{segment.path!r} does not have the name that a worker chose: rename it to"
             advice = f"{os.path.basename(expected_path)!r}, or move it away"
             raise CorruptDataError(f"{message} {advice}", path=segment.path)
         found.append(segment)
-    found.sort()
+    cut = {(one.sequence, one.cut_from) for one in found if one.cut_from is not None}
+    found = [one for one in found if (one.sequence, one.step) not in cut]
+    found.sort(key=lambda one: (one.sequence, one.step))
     for number, segment in enumerate(found):
         before = found[number - 1] if number else None
         expected = 0 if before is None else before.sequence + 1

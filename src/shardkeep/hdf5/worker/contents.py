@@ -22,8 +22,10 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.commit_record import (
     CommitRecord,
     DatasetRecord,
+    MarkRecord,
     PutRecord,
     check_receipt,
+    check_state,
     write_record,
 )
 from shardkeep.hdf5.segments.run_folder import list_segments
@@ -100,6 +102,10 @@ class Contents:
         Arguments of `declare`, which outlive a rollback.
     newest_crc32c : str or None
         Checksum of the record of the newest segment.
+    state : dict or None
+        State of the newest commit.
+    marks : list of MarkRecord
+        Marks since the last commit, oldest first.
     """
 
     folder: str
@@ -116,6 +122,8 @@ class Contents:
     sequence: int = 0
     receipts: dict[str, int] = field(default_factory=dict)
     newest_crc32c: str | None = None
+    state: dict[str, Any] | None = None
+    marks: list[MarkRecord] = field(default_factory=list)
 
     def reload(self) -> Contents:
         """Return the committed contents and all declarations; errors as `list_segments`, `open_source`."""
@@ -135,7 +143,7 @@ class Contents:
                         f"{newest.path!r} is not the segment that its name says: restore it, or remove it"
                     )
                     raise CorruptDataError(message, path=newest.path)
-                new._read(source, record)
+                new.read(source, record)
             if len(segments) > 1:
                 with open_source(segments[-2].path) as source:
                     if source.record is not None:
@@ -201,7 +209,13 @@ class Contents:
 
     def _committed(self, name: str) -> tuple[np.ndarray[Any, Any], Attributes]:
         segment = list_segments(self.folder)[self.puts[name].sequence]
-        with open_source(segment.path) as source, reading(segment.path, name, "the value"):
+        with open_source(segment.path) as source:
+            return self.value_in(source, name)
+
+    @staticmethod
+    def value_in(source: Source, name: str) -> tuple[np.ndarray[Any, Any], Attributes]:
+        """Return a value that was put, and its attributes, from its segment."""
+        with reading(source.path, name, "the value"):
             dataset = source.dataset(name)
             array = np.empty(dataset.shape, dataset.dtype)
             array[...] = dataset[()]
@@ -235,18 +249,34 @@ class Contents:
 
     # -- commits -------------------------------------------------------------------------------------
 
+    def mark(self, step: object, receipt: dict[str, Any] | None, state: dict[str, Any] | None) -> None:
+        """Add a mark of everything so far; errors as `next_record`."""
+        number = self._check_step(step)
+        rows = {name: writer.rows for name, writer in list(self.writers.items())}
+        mark = MarkRecord(number, rows, list(self.values), check_receipt(receipt), check_state(state))
+        self.marks = [*(one for one in self.marks if one.step < number), mark]
+
+    def newest_mark(self, step: int) -> MarkRecord | None:
+        """Return the newest mark since the last commit that is not after `step`."""
+        return next((one for one in reversed(self.marks) if one.step <= step), None)
+
     def next_record(
-        self, step: object, receipt: dict[str, Any] | None, world_size: int, incarnation: str
+        self,
+        step: object,
+        receipt: dict[str, Any] | None,
+        state: dict[str, Any] | None,
+        world_size: int,
+        incarnation: str,
     ) -> CommitRecord:
         """Return the record of the next commit, without its datasets.
 
         Raises
         ------
         PlanError
-            The step does not come after the last one, or the receipt is not JSON.
+            The step does not come after the last one, or receipt or state are not JSON.
         """
         number = self._check_step(step)
-        receipt = check_receipt(receipt)
+        receipt, state = check_receipt(receipt), check_state(state)
         receipts = dict(self.receipts)
         if receipt is not None:
             receipts[str(receipt.get("id", incarnation))] = self.sequence
@@ -263,6 +293,8 @@ class Contents:
             receipt=receipt,
             receipts=receipts,
             previous=self.newest_crc32c,
+            state=state,
+            marks=tuple(one for one in self.marks if one.step < number),
         )
 
     def write(self, group: Callable[[], h5py.File], record: CommitRecord) -> CommitRecord:
@@ -294,7 +326,7 @@ class Contents:
         self.values = {}
         self.puts = dict(record.puts)
         self.sequence, self.step, self.receipts = record.sequence + 1, record.step, dict(record.receipts)
-        self.newest_crc32c = record.crc32c
+        self.newest_crc32c, self.state, self.marks = record.crc32c, record.state, []
 
     def uncommitted(self) -> dict[str, int]:
         """Return the number of uncommitted rows of each dataset."""
@@ -309,7 +341,7 @@ class Contents:
         """Remove everything that is not committed, and accept no more rows."""
         for writer in self.writers.values():
             writer.drop()
-        self.values = {}
+        self.values, self.marks = {}, []
 
     # -- inside --------------------------------------------------------------------------------------
 
@@ -323,9 +355,14 @@ class Contents:
         if self.step is not None and number <= self.step:
             message = f"rank {self.rank} has committed step {self.step}, step {number} does not come after it"
             raise PlanError(f"{message}: call rollback(step=…) with the step of the checkpoint first")
+        if self.marks and number < self.marks[-1].step:
+            message = f"rank {self.rank} has marked step {self.marks[-1].step}, step {number} is before it"
+            raise PlanError(f"{message}: pass a later step, or call rollback(step=…) first")
         return number
 
-    def _read(self, source: Source, record: CommitRecord) -> None:
+    def read(self, source: Source, record: CommitRecord) -> None:
+        """Continue after the commit of an open segment."""
+        self.state = record.state
         self.step, self.receipts, self.puts = record.step, dict(record.receipts), dict(record.puts)
         self.newest_crc32c = record.crc32c
         for name, one in record.datasets.items():

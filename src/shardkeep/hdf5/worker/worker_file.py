@@ -6,8 +6,8 @@ The way of a row from `append` to the disk, in the order of the writes:
    dataset's `RowWriter` (`shardkeep.hdf5.storage.row_writer`), without a lock.
 2. `RowWriter.settle` and `RowWriter.add` collect rows in the buffer of one chunk. A full chunk is compressed
    and written into the `Segment` (`shardkeep.hdf5.segments.segment`), an HDF5 file under a temporary name.
-3. `WorkerFile.commit` writes the last chunks, values, attributes and the record of the commit with the hashes
-   of all rows (`Contents.write`), and closes the file.
+3. `CommitSeries.commit` writes the last chunks, values, attributes and the record of the commit with the
+   hashes of all rows (`Contents.write`), and closes the file.
 4. `Segment.seal` syncs the file, renames it to the number and step of the commit, and syncs the folder.
 
 Invariants: the rename is the commit, and no byte of a segment is written after it. A crash before it leaves
@@ -19,20 +19,18 @@ from __future__ import annotations
 
 import os
 import struct
-import uuid
 import warnings
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 
-from shardkeep.hdf5.segments.rollback import check_checkpoint, remove_after
-from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
 from shardkeep.hdf5.storage.compression import Compression
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.storage.rows import as_more_rows
-from shardkeep.hdf5.worker.contents import Contents, Storage
-from shardkeep.hdf5.worker.rank_owner import RankExists, RankOwner
+from shardkeep.hdf5.worker.commit_series import CommitSeries
+from shardkeep.hdf5.worker.contents import Storage
+from shardkeep.hdf5.worker.rank_owner import RankExists
 from shardkeep.world import World, checked_world
 
 __all__ = ["WorkerFile"]
@@ -40,7 +38,7 @@ __all__ = ["WorkerFile"]
 _ndarray = np.ndarray
 
 
-class WorkerFile(RankOwner):
+class WorkerFile(CommitSeries):
     """Rows of any number of datasets that one rank of a run writes, kept commit by commit.
 
     Parameters
@@ -132,12 +130,9 @@ class WorkerFile(RankOwner):
         world = checked_world(world)
         storage = Storage(compression, compression_level, shuffle)
         storage.check()
-        self._world_size = world.size
-        self._incarnation = uuid.uuid4().hex
-        folder = rank_folder(os.path.abspath(os.fspath(run_dir)), world.rank)
-        self._contents = Contents(folder, world.rank, storage)
-        self._writers: dict[str, RowWriter] = {}
-        super().__init__(os.fspath(run_dir), world, durable=durable, timeout_s=timeout_s, exists=exists)
+        super().__init__(
+            os.fspath(run_dir), world, storage, durable=durable, timeout_s=timeout_s, exists=exists
+        )
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -296,93 +291,7 @@ class WorkerFile(RankOwner):
         with self._doing("set_attribute"):
             self._contents.set_attribute(name, value, on)
 
-    def commit(self, *, step: int, receipt: dict[str, Any] | None = None) -> None:
-        """Make all rows so far durable, as the state after `step`.
-
-        Parameters
-        ----------
-        step : int
-            At least 0 and larger than `committed_step`.
-        receipt : dict, optional
-            ``loader.receipt()``, the records from which the rows were made. It is kept with the commit
-            and rolled back with it.
-
-        Raises
-        ------
-        PlanError
-            The step does not come after the last one (after a restart: ``rollback`` first), or
-            the receipt is not JSON. Nothing changed.
-        DurabilityError
-            The segment could not be written, synced or renamed: the commit did not happen.
-        LockError
-            As of `append`.
-
-        Notes
-        -----
-        After a crash during this call all rows of the commit are there, or none. After it has returned,
-        all are; with ``durable=False`` unless the power failed.
-        """
-        with self._doing("commit"):
-            contents = self._contents
-            record = contents.next_record(step, receipt, self._world_size, self._incarnation)
-            with self._all_or_nothing():
-                with self._segment.writing():
-                    record = contents.write(self._segment.group, record)
-                self._segment.seal(segment_path(self._folder, record.sequence, record.step))
-                # An interrupt here leaves a segment of which `contents` has no record; `rollback` reads it.
-                contents.committed(record)
-
-    def rollback(self, *, step: int) -> None:
-        """Remove the commits of this rank after `step`, and all rows that were not committed.
-
-        It also makes the object usable again after a `DurabilityError` or an interrupt. A run that
-        starts again from a checkpoint needs `shardkeep.hdf5.rollback`, once, before its workers open
-        their files: this method does not reach ranks that a smaller world no longer has, whose later
-        rows would be merged too.
-
-        Parameters
-        ----------
-        step : int
-            The step of the checkpoint; -1 removes everything.
-
-        Raises
-        ------
-        PlanError
-            The step is not a whole number.
-        DurabilityError, CorruptDataError
-            A segment cannot be removed; or cannot be read afterwards.
-        LockError
-            As of `append`.
-
-        Notes
-        -----
-        The newest segments are removed first, so after a crash in the middle a first part of the commits
-        is there, and the same call completes the work.
-        """
-        step = check_checkpoint(step)
-        with self._doing("rollback", after_failure=True):
-            self._segment.abort()
-            with self._all_or_nothing():
-                remove_after(self._folder, step, durable=self._durable)
-                self._load()
-            self._failure = None
-
-    # -- what is there -------------------------------------------------------------------------------
-
-    @property
-    def committed_step(self) -> int | None:
-        """Step of the newest commit; None before the first."""
-        return self._contents.step
-
-    @property
-    def committed_rows(self) -> dict[str, int]:
-        """Number of committed rows of each dataset."""
-        return dict(self._contents.first_row)
-
-    @property
-    def uncommitted_rows(self) -> dict[str, int]:
-        """Number of rows of each dataset that a crash would lose now."""
-        return self._contents.uncommitted()
+    # -- what is there --------------------------------------------------------------------------------
 
     def attributes(self, on: str = "/") -> dict[str, Any]:
         """Return the attributes of a dataset, value or group, committed or not.
@@ -437,14 +346,3 @@ class WorkerFile(RankOwner):
                 with self._doing("append"), self._all_or_nothing(), self._segment.writing():
                     # `declare` in another thread may have moved the rows to a new writer.
                     self._writers.get(writer.name, writer).settle(self._segment.group)
-
-    def _load(self) -> None:
-        self._contents = self._contents.reload()
-        self._writers = self._contents.writers
-
-    def _drop(self) -> None:
-        self._writers = {}
-        self._contents.drop()
-
-    def _uncommitted(self) -> list[str]:
-        return self._contents.described_uncommitted()

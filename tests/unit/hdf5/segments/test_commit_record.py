@@ -56,7 +56,7 @@ def test_every_flipped_bit_is_damage() -> None:
 
 
 def test_a_later_format_is_named_and_a_missing_checksum_is_damage() -> None:
-    later = sealed_text({**json.loads(RECORD.to_json()), "format": 3})
+    later = sealed_text({**json.loads(RECORD.to_json()), "format": 4})
     values = json.loads(later)
     with pytest.raises(CorruptDataError):
         parse_record(json.dumps(values | {"rank": 4}).encode(), "x.h5")

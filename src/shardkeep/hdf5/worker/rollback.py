@@ -5,18 +5,26 @@ from __future__ import annotations
 import operator
 import os
 
-from shardkeep.errors import PlanError
+from shardkeep.errors import CorruptDataError, FormatError, PlanError
 from shardkeep.files import leftovers
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
+from shardkeep.hdf5.segments.commit_record import MarkRecord
+from shardkeep.hdf5.segments.run_folder import SegmentName, list_ranks, list_segments, writer_path
+from shardkeep.hdf5.sources.source import open_source
+from shardkeep.hdf5.worker.cut import complete_cuts, cut_segment
 
 __all__ = ["check_checkpoint", "remove_after", "rollback"]
 
 
-def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = False) -> dict[int, int | None]:
+def rollback(
+    run_dir: str | os.PathLike[str], *, step: int | None, dry_run: bool = False
+) -> dict[int, int | None]:
     """Remove the commits of every rank after `step`, also of ranks that no longer exist.
+
+    The first commit after `step` keeps its rows up to its newest mark (`WorkerFile.mark`) that is not after
+    `step`, if it has one.
 
     For a run that starts again from its checkpoint of `step`, perhaps with another world size,
     before its workers open their files.
@@ -25,8 +33,9 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
     ----------
     run_dir : str or os.PathLike
         The run folder.
-    step : int
-        The step of the checkpoint; -1 removes everything.
+    step : int or None
+        The step of the checkpoint. None, which stands for a start without a checkpoint, and -1 remove
+        everything; with None the folder may also be missing.
     dry_run : bool
         Whether to remove nothing and return what the result would be; takes no locks.
 
@@ -45,7 +54,9 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
     PlanError
         The step is not a whole number.
     DurabilityError
-        A segment could not be removed.
+        A segment could not be removed, or the part up to a mark could not be written.
+    CorruptDataError
+        The rows of a segment that is cut at a mark are damaged.
 
     Notes
     -----
@@ -65,15 +76,13 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
     >>> rollback(run, step=20)
     {0: 20}
     """
+    target = local_path(run_dir)
+    if step is None and not os.path.lexists(target):
+        return {}
     step = check_checkpoint(step)
-    folders = list_ranks(local_path(run_dir))
+    folders = list_ranks(target)
     if dry_run:
-        kept = {
-            rank: [one.step for one in list_segments(folder, gaps=True)] for rank, folder in folders.items()
-        }
-        return {
-            rank: max((one for one in steps if one <= step), default=None) for rank, steps in kept.items()
-        }
+        return {rank: _result(list_segments(one, gaps=True), step) for rank, one in folders.items()}
     for folder in folders.values():
         with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
             pass
@@ -86,23 +95,46 @@ def rollback(run_dir: str | os.PathLike[str], *, step: int, dry_run: bool = Fals
 
 
 def check_checkpoint(step: object) -> int:
-    """Return the step of a checkpoint, or raise a `PlanError`."""
+    """Return the step of a checkpoint, -1 for None, or raise a `PlanError`."""
     try:
-        return operator.index(step)  # type: ignore[arg-type]
+        return -1 if step is None else operator.index(step)  # type: ignore[arg-type]
     except TypeError:
         raise PlanError(f"step={step!r} is not a whole number: pass the step of the checkpoint") from None
 
 
 def remove_after(folder: str, step: int, *, durable: bool) -> int | None:
-    """Remove the segments of one rank after `step`, newest first; return the newest step left.
+    """Remove the rows of one rank after `step`, newest commit first; return the newest step left.
 
     The caller holds the lock of the rank.
     """
+    complete_cuts(folder, durable=durable)
     segments = list_segments(folder, gaps=True)
+    mark = _mark_after(segments, step)
     with durably("roll back", folder):
         while segments and segments[-1].step > step:
+            if mark is not None and (len(segments) == 1 or segments[-2].step <= step):
+                cut_segment(segments[-1].path, mark, durable=durable)
+                return mark.step
             os.unlink(segments.pop().path)
             if durable:
                 # One by one: a power cut must not bring a later segment back without this one.
                 sync_folder(folder)
     return segments[-1].step if segments else None
+
+
+def _result(segments: list[SegmentName], step: int) -> int | None:
+    mark = _mark_after(segments, step)
+    kept = [one.step for one in segments if one.step <= step]
+    return mark.step if mark is not None else max(kept, default=None)
+
+
+def _mark_after(segments: list[SegmentName], step: int) -> MarkRecord | None:
+    """Return the newest mark up to `step` in the first segment after it."""
+    later = [one for one in segments if one.step > step]
+    if not later or step < 0:
+        return None
+    try:
+        with open_source(later[0].path) as source:
+            return None if source.record is None else source.record.mark_at(step)
+    except (CorruptDataError, FormatError):
+        return None  # a rollback also removes segments that are damaged

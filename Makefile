@@ -19,12 +19,9 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf torch jax data
+FRAMEWORKS       := tf torch
 PACKAGES_tf      := $(TENSORFLOW)
 PACKAGES_torch   := torch
-PACKAGES_jax     := jax
-PACKAGES_data    := ray datasets polars pandas pyarrow
-PACKAGES_legacy  := $(TENSORFLOW)==2.15.1 'pyarrow<26'
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 
@@ -36,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks test-legacy clean
+.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,11 +68,8 @@ ci: frameworks lint test test-frameworks  ## the checks of continuous integratio
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 
 test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
-	set -e; for name in $(FRAMEWORKS); do \
-	  if [ -d tests/frameworks/$$name ]; then .venv-$$name/bin/python -m pytest $(ARGS) tests/frameworks/$$name; fi; done
-
-test-legacy: $(VENV)/.dev .venv-legacy/.installed  ## run tests/frameworks/legacy with TensorFlow 2.15
-	.venv-legacy/bin/python -m pytest $(ARGS) tests/frameworks/legacy
+	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf
+	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch.py
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

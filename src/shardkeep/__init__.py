@@ -1,9 +1,9 @@
 """Files of a distributed training run, kept whole.
 
 Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
-HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The function
-of each command is here as well: `verify`, `split`, `merge` and others.
-Other rooms import `_extras`, `_lazy`, `_repair_command`, `_summary`, `errors`, `html_page`, `progress`,
+HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The
+function of each command is here as well: `verify`, `split`, `merge` and others. Other rooms import
+`_extras`, `_lazy`, `_repair_command`, `_summary`, `errors`, `html_page`, `progress`,
 `quantities` and `world`.
 """
 
@@ -34,7 +34,7 @@ from shardkeep.errors import (
 )
 
 if TYPE_CHECKING:
-    from shardkeep import demo, diagnosis, files, hdf5, jobs, plan, tfrecord
+    from shardkeep import adapters, demo, diagnosis, files, hdf5, jobs, plan, tfrecord
     from shardkeep._version import __version__
     from shardkeep.diagnosis.examination.examine import doctor
     from shardkeep.diagnosis.explanation.search import explain
@@ -59,6 +59,7 @@ else:
         __name__,
         {
             "shardkeep._version": "__version__",
+            "shardkeep.adapters": "adapters",
             "shardkeep.demo": "demo",
             "shardkeep.diagnosis": "diagnosis doctor explain",
             "shardkeep.files": "files",
@@ -99,6 +100,7 @@ __all__ = [
     "World",
     "WorldError",
     "__version__",
+    "adapters",
     "audit",
     "build_index",
     "cat",

@@ -66,7 +66,7 @@ class BatchIterator(Iterator[Batch]):
                 " set_epoch or consume; iterate the loader again"
             )
         if not self._reader.is_running:
-            _refuse_torch_worker()
+            _refuse_torch_worker(0)
             warn_of_siblings(self._world)
         try:
             taken = self._reader.take()
@@ -129,9 +129,10 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         return self
 
     def __next__(self) -> tuple[Batch, Place]:
-        if self._workers == 1 and not self._reader.is_running:
-            _refuse_torch_worker()
-            warn_of_siblings(self._world)
+        if not self._reader.is_running:
+            _refuse_torch_worker(self._workers)
+            if self._workers == 1:
+                warn_of_siblings(self._world)
         taken = self._reader.take()
         if taken is None:
             raise StopIteration
@@ -141,11 +142,11 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         return batch, place
 
 
-def _refuse_torch_worker() -> None:
-    """Raise in a worker of PyTorch's DataLoader: each would deliver all records, and lose its receipt."""
+def _refuse_torch_worker(workers: int) -> None:
+    """Raise in a worker of PyTorch's DataLoader that reads the records of others, or loses its receipt."""
     torch: Any = sys.modules.get("torch.utils.data")
     worker = None if torch is None else torch.get_worker_info()
-    if worker is not None:
+    if worker is not None and worker.num_workers != workers:
         raise PlanError(
             f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader; each would deliver"
             " every record: use shardkeep.adapters.torch.DataLoader, or read_ahead(worker, workers)"

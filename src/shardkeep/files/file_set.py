@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from shardkeep.errors import DurabilityError, LockError, PlanError
 from shardkeep.files.durable import durably
@@ -25,6 +24,7 @@ from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.publish import Exists
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.files.threads.tasks import Tasks
 from shardkeep.progress import Progress
 
 __all__ = ["FileSet"]
@@ -147,9 +147,8 @@ def _seal(pending: list[_ClosedPending], progress: Progress | None) -> None:
             report(number, len(pending))
         return
     # A journal combines the syncs of several threads: three times as fast for small files.
-    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="shardkeep-sync") as pool:
-        for number, done in enumerate([pool.submit(one.seal) for one in pending], 1):
-            done.result()
+    with Tasks[None](_TOGETHER, "shardkeep-sync") as tasks:
+        for number, _ in enumerate(tasks.run((one.seal,) for one in pending), 1):
             report(number, len(pending))
 
 

@@ -6,6 +6,8 @@ import ctypes
 import functools
 import os
 import threading
+from functools import partial
+from queue import SimpleQueue
 
 from shardkeep.files.durable import durability_error
 from shardkeep.files.temporary_file import TemporaryFile
@@ -36,8 +38,10 @@ class Writeback:
         self._file = file
         self._path = path
         self._asked_bytes = 0
-        self._wanted = threading.Condition()
-        self._todo: str | None = None
+        # Not a condition, whose lock a signal may leave taken: see `shardkeep.files.threads.tasks`.
+        self._todo: SimpleQueue[str] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._has_ended = False
         self._error: OSError | None = None
         self._thread: threading.Thread | None = None
 
@@ -72,31 +76,23 @@ class Writeback:
         self._stop()
 
     def _ask(self, what: str) -> None:
-        with self._wanted:
-            self._todo = what
-            self._wanted.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="shardkeep-writeback", daemon=True)
-            self._thread.start()
+            target = partial(self._run, self._file.fileno())
+            thread = threading.Thread(target=target, name="shardkeep-writeback", daemon=True)
+            thread.start()
+            self._thread, self._has_ended = thread, False
+        self._todo.put(what)
 
     def _stop(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._todo is None)
-                self._todo = "stop"
-                self._wanted.notify()
-            thread.join()
-            self._todo = None
+        if self._thread is not None:
+            self._todo.put("stop")
+            if not self._has_ended:
+                self._ended.get()
+            self._thread.join()
+            self._thread = None
 
-    def _run(self) -> None:
-        fd = self._file.fileno()
-        while True:
-            with self._wanted:
-                self._wanted.wait_for(lambda: self._todo is not None)
-                what = self._todo
-            if what == "stop":
-                return
+    def _run(self, fd: int) -> None:
+        while (what := self._todo.get()) != "stop":
             if what == "sync":
                 try:
                     os.fsync(fd)
@@ -106,10 +102,8 @@ class Writeback:
                 start = _sync_file_range()
                 if start is not None:
                     start(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)
-            with self._wanted:
-                if self._todo == what:
-                    self._todo = None
-                    self._wanted.notify()
+        self._has_ended = True
+        self._ended.put(None)
 
 
 @functools.lru_cache(maxsize=1)

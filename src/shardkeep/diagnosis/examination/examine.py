@@ -9,11 +9,13 @@ A check reads no file to its end, imports libraries only when it runs, and h5py 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from shardkeep.diagnosis.examination.contents.check import check_files
@@ -104,12 +106,12 @@ def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorRep
         for one in runs:
             one.start()
         for one in runs:
-            one.ended.wait(subject.left_s)
+            one.wait(subject.left_s)
     finally:
         subject.stop.set()
         until_s = time.monotonic() + _PATIENCE_S
         for one in runs:
-            one.ended.wait(max(0.0, until_s - time.monotonic()))
+            one.wait(until_s - time.monotonic())
     results = [
         *problems,
         *(item for (name, _), one in zip(_CHECKS, runs, strict=True) for item in _results(name, one)),
@@ -138,8 +140,15 @@ class _Run(threading.Thread, Generic[_T]):
         self._work = work
         self.found: list[_T] = []
         self.error: Exception | None = None
-        # A `join` that a signal interrupts takes the thread for ended (python/cpython#90882).
-        self.ended = threading.Event()
+        # A `join` that a signal interrupts takes the thread for ended (python/cpython#90882), and the lock of
+        # an event may stay taken: see `shardkeep.files.threads.tasks`.
+        self._end: SimpleQueue[bool] = SimpleQueue()
+        self.has_ended = False
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait for the end, at most for a time."""
+        with contextlib.suppress(Empty):
+            self.has_ended = self.has_ended or self._end.get(timeout=max(0.0, timeout_s))
 
     def run(self) -> None:
         try:
@@ -147,13 +156,13 @@ class _Run(threading.Thread, Generic[_T]):
         except Exception as error:
             self.error = error
         finally:
-            self.ended.set()
+            self._end.put(True)
 
 
 def _results(name: str, run: _Run[Problem | Fact]) -> list[Problem | Fact]:
     """Return what a check has found; raise its error unless it is one of the system."""
     found, error = list(run.found), run.error
-    if not run.ended.is_set():
+    if not run.has_ended:
         evidence = f"the check {name!r} did not end in {_TIME_S:.0f} s; what it waits for hangs or is slow"
         found.append(Problem("warning", name, evidence, "see which file system does not respond: df"))
     elif isinstance(error, OSError):
@@ -195,7 +204,7 @@ def _resolve(given: list[str | os.PathLike[str]]) -> tuple[tuple[str, ...], tupl
     """Return the paths, with patterns replaced by their matches, and their folders; none if they hang."""
     run = _Run("paths", lambda: [_expanded(given)])
     run.start()
-    run.ended.wait(_PATHS_S)
+    run.wait(_PATHS_S)
     if run.error is not None:
         raise run.error
     return run.found[0] if run.found else ((), ())

@@ -6,9 +6,8 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +23,7 @@ from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
+from shardkeep.files.threads.tasks import Tasks
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
 from shardkeep.jobs.division.packed_frames import PackedPart, copy_packed
 from shardkeep.jobs.division.source import Source, scan
@@ -47,7 +47,6 @@ _SMALLEST_WINDOW_BYTES, _LARGEST_WINDOW_BYTES = 4 << 20, 64 << 20
 _INLINE_BYTES = 4 << 20
 _MOST_THREADS = 4
 _PACKED_TOGETHER = 16
-_WATCH_S = 0.1
 # Usual share of the time of each part, without and with compression of the new files.
 _WEIGHTS = ({"scan": 1, "copy": 4, "sync to disk": 1}, {"scan": 1, "copy": 40, "sync to disk": 1})
 
@@ -285,25 +284,13 @@ def _run(
             yield count.add(function(part))
         return
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    with contextlib.ExitStack() as stack:
-        # Another executor may run the tasks in other processes, which report only their results.
-        ticks = () if executor is not None else (count.tick,)
-        if executor is None:
-            executor = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="shardkeep-split"))
-            under_way = 2 * threads
-        else:
-            under_way = 64
-        pending: deque[Future[Copied]] = deque()
-        try:
-            for function, part in tasks:
-                pending.append(executor.submit(function, part, *ticks))
-                if len(pending) >= under_way:
-                    yield count.add(count.wait(pending.popleft()))
-            while pending:
-                yield count.add(count.wait(pending.popleft()))
-        finally:
-            # No task may still write when the files are removed.
-            wait([one for one in pending if not one.cancel()])
+    # An executor may run the tasks in other processes, which report only their results.
+    ticks = () if executor is not None else (count.tick,)
+    calls = ((*task, *ticks) for task in tasks)
+    under_way = 2 * threads if executor is None else 64
+    with Tasks[Copied](threads, "shardkeep-split", executor) as copying:
+        for copied in copying.run(calls, under_way=under_way, watch=count.report):
+            yield count.add(copied)
 
 
 class _Count:
@@ -320,16 +307,10 @@ class _Count:
 
     def add(self, copied: Copied) -> Copied:
         self._done_bytes += copied.bytes
-        self._report()
+        self.report()
         return copied
 
-    def wait(self, future: Future[Copied]) -> Copied:
-        while not future.done():
-            wait([future], timeout=_WATCH_S)
-            self._report()
-        return future.result()
-
-    def _report(self) -> None:
+    def report(self) -> None:
         done_bytes = max(self._ticked_bytes, self._done_bytes)
         self._progress(min(done_bytes, self._total_bytes), self._total_bytes)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from shardkeep import _core
@@ -22,6 +20,7 @@ from shardkeep.errors import (
 from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.threads.tasks import Tasks
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_labels"]
@@ -199,18 +198,9 @@ class ImageFolder(PackSource):
             self.features["label"] = "int64"
 
     def __iter__(self) -> Iterator[Item]:
-        pending: deque[Future[list[Item]]] = deque()
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="shardkeep-pack") as pool:
-            try:
-                for group in self._groups():
-                    pending.append(pool.submit(_read_images, group))
-                    if len(pending) >= _GROUPS:
-                        yield from self._counted(pending.popleft().result())
-                while pending:
-                    yield from self._counted(pending.popleft().result())
-            finally:
-                for one in pending:
-                    one.cancel()
+        with Tasks[list[Item]](_THREADS, "shardkeep-pack") as tasks:
+            for items in tasks.run(((_read_images, group) for group in self._groups()), under_way=_GROUPS):
+                yield from self._counted(items)
 
     def _counted(self, items: list[Item]) -> Iterator[Item]:
         for item in items:

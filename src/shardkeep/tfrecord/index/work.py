@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
+
+from shardkeep.files.threads.tasks import Tasks
 
 __all__ = ["Work"]
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-_WATCH_S = 0.1
 _PATIENCE = 4
 
 
@@ -77,22 +77,20 @@ class Work:
     def _run_in_threads(
         self, task: Callable[[_Item], _Result], items: Sequence[_Item], threads: int
     ) -> list[_Result]:
-        pool = ThreadPoolExecutor(min(threads, len(items)), thread_name_prefix="shardkeep-index")
-        try:
-            return [self._result_of(future) for future in [pool.submit(task, item) for item in items]]
-        except BaseException:
-            # Before the running tasks stop, since each freed thread would start the next one.
-            pool.shutdown(wait=False, cancel_futures=True)
-            self._stopped = True
-            raise
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        def begin(item: _Item) -> _Result:
+            self.tick(0)  # a thread that a stopped task has left may begin the next one
+            return task(item)
 
-    def _result_of(self, future: Future[_Result]) -> _Result:
-        while self._progress is not None and not future.done():
-            wait([future], timeout=_WATCH_S)
-            self._report()
-        return future.result()
+        results = []
+        with Tasks[_Result](min(threads, len(items)), "shardkeep-index") as tasks:
+            try:
+                for result in tasks.run(((begin, item) for item in items), watch=self._report):
+                    results.append(result)
+                    self._report()
+            except BaseException:
+                self._stopped = True
+                raise
+        return results
 
     def _report(self, *, done: bool = False) -> None:
         if self._progress is None:

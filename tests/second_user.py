@@ -49,7 +49,7 @@ def _import_all() -> None:
     for name in ("ascii", "latin-1", "utf-8", "idna"):
         codecs.lookup(name)
     for module in pkgutil.walk_packages(shardkeep.__path__, "shardkeep."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith("shardkeep.adapters"):
             importlib.import_module(module.name)
     for extra in ("pwd", "zmq.utils.monitor", "zmq.utils.z85"):
         importlib.import_module(extra)

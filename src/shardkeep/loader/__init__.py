@@ -5,7 +5,6 @@ their order, `schedule` the plan of each epoch, `steps` the records of each step
 `batch_reader` reads ahead with the Rust engine. `iterator` has the two iterations: one moves the loader, the
 other delivers the `place` of each batch, which the loader consumes later. `numbered` delivers batches by
 number.
-Other rooms import `loader`, `place` and `batches`.
 """
 
 from shardkeep._lazy import public_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,9 @@ class BatchOptions:
     world: World
 
 
+_Delivery = TypeVar("_Delivery")
+
+
 class PlannedStep(NamedTuple):
     """A step, and its surroundings in the run.
 
@@ -56,11 +59,12 @@ class PlannedStep(NamedTuple):
     next_epoch: int
 
 
-class BatchReader:
+class BatchReader(Generic[_Delivery]):
     """Batches of planned steps, read ahead by an engine.
 
     An engine belongs to one process. After an error, and in a forked child, the reader starts a new engine
-    and reads again the batches that it had read ahead.
+    and reads again the batches that it had read ahead. A signal handler may raise anywhere, so a step counts
+    as delivered from the one assignment in `deliver` on.
 
     Parameters
     ----------
@@ -68,14 +72,23 @@ class BatchReader:
     source : Source
     remaining : callable
         Function that yields the steps which were not delivered yet.
+    deliver : callable
+        Function that records the delivery of a step with its damaged records; `take` returns its result. Like
+        `remaining` it must not refer to the iterator that owns this reader: the threads of the engine would
+        outlive its last reference.
     """
 
     def __init__(
-        self, options: BatchOptions, source: Source, remaining: Callable[[], Iterator[PlannedStep]]
+        self,
+        options: BatchOptions,
+        source: Source,
+        remaining: Callable[[], Iterator[PlannedStep]],
+        deliver: Callable[[PlannedStep, tuple[Damage, ...]], _Delivery],
     ) -> None:
         self._options = options
         self._source = source
         self._remaining = remaining
+        self._deliver = deliver
         self._engine: _core.Engine | None = None
         self._ahead: deque[PlannedStep] = deque()
         self._steps: Iterator[PlannedStep] = iter(())
@@ -87,21 +100,19 @@ class BatchReader:
         """True if the next batch is read ahead in this process."""
         return self._engine is not None and not self._engine.is_foreign
 
-    def take(self) -> tuple[Batch, PlannedStep, tuple[Damage, ...]] | None:
-        """Return the next batch, its step and its damaged records; None after the last step."""
+    def take(self) -> tuple[Batch, _Delivery] | None:
+        """Return the next batch, and the result of `deliver`; None after the last step."""
+        taken = None
         try:
-            return self._take()
-        except BaseException as error:
-            self.discard()
-            if isinstance(error, CorruptRecordError):
-                raise with_file_kind(error) from None
-            raise
+            taken = self._take()
+        except CorruptRecordError as error:
+            raise with_file_kind(error) from None
+        finally:
+            if taken is None:
+                self._engine = None
+        return taken
 
-    def discard(self) -> None:
-        """End the engine; the next batch begins with the steps that were not delivered."""
-        self._engine = None
-
-    def _take(self) -> tuple[Batch, PlannedStep, tuple[Damage, ...]] | None:
+    def _take(self) -> tuple[Batch, _Delivery] | None:
         if not self.is_running:
             self._engine = self._new_engine(self._options.threads)
             self._ahead.clear()
@@ -128,7 +139,7 @@ class BatchReader:
                 if row < len(step.records)  # not of the sample record of an empty batch
             )
         )
-        return batch, planned, damage
+        return batch, self._deliver(planned, damage)
 
     def _new_engine(self, threads: int) -> _core.Engine:
         options = self._options

@@ -14,7 +14,7 @@ from shardkeep.loader.cursor import Cursor, Progress
 from shardkeep.loader.place import Place
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
-from shardkeep.plan import Segment
+from shardkeep.plan import Damage, Segment
 from shardkeep.world import warn_of_siblings
 
 __all__ = ["BatchIterator", "ReadAhead"]
@@ -50,10 +50,13 @@ class BatchIterator(Iterator[Batch]):
         self._last_epoch = last_epoch
         cursor.generation += 1
         self._generation = cursor.generation
-        # Without `self`: a generator that held the iterator would keep its threads alive after the last
-        # reference.
         self._reader = BatchReader(
-            options, source, lambda: planned_steps(cursor.current(), steps_of_segment, last_epoch)
+            options,
+            source,
+            lambda: _planned_steps(cursor.current(), steps_of_segment, last_epoch),
+            lambda planned, damage: cursor.finish_step(
+                planned.segment, planned.step.position, damage, planned.next_epoch
+            ),
         )
 
     def __iter__(self) -> BatchIterator:
@@ -68,19 +71,11 @@ class BatchIterator(Iterator[Batch]):
         if not self._reader.is_running:
             _refuse_torch_worker(0)
             warn_of_siblings(self._world)
-        try:
-            taken = self._reader.take()
-            if taken is None:
-                self._cursor.finish_epochs(self._last_epoch)
-                raise StopIteration
-            batch, planned, damage = taken
-            self._cursor.finish_step(planned.segment, planned.step.position, damage, planned.next_epoch)
-        except BaseException:
-            # A signal handler may have raised anywhere. The next call starts at the cursor, which changes in
-            # one assignment.
-            self._reader.discard()
-            raise
-        return batch
+        taken = self._reader.take()
+        if taken is None:
+            self._cursor.finish_epochs(self._last_epoch)
+            raise StopIteration
+        return taken[0]
 
 
 class ReadAhead(Iterator[tuple[Batch, Place]]):
@@ -112,18 +107,20 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
     ) -> None:
         self._world = options.world
         self._workers = workers
-        # In a list, which the reader shares without a reference to this iterator.
-        self._made = made = [0]
-        self._reader = BatchReader(
-            options,
-            source,
-            lambda: islice(
-                planned_steps(progress, steps_of_segment, last_epoch),
-                worker + made[0] * workers,
-                None,
-                workers,
-            ),
-        )
+        made = 0
+
+        def remaining() -> Iterator[PlannedStep]:
+            steps = _planned_steps(progress, steps_of_segment, last_epoch)
+            return islice(steps, worker + made * workers, None, workers)
+
+        def deliver(planned: PlannedStep, damage: tuple[Damage, ...]) -> Place:
+            nonlocal made
+            segment, step = planned.segment, planned.step
+            place = Place(segment.epoch, planned.start, step.position, planned.next_epoch, damage)
+            made += 1
+            return place
+
+        self._reader = BatchReader(options, source, remaining, deliver)
 
     def __iter__(self) -> ReadAhead:
         return self
@@ -136,10 +133,7 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         taken = self._reader.take()
         if taken is None:
             raise StopIteration
-        batch, planned, damage = taken
-        place = Place(planned.segment.epoch, planned.start, planned.step.position, planned.next_epoch, damage)
-        self._made[0] += 1
-        return batch, place
+        return taken
 
 
 def _refuse_torch_worker(workers: int) -> None:
@@ -153,7 +147,7 @@ def _refuse_torch_worker(workers: int) -> None:
         )
 
 
-def planned_steps(
+def _planned_steps(
     progress: Progress, steps_of_segment: StepsOfSegment, last_epoch: int
 ) -> Iterator[PlannedStep]:
     """Yield the steps from a place to the end of the run."""

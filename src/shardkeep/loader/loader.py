@@ -352,15 +352,12 @@ class Loader(Resumable):
         PlanError
             The epoch does not have this step.
         """
-        segment = self._cursor.current().segment
+        segment = self._next_segment()
         if epoch is not None and epoch != segment.epoch:
             segment = Segment(checked_int("epoch", epoch, 0, MAX_EPOCH), 0, 0)
-        steps = self._schedule.plan(segment).steps
-        if not steps:
-            raise PlanError("an epoch of these records has no step, so it has no batch")
-        step = checked_int("step", step, 0, steps - 1)
+        step = checked_int("step", step, 0, self._schedule.plan(segment).steps - 1)
         if self._numbered is None:
-            # Without `self`, whose threads end with the last reference.
+            # Of a copy: a cycle of references would keep the threads alive after the last one to this loader.
             self._numbered = NumberedBatches(copy.copy(self)._read_epoch)
         return self._numbered.batch(replace(segment, steps=step))
 
@@ -380,10 +377,7 @@ class Loader(Resumable):
         PlanError
             An epoch of these records has no step.
         """
-        if not self.steps_per_epoch:
-            raise PlanError("an epoch of these records has no step, so it has no batch")
-        segment = self._cursor.current().segment
-        return next(self._read_epoch(segment, steps=1))[0]
+        return next(self._read_epoch(self._next_segment(), steps=1))[0]
 
     def __len__(self) -> int:
         """Return the number of steps that are left of the current run, equal on every rank.
@@ -415,6 +409,12 @@ class Loader(Resumable):
         if not self.steps_per_epoch:
             raise PlanError("epochs=None would never end, since an epoch of these records has no step")
         return MAX_EPOCH
+
+    def _next_segment(self) -> Segment:
+        """Return the segment of the next step; raise if an epoch has no step."""
+        if not self.steps_per_epoch:
+            raise PlanError("an epoch of these records has no step, so it has no batch")
+        return self._cursor.current().segment
 
     def _read_epoch(self, segment: Segment, steps: int | None = None) -> ReadAhead:
         """Return the batches of the rest of an epoch."""

@@ -125,6 +125,22 @@ def test_damage_travels_with_the_place_into_the_receipt(shards: Any) -> None:
     assert queued.receipt()["skipped"] == bare.receipt()["skipped"] != []
 
 
+def test_an_interrupted_batch_is_read_again(shards: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [batch["x"].tolist() for batch in Loader(shards([9]), X, 2, World(0, 1))]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    ahead = Loader(shards([9]), X, 2, World(0, 1)).read_ahead()
+    seen = [next(ahead)]
+    with monkeypatch.context() as patch:
+        patch.setattr("shardkeep.loader.iterator.Place", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(ahead)
+    seen += ahead
+    assert [batch["x"].tolist() for batch, _ in seen] == expected
+
+
 def test_reading_ahead_ends_its_threads_with_the_last_reference(shards: Any) -> None:
     before = threading.active_count()
     ahead = Loader(shards([8]), X, 2, World(0, 1)).read_ahead()

@@ -27,6 +27,7 @@ is 3. A mark has the number of rows of each dataset in this segment up to its st
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -45,6 +46,7 @@ __all__ = [
     "PutRecord",
     "check_receipt",
     "check_state",
+    "newest_mark",
     "parse_record",
     "read_record",
     "write_record",
@@ -116,10 +118,6 @@ class CommitRecord:
         here = [name for name, put in self.puts.items() if put.sequence == self.sequence]
         return [*self.datasets, *here]
 
-    def mark_at(self, step: int) -> MarkRecord | None:
-        """Return the newest mark up to `step`; None if there is none."""
-        return max((one for one in self.marks if one.step <= step), key=lambda one: one.step, default=None)
-
     def to_json(self) -> str:
         """Return the text in the file."""
         values = {key: value for key, value in asdict(self).items() if key != CRC_KEY}
@@ -128,6 +126,11 @@ class CommitRecord:
         }
         version = _FORMAT_WITH_MARKS if _OPTIONAL & values.keys() else _FORMAT
         return sealed_text({"format": version, **values}).decode()
+
+
+def newest_mark(marks: Iterable[MarkRecord], step: int) -> MarkRecord | None:
+    """Return the newest mark up to `step`; None if there is none."""
+    return max((one for one in marks if one.step <= step), key=lambda one: one.step, default=None)
 
 
 def write_record(file: h5py.File, record: CommitRecord) -> CommitRecord:

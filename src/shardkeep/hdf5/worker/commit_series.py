@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from shardkeep.files.leftovers import temporary_name
-from shardkeep.hdf5.segments.commit_record import MarkRecord
+from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
 from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.worker.contents import Contents, Storage
@@ -139,7 +139,7 @@ class CommitSeries(RankOwner):
         """
         step = check_checkpoint(step)
         with self._doing("rollback", after_failure=True):
-            mark = self._contents.newest_mark(step)
+            mark = newest_mark(self._contents.marks, step)
             with self._all_or_nothing():
                 if mark is not None and self._failure is None:
                     self._commit_marked(mark)

@@ -256,10 +256,6 @@ class Contents:
         mark = MarkRecord(number, rows, list(self.values), check_receipt(receipt), check_state(state))
         self.marks = [*(one for one in self.marks if one.step < number), mark]
 
-    def newest_mark(self, step: int) -> MarkRecord | None:
-        """Return the newest mark since the last commit that is not after `step`."""
-        return next((one for one in reversed(self.marks) if one.step <= step), None)
-
     def next_record(
         self,
         step: object,

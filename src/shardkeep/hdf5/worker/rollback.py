@@ -10,7 +10,7 @@ from shardkeep.files import leftovers
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.hdf5.segments.commit_record import MarkRecord
+from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
 from shardkeep.hdf5.segments.run_folder import SegmentName, list_ranks, list_segments, writer_path
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.worker.cut import complete_cuts, cut_segment
@@ -135,6 +135,6 @@ def _mark_after(segments: list[SegmentName], step: int) -> MarkRecord | None:
         return None
     try:
         with open_source(later[0].path) as source:
-            return None if source.record is None else source.record.mark_at(step)
+            return None if source.record is None else newest_mark(source.record.marks, step)
     except (CorruptDataError, FormatError):
         return None  # a rollback also removes segments that are damaged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import sys
@@ -85,6 +86,7 @@ def _metadata_version(package: str) -> str | None:
         return None
 
 
+@functools.lru_cache  # an import in a function may run for each message
 def _is_older(version: str, minimum: str) -> bool:
     from packaging.version import InvalidVersion, Version
 

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S
 ROOT = Path(__file__).resolve().parents[2]
 
 SOURCES = sorted((ROOT / "src/shardkeep").rglob("*.py"))
-# An adapter imports its framework, which has a venv of its own.
+# An adapter imports its framework, which has its own venv.
 PACKAGES = ["shardkeep"] + [
     f"shardkeep.{found.name}"
     for found in pkgutil.iter_modules(shardkeep.__path__)

@@ -115,9 +115,10 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         if worker is not None:
             loader = copy.copy(loader)
             loader.threads = 1  # there are as many processes
-            version, state = self._published()
+            shared = self._shared.numpy()
+            version, length = shared[:16].view(np.int64).tolist()
             if version != self._version:
-                loader.load_state_dict(state)
+                loader.load_state_dict(json.loads(shared[16 : 16 + length].tobytes()))
         part = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for batch, place in loader.read_ahead(*part):
             tensors = {name: _tensors(column) for name, column in batch.items()}
@@ -137,11 +138,6 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         shared[16 : 16 + len(state)] = np.frombuffer(state, np.uint8)
         shared[:16].view(np.int64)[:] = self._version, len(state)
 
-    def _published(self) -> tuple[int, dict[str, Any]]:
-        shared = self._shared.numpy()
-        version, length = shared[:16].view(np.int64).tolist()
-        return version, json.loads(shared[16 : 16 + length].tobytes() or b"{}")
-
 
 class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     """Torch DataLoader over a loader, with its order, its length and its state.
@@ -152,18 +148,17 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         Loader of this rank, made in the main process. This object moves it; do not iterate it elsewhere.
     num_workers : int
         Number of processes that read. 0, the default, is the fastest unless a transform in Python is slow:
-        the loader has threads of its own, and every batch of a worker is copied through shared memory.
+        the loader has its own threads, and every batch of a worker is copied through shared memory.
     **options
         Options of `torch.utils.data.DataLoader`, such as `pin_memory`, `persistent_workers` and
         `multiprocessing_context`. Those that choose, order or divide samples are refused: `batch_size`,
-        `shuffle`,
-        `sampler`, `batch_sampler`, `drop_last`, `collate_fn`, and ``in_order=False``.
+        `shuffle`, `sampler`, `batch_sampler`, `drop_last`, `collate_fn`, and ``in_order=False``.
 
     Notes
     -----
     The loader moves when a batch is handed out, not when it is read ahead: `state_dict` and
     ``loader.receipt()`` have the batches that were handed out. A pass that was left before its end begins
-    again at the next iteration, as with every DataLoader, so a batch that a framework only looks at is not
+    again at the next iteration, as with every DataLoader, so a batch that a framework only inspects is not
     lost; a pass of which all batches were handed out is followed by the next epoch, also if it was ended by
     count.
 
@@ -189,9 +184,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     """
 
     def __init__(self, loader: Loader, num_workers: int = 0, **options: Any) -> None:
-        refused = {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"} & set(
-            options
-        )
+        refused = _REFUSED & options.keys()
         if refused or options.get("in_order") is False:
             name = min(refused, default="in_order=False")
             raise PlanError(
@@ -217,10 +210,14 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
 
     def _pass(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for batch in batches:
-            last = self.loader.epochs is not None and len(self.loader) == 1
-            self.loader.consume(Place.from_array(batch.pop(_PLACE)))
+            place = Place.from_array(batch.pop(_PLACE))
+            self.loader.consume(place)
             self._handed_out += 1
-            self._ends = last
+            # A run ends before each epoch that is a multiple of its number of epochs.
+            epochs = self.loader.epochs
+            self._ends = (
+                epochs is not None and place.next_epoch > place.epoch and not place.next_epoch % epochs
+            )
             yield batch
         self._ends = True
 

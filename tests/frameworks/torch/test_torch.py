@@ -100,7 +100,7 @@ def test_a_run_resumes_with_another_number_of_workers(paths: list[str], before: 
     resumed = DataLoader(later, after)
     resumed.load_state_dict(state)
     assert len(resumed) == 14
-    for _ in range(2):  # a look at the first batch moves nothing
+    for _ in range(2):  # to inspect the first batch moves nothing
         next(iter(resumed))
     seen += [rows(batch) for batch in resumed]
     assert seen == bare(paths, 1)[0]

@@ -19,9 +19,11 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf torch
+FRAMEWORKS       := tf torch jax data
 PACKAGES_tf      := $(TENSORFLOW)
-PACKAGES_torch   := torch
+PACKAGES_torch   := torch keras
+PACKAGES_jax     := jax grain keras
+PACKAGES_data    := 'ray[data,train]' datasets pandas polars pyarrow
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 

@@ -3,54 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 import pytest
 
 from shardkeep.cli.app import app
-from tests.waiting import PATIENCE_S
+from tests.doc_pages import FENCE, Step, blocks_of, name_of, run_steps, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FENCE = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(shardkeep [a-z][^`]*)`")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
-
-
-class Block(NamedTuple):
-    page: Path
-    line: int
-    language: str
-    info: str
-    text: str
-
-
-def blocks() -> list[Block]:
-    found = []
-    for page in PAGES:
-        content = page.read_text(encoding="utf-8")
-        for match in FENCE.finditer(content):
-            line = content.count("\n", 0, match.start()) + 1
-            found.append(Block(page, line, match[1], match[2].strip(), match[3]))
-    return found
-
-
-def name_of(block: Block) -> str:
-    return f"{block.page.relative_to(ROOT)}:{block.line}"
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-BLOCKS = blocks()
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
@@ -69,80 +41,11 @@ def test_generated_page_is_fresh(name: str) -> None:
     assert page == generator().PAGES[name](), "run `make docs`"
 
 
-# Commands of a page that its test does not run: they change the machine or build the project.
-NOT_RUN = re.compile(r"(make|pip|cargo|git|cd)\b")
+# The pages of the frameworks run with their frameworks, in tests/frameworks.
+RUN = [page for page in PAGES if page.parent.name != "frameworks" and steps_of(page)]
 
 
-class Step(NamedTuple):
-    """One action of a reader, and what the page shows of its output."""
-
-    kind: str
-    text: str
-    name: str
-    shown: list[str]
-
-
-def steps_of(page: Path) -> list[Step]:
-    """Return what a reader of a page does.
-
-    A block with the word "sample" is only read. A block of Python that begins with "# NAME.py" is a file.
-    """
-    steps = []
-    for block in (block for block in BLOCKS if block.page == page and block.info != "sample"):
-        name = name_of(block)
-        program = re.match(r"# (\w+\.py)\b", block.text)
-        if block.language == "python" and program:
-            steps.append(Step("file", block.text, program[1], []))
-        elif block.language == "python":
-            # A comment after a print is what it prints.
-            printed = re.findall(r"^ *print\(.*\) +# (.*)$", block.text, re.MULTILINE)
-            steps.append(Step("python", block.text, name, printed))
-        elif block.language == "console":
-            for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-                command, *shown = part.splitlines()
-                if not NOT_RUN.match(command):
-                    steps.append(Step("console", command, name, shown))
-    return steps
-
-
-def run_steps(steps: list[Step], folder: Path) -> None:
-    """Run steps in one session (`tests.doc_session`), and compare the output with what is shown."""
-    programs = folder / "bin"
-    programs.mkdir()
-    (programs / "torchrun").write_text('#!/bin/sh\nexec python -m tests.torchrun "$@"\n')
-    (programs / "torchrun").chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    paths = [str(programs), str(Path(sys.executable).parent), environment["PATH"]]
-    (folder / "page").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.doc_session"],
-        input=json.dumps([step[:3] for step in steps]),
-        cwd=folder / "page",
-        env={**environment, "PATH": os.pathsep.join(paths), "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for step, (output, code) in zip(steps, json.loads(done.stdout), strict=False):
-        lines = output.splitlines()
-        where = f"{step.name}: {step.text if step.kind == 'console' else step.kind}\n{output}"
-        if step.kind == "python":
-            assert code == 0, where
-            assert lines[: len(step.shown)] == step.shown, where
-        else:
-            assert (code != 0) == any("error: " in line for line in step.shown), where
-            assert not step.shown or re.fullmatch(transcript(step.shown), output.strip()), where
-
-
-def transcript(shown: list[str]) -> str:
-    """Return a pattern for the output that a page shows; "…" stands for a part of a line, or for lines."""
-    lines = ["(?s:.*)" if line == "…" else re.escape(line).replace("…", ".*") for line in shown]
-    return "\n".join(lines).strip()
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if steps_of(page)], ids=relative)
+@pytest.mark.parametrize("page", RUN, ids=relative)
 def test_page_works_as_a_reader_runs_it(page: Path, tmp_path: Path) -> None:
     """One folder and one session of Python, all blocks in their order."""
     run_steps(steps_of(page), tmp_path)
@@ -225,7 +128,12 @@ def test_readme_is_short() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "folder"), [("docs/index.md", "docs"), ("docs/design/README.md", "docs/design")]
+    ("index", "folder"),
+    [
+        ("docs/index.md", "docs"),
+        ("docs/index.md", "docs/frameworks"),
+        ("docs/design/README.md", "docs/design"),
+    ],
 )
 def test_index_leads_to_every_page(index: str, folder: str) -> None:
     linked = {(ROOT / index).parent.joinpath(t).resolve() for t in LINK.findall((ROOT / index).read_text())}

@@ -30,6 +30,8 @@ ANY_USER: Container[int] = range(1 << 32)
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# Each try needs another file that replaces the one just opened; some FUSE file systems always say 0 links.
+_TRIES = 100
 
 
 def trusted_users() -> frozenset[int]:
@@ -72,31 +74,33 @@ def open_sidecar(
     UntrustedFileError
         The file does not pass the checks.
     OSError
-        The open fails; FileNotFoundError also if the file has lost its name in the meantime.
+        The open fails. A file that loses its name to another one during the open is opened again.
     """
     owners = trusted_users() if owners is None else owners
-    try:
-        fd = os.open(path, flags | _SAFE, dir_fd=folder_fd)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        # ELOOP of a link, ENXIO of a pipe or a socket, EISDIR, EACCES: the status of the name is only for
-        # the message.
+    for _ in range(_TRIES):
         try:
-            found = os.lstat(path, dir_fd=folder_fd)
-        except OSError:
-            raise error from None
-        _check(path, what, found, owners=owners, data=data)
-        raise
-    try:
-        found = os.fstat(fd)
-        if found.st_nlink == 0:
-            raise FileNotFoundError(2, os.strerror(2), path)
-        _check(path, what, found, owners=owners, data=data)
-    except BaseException:
+            fd = os.open(path, flags | _SAFE, dir_fd=folder_fd)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            # ELOOP of a link, ENXIO of a pipe or a socket, EISDIR, EACCES: the status of the name is only
+            # for the message.
+            try:
+                found = os.lstat(path, dir_fd=folder_fd)
+            except OSError:
+                raise error from None
+            _check(path, what, found, owners=owners, data=data)
+            raise
+        try:
+            found = os.fstat(fd)
+            if found.st_nlink:
+                _check(path, what, found, owners=owners, data=data)
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
         os.close(fd)
-        raise
-    return fd
+    raise FileNotFoundError(2, os.strerror(2), path)
 
 
 def make_sidecar(path: str, flags: int = os.O_RDWR, *, mode: int = 0o600) -> int:

@@ -15,41 +15,17 @@ torch = pytest.importorskip("torch")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.torch import DataLoader, RaggedTensors, ShardkeepDataset  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, rows, write_shards  # noqa: E402
 
 # Torch warns of more workers than processors.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-COUNTS = (7, 40, 3, 120, 5, 35)  # uneven shards, 210 records
 METHODS = ("fork", "spawn", "forkserver")
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder: Path = tmp_path_factory.mktemp("shards")
-    number, paths = 0, []
-    for i, count in enumerate(COUNTS):
-        paths.append(str(folder / f"{i}.tfrecord"))
-        with sk.tfrecord.Writer(paths[-1]) as w:
-            for _ in range(count):
-                w.write_example({"x": number, "s": b"s" * (number % 3), "v": [1.5] * (1 + number % 4)})
-                number += 1
-    return paths
-
-
-def make(paths: list[str], rank: int = 0, size: int = 1, batch_size: int = 16, **options: Any) -> sk.Loader:
-    return sk.Loader(
-        paths, {"x": sk.FixedLen()}, batch_size, sk.World(rank, size), shuffle="global", **options
-    )
-
-
-def rows(batch: dict[str, Any]) -> list[int]:
-    assert set(batch) == {"x", "valid"}
-    return batch["x"][batch["valid"]].tolist()
-
-
-def bare(paths: list[str], epochs: int) -> list[list[list[int]]]:
-    loader = make(paths)
-    return [[batch["x"][batch["valid"]].tolist() for batch in loader] for _ in range(epochs)]
+    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -57,7 +33,7 @@ def bare(paths: list[str], epochs: int) -> list[list[list[int]]]:
 def test_each_epoch_is_that_of_the_loader(paths: list[str], workers: int, persistent: bool) -> None:
     if persistent and not workers:
         pytest.skip("persistent workers need workers")
-    loader = make(paths)
+    loader = make_loader(paths)
     batches = DataLoader(loader, workers, persistent_workers=persistent)
     for expected in bare(paths, 3):
         assert len(batches) == len(expected)
@@ -67,14 +43,14 @@ def test_each_epoch_is_that_of_the_loader(paths: list[str], workers: int, persis
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_start_method_delivers_every_record_once(paths: list[str], method: str) -> None:
-    loader = make(paths)
+    loader = make_loader(paths)
     batches = DataLoader(loader, 2, multiprocessing_context=method)
     assert [[rows(batch) for batch in batches] for _ in range(2)] == bare(paths, 2)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str], workers: int) -> None:
-    batches = DataLoader(make(paths), workers)
+    batches = DataLoader(make_loader(paths), workers)
     passes = []
     for _ in range(3):
         iterator = iter(batches)
@@ -84,7 +60,7 @@ def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_batch_that_was_only_looked_at_is_delivered_again(paths: list[str], workers: int) -> None:
-    loader = make(paths)
+    loader = make_loader(paths)
     batches = DataLoader(loader, workers)
     next(iter(batches))
     assert [rows(batch) for batch in batches] == bare(paths, 1)[0]
@@ -93,7 +69,7 @@ def test_a_batch_that_was_only_looked_at_is_delivered_again(paths: list[str], wo
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 3), (3, 1)])
 def test_a_run_resumes_with_another_number_of_workers(paths: list[str], before: int, after: int) -> None:
-    first, later = make(paths), make(paths)
+    first, later = make_loader(paths), make_loader(paths)
     batches = DataLoader(first, before)
     seen = [rows(batch) for _, batch in zip(range(5), batches, strict=False)]
     state = json.loads(json.dumps(batches.state_dict()))
@@ -109,23 +85,23 @@ def test_a_run_resumes_with_another_number_of_workers(paths: list[str], before: 
 
 
 def test_one_rank_resumes_as_two_with_other_batches(paths: list[str]) -> None:
-    first = make(paths)
+    first = make_loader(paths)
     batches = DataLoader(first, 2)
     seen = [row for _, batch in zip(range(4), batches, strict=False) for row in rows(batch)]
     receipts = [first.receipt()]
     for rank in range(2):
-        loader = make(paths, rank, 2, 10)
+        loader = make_loader(paths, rank, 2, 10)
         resumed = DataLoader(loader, 2)
         resumed.load_state_dict(batches.state_dict())
         seen += [row for batch in resumed for row in rows(batch)]
         receipts.append(loader.receipt())
-    assert sorted(seen) == list(range(sum(COUNTS)))
+    assert sorted(seen) == list(range(RECORDS))
     assert sk.plan.audit(receipts).ok
 
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_plain_dataloader_takes_the_dataset_with_set_epoch(paths: list[str], persistent: bool) -> None:
-    dataset = ShardkeepDataset(make(paths))
+    dataset = ShardkeepDataset(make_loader(paths))
     batches = torch.utils.data.DataLoader(
         dataset, batch_size=None, num_workers=2, persistent_workers=persistent
     )
@@ -143,7 +119,7 @@ def test_files_are_divided_among_workers(paths: list[str], workers: int) -> None
     )
     batches = DataLoader(loader, workers, persistent_workers=bool(workers))
     for _ in range(2):
-        assert sorted(row for batch in batches for row in rows(batch)) == list(range(sum(COUNTS)))
+        assert sorted(row for batch in batches for row in rows(batch)) == list(range(RECORDS))
     assert sk.plan.audit([loader.receipt()]).ok
 
 
@@ -162,7 +138,7 @@ def test_damage_that_a_worker_skips_is_in_the_receipt(paths: list[str], tmp_path
     content = bytearray(Path(paths[3]).read_bytes())
     content[len(content) // 2] ^= 0xFF
     damaged.write_bytes(content)
-    loader = make([str(damaged)], on_corrupt="skip")
+    loader = make_loader([str(damaged)], on_corrupt="skip")
     assert sum(len(rows(batch)) for batch in DataLoader(loader, 2)) == COUNTS[3] - 1
     assert len(loader.receipt()["skipped"]) == 1
 
@@ -170,11 +146,11 @@ def test_damage_that_a_worker_skips_is_in_the_receipt(paths: list[str], tmp_path
 @pytest.mark.parametrize("option", [{"batch_size": 4}, {"shuffle": True}, {"in_order": False}])
 def test_options_that_choose_samples_are_refused(paths: list[str], option: dict[str, Any]) -> None:
     with pytest.raises(sk.PlanError, match="come from the Loader"):
-        DataLoader(make(paths), **option)
+        DataLoader(make_loader(paths), **option)
 
 
 def test_a_loader_without_an_end_has_no_length(paths: list[str]) -> None:
-    batches = DataLoader(make(paths, epochs=None))
+    batches = DataLoader(make_loader(paths, epochs=None))
     with pytest.raises(TypeError, match="epochs=None"):
         len(batches)
     assert [rows(batch) for _, batch in zip(range(20), batches, strict=False)]
@@ -188,7 +164,7 @@ def test_a_loader_in_a_worker_of_another_dataset_is_refused(paths: list[str]) ->
         def __iter__(self) -> Any:
             return iter(self.loader)
 
-    batches = iter(torch.utils.data.DataLoader(Doubled(make(paths)), batch_size=None, num_workers=2))
+    batches = iter(torch.utils.data.DataLoader(Doubled(make_loader(paths)), batch_size=None, num_workers=2))
     with pytest.raises(sk.PlanError, match=r"adapters\.torch\.DataLoader"):
         next(batches)
     batches._shutdown_workers()

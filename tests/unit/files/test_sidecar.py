@@ -342,3 +342,21 @@ def test_writer_follows_no_link_of_a_second_user(kind):
                 Writer(folder / "a.tfrecord", exists=exists)
         assert precious.read_bytes() == PRECIOUS
         assert os.listdir(folder) == ["a.tfrecord.lock"]
+
+
+def test_a_sidecar_that_is_replaced_during_the_open_is_opened_again(tmp_path, monkeypatch):
+    path, newer = tmp_path / "x", tmp_path / "newer"
+    path.write_text("old")
+    newer.write_text("new")
+    opened = os.open
+
+    def open_then_replace(*arguments, **options):
+        fd = opened(*arguments, **options)
+        if newer.exists():
+            os.replace(newer, path)
+        return fd
+
+    monkeypatch.setattr(os, "open", open_then_replace)
+    fd = open_sidecar(str(path), "index")
+    assert os.read(fd, 10) == b"new"
+    os.close(fd)

@@ -70,7 +70,7 @@ ci: frameworks lint test test-frameworks  ## the checks of continuous integratio
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 
 test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
-	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf
+	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf src/shardkeep/adapters/tensorflow
 	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch.py
 
 clean:  ## remove the files of the other targets, but not cargo's downloads

@@ -26,6 +26,7 @@ EXTRAS = {
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "sklearn": _Extra("scikit-learn", "demo", "1.3"),
+    "tensorflow": _Extra("tensorflow", "tensorflow", "2.15"),
     "torch": _Extra("torch", "torch", "2.2"),
     "zmq": _Extra("pyzmq", "collector", "25"),
 }

@@ -1,16 +1,18 @@
 """Adapters, one for each framework, in its own protocol, names and types.
 
-Each imports its framework, and none is imported before its first use. `torch` has the iterable dataset and
-the DataLoader.
+Each imports its framework, and none is imported before its first use. `tensorflow` has datasets for training
+loops and strategies; `torch` has the iterable dataset and the DataLoader.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardkeep.adapters import torch
+    from shardkeep.adapters import tensorflow, torch
 else:
     from shardkeep._lazy import lazily
 
-    __getattr__, __dir__ = lazily(__name__, {"shardkeep.adapters.torch": "torch"})
+    __getattr__, __dir__ = lazily(
+        __name__, {"shardkeep.adapters.tensorflow": "tensorflow", "shardkeep.adapters.torch": "torch"}
+    )
 
-__all__ = ["torch"]
+__all__ = ["tensorflow", "torch"]

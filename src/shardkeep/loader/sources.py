@@ -74,8 +74,8 @@ class ShardSource:
             found = open_shards(self._paths, on_corrupt=self._on_corrupt)
             if found.identity.fingerprint != self._fingerprint:
                 raise PlanError(
-                    f"{self._paths[0]} or another shard has changed since this loader was pickled: make a"
-                    " new loader"
+                    f"{self._paths[0]} or another shard has changed since it was pickled: open the shards"
+                    " again"
                 )
             self._shards = found
         return self._shards

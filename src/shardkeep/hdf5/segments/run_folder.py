@@ -9,8 +9,8 @@
     │   └── writer.lock              while a worker of that rank lives
     └── rank-00001/ …
 
-While a rollback cuts a segment at a marked step, the result ``00000001-step-150-of-200.h5`` takes the place
-of ``00000001-step-200.h5``, which is then removed, and gets its plain name ``00000001-step-150.h5``.
+While a rollback cuts a segment at a marked step, the result ``00000001-step-150-from-200.h5`` takes the
+place of ``00000001-step-200.h5``, which is then removed, and gets its plain name ``00000001-step-150.h5``.
 
 So the newest commit of a rank, and a gap in its series, are found without opening a file.
 """
@@ -26,6 +26,7 @@ from shardkeep.files.durable import durability_error, sync_folder
 
 __all__ = [
     "SegmentName",
+    "cut_step",
     "is_rank_folder",
     "list_ranks",
     "list_segments",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _RANK = re.compile(r"rank-(\d+)", re.ASCII)
-_SEGMENT = re.compile(r"(\d+)-step-(\d+)(?:-of-(\d+))?\.h5", re.ASCII)
+_SEGMENT = re.compile(r"(\d+)-step-(\d+)(?:-from-(\d+))?\.h5", re.ASCII)
 
 
 @dataclass(frozen=True, order=True)
@@ -78,7 +79,7 @@ def writer_path(folder: str) -> str:
 
 def segment_path(folder: str, sequence: int, step: int, cut_from: int | None = None) -> str:
     """Return the name of a segment: the final one, or that before the segment it was cut from is removed."""
-    cut = "" if cut_from is None else f"-of-{cut_from}"
+    cut = "" if cut_from is None else f"-from-{cut_from}"
     return os.path.join(folder, f"{sequence:08d}-step-{step}{cut}.h5")
 
 
@@ -99,6 +100,12 @@ def numbers_in_path(path: str) -> tuple[int, int, int] | None:
     rank = _RANK.fullmatch(os.path.basename(os.path.dirname(path)))
     name = _SEGMENT.fullmatch(os.path.basename(path))
     return None if rank is None or name is None else (int(rank[1]), int(name[1]), int(name[2]))
+
+
+def cut_step(path: str) -> int | None:
+    """Return the step in a path of the segment that this one was cut from, and replaces; None for others."""
+    name = _SEGMENT.fullmatch(os.path.basename(path))
+    return None if name is None or name[3] is None else int(name[3])
 
 
 def list_ranks(run_dir: str) -> dict[int, str]:

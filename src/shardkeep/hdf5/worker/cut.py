@@ -1,6 +1,6 @@
 """Cut of a segment at a marked step: a new segment with the rows up to the mark takes its place.
 
-1. The new segment is written, synced, and renamed to ``SEQUENCE-step-MARK-of-STEP.h5``. From this rename on
+1. The new segment is written, synced, and renamed to ``SEQUENCE-step-MARK-from-STEP.h5``. From this rename on
    `list_segments` no longer returns the segment of STEP.
 2. The segment of STEP is removed.
 3. The new one is renamed to ``SEQUENCE-step-MARK.h5``.

@@ -158,7 +158,7 @@ def _parts(run: str, series: Series, damaged: Sequence[_Damaged]) -> Iterator[Re
         together: list[Segment] = []
         for segment in kept[rank]:
             record = segment.record
-            is_named = segment.path == segment.path_in(run)
+            is_named = segment.is_named(run)
             if record.sequence > start or not is_named:
                 yield from _kept(together)
                 together = []

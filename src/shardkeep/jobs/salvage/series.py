@@ -11,12 +11,12 @@ import itertools
 import os
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.commit_record import CommitRecord
-from shardkeep.hdf5.segments.run_folder import numbers_in_path, rank_folder, segment_path
+from shardkeep.hdf5.segments.run_folder import cut_step, numbers_in_path, rank_folder, segment_path
 from shardkeep.hdf5.segments.series_check import RunCheck
 
 __all__ = ["Segment", "Series", "choose_series"]
@@ -33,6 +33,18 @@ class Segment:
     def path_in(self, run: str) -> str:
         """Return the path that it must have in a run folder."""
         return segment_path(rank_folder(run, self.record.rank), self.record.sequence, self.record.step)
+
+    def is_named(self, run: str) -> bool:
+        """Return whether it has that path, or the one that it has while it replaces a segment."""
+        folder = rank_folder(run, self.record.rank)
+        return self.path == segment_path(folder, self.record.sequence, self.record.step, cut_step(self.path))
+
+    def replaced(self) -> str | None:
+        """Return the path of the segment that it was cut from; None if it is not such a cut."""
+        cut_from = cut_step(self.path)
+        if cut_from is None:
+            return None
+        return segment_path(os.path.dirname(self.path), self.record.sequence, cut_from)
 
 
 @dataclass(frozen=True)
@@ -54,23 +66,25 @@ class Series:
     findings: tuple[str, ...]
 
 
-def choose_series(run: str, found: Iterable[Segment], output: str) -> Series:
+def choose_series(run: str, found: Sequence[Segment], output: str) -> Series:
     """Return the segments that a merge accepts together.
 
     Parameters
     ----------
     run : str
         The run folder.
-    found : iterable of Segment
+    found : sequence of Segment
     output : str
         The folder that will hold them, for the findings.
     """
     ranks: defaultdict[int, list[Segment]] = defaultdict(list)
     places: dict[str, str] = {}
+    cut = {one.replaced() for one in found}
+    unused = {one.path: "a rollback has cut it" for one in found if one.path in cut}
     for one in found:
-        ranks[one.record.rank].append(one)
-        places[one.path] = one.path_in(run)
-    unused: dict[str, str] = {}
+        if one.path not in unused:
+            ranks[one.record.rank].append(one)
+            places[one.path] = one.path_in(run)
     chosen: list[Segment] = []
     for _, segments in sorted(ranks.items()):
         chosen += _choose(run, segments, places, unused)
@@ -94,7 +108,7 @@ def _choose(
 
     `places` has the right path of each segment of the run.
     """
-    segments = sorted(segments, key=lambda one: (one.path != one.path_in(run), one.path))
+    segments = sorted(segments, key=lambda one: (not one.is_named(run), one.path))
     different: list[Segment] = []
     copies: dict[tuple[str | None, str], Segment] = {}
     for one in segments:
@@ -119,7 +133,7 @@ def _choose(
             candidates.append(one)
 
     def preference(one: Segment) -> tuple[int, bool, bool, float, int]:
-        is_misplaced = one.path != places[one.path]
+        is_misplaced = not one.is_named(run)
         newest_first = -one.record.created, one.record.sequence
         return -chains.weight(one), is_misplaced, not chains.is_continued(one), *newest_first
 
@@ -151,7 +165,7 @@ class _Chains:
             if before is not None:
                 self._continued.add(before.path)
                 self._root[self._find(one.path)] = self._find(before.path)
-        self._weights = Counter(self._find(one.path) for one in segments if one.path == one.path_in(run))
+        self._weights = Counter(self._find(one.path) for one in segments if one.is_named(run))
 
     def is_continued(self, one: Segment) -> bool:
         """Return whether a later segment has the checksum of this one."""

@@ -121,7 +121,7 @@ def test_cut_that_a_crash_interrupted_is_completed(tmp_path, is_removed):
     folder = run / "rank-00000"
     whole = (folder / "00000001-step-20.h5").read_bytes()
     rollback(run, step=15)
-    (folder / "00000001-step-15.h5").rename(folder / "00000001-step-15-of-20.h5")
+    (folder / "00000001-step-15.h5").rename(folder / "00000001-step-15-from-20.h5")
     if not is_removed:
         (folder / "00000001-step-20.h5").write_bytes(whole)
     assert _merged(run)["x"] == [0, 1, 2, 3, 4]

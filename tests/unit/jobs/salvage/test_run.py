@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 
+import h5py
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from shardkeep.errors import CorruptDataError, ExistsError, FormatError, NotFoun
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs.repair import repair
 from shardkeep.jobs.salvage.run import salvage_run
+from shardkeep.jobs.verify import verify
 from shardkeep.world import World
 from tests.damaged_runs import ROWS, damage_rows, make_run, read_merged, rows_of, segments_of, tree
 
@@ -269,3 +271,23 @@ def test_a_merge_of_a_damaged_run_names_the_repair(tmp_path, whole_run, name):
     repair(*paths)
     merge(f"{run}.repaired", tmp_path / "all.h5", incomplete="allow")
     assert read_merged(tmp_path / "all.h5") == set(segments_of(whole_run)) - CASES[name][1]
+
+
+def test_a_cut_that_a_crash_interrupted_stays_a_cut(tmp_path):
+    run = tmp_path / "run"
+    with WorkerFile(run, World(0, 1)) as out:
+        out.append("x", np.arange(5))
+        out.mark(1)
+        out.append("x", np.arange(5, 8))
+        out.commit(step=2)
+        whole = run / "rank-00000" / "00000000-step-2.h5"
+        data = whole.read_bytes()
+        out.rollback(step=1)
+    whole.with_name("00000000-step-1.h5").rename(whole.with_name("00000000-step-1-from-2.h5"))
+    _write(whole, data)
+    assert verify(run).ok
+    result = salvage_run(str(run), str(tmp_path / "out"), tick=lambda _: None)
+    assert "00000000-step-2.h5 is not used: a rollback has cut it" in " ".join(result.notes), result.notes
+    merge(tmp_path / "out", tmp_path / "all.h5")
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["x"][:].tolist() == [0, 1, 2, 3, 4]

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "crates", "docs", "tests", "benchmarks", "examples")
-MOST_PERCENT = 0.3
+MOST_PERCENT = 0.05
 
 # What to write instead: "is reported", "receives", "inspect", "another process", "is not a", "again",
 # "repair", "refers to", "continue", "its own".
@@ -45,13 +45,12 @@ def python_prose(text: str) -> Iterator[str]:
             )
 
 
-def prose(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
+def prose(suffix: str, text: str) -> list[str]:
+    if suffix == ".py":
         lines: Iterator[str] = python_prose(text)
     else:
         lines = iter(text.splitlines())
-    comments_only = path.suffix == ".rs"
+    comments_only = suffix == ".rs"
     return [line for line in lines if line.strip() and (not comments_only or line.strip().startswith("//"))]
 
 
@@ -80,8 +79,16 @@ def test_ordinary_words_are_not_turns(line: str) -> None:
 
 
 def test_few_lines_have_such_a_turn() -> None:
-    lines = [(path, line) for path in files() for line in prose(path)]
-    hits = [f"{path.relative_to(ROOT)}: {line.strip()}" for path, line in lines if TURNS.search(line)]
-    percent = 100 * len(hits) / len(lines)
+    texts = {path: path.read_text(encoding="utf-8") for path in files()}
+    # Most files have none in their code either; to parse all of them takes ten seconds.
+    found = {path: prose(path.suffix, text) for path, text in texts.items() if TURNS.search(text)}
+    hits = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path, lines in found.items()
+        for line in lines
+        if TURNS.search(line)
+    ]
+    count = sum(text.count("\n") for text in texts.values())
+    percent = 100 * len(hits) / count
     shown = "\n".join(hits[:40])
-    assert percent <= MOST_PERCENT, f"{len(hits)} of {len(lines)} lines ({percent:.2f} %):\n{shown}"
+    assert percent <= MOST_PERCENT, f"{len(hits)} of {count} lines ({percent:.3f} %):\n{shown}"

@@ -58,6 +58,8 @@ WRITES = [
     ("close", errno.EDQUOT),
 ]
 _FOREVER = 1 << 40
+# How fast the number of the call that fails grows.
+GROWTHS = [1.0, pytest.param(0.3, marks=pytest.mark.slow)]
 _ENOTSUPP = 524
 # The commands that take a lock, and what they say where the file system has none.
 LOCKED = ["split", "concat", "pack", "rollback"]
@@ -156,7 +158,7 @@ def _check(name: str, number: int, got: Result, before: Result, healthy: Result)
     assert all(got.files[path] == before.files[path] for path in got.files if path in before.files)
 
 
-def _one_after_the_other(run: Run, name: str, functions: str, part: str, number: int) -> None:
+def _one_after_the_other(run: Run, name: str, functions: str, part: str, number: int, growth: float) -> None:
     before, healthy = _healthy(run, name)
     assert healthy.code == (ExitCode.NOT_FOUND if name == "audit" else ExitCode.CLEAN), healthy.err
     first = 1
@@ -164,25 +166,27 @@ def _one_after_the_other(run: Run, name: str, functions: str, part: str, number:
         if got.code != ExitCode.NOT_FOUND:
             _check(name, number, got, before, healthy)
         # The first calls, and then some of the others; `verify` starts a process for each HDF5 file.
-        first += 3 * first if name == "verify-hdf5" else 1 + first // 3
+        first += 3 * first if name == "verify-hdf5" else 1 + int(first * growth)
     got = run(COMMANDS[name][0], functions, part, number, 1, _FOREVER)
     if got.calls and got.code != ExitCode.NOT_FOUND:
         _check(name, number, got, before, healthy)
 
 
+@pytest.mark.parametrize("growth", GROWTHS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_read_fails(run: Run, name: str) -> None:
+def test_a_read_fails(run: Run, name: str, growth: float) -> None:
     for functions, number in READS if name != "verify-hdf5" else READS[::3]:
-        _one_after_the_other(run, name, functions, COMMANDS[name][1], number)
+        _one_after_the_other(run, name, functions, COMMANDS[name][1], number, growth)
 
 
+@pytest.mark.parametrize("growth", GROWTHS)
 @pytest.mark.parametrize("name", [name for name, (_, _, output) in COMMANDS.items() if output])
-def test_a_write_fails(run: Run, name: str) -> None:
+def test_a_write_fails(run: Run, name: str, growth: float) -> None:
     for functions, number in WRITES:
         if name.startswith("merge") and functions == "close":
             continue  # HDF5 closes only descriptors that are read, which does not fail on NFS
         part = "" if functions.startswith("rename") else COMMANDS[name][2] or ""
-        _one_after_the_other(run, name, functions, part, number)
+        _one_after_the_other(run, name, functions, part, number, growth)
 
 
 @pytest.mark.parametrize("name", LOCKED)

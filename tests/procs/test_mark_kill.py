@@ -6,6 +6,7 @@ import signal
 import time
 
 import h5py
+import pytest
 
 from shardkeep.hdf5 import WorkerFile, merge, rollback
 from shardkeep.world import World
@@ -30,10 +31,11 @@ def _work(run, seed):
             out.rollback(step=step)
 
 
-def test_killed_marks_and_rollbacks_leave_the_rows_of_a_marked_step(tmp_path):
+@pytest.mark.parametrize("runs", [10, pytest.param(80, marks=pytest.mark.slow)])
+def test_killed_marks_and_rollbacks_leave_the_rows_of_a_marked_step(tmp_path, runs):
     chance = random.Random(1)
     run, output = tmp_path / "run", tmp_path / "all.h5"
-    for seed in range(40):
+    for seed in range(runs):
         pid = os.fork()
         if pid == 0:
             try:

@@ -1,1 +1,8 @@
 """Benchmarks of Shardkeep; run them with ``python -m benchmarks``."""
+
+import os
+import sys
+
+# As in an installed package: otherwise each child process compiles all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False

@@ -5,6 +5,7 @@ HDF5 reads it through h5py's driver for Python files, so that a repair that writ
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from typing import Any
@@ -39,6 +40,24 @@ class PatchedFile(io.RawIOBase):
             parts.append(self._patched(data, offset_bytes))
             offset_bytes, left = offset_bytes + len(data), left - len(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def copy_to(self, fd: int, target_bytes: int, offset_bytes: int, count: int) -> bool:
+        """Copy bytes to an offset of another file within the kernel; return False if that cannot be done.
+
+        An error of either file is raised again by a read or a write.
+        """
+        if offset_bytes + count > self.size_bytes or self._patch(offset_bytes, count)[1]:
+            return False
+        # Not on macOS, and not between all file systems.
+        with contextlib.suppress(AttributeError, OSError):
+            while count and (copied := os.copy_file_range(self._fd, fd, count, offset_bytes, target_bytes)):
+                offset_bytes, target_bytes, count = (
+                    offset_bytes + copied,
+                    target_bytes + copied,
+                    count - copied,
+                )
+            return not count
+        return False
 
     def _patched(self, data: bytes, at: int) -> bytes:
         where, patch = self._patch(at, len(data))

@@ -103,6 +103,11 @@ class RowCopy:
                 continue
             offset_bytes = address + item_bytes * _flat(start, self._shape)
             size = item_bytes * int(np.prod(count, dtype=object))
+            if offset_bytes == address:
+                copies = not elsewhere and self._writes
+            elif copies := copies and self._copied(offset_bytes, size, offset_bytes - address):
+                self._findings.read(size)
+                continue
             data = self._raw.read_at(offset_bytes, size)
             self._findings.read(len(data))
             whole = len(data) // item_bytes
@@ -118,6 +123,16 @@ class RowCopy:
                 place = {"offset_bytes": end, "bytes": address + total - end}
                 self._lose_rows("the file ends before them", start[0] + done if start else 0, place)
                 return
+
+    def _copied(self, offset_bytes: int, size: int, at: int) -> bool:
+        """Copy stored bytes to their place without reading them; return False if that is not possible.
+
+        HDF5 must have written the first block, which allocates all rows, and no block smaller than its sieve
+        buffer, which can be written later with the bytes around that block.
+        """
+        target = self._target.get_offset()
+        fd = h5py.h5i.get_file_id(self._target).get_vfd_handle()
+        return target is not None and self._raw.copy_to(fd, target + at, offset_bytes, size)
 
     def _write_items(self, start: tuple[int, ...], count: tuple[int, ...], items: Any) -> None:
         """Write the first elements of a block."""

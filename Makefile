@@ -71,7 +71,7 @@ frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch an
 
 test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
 	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf src/shardkeep/adapters/tensorflow
-	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch.py
+	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

@@ -91,8 +91,8 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         Function that yields the steps of a segment.
     last_epoch : int
         Epoch before which the iteration ends.
-    worker, workers : int
-        Number of this worker and of all workers: it takes the steps ``worker``, ``worker + workers``, …
+    first, workers : int
+        The steps ``first``, ``first + workers``, … are read.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         progress: Progress,
         steps_of_segment: StepsOfSegment,
         last_epoch: int,
-        worker: int = 0,
+        first: int = 0,
         workers: int = 1,
     ) -> None:
         self._world = options.world
@@ -111,7 +111,7 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
 
         def remaining() -> Iterator[PlannedStep]:
             steps = _planned_steps(progress, steps_of_segment, last_epoch)
-            return islice(steps, worker + made * workers, None, workers)
+            return islice(steps, first + made * workers, None, workers)
 
         def deliver(planned: PlannedStep, damage: tuple[Damage, ...]) -> Place:
             nonlocal made

@@ -282,7 +282,9 @@ class Loader(Resumable):
         last_epoch = self._end_of_run()
         return BatchIterator(self._options(), self._source, self._cursor, self._schedule.steps, last_epoch)
 
-    def read_ahead(self, worker: int = 0, workers: int = 1) -> Iterator[tuple[Batch, Place]]:
+    def read_ahead(
+        self, worker: int = 0, workers: int = 1, *, skip: int = 0
+    ) -> Iterator[tuple[Batch, Place]]:
         """Iterate from the loader's position without moving it, for a queue before the training.
 
         The loader moves when `consume` is called with the place of a batch, so its position, state and
@@ -294,6 +296,8 @@ class Loader(Resumable):
         worker, workers : int
             Part of the steps: worker k of n takes the steps k, k + n, … of this rank. The batches of n
             workers, one of each in turn, are those of one iteration, so a state does not depend on `workers`.
+        skip : int
+            Number of the first batches of this part that are not read, for a worker that begins again.
 
         Yields
         ------
@@ -305,7 +309,7 @@ class Loader(Resumable):
         Raises
         ------
         PlanError
-            `worker` is not in the range of `workers`, or `epochs=None` without a step.
+            `worker` is not in the range of `workers`, `skip` is negative, or `epochs=None` without a step.
 
         Examples
         --------
@@ -323,9 +327,10 @@ class Loader(Resumable):
         """
         workers = checked_int("workers", workers, 1, 1_000_000)
         worker = checked_int("worker", worker, 0, workers - 1)
+        first = worker + workers * checked_int("skip", skip, 0, 1 << 40)
         progress, last_epoch = self._cursor.fork().progress, self._end_of_run()
         return ReadAhead(
-            self._options(), self._source, progress, self._schedule.steps, last_epoch, worker, workers
+            self._options(), self._source, progress, self._schedule.steps, last_epoch, first, workers
         )
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:

@@ -153,3 +153,13 @@ def test_reading_ahead_ends_its_threads_with_the_last_reference(shards: Any) -> 
 def test_a_worker_outside_of_its_workers_is_refused(shards: Any, worker: int, workers: int) -> None:
     with pytest.raises(PlanError, match="worker"):
         Loader(shards([8]), X, 2, World(0, 1)).read_ahead(worker, workers)
+
+
+def test_a_worker_begins_again_after_the_batches_that_it_made(shards: Any) -> None:
+    loader = Loader(shards([7, 13]), X, 2, World(0, 1), shuffle="global", epochs=2)
+    whole = [(batch["x"].tolist(), place) for batch, place in loader.read_ahead(1, 3)]
+    for made in (0, 2, 4, len(whole), len(whole) + 1):
+        rest = loader.read_ahead(1, 3, skip=made)
+        assert [(batch["x"].tolist(), place) for batch, place in rest] == whole[made:]
+    with pytest.raises(PlanError, match="skip"):
+        loader.read_ahead(skip=-1)

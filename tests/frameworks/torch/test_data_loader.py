@@ -1,6 +1,6 @@
 """The torch adapter in real DataLoaders: every start method, any number of workers, the audit as judge.
 
-Covers `shardkeep.adapters.torch`.
+Covers `shardkeep.adapters.torch.data_loader` and `shardkeep.adapters.torch.dataset`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,132 @@
+"""Torch DataLoader with the order, the length and the state of a loader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
+from shardkeep.adapters.torch.framework import torch
+from shardkeep.errors import PlanError
+from shardkeep.loader import Loader, Place
+
+__all__ = ["DataLoader"]
+
+_REFUSED = {"batch_size", "shuffle", "sampler", "batch_sampler", "drop_last", "collate_fn"}
+
+
+class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
+    """Torch DataLoader over a loader, with its order, its length and its state.
+
+    Parameters
+    ----------
+    loader : Loader
+        Loader of this rank, made in the main process. This object moves it; do not iterate it elsewhere.
+    num_workers : int
+        Number of processes that read. 0, the default, is the fastest unless a transform in Python is slow:
+        the loader has its own threads, and every batch of a worker is copied through shared memory.
+    **options
+        Options of `torch.utils.data.DataLoader`, such as `pin_memory`, `persistent_workers` and
+        `multiprocessing_context`. Those that choose, order or divide samples are refused: `batch_size`,
+        `shuffle`, `sampler`, `batch_sampler`, `drop_last`, `collate_fn`, and ``in_order=False``.
+
+    Notes
+    -----
+    The loader moves when a batch is handed out, not when it is read ahead: `state_dict` and
+    ``loader.receipt()`` have the batches that were handed out. A pass that was left before its end begins
+    again at the next iteration, as with every DataLoader, so a batch that a framework only inspects is not
+    lost; a pass of which all batches were handed out is followed by the next epoch, also if it was ended by
+    count.
+
+    ``len`` is the number of batches of the pass: those that were handed out, and those that are left.
+
+    A state fits any `num_workers`, and as that of `Loader` any number of ranks and batch size.
+
+    Do not pass it to ``accelerate.Accelerator.prepare``, which would divide the batches a second time: rank
+    and world size come from the loader.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import shardkeep as sk
+    >>> with sk.tfrecord.Writer(tempfile.mkdtemp() + "/x.tfrecord") as w:
+    ...     for number in range(4):
+    ...         w.write_example({"x": number})
+    >>> batches = DataLoader(sk.Loader(w.path, {"x": sk.FixedLen()}, batch_size=2, world=sk.World(0, 1)))
+    >>> for epoch in range(2):
+    ...     print(len(batches), [batch["x"].tolist() for batch in batches])
+    2 [[0, 1], [2, 3]]
+    2 [[0, 1], [2, 3]]
+    """
+
+    def __init__(self, loader: Loader, num_workers: int = 0, **options: Any) -> None:
+        refused = _REFUSED & options.keys()
+        if refused or options.get("in_order") is False:
+            name = min(refused, default="in_order=False")
+            raise PlanError(
+                f"{name} is not an option here: the batches and their order come from the Loader:"
+                " set batch_size, shuffle and remainder there"
+            )
+        dataset = ShardkeepDataset(loader)
+        dataset._with_place = True
+        super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
+        self.loader = loader
+        self._ends: bool
+        self._handed_out: int
+        self._begin_pass(0)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._ends:
+            self._begin_pass(0)
+        elif self._handed_out != self._handed_out_before:
+            self.loader.load_state_dict(self._begin)
+            self._handed_out = self._handed_out_before
+        self.dataset._publish()
+        return self._pass(super().__iter__())
+
+    def _pass(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for batch in batches:
+            place = Place.from_array(batch.pop(PLACE))
+            self.loader.consume(place)
+            self._handed_out += 1
+            # A run ends before each epoch that is a multiple of its number of epochs.
+            epochs = self.loader.epochs
+            self._ends = (
+                epochs is not None and place.next_epoch > place.epoch and not place.next_epoch % epochs
+            )
+            yield batch
+        self._ends = True
+
+    def __len__(self) -> int:
+        return len(self.loader) + (0 if self._ends else self._handed_out)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last batch that was handed out.
+
+        Returns
+        -------
+        dict
+            The state of the loader, with the number of batches of this pass that were handed out.
+        """
+        return {**self.loader.state_dict(), "batches": 0 if self._ends else self._handed_out}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move the loader to a state of `state_dict`, or of `Loader.state_dict`.
+
+        Parameters
+        ----------
+        state : mapping
+            The state, of any rank.
+
+        Raises
+        ------
+        PlanError
+            The state belongs to another data set, shuffle or seed.
+        """
+        self.loader.load_state_dict(state)
+        self._begin_pass(int(state.get("batches", 0)))
+
+    def _begin_pass(self, handed_out: int) -> None:
+        self._begin = self.loader.state_dict()
+        self._handed_out = self._handed_out_before = handed_out
+        self._ends = False

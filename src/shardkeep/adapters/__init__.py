@@ -1,7 +1,7 @@
 """Adapters, one for each framework, in its own protocol, names and types.
 
 Each imports its framework, and none is imported before its first use. `tensorflow` has datasets for training
-loops and strategies; `torch` has the iterable dataset and the DataLoader.
+loops and strategies; `torch` has the iterable dataset and the DataLoader. Other rooms import `random_access`.
 """
 
 from typing import TYPE_CHECKING

@@ -200,3 +200,20 @@ def test_receipts_with_different_shard_by_do_not_prove_an_epoch(shards: Any) -> 
     list(records)
     report = plan.audit([*files, records.receipt()], epochs=[0])
     assert any("shard_by" in problem for problem in report.problems)
+
+
+def test_a_rank_that_resumed_alone_is_proved(shards: Any) -> None:
+    paths = shards([40, 30, 20, 50, 60])
+    rank_0 = by_files(paths, 0, 2)
+    list(rank_0)
+    receipts, state = [rank_0.receipt()], None
+    for steps in (3, 5, 1000):
+        loader = by_files(paths, 1, 2)
+        if state:
+            loader.load_state_dict(state)
+        for _, _ in zip(range(steps), loader, strict=False):
+            pass
+        receipts.append(loader.receipt())
+        state = loader.state_dict()
+    assert plan.audit(receipts, epochs=[0]).ok
+    assert not plan.audit([*receipts[:2], receipts[3]], epochs=[0]).ok

@@ -6,6 +6,7 @@
     ├── rank-00000/
     │   ├── 00000000-step-100.h5     a segment: its number in the series, the step of its commit
     │   ├── 00000001-step-200.h5
+    │   ├── end.json                 after `WorkerFile.finish` (`series_end`)
     │   └── writer.lock              while a worker of that rank lives
     └── rank-00001/ …
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.commit_record import CommitRecord
+from shardkeep.hdf5.segments.series_end import is_ended
 from shardkeep.quantities import counted
 
 __all__ = ["RunCheck", "check_follows"]
@@ -26,6 +27,10 @@ class _Rank:
     next_rows: dict[str, int] = field(default_factory=dict)
     # The openings of the rank so far, each of which ended when the next one began.
     incarnations: set[str] = field(default_factory=set)
+
+    @property
+    def is_ended(self) -> bool:
+        return is_ended(os.path.dirname(self.newest_path), self.newest.crc32c)
 
 
 class RunCheck:
@@ -135,8 +140,16 @@ def _findings_of(ranks: dict[int, _Rank]) -> list[str]:
     missing = [number for number in range(size) if number not in ranks]
     if missing:
         result.append(f"{_numbers(missing)} of {size} {_have(missing)} no commit (the newest is step {step})")
-    behind = [number for number in range(size) if number in ranks and ranks[number].newest.step < step]
-    if behind:
+    present = [number for number in range(size) if number in ranks]
+    ended = [number for number in present if ranks[number].is_ended]
+    behind = [number for number in present if number not in ended and ranks[number].newest.step < step]
+    if ended and len(ended) < len(present):
+        # Ranks that end by themselves are not in step, so the newest step proves nothing about the others.
+        others = [number for number in present if number not in ended]
+        result.append(
+            f"{_numbers(others)} of {size} {_have(others)} not ended, as {_numbers(ended)} {_have(ended)}"
+        )
+    elif behind:
         steps = sorted({ranks[number].newest.step for number in behind})
         at = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
         result.append(f"{_numbers(behind)} of {size} ended at {at}, the newest commit is step {step}")

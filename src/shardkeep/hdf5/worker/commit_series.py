@@ -7,9 +7,11 @@ import os
 import uuid
 from typing import Any
 
+from shardkeep.errors import PlanError
 from shardkeep.files.leftovers import temporary_name
 from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
 from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
+from shardkeep.hdf5.segments.series_end import write_end
 from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.worker.contents import Contents, Storage
 from shardkeep.hdf5.worker.cut import cut_segment
@@ -104,6 +106,29 @@ class CommitSeries(RankOwner):
         """
         with self._doing("mark"):
             self._contents.mark(step, receipt, state)
+
+    def finish(self) -> None:
+        """Record that this rank ends with its newest commit, whatever the steps of other ranks.
+
+        For ranks that do not train in step. Without it, a merge and a verification report a rank that ends
+        before others as incomplete; where a rank has called it, they report each rank that has not. To open
+        the rank again, to commit and to roll back continue it.
+
+        Raises
+        ------
+        PlanError
+            The rank has no commit, or rows that are not committed.
+        DurabilityError
+            The end could not be written.
+        LockError
+            As of `append`.
+        """
+        with self._doing("finish"):
+            lost = self._uncommitted()
+            if self._contents.step is None or lost:
+                missing = f"uncommitted rows ({', '.join(lost)})" if lost else "no commit"
+                raise PlanError(f"rank {self.rank} has {missing}: call commit(step=…) before finish()")
+            write_end(self._folder, self._contents.newest_crc32c, durable=self._durable)
 
     def rollback(self, *, step: int | None) -> None:
         """Remove the commits of this rank after `step`, and all rows that were not committed.

@@ -27,6 +27,7 @@ from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segments.segment import Segment
+from shardkeep.hdf5.segments.series_end import remove_end
 from shardkeep.hdf5.worker.cut import complete_cuts
 from shardkeep.hdf5.worker.rollback import remove_after
 from shardkeep.world import REMEDY, World
@@ -77,6 +78,7 @@ class RankOwner:
         try:
             leftovers.remove_all(self._folder)
             complete_cuts(self._folder, durable=durable)
+            remove_end(self._folder, durable=durable)
             if exists == "replace":
                 remove_after(self._folder, -1, durable=durable)
             elif exists == "fail":

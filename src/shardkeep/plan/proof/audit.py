@@ -23,7 +23,7 @@ from shardkeep.plan.proof.contents import Segment
 from shardkeep.plan.proof.damage import Damage
 from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
-from shardkeep.plan.proof.runs import Run, RunKey, named_ranks, runs_of
+from shardkeep.plan.proof.runs import Run, RunKey, join_runs, named_ranks, runs_of
 from shardkeep.plan.shards import ShardTable
 
 __all__ = ["audit"]
@@ -248,6 +248,10 @@ def _epoch(
     epoch: int, runs: Sequence[Run], sample: Receipt, damage: Sequence[Damage], *, newest: bool
 ) -> EpochAudit:
     records = sample.positions
+    if any(_faults(run, runs) for run in runs):
+        joined = join_runs(runs)
+        if not any(_faults(run, joined) for run in joined):
+            runs = joined
     dropped = StridedRanges.concatenate([run.dropped() for run in runs])
     found = measure_coverage(
         StridedRanges.concatenate([run.delivered() for run in runs]), records, dropped=dropped
@@ -307,7 +311,8 @@ def _faults(run: Run, runs: Sequence[Run]) -> list[str]:
     if slower.any():
         faults.append(
             f"{named_ranks(slower)} made fewer than the {most} steps of the others from {run.key}: take all "
-            "receipts at the same step, with the checkpoint"
+            "receipts at the same step, with the checkpoint; of ranks that are not in step, when all have "
+            "finished the epoch"
         )
     return faults
 

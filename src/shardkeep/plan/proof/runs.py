@@ -8,16 +8,16 @@ runs did the same, and the k-th longest segment of each rank belongs to the k-th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardkeep.plan.coverage import StridedRanges, true_ranges
 from shardkeep.plan.epoch import Remainder, StepPlan
-from shardkeep.plan.file_assignment import HistoryEntry
+from shardkeep.plan.file_assignment import HistoryEntry, merge_history
 
-__all__ = ["Run", "RunKey", "named_ranks", "runs_of"]
+__all__ = ["Run", "RunKey", "join_runs", "named_ranks", "runs_of"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -111,6 +111,50 @@ def runs_of(
         cut = np.minimum(claimed, plan.steps)
         runs.append(Run(key, plan, cut, present, claimed > cut, kinds, number > 0))
     return runs
+
+
+def join_runs(runs: Sequence[Run]) -> list[Run]:
+    """Join the runs of an epoch that single ranks resumed, each at its own step; `runs` are in order.
+
+    Asynchronous workers resume so. Where a rank left one run after the steps at which a later one begins, its
+    steps there continue those of the first.
+    """
+    joined: list[Run] = []
+    for run in runs:
+        present, steps = run.present.copy(), run.steps.copy()
+        for i, earlier in enumerate(joined):
+            left = _steps_before(earlier, run)
+            if not left or run.present.all() or run.again or earlier.again:
+                continue
+            mine = present & earlier.present & (earlier.steps == left)
+            if mine.any():
+                joined[i] = replace(
+                    earlier,
+                    steps=earlier.steps + np.where(mine, steps, 0),
+                    overrun=earlier.overrun | (mine & run.overrun),
+                    remainders=tuple(sorted({*earlier.remainders, *run.remainders})),
+                )
+                present, steps = present & ~mine, np.where(mine, 0, steps)
+        if present.any():
+            joined.append(replace(run, present=present, steps=steps))
+    return joined
+
+
+def _steps_before(earlier: Run, run: Run) -> int:
+    """Return after how many steps of a run another one with the same assignment begins, 0 if it does not."""
+    first, key = earlier.key, run.key
+    if (first.world_size, first.batch_size, first.cycle_length) != (
+        key.world_size,
+        key.batch_size,
+        key.cycle_length,
+    ):
+        return 0
+    if not key.cycle_length:
+        steps, rest = divmod(key.start - first.start, key.world_size * key.batch_size)
+        return 0 if rest else steps
+    steps = sum(one.steps for one in key.history) - sum(one.steps for one in first.history)
+    made = HistoryEntry(key.world_size, key.batch_size, key.cycle_length, max(steps, 0))
+    return steps if merge_history([*first.history, made]) == key.history else 0
 
 
 def named_ranks(chosen: NDArray[np.bool_]) -> str:

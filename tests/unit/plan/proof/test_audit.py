@@ -462,3 +462,76 @@ def test_later_receipt_has_the_damage_of_the_earlier_one() -> None:
     assert len(audit([early, late]).epochs[0].repaired) == 2
     forgetful = replace(late, damage=())
     assert "contradict" in audit([early, forgetful]).problems[0]
+
+
+# -- asynchronous ranks -----------------------------------------------------------------------------
+
+
+def test_ranks_that_resumed_at_their_own_steps_are_proved() -> None:
+    # Rank 1 was killed after 4 of 10 steps and after 7, rank 0 after 5.
+    lives = [(0, 0, 5), (1, 0, 4), (1, 40, 3), (0, 50, 5), (1, 70, 3)]
+    receipts = [receipt(rank, 2, (0, start, steps)) for rank, start, steps in lives]
+    report = audit(receipts)
+    assert report.ok, report
+    assert report.epochs[0].delivered == 100
+    for lacking in range(len(receipts)):
+        assert not audit([*receipts[:lacking], *receipts[lacking + 1 :]]).ok
+    assert not audit([*receipts, receipt(1, 2, (0, 70, 1))]).ok
+    late = [receipt(1, 2, (0, 60, 4)) if r.segments[0].start == 70 else r for r in receipts]
+    assert not audit(late).ok
+
+
+def test_a_rank_that_resumed_alone_drops_the_remainder_once() -> None:
+    changes = {"remainder": "drop", "batch": 15}
+    lives = [(0, 0, 3), (1, 0, 1), (1, 30, 2)]
+    report = audit([receipt(rank, 2, (0, start, steps), **changes) for rank, start, steps in lives])
+    assert report.ok, report
+    assert report.epochs[0].dropped.records == 10
+
+
+def test_steps_without_rows_of_a_rank_that_resumed_alone_count() -> None:
+    one = {"dataset": Dataset("eleven", 11)}  # of three steps, rank 1 has no rows in the last one
+    lives = [(0, 0, 2), (1, 0, 1), (1, 10, 1)]
+    receipts = [receipt(rank, 2, (0, start, steps), **one) for rank, start, steps in lives]
+    assert audit(receipts).ok
+    assert not audit(receipts[:2]).ok
+
+
+def test_asynchronous_ranks_in_mid_epoch_are_not_proved() -> None:
+    receipts = [receipt(0, 2, (0, 0, 10), (1, 0, 6)), receipt(1, 2, (0, 0, 10), (1, 0, 2))]
+    report = audit(receipts)
+    assert not report.ok
+    assert "when all have finished the epoch" in report.epochs[1].problems[0]
+    assert audit(receipts, epochs=[0]).ok
+
+
+@st.composite
+def asynchronous_histories(draw: st.DrawFn) -> list[Receipt]:
+    """Return the receipts of ranks that each were killed and resumed at any of their own steps."""
+    records, size, batch = draw(st.integers(1, 90)), draw(st.integers(2, 4)), draw(st.integers(1, 4))
+    remainder = draw(st.sampled_from(["mask", "short", "drop"]))
+    data = Dataset("any", records, ("a",), (records,))
+    receipts = []
+    for rank in range(size):
+        position = 0
+        while position < records:
+            plan = EpochPlan(records, position, size, batch, remainder)
+            steps = min(draw(st.integers(1, 6)), plan.steps)
+            receipts.append(
+                receipt(rank, size, (0, position, steps), batch=batch, dataset=data, remainder=remainder)
+            )
+            position = plan.position_after(steps) if steps < plan.steps else records
+    return receipts
+
+
+@given(asynchronous_histories(), st.data())
+def test_ranks_that_resume_alone_at_any_step_are_proved(receipts: list[Receipt], data: st.DataObject) -> None:
+    assert audit(receipts).ok, audit(receipts)
+    seen = sorted(delivered(receipts).get(0, []))
+    assert len(seen) == len(set(seen)) == audit(receipts).epochs[0].delivered
+    i = data.draw(st.integers(0, len(receipts) - 1))
+    (segment,) = receipts[i].segments
+    if segment.steps:
+        steps = data.draw(st.integers(0, segment.steps - 1))
+        changed = replace(receipts[i], segments=(replace(segment, steps=steps),))
+        assert not audit([*receipts[:i], changed, *receipts[i + 1 :]], epochs=[0]).ok

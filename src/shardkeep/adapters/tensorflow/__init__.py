@@ -1,6 +1,23 @@
-"""TensorFlow: datasets of a `Loader` for training loops and strategies.
+"""TensorFlow: datasets of a `Loader` for training loops and strategies, and a hook for sessions.
 
-Each module imports TensorFlow by ``import_extra("tensorflow", "shardkeep.adapters.tensorflow")``.
+Each module imports TensorFlow by ``import_extra("tensorflow", "shardkeep.adapters.tensorflow")``, except
+`thread_pools`, which is for releases that are too old for the others.
 """
 
-__all__ = []
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardkeep.adapters.tensorflow.run_hook import RunHook
+    from shardkeep.adapters.tensorflow.thread_pools import quiet_exit
+else:
+    from shardkeep._lazy import lazily
+
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "shardkeep.adapters.tensorflow.run_hook": "RunHook",
+            "shardkeep.adapters.tensorflow.thread_pools": "quiet_exit",
+        },
+    )
+
+__all__ = ["RunHook", "quiet_exit"]

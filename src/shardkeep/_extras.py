@@ -22,7 +22,9 @@ class _Extra(NamedTuple):
 # By the name that is imported. A test compares them with pyproject.toml.
 EXTRAS = {
     "PIL": _Extra("pillow", "demo", "10"),
+    "grain": _Extra("grain", "grain", "0.2.12"),
     "hdf5plugin": _Extra("hdf5plugin", "compression", "4.2"),
+    "jax": _Extra("jax", "jax", "0.4.34"),
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "sklearn": _Extra("scikit-learn", "demo", "1.3"),

@@ -121,6 +121,9 @@ _MPI = (
         weak=True,
     ),
 )
+# Set by Kubeflow Trainer and by scripts that pass them to jax.distributed.initialize, which does not read
+# them itself; weak, because some use other names for one of them.
+_JAX = _Names("jax", "JAX_PROCESS_ID", "JAX_NUM_PROCESSES", (), (), weak=True)
 _HOROVOD = _Names("horovod", "HOROVOD_RANK", "HOROVOD_SIZE", ("HOROVOD_LOCAL_RANK",), ("HOROVOD_LOCAL_SIZE",))
 
 
@@ -178,6 +181,7 @@ def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
         _slurm(env),
         *(_pair(env, names) for names in _MPI),
         _pair(env, _HOROVOD),
+        _pair(env, _JAX),
         _flux(env),
         _tf_config(env),
         _vertex(env),
@@ -191,7 +195,7 @@ def all_claims(env: Mapping[str, str]) -> tuple[list[Claim], list[Half]]:
 
 def sign_of_several(env: Mapping[str, str]) -> str | None:
     """Return a variable that only one of several processes has, though no rank can be read from it."""
-    names = ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS"]
+    names = ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID"]
     if env.get("TPU_WORKER_ID") != "0":  # also set on a single host
         names.append("TPU_WORKER_ID")
     return next((f"{name}={env[name][:80]}" for name in names if env.get(name)), None)

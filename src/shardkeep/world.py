@@ -5,7 +5,7 @@
     World.detect
       SHARDKEEP_RANK, SHARDKEEP_WORLD_SIZE    take precedence
       a live framework                        torch.distributed, JAX, Horovod or Ray Train, if initialised
-      the environment, compared               torchrun, Slurm, MPI, Horovod, Flux, TF_CONFIG, Vertex AI,
+      the environment, compared               torchrun, Slurm, MPI, Horovod, JAX, Flux, TF_CONFIG, Vertex AI,
                                               TPU slices, SageMaker, Kubernetes
       none of these                           World(): one process, with a warning if there are signs of more
 
@@ -36,7 +36,7 @@ from shardkeep.launchers import (
 )
 from shardkeep.siblings import count_workers, has_siblings
 
-__all__ = ["REMEDY", "World", "checked_world", "warn_of_siblings"]
+__all__ = ["REMEDY", "World", "checked_world", "refuse_late_rank", "warn_of_siblings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class World:
         -------
         World
             Its `source` is "explicit" (SHARDKEEP_RANK), "torch.distributed", "jax.distributed", "horovod",
-            "ray.train", "torchrun", "slurm", "mpi", "flux", "TF_CONFIG", "vertex", "tpu", "sagemaker",
+            "ray.train", "torchrun", "slurm", "mpi", "jax", "flux", "TF_CONFIG", "vertex", "tpu", "sagemaker",
             "kubernetes", or "default" if there is none.
 
         Raises
@@ -173,6 +173,24 @@ def checked_world(world: World | None) -> World:
     if not isinstance(world, World):
         raise WorldError(f"world must be a World, such as World(rank=0, size=2), not {world!r:.80}")
     return world
+
+
+def refuse_late_rank(world: World) -> None:
+    """Raise if a framework has several processes, and was initialised after the default world was detected.
+
+    Raises
+    ------
+    WorldError
+        Every process would use all records.
+    """
+    if world.source != "default":
+        return
+    several = [claim for claim in _live(os.environ) if claim.size > 1]
+    if several:
+        raise WorldError(
+            f"{several[0]}, but this World was detected before that, as rank 0 of 1, so that each process"
+            " would use all records: make it afterwards, or pass world=sk.World(0, 1) if that is intended"
+        )
 
 
 def warn_of_siblings(world: World) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import WorldError
-from shardkeep.world import World
+from shardkeep.world import World, refuse_late_rank
 from tests.waiting import PATIENCE_S
 
 TORCHRUN = {
@@ -170,6 +170,13 @@ FOUND = {
     "mpiexec.hydra": (HYDRA, (3, 4, 1, 2), "mpi"),
     "mpirun_rsh": (MVAPICH, (3, 4, 3, 4), "mpi"),
     "PMI without a size": ({"PMI_RANK": "3"}, ONE, "default"),
+    "jax variables": ({"JAX_PROCESS_ID": "3", "JAX_NUM_PROCESSES": "4"}, (3, 4, 0, 1), "jax"),
+    "number of JAX processes alone": ({"JAX_NUM_PROCESSES": "4"}, ONE, "default"),
+    "jax variables in an indexed Job": (
+        {"JAX_PROCESS_ID": "3", "JAX_NUM_PROCESSES": "4", "JOB_COMPLETION_INDEX": "3"},
+        (3, 4, 0, 1),
+        "jax",
+    ),
     "horovodrun": (HOROVODRUN, (3, 4, 1, 2), "horovod"),
     "flux": (FLUX, (5, 8, 1, 4), "flux"),
     "flux without nodes": ({"FLUX_TASK_RANK": "3", "FLUX_JOB_SIZE": "8"}, (3, 8, 0, 1), "flux"),
@@ -401,7 +408,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "FLUX_",
         "PALS_",
         "TPU_",
-        "JAX_COORD",
+        "JAX_",
         "CLUSTER_SPEC",
     )
     for name in list(os.environ):
@@ -484,13 +491,29 @@ def test_two_live_frameworks_must_agree(clean: pytest.MonkeyPatch) -> None:
         World.detect()
 
 
-@pytest.mark.parametrize("name", ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS"])
+@pytest.mark.parametrize(
+    "name", ["PMIX_RANK", "PMI_RANK", "LOCAL_RANK", "JAX_COORDINATOR_ADDRESS", "JAX_PROCESS_ID"]
+)
 def test_sign_of_several_processes_without_a_rank_warns(clean: pytest.MonkeyPatch, name: str) -> None:
     clean.setattr("shardkeep.world._warned_pid", 0)
     clean.setenv(name, "3")
     with pytest.warns(RuntimeWarning, match=rf"{name}=3 suggests .* pass world=sk.World\(rank, size\)"):
         assert World.detect().source == "default"
     World.detect()  # warns once: a second warning would be an error
+
+
+def test_a_default_world_is_refused_where_a_framework_has_a_rank_later(clean: pytest.MonkeyPatch) -> None:
+    world = World.detect()
+    refuse_late_rank(world)
+    clean.setitem(sys.modules, "jax._src.distributed", fake_jax(0, 1, client=object()))
+    refuse_late_rank(world)  # a single process
+    clean.setitem(sys.modules, "jax._src.distributed", fake_jax(1, 2, client=object()))
+    with pytest.raises(
+        WorldError, match=r"jax\.distributed says rank 1 of 2 .* rank 0 of 1.*make it afterwards"
+    ):
+        refuse_late_rank(world)
+    for other in (World(0, 1), World(1, 2), World.detect()):
+        refuse_late_rank(other)
 
 
 def fake_ray(mode: int) -> SimpleNamespace:
@@ -535,7 +558,7 @@ def test_group_made_by_hand_counts_the_workers_of_the_machine(clean: pytest.Monk
 def test_no_framework_is_imported() -> None:
     code = """
 import sys
-from shardkeep.world import World
+from shardkeep.world import World, refuse_late_rank
 World.detect()
 assert not {"torch", "jax", "horovod", "tensorflow"} & set(sys.modules)
 """

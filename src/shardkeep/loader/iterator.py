@@ -15,7 +15,7 @@ from shardkeep.loader.place import Place
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
-from shardkeep.world import warn_of_siblings
+from shardkeep.world import refuse_late_rank, warn_of_siblings
 
 __all__ = ["BatchIterator", "ReadAhead"]
 
@@ -70,6 +70,7 @@ class BatchIterator(Iterator[Batch]):
             )
         if not self._reader.is_running:
             _refuse_torch_worker(0)
+            refuse_late_rank(self._world)
             warn_of_siblings(self._world)
         taken = self._reader.take()
         if taken is None:
@@ -128,6 +129,7 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
     def __next__(self) -> tuple[Batch, Place]:
         if not self._reader.is_running:
             _refuse_torch_worker(self._workers)
+            refuse_late_rank(self._world)
             if self._workers == 1:
                 warn_of_siblings(self._world)
         taken = self._reader.take()

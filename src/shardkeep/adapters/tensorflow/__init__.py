@@ -7,6 +7,7 @@ Each module imports TensorFlow by ``import_extra("tensorflow", "shardkeep.adapte
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardkeep.adapters.tensorflow.dataset import ShardkeepDataset, to_dataset
     from shardkeep.adapters.tensorflow.run_hook import RunHook
     from shardkeep.adapters.tensorflow.thread_pools import quiet_exit
 else:
@@ -15,9 +16,10 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "shardkeep.adapters.tensorflow.dataset": "ShardkeepDataset to_dataset",
             "shardkeep.adapters.tensorflow.run_hook": "RunHook",
             "shardkeep.adapters.tensorflow.thread_pools": "quiet_exit",
         },
     )
 
-__all__ = ["RunHook", "quiet_exit"]
+__all__ = ["RunHook", "ShardkeepDataset", "quiet_exit", "to_dataset"]

@@ -1,0 +1,74 @@
+"""Passes of TensorFlow over a loader: where each begins, and the batches of it that were used."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from shardkeep.errors import PlanError
+from shardkeep.loader import Loader, Place
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """Passes over a loader, which moves when a batch is used and not when it is read ahead.
+
+    A pass that was left before its end begins again, so a batch that a framework only inspects is not lost.
+    With ``epochs=None`` it begins again at its last epoch.
+
+    Parameters
+    ----------
+    loader : Loader
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        if not isinstance(loader, Loader):
+            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        self.loader = loader
+        # Threads of TensorFlow read and use batches, also of an iterator that another one has replaced.
+        self._lock = threading.Lock()
+        self._number = 0
+        self._is_open = False
+        self._start: dict[str, Any] = {}
+        self._stop = (0, 0)
+
+    def begin(self) -> int:
+        """Begin a pass, which ends the one before; return its number."""
+        with self._lock:
+            loader = self.loader
+            if self._is_open and (loader.epoch, loader.position) == self._stop:
+                loader.load_state_dict(self._start)
+            self._is_open = False
+            self._number += 1
+            return self._number
+
+    def check(self, number: int) -> None:
+        """Raise `PlanError` if this is not the number of the current pass."""
+        if number != self._number:
+            raise PlanError("this iterator is over: its dataset was iterated again; use the later iterator")
+
+    def consume(self, number: int, place: Place) -> None:
+        """Move the loader over a batch of the pass with this number."""
+        with self._lock:
+            self.check(number)
+            loader = self.loader
+            if not self._is_open:
+                self._start = loader.state_dict()
+            loader.consume(place)
+            self._stop = loader.epoch, loader.position
+            # A run ends before each epoch that is a multiple of its number of epochs.
+            ends = place.next_epoch > place.epoch and not place.next_epoch % (loader.epochs or 1)
+            self._is_open = not ends
+
+    def serialize(self) -> str:
+        """Return the state of the loader as JSON."""
+        return json.dumps(self.loader.state_dict())
+
+    def deserialize(self, state: bytes) -> None:
+        """Move the loader to a state of `serialize`."""
+        with self._lock:
+            self.loader.load_state_dict(json.loads(state))
+            self._is_open = False
+            self._number += 1

@@ -161,3 +161,37 @@ cli.main()
     )
     assert done.returncode == 128 + number, done.stderr
     assert "Traceback" not in done.stderr
+
+
+# Sends itself a signal in the first `Condition.wait` of its main thread, with the lock released.
+STOPPED_IN_A_CONDITION = """
+import os, sys, threading
+
+number = int(sys.argv.pop(1))
+sys.setswitchinterval(60)  # otherwise a new thread may have begun before `start` waits for it
+
+def trace(frame, event, argument):
+    if frame.f_code is not threading.Condition.wait.__code__:
+        return None
+    def lines(frame, event, argument):
+        if "gotit" in frame.f_locals:
+            sys.settrace(None)
+            sys.setswitchinterval(0.005)
+            os.kill(os.getpid(), number)
+        return lines
+    return lines
+
+import shardkeep.cli.app, shardkeep.jobs
+from shardkeep.cli.start.main import main
+sys.settrace(trace)
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_a_thread_starts_is_not_a_bug(source: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", STOPPED_IN_A_CONDITION, str(int(number)), "verify"]
+    with start([*command, str(source / "a.tfrecord"), str(source / "b.tfrecord")]) as child:
+        errors = child.communicate(timeout=PATIENCE_S)[1]
+    said = "interrupted" if number == signal.SIGINT else f"stopped by {number.name}"
+    assert (child.returncode, errors.startswith(f"shardkeep: error: {said}")) == (128 + number, True), errors

@@ -166,8 +166,7 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _fail(error.format_message(), ExitCode.USAGE, settings)
     except (click.Abort, KeyboardInterrupt) as stop:
-        code = ExitCode(128 + getattr(stop, "number", signal.SIGINT))
-        return _fail("interrupted" if code is ExitCode.INTERRUPTED else code.meaning, code, settings)
+        return _stopped(stop, settings)
     except BrokenPipeError:
         return _on_broken_pipe()
     except ShardkeepError as error:
@@ -178,10 +177,26 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _fail(describe_os_error(error), _code_of(error), settings)
     except Exception as error:
+        # Locks of `threading` are released in Python code: a signal there can end in "release unlocked lock".
+        if isinstance(error, RuntimeError) and (signalled := _stop_before(error)) is not None:
+            return _stopped(signalled, settings)
         name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "this is a bug of Shardkeep; please report it with what --debug prints"
         return _fail(f"{name} ({hint})", ExitCode.BUG, settings)
     return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+def _stopped(stop: BaseException, settings: Settings) -> int:
+    code = ExitCode(128 + getattr(stop, "number", signal.SIGINT))
+    return _fail("interrupted" if code is ExitCode.INTERRUPTED else code.meaning, code, settings)
+
+
+def _stop_before(error: BaseException) -> _Stop | None:
+    """Return the exception of a signal whose handling led to an error; None without one."""
+    context = error.__context__
+    while context is not None and not isinstance(context, _Stop):
+        context = context.__context__
+    return context
 
 
 def _fail(message: str, code: ExitCode, settings: Settings) -> int:

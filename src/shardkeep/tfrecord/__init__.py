@@ -6,7 +6,7 @@ Other rooms import `damage`, `reader`, `shard_names` and `shard_sinks`.
 
 from shardkeep._lazy import public_names
 from shardkeep.tfrecord.events.scalars import read_scalars
-from shardkeep.tfrecord.example.arrow import read_arrow
+from shardkeep.tfrecord.example.arrow import read_arrow, to_arrow
 from shardkeep.tfrecord.example.columns import read_columns
 from shardkeep.tfrecord.example.example import decode_example, encode_example
 from shardkeep.tfrecord.example.features import FixedLen, Image, VarLen
@@ -42,6 +42,7 @@ __all__ = [
     "read_columns",
     "read_scalars",
     "read_text_index",
+    "to_arrow",
     "write_text_index",
 ]
 

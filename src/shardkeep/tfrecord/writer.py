@@ -280,15 +280,17 @@ class Writer(ReportedWriter):
         """
         self.write(encode_example(features))
 
-    def write_examples(self, columns: Mapping[str, Any]) -> None:
+    def write_examples(self, columns: Any) -> None:
         """Write one `tf.train.Example` for each row of some columns; faster than single calls.
 
         Parameters
         ----------
-        columns : mapping of str to array, list or Ragged
+        columns : mapping of str to array, list or Ragged, or Arrow table
             Columns with the same number of rows along the first axis. Integers and booleans become
             ``int64_list``, floats ``float_list`` (float32), bytes and str ``bytes_list``. The rows of an
             array of shape (rows, *shape) are stored flat; those of a `Ragged`, with their own lengths.
+            A pyarrow Table, a Polars DataFrame, and others with ``__arrow_c_stream__`` (pip install
+            'shardkeep[arrow]'): lists and tensors are stored flat, and a null is a feature without values.
 
         Raises
         ------

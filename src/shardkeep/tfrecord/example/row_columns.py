@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from shardkeep.errors import SchemaError
+from shardkeep.tfrecord.example.arrow_columns import arrow_columns
 from shardkeep.tfrecord.example.example import feature_values, named_items
 from shardkeep.tfrecord.example.ragged import Ragged
 
 __all__ = ["as_columns"]
 
 
-def as_columns(columns: Mapping[str, Any]) -> tuple[list[str], list[Any], int]:
+def as_columns(columns: Any) -> tuple[list[str], list[Any], int]:
     """Return (names, columns, rows) for `_core.FrameWriter.write_rows`.
 
     Parameters
     ----------
-    columns : mapping of str to array, list or Ragged
+    columns : mapping of str to array, list or Ragged, or Arrow table
         Columns with the same number of rows along the first axis; see `Writer.write_examples`.
 
     Raises
@@ -33,6 +33,8 @@ def as_columns(columns: Mapping[str, Any]) -> tuple[list[str], list[Any], int]:
     >>> as_columns({"x": np.arange(4).reshape(2, 2), "name": [b"a", b"b"]})
     (['x', 'name'], [(array([0, 1, 2, 3]), 2), ([b'a', b'b'], 1)], 2)
     """
+    if hasattr(columns, "__arrow_c_stream__") and not hasattr(columns, "items"):
+        columns = arrow_columns(columns)
     if not named_items("columns", columns):
         raise SchemaError("no columns: pass at least one feature")
     names: list[str] = []

@@ -11,9 +11,21 @@ import pytest
 from PIL import Image as PillowImage
 
 from shardkeep.errors import MissingExtraError, SchemaError
-from shardkeep.tfrecord import FixedLen, Image, VarLen, Writer, read_arrow, read_columns
+from shardkeep.loader import Loader
+from shardkeep.tfrecord import (
+    FixedLen,
+    Image,
+    Ragged,
+    Reader,
+    VarLen,
+    Writer,
+    read_arrow,
+    read_columns,
+    to_arrow,
+)
 from shardkeep.tfrecord.example import columns
 from shardkeep.tfrecord.example.features import Feature
+from shardkeep.world import World
 from tests.waiting import PATIENCE_S
 
 pa = pytest.importorskip("pyarrow")
@@ -151,3 +163,80 @@ def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'shardkeep\[arrow\]'"):
         read_arrow(tmp_path / "none", {"i": FixedLen()})
+
+
+def test_text_is_string_and_nested_has_no_extension_type(tmp_path: Path) -> None:
+    table = read_arrow(write(tmp_path / "a", 3), FEATURES, text=["s", "w", "s22"], nested=True)
+    table.validate(full=True)
+    types = {field.name: field.type for field in table.schema}
+    assert types["s"] == pa.large_string()
+    assert types["w"] == pa.large_list(pa.large_string())
+    assert types["s22"] == pa.list_(pa.list_(pa.large_string(), 2), 2)
+    assert types["m"] == pa.list_(pa.list_(pa.int64(), 3), 2)
+    assert types["p"] == pa.list_(pa.list_(pa.list_(pa.uint8(), 3), 5), 4)
+    assert table.column("s")[2].as_py() == "ss"
+    assert table.column("m")[1].as_py() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (["z"], "column 'z', which is not"),
+        (["i"], "holds int64"),
+        (["p"], "holds uint8"),
+        ("p", "holds uint8"),
+    ],
+)
+def test_a_column_that_cannot_be_text_is_refused(tmp_path: Path, text: Any, message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
+        read_arrow(write(tmp_path / "a", 1), FEATURES, text=text)
+    with pytest.raises(SchemaError, match=message):
+        to_arrow(read_columns(tmp_path / "a", FEATURES), text=text)
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    with Writer(tmp_path / "a") as writer:
+        writer.write_example({"s": b"\xff"})
+    with pytest.raises(SchemaError, match="'s' is not text"):
+        read_arrow(tmp_path / "a", {"s": FixedLen((), "bytes")}, text=["s"])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 30])
+def test_columns_become_the_table_of_read_arrow(tmp_path: Path, count: int, nested: bool) -> None:
+    path = write(tmp_path / "a", count)
+    table = to_arrow(read_columns(path, FEATURES), text=["w"], nested=nested)
+    table.validate(full=True)
+    assert table.equals(read_arrow(path, FEATURES, text=["w"], nested=nested))
+
+
+def test_padding_of_a_batch_is_left_out(tmp_path: Path) -> None:
+    loader = Loader(write(tmp_path / "a", 5), FEATURES, 3, World(0, 1))
+    tables = [to_arrow(batch) for batch in loader]
+    assert [table.num_rows for table in tables] == [3, 2]
+    assert pa.concat_tables(tables).equals(read_arrow(tmp_path / "a", FEATURES))
+    raw = Loader(tmp_path / "a", None, 4, World(0, 1))
+    assert [row for batch in raw for row in to_arrow(batch)["record"].to_pylist()] == list(
+        Reader(tmp_path / "a")
+    )
+
+
+def test_views_of_columns_become_tables() -> None:
+    ragged = Ragged(np.arange(6), np.array([0, 2, 3, 6]))[1:]
+    columns = {"r": ragged, "t": np.arange(12).reshape(6, 2)[::3], "b": np.array([True, False])}
+    assert to_arrow(columns).to_pydict() == {
+        "r": [[2], [3, 4, 5]],
+        "t": [[0, 1], [6, 7]],
+        "b": [True, False],
+    }
+
+
+@pytest.mark.parametrize("value", [[1, 2], 3, np.int64(3), np.array(3)])
+def test_a_column_that_is_no_array_is_refused(value: Any) -> None:
+    with pytest.raises(SchemaError, match="'x' must be an array or a Ragged"):
+        to_arrow({"x": value})
+
+
+def test_objects_that_are_not_bytes_are_refused() -> None:
+    with pytest.raises(SchemaError, match="'x' must hold bytes"):
+        to_arrow({"x": np.array([b"a", 1], object)})

@@ -19,12 +19,14 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf torch jax jax-oldest data
+FRAMEWORKS       := tf torch jax jax-oldest data data-oldest
 PACKAGES_tf      := $(TENSORFLOW)
-PACKAGES_torch   := torch keras
+PACKAGES_torch   := torch keras datasets
 PACKAGES_jax     := jax grain keras
 PACKAGES_jax-oldest := jax==0.4.34 jaxlib==0.4.34 grain==0.2.12 'numpy<2.1'
-PACKAGES_data    := 'ray[data,train]' datasets pandas polars pyarrow
+PACKAGES_data    := 'ray[data,train]' datasets pandas pillow polars pyarrow
+PACKAGES_data-oldest := 'ray[data,train]==2.44.1' datasets==3.0.0 pandas==2.2.3 pillow polars==1.9.0 \
+                        pyarrow==16.1.0 numpy==1.26.4
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 
@@ -75,6 +77,8 @@ test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/f
 	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch
 	.venv-jax/bin/python -m pytest $(ARGS) tests/frameworks/jax src/shardkeep/adapters/grain.py src/shardkeep/adapters/jax.py
 	.venv-jax-oldest/bin/python -m pytest $(ARGS) tests/frameworks/jax
+	.venv-data/bin/python -m pytest $(ARGS) tests/frameworks/data src/shardkeep/adapters/huggingface.py
+	.venv-data-oldest/bin/python -m pytest $(ARGS) tests/frameworks/data
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

@@ -89,6 +89,25 @@ class FileSet:
         self._pending[-1].path = path
         return len(self._pending) - 1
 
+    def adopt(self, path: str, written: str) -> int:
+        """Add a file that was written elsewhere, also by another process, and return its number.
+
+        Parameters
+        ----------
+        path : str
+            The final path.
+        written : str
+            Path of the closed file, in the same file system; it is moved.
+
+        Raises
+        ------
+        ExistsError, NotFoundError, DurabilityError
+            As `add`; or the file cannot be moved.
+        """
+        number = self.add(path)
+        self._pending[number].take(written)
+        return number
+
     def temporary(self, number: int) -> str:
         """Return the temporary name of a file of the set."""
         return self._pending[number].file.name
@@ -163,6 +182,12 @@ class _ClosedPending(Pending):
         self.folder = os.path.abspath(self.folder)
         self.file.name = os.path.join(self.folder, self.temporary)
         self._release_descriptors()
+
+    def take(self, written: str) -> None:
+        with durably("move the content of", self.path):
+            found = os.lstat(written)
+            os.rename(written, self.file.name)
+        self._identity = found.st_dev, found.st_ino
 
     def seal(self) -> None:
         with self._opened():

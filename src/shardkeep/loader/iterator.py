@@ -94,6 +94,8 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         Epoch before which the iteration ends.
     first, workers : int
         The steps ``first``, ``first + workers``, … are read.
+    by_number : bool
+        True if the caller asks for single steps, so that no process reads those of another by mistake.
     """
 
     def __init__(
@@ -105,9 +107,11 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         last_epoch: int,
         first: int = 0,
         workers: int = 1,
+        by_number: bool = False,
     ) -> None:
         self._world = options.world
         self._workers = workers
+        self._by_number = by_number
         made = 0
 
         def remaining() -> Iterator[PlannedStep]:
@@ -128,7 +132,8 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
 
     def __next__(self) -> tuple[Batch, Place]:
         if not self._reader.is_running:
-            _refuse_torch_worker(self._workers)
+            if not self._by_number:
+                _refuse_torch_worker(self._workers)
             refuse_late_rank(self._world)
             if self._workers == 1:
                 warn_of_siblings(self._world)

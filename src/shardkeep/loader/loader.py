@@ -430,6 +430,7 @@ class Loader(Resumable):
             progress,
             lambda segment: islice(schedule.steps(segment), steps),
             segment.epoch + 1,
+            by_number=True,
         )
 
     def _last_epoch(self, epochs: int) -> int:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,23 @@ def test_a_forked_child_neither_publishes_nor_removes(tmp_path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0
         assert not (tmp_path / "a").exists()
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_of_another_process_is_adopted(tmp_path: Path) -> None:
+    (tmp_path / "staging").mkdir()
+    code = "import sys; open(sys.argv[1], 'wb').write(b'theirs')"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "staging/1")], check=True)
+    with FileSet() as files:
+        assert files.adopt(str(tmp_path / "a"), str(tmp_path / "staging/1")) == 0
+        assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a").read_bytes() == b"theirs"
+    assert sorted(os.listdir(tmp_path)) == ["a", "staging"]
+    assert os.listdir(tmp_path / "staging") == []
+
+
+def test_a_set_whose_file_to_adopt_is_missing_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "whole").write_bytes(b"whole")
+    with pytest.raises(DurabilityError, match="move"), FileSet() as files:
+        files.adopt(str(tmp_path / "a"), str(tmp_path / "whole"))
+        files.adopt(str(tmp_path / "b"), str(tmp_path / "missing"))
+    assert os.listdir(tmp_path) == []

@@ -79,6 +79,8 @@ test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/f
 	.venv-jax-oldest/bin/python -m pytest $(ARGS) tests/frameworks/jax
 	.venv-data/bin/python -m pytest $(ARGS) tests/frameworks/data src/shardkeep/adapters/huggingface.py
 	.venv-data-oldest/bin/python -m pytest $(ARGS) tests/frameworks/data
+	@for pair in tf:tensorflow torch:torch jax:jax; do \
+	  KERAS_BACKEND=$${pair#*:} .venv-$${pair%:*}/bin/python -m pytest $(ARGS) tests/frameworks/keras src/shardkeep/adapters/keras || exit; done
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

@@ -357,6 +357,10 @@ class Loader(Resumable):
         PlanError
             The epoch does not have this step.
         """
+        return self._read_step(step, epoch)[0]
+
+    def _read_step(self, step: int, epoch: int | None) -> tuple[Batch, Place]:
+        """Return a batch by its number, and its place for `consume`."""
         segment = self._next_segment()
         if epoch is not None and epoch != segment.epoch:
             segment = Segment(checked_int("epoch", epoch, 0, MAX_EPOCH), 0, 0)
@@ -394,9 +398,7 @@ class Loader(Resumable):
                 "a Loader with epochs=None has no length; steps_per_epoch is the number of steps of one epoch"
             )
         whole_epochs = self._last_epoch(self.epochs) - self.epoch - 1
-        segment = self._cursor.progress.segment
-        left = self._schedule.plan(segment).steps - segment.steps
-        return left + (whole_epochs * self.steps_per_epoch if whole_epochs else 0)
+        return self.steps_left + (whole_epochs * self.steps_per_epoch if whole_epochs else 0)
 
     def __bool__(self) -> bool:
         """Return True: a Loader is an object with batches to come, also where it has no length."""
@@ -423,7 +425,8 @@ class Loader(Resumable):
 
     def _read_epoch(self, segment: Segment, steps: int | None = None) -> ReadAhead:
         """Return the batches of the rest of an epoch."""
-        schedule, progress = self._schedule, Progress(segment.epoch, current=segment)
+        schedule = self._schedule
+        progress = Progress(segment.epoch, schedule.position(segment), current=segment)
         return ReadAhead(
             self._options(),
             self._source,

@@ -30,14 +30,14 @@ class NumberedBatches:
         self._next: Segment | None = None
         self._batches: Iterator[tuple[Batch, Place]] = iter(())
 
-    def batch(self, segment: Segment) -> Batch:
-        """Return the batch of the next step of `segment`."""
+    def batch(self, segment: Segment) -> tuple[Batch, Place]:
+        """Return the batch of the next step of `segment`, and the place after it."""
         if self._pid != os.getpid():
             # A thread of the parent may have held the lock during the fork.
             self._pid, self._lock, self._next = os.getpid(), threading.Lock(), None
         with self._lock:
             batches = self._batches if self._next == segment else self._read(segment)
             self._next = None  # until the batch is here
-            batch, _ = next(batches)
+            taken = next(batches)
             self._batches, self._next = batches, replace(segment, steps=segment.steps + 1)
-            return batch
+            return taken

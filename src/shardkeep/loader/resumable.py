@@ -51,6 +51,17 @@ class Resumable:
         return self._schedule.steps_per_epoch
 
     @property
+    def step(self) -> int:
+        """Number of the next batch for `Loader.batch`: 0 at the beginning of an epoch and of a state."""
+        return self._cursor.progress.segment.steps
+
+    @property
+    def steps_left(self) -> int:
+        """Number of steps that are left of the epoch, equal on every rank."""
+        segment = self._cursor.progress.segment
+        return self._schedule.plan(segment).steps - segment.steps
+
+    @property
     def epoch(self) -> int:
         """The epoch of the next batch: after the last batch of an epoch, the following epoch."""
         return self._cursor.progress.epoch

@@ -50,6 +50,11 @@ class Schedule:
             history=segment.history,
         )
 
+    def position(self, segment: Segment) -> int:
+        """Return the position of the epoch after the steps of a segment."""
+        plan, made = self.plan(segment), segment.steps
+        return plan.positions_after(made - 1, made)[0] if made else plan.start
+
     def steps(self, segment: Segment) -> Iterator[Step]:
         """Yield the steps of this rank that a segment has not made yet."""
         order = self.source.order(segment.epoch) if self.cycle_length is None else None

@@ -76,3 +76,21 @@ def test_a_forked_child_reads_batches_by_number(shards: Any) -> None:
     assert queue.get() == expected[1]
     child.join()
     assert values(loader.batch(1)) == expected[1]
+
+
+@pytest.mark.parametrize("shard_by", ["records", "files"])
+def test_the_place_of_a_batch_by_number_moves_the_loader(shards: Any, shard_by: Any) -> None:
+    loader = Loader(shards([20, 3, 18]), {"x": FixedLen()}, 4, World(1, 2), shard_by=shard_by)
+    later = Loader(shards([20, 3, 18]), {"x": FixedLen()}, 4, World(1, 2), shard_by=shard_by)
+    for _ in zip(range(2), loader, strict=False):
+        pass
+    later.load_state_dict(loader.state_dict())
+    assert (loader.step, later.step) == (2, 0)
+    steps = later.steps_left
+    for left in range(steps, 0, -1):
+        assert later.steps_left == left
+        batch, place = later._read_step(later.step, None)
+        assert values(batch) == values(next(iter(loader)))
+        later.consume(place)
+        assert later.state_dict() == loader.state_dict()
+    assert (later.epoch, later.step, later.steps_left) == (1, 0, later.steps_per_epoch)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
 
 from shardkeep.errors import PlanError
 from shardkeep.loader.batch_reader import BatchOptions, BatchReader, PlannedStep
 from shardkeep.loader.batches import Batch
+from shardkeep.loader.callers import refuse_division, refuse_lightning, refuse_torch_worker
 from shardkeep.loader.cursor import Cursor, Progress
 from shardkeep.loader.place import Place
 from shardkeep.loader.sources import Source
@@ -69,7 +68,9 @@ class BatchIterator(Iterator[Batch]):
                 " set_epoch or consume; iterate the loader again"
             )
         if not self._reader.is_running:
-            _refuse_torch_worker(0)
+            refuse_torch_worker(0)
+            refuse_division(self._world)
+            refuse_lightning()
             refuse_late_rank(self._world)
             warn_of_siblings(self._world)
         taken = self._reader.take()
@@ -133,7 +134,8 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
     def __next__(self) -> tuple[Batch, Place]:
         if not self._reader.is_running:
             if not self._by_number:
-                _refuse_torch_worker(self._workers)
+                refuse_torch_worker(self._workers)
+                refuse_division(self._world)
             refuse_late_rank(self._world)
             if self._workers == 1:
                 warn_of_siblings(self._world)
@@ -141,17 +143,6 @@ class ReadAhead(Iterator[tuple[Batch, Place]]):
         if taken is None:
             raise StopIteration
         return taken
-
-
-def _refuse_torch_worker(workers: int) -> None:
-    """Raise in a worker of PyTorch's DataLoader that reads the records of others, or loses its receipt."""
-    torch: Any = sys.modules.get("torch.utils.data")
-    worker = None if torch is None else torch.get_worker_info()
-    if worker is not None and worker.num_workers != workers:
-        raise PlanError(
-            f"this is worker {worker.id} of {worker.num_workers} of a torch DataLoader; each would deliver"
-            " every record: use shardkeep.adapters.torch.DataLoader, or read_ahead(worker, workers)"
-        )
 
 
 def _planned_steps(

@@ -154,17 +154,3 @@ def test_a_loader_without_an_end_has_no_length(paths: list[str]) -> None:
     with pytest.raises(TypeError, match="epochs=None"):
         len(batches)
     assert [rows(batch) for _, batch in zip(range(20), batches, strict=False)]
-
-
-def test_a_loader_in_a_worker_of_another_dataset_is_refused(paths: list[str]) -> None:
-    class Doubled(torch.utils.data.IterableDataset):  # type: ignore[misc]
-        def __init__(self, loader: sk.Loader) -> None:
-            self.loader = loader
-
-        def __iter__(self) -> Any:
-            return iter(self.loader)
-
-    batches = iter(torch.utils.data.DataLoader(Doubled(make_loader(paths)), batch_size=None, num_workers=2))
-    with pytest.raises(sk.PlanError, match=r"adapters\.torch\.DataLoader"):
-        next(batches)
-    batches._shutdown_workers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardkeep.adapters.torch import lightning
 from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.errors import PlanError
@@ -76,6 +77,9 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         self._begin_pass(0)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        state = lightning.unread_state(self)
+        if state is not None:
+            self.load_state_dict(state)
         if self._ends:
             self._begin_pass(0)
         elif self._handed_out != self._handed_out_before:
@@ -98,6 +102,11 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         self._ends = True
 
     def __len__(self) -> int:
+        if self.loader.epochs is None and lightning.is_calling():
+            raise PlanError(
+                "Lightning reads a batch ahead of a loader with epochs=None, so its checkpoints would skip"
+                " one: set epochs=1 in the Loader, and max_steps or max_epochs in the Trainer"
+            )
         return len(self.loader) + (0 if self._ends else self._handed_out)
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,7 +133,22 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
             The state belongs to another data set, shuffle or seed.
         """
         self.loader.load_state_dict(state)
-        self._begin_pass(int(state.get("batches", 0)))
+        handed_out = int(state.get("batches", 0))
+        if lightning.is_calling():
+            # The length of an epoch that Lightning knows is that of this world and batch size.
+            epochs = self.loader.epochs or 1
+            before, handed_out = handed_out, max(0, self.loader.steps_per_epoch * epochs - len(self.loader))
+            if handed_out != before:
+                lightning.correct_count(before, handed_out)
+        self._begin_pass(handed_out)
+
+    @property
+    def _is_accelerate_prepared(self) -> bool:
+        # accelerate asks for it before it makes another DataLoader of this one's dataset.
+        raise PlanError(
+            "accelerate's prepare() would divide the batches a second time, and their state would be lost: do"
+            " not pass this DataLoader to prepare(), since the Loader has rank and world size"
+        )
 
     def _begin_pass(self, handed_out: int) -> None:
         self._begin = self.loader.state_dict()

@@ -13,6 +13,7 @@ from shardkeep.adapters.torch.framework import torch
 from shardkeep.adapters.torch.tensors import column_tensors
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader
+from shardkeep.loader.callers import refuse_division
 
 __all__ = ["PLACE", "ShardkeepDataset"]
 
@@ -91,6 +92,10 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
                 loader.load_state_dict(json.loads(shared[16 : 16 + length].tobytes()))
         part = (0, 1) if worker is None else (worker.id, worker.num_workers)
         return _Batches(loader, part, self._with_place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        refuse_division(self.loader.world)  # before it is sent to a worker, where the caller is not visible
+        return self.__dict__
 
     def _publish(self) -> None:
         state = json.dumps(self.loader.state_dict()).encode()

@@ -127,7 +127,7 @@ def test_the_cardinality_is_that_of_a_pass(paths: list[str], options: dict[str, 
     assert to_dataset(make_loader(paths, **options)).cardinality().numpy() == steps
 
 
-def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str]) -> None:  # S1
+def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str]) -> None:
     loader = make_loader(paths)
     dataset = to_dataset(loader)
     passes = [[of(batch) for _, batch in zip(range(len(dataset)), dataset, strict=False)] for _ in range(3)]
@@ -135,7 +135,7 @@ def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str
     judge(flat(passes), [loader.receipt()])
 
 
-def test_batches_that_were_only_inspected_are_delivered_again(paths: list[str]) -> None:  # S3
+def test_batches_that_were_only_inspected_are_delivered_again(paths: list[str]) -> None:
     loader = make_loader(paths)
     dataset = to_dataset(loader)
     for taken in (1, 5):
@@ -152,7 +152,7 @@ def test_an_endless_loader_begins_its_current_epoch_again(paths: list[str]) -> N
 
 
 @pytest.mark.parametrize("calls", [None, 4])
-def test_the_state_is_that_of_the_batches_that_were_used(paths: list[str], calls: int | None) -> None:  # S4
+def test_the_state_is_that_of_the_batches_that_were_used(paths: list[str], calls: int | None) -> None:
     loader = make_loader(paths)
     iterator = iter(to_dataset(loader, lambda batch: batch, calls))
     seen = [of(next(iterator)) for _ in range(5)]
@@ -235,7 +235,7 @@ def test_another_object_than_a_loader_is_refused() -> None:
         to_dataset([])  # type: ignore[arg-type]
 
 
-def test_keras_trains_on_each_epoch_once(paths: list[str]) -> None:  # S1, S3
+def test_keras_trains_on_each_epoch_once(paths: list[str]) -> None:
     loader = make_loader(paths)
     seen, steps = trained(to_dataset(loader, for_keras), epochs=3)
     assert steps == [STEPS] * 3
@@ -250,7 +250,7 @@ def test_keras_counts_the_steps_of_endless_epochs(paths: list[str]) -> None:
     judge(seen, [loader.receipt()])
 
 
-def test_keras_trains_whole_epochs_after_a_resumed_one(paths: list[str]) -> None:  # S9
+def test_keras_trains_whole_epochs_after_a_resumed_one(paths: list[str]) -> None:
     first, later = make_loader(paths), make_loader(paths)
     used = [row for batch in to_dataset(first).take(8) for row in of(batch)]
     later.load_state_dict(first.state_dict())

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardkeep.adapters.tensorflow.dataset import ShardkeepDataset, to_dataset
+    from shardkeep.adapters.tensorflow.parameter_server import StepReader
     from shardkeep.adapters.tensorflow.run_hook import RunHook
+    from shardkeep.adapters.tensorflow.strategies import DistributedBatches, distribute, local_rows
     from shardkeep.adapters.tensorflow.thread_pools import quiet_exit
 else:
     from shardkeep._lazy import lazily
@@ -17,9 +19,20 @@ else:
         __name__,
         {
             "shardkeep.adapters.tensorflow.dataset": "ShardkeepDataset to_dataset",
+            "shardkeep.adapters.tensorflow.parameter_server": "StepReader",
             "shardkeep.adapters.tensorflow.run_hook": "RunHook",
+            "shardkeep.adapters.tensorflow.strategies": "DistributedBatches distribute local_rows",
             "shardkeep.adapters.tensorflow.thread_pools": "quiet_exit",
         },
     )
 
-__all__ = ["RunHook", "ShardkeepDataset", "quiet_exit", "to_dataset"]
+__all__ = [
+    "DistributedBatches",
+    "RunHook",
+    "ShardkeepDataset",
+    "StepReader",
+    "distribute",
+    "local_rows",
+    "quiet_exit",
+    "to_dataset",
+]

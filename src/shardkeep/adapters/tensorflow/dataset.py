@@ -17,10 +17,54 @@ if TYPE_CHECKING:
 else:
     tf = import_extra("tensorflow", "shardkeep.adapters.tensorflow")
 
-__all__ = ["ShardkeepDataset", "to_dataset"]
+__all__ = ["LoaderDataset", "ShardkeepDataset", "to_dataset"]
 
 
-class ShardkeepDataset(tf.data.Dataset, tf.train.experimental.PythonState):
+class LoaderDataset(tf.data.Dataset):
+    """A dataset with the length of a loader; base of `ShardkeepDataset`.
+
+    Parameters
+    ----------
+    loader : Loader
+    dataset : tf.data.Dataset
+        Pipeline of the batches.
+    """
+
+    def __init__(self, loader: Loader, dataset: Any) -> None:
+        options = tf.data.Options()
+        options.deterministic = True
+        # The loader is the rank's part already.
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        # TensorFlow would otherwise add a prefetch, which uses two batches more than were handed out.
+        options.experimental_optimization.inject_prefetch = False
+        self.loader = loader
+        self._dataset = dataset.with_options(options)
+        super().__init__(self._dataset._variant_tensor)
+
+    @property
+    def element_spec(self) -> Any:
+        """The specs of a batch."""
+        return self._dataset.element_spec
+
+    def cardinality(self) -> Any:
+        """Return the number of batches of a whole pass, as an int64 tensor.
+
+        It stays the same where a resumed pass is shorter, since Keras takes it for every epoch. With
+        ``epochs=None`` it is `tf.data.INFINITE_CARDINALITY`.
+
+        Returns
+        -------
+        Tensor
+        """
+        epochs = self.loader.epochs
+        steps = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * self.loader.steps_per_epoch
+        return tf.constant(steps, tf.int64)
+
+    def _inputs(self) -> list[Any]:
+        return [self._dataset]
+
+
+class ShardkeepDataset(LoaderDataset, tf.train.experimental.PythonState):
     """Batches of a loader as a `tf.data.Dataset` with a state; `to_dataset` makes it.
 
     Attributes
@@ -58,36 +102,8 @@ class ShardkeepDataset(tf.data.Dataset, tf.train.experimental.PythonState):
 
         signature = (*flat_specs(spec), tf.TensorSpec([None], tf.int64))
         dataset = tf.data.Dataset.from_generator(read, output_signature=signature)
-        dataset = dataset.map(mapped, num_parallel_calls).map(used)
-        options = tf.data.Options()
-        options.deterministic = True
-        # The loader is the rank's part already.
-        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-        # TensorFlow would otherwise add a prefetch, which uses two batches more than were handed out.
-        options.experimental_optimization.inject_prefetch = False
-        self.loader = loader
+        super().__init__(loader, dataset.map(mapped, num_parallel_calls).map(used))
         self._passes = passes
-        self._dataset = dataset.with_options(options)
-        super().__init__(self._dataset._variant_tensor)
-
-    @property
-    def element_spec(self) -> Any:
-        """The specs of a batch."""
-        return self._dataset.element_spec
-
-    def cardinality(self) -> Any:
-        """Return the number of batches of a whole pass, as an int64 tensor.
-
-        It stays the same where a resumed pass is shorter, since Keras takes it for every epoch. With
-        ``epochs=None`` it is `tf.data.INFINITE_CARDINALITY`.
-
-        Returns
-        -------
-        Tensor
-        """
-        epochs = self.loader.epochs
-        steps = tf.data.INFINITE_CARDINALITY if epochs is None else epochs * self.loader.steps_per_epoch
-        return tf.constant(steps, tf.int64)
 
     def serialize(self) -> str:
         """Return the state of the loader, for `tf.train.Checkpoint`.
@@ -107,9 +123,6 @@ class ShardkeepDataset(tf.data.Dataset, tf.train.experimental.PythonState):
             A result of `serialize`.
         """
         self._passes.deserialize(string_value)
-
-    def _inputs(self) -> list[Any]:
-        return [self._dataset]
 
 
 def to_dataset(

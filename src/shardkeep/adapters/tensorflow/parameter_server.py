@@ -1,0 +1,172 @@
+"""Steps of a loader for the coordinator of a ParameterServerStrategy."""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from shardkeep._extras import import_extra
+from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
+from shardkeep.errors import PlanError
+from shardkeep.loader import Loader, Place
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+else:
+    tf = import_extra("tensorflow", "shardkeep.adapters.tensorflow")
+
+__all__ = ["StepReader"]
+
+
+class StepReader(tf.train.experimental.PythonState):
+    """Batches by number, for steps that a `ClusterCoordinator` schedules on any worker.
+
+    A step that is repeated after its worker was killed reads the same batch again.
+
+    Parameters
+    ----------
+    loader : Loader
+        Loader of the coordinator, with ``world=World(0, 1)``: it reads for all workers.
+
+    Notes
+    -----
+    Iteration yields the numbers of the steps that are left of the loader's run, as int64 tensors. The
+    records are read by the coordinator and sent to the worker, as TensorFlow does with every generator.
+
+    After ``coordinator.join()``, `consume` moves the loader over the steps; a checkpoint with this object
+    then has their place. As TensorFlow repeats the step of a killed worker as a whole, its update may be
+    applied twice; its batch is delivered once.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import shardkeep as sk
+    >>> with sk.tfrecord.Writer(tempfile.mkdtemp() + "/x.tfrecord") as w:
+    ...     for number in range(4):
+    ...         w.write_example({"x": number})
+    >>> loader = sk.Loader(w.path, {"x": sk.FixedLen()}, batch_size=2, world=sk.World(0, 1))
+    >>> steps = StepReader(loader)
+    >>> for number in steps:  # coordinator.schedule(train, args=(number,)), where train calls steps.read
+    ...     print(steps.read(number)["x"].numpy())
+    [0 1]
+    [2 3]
+    >>> steps.consume()  # after coordinator.join()
+    >>> loader.epoch, loader.position
+    (1, 0)
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        if not isinstance(loader, Loader):
+            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        if loader.world.size != 1:
+            raise PlanError(
+                f"the loader has rank {loader.world.rank} of {loader.world.size}, but the coordinator reads"
+                " for all workers: pass world=World(0, 1)"
+            )
+        self.loader = loader
+        self._spec = batch_spec(loader)
+        # Closures of several workers read at the same time.
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Number the steps from the place of the loader on."""
+        self._again = copy.copy(self.loader)  # for steps that are repeated
+        self._batches = self.loader.read_ahead()
+        self._numbered = 0
+        self._consumed = 0
+        self._waiting: dict[int, Any] = {}
+        self._places: list[Place] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._lock:
+            self._begin()
+        # Of a loader with epochs=None there is always a next step.
+        steps = None if self.loader.epochs is None else len(self.loader)
+        while steps is None or self._numbered < steps:
+            self._numbered += 1
+            yield tf.constant(self._numbered - 1, tf.int64)
+
+    def __len__(self) -> int:
+        """Return the number of steps that are left."""
+        return len(self.loader)
+
+    def read(self, number: Any) -> dict[str, Any]:
+        """Return the batch of a step, in the function that the coordinator schedules.
+
+        Parameters
+        ----------
+        number : Tensor
+            Number from the iteration.
+
+        Returns
+        -------
+        dict
+            Tensors by column, as in `to_dataset`.
+        """
+        specs = flat_specs(self._spec)
+        tensors = tf.numpy_function(self._read, [number], [one.dtype for one in specs])
+        for one, tensor in zip(specs, tensors, strict=True):
+            tensor.set_shape(one.shape)
+        return batch_of(self._spec, tensors)
+
+    def _read(self, number: int) -> list[Any]:
+        number = int(number)
+        with self._lock:
+            while number >= len(self._places):
+                batch, place = next(self._batches)
+                self._waiting[len(self._places)] = batch
+                self._places.append(place)
+            batch = self._waiting.pop(number, None)
+            if batch is None:
+                epoch = self._places[number].epoch
+                first = next(i for i, place in enumerate(self._places) if place.epoch == epoch)
+                batch = self._again.batch(number - first, epoch)
+        return flat_arrays(self._spec, batch)
+
+    def consume(self) -> None:
+        """Move the loader over all steps whose numbers the iteration has yielded.
+
+        Raises
+        ------
+        PlanError
+            One of them was not made yet.
+        """
+        with self._lock:
+            missing = next(
+                (
+                    i
+                    for i in range(self._consumed, self._numbered)
+                    if i >= len(self._places) or i in self._waiting
+                ),
+                None,
+            )
+            if missing is not None:
+                raise PlanError(
+                    f"step {missing} was scheduled but not read: call coordinator.join() before consume()"
+                )
+            for place in self._places[self._consumed : self._numbered]:
+                self.loader.consume(place)
+                self._consumed += 1
+
+    def serialize(self) -> str:
+        """Return the state of the loader, for `tf.train.Checkpoint`.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps(self.loader.state_dict())
+
+    def deserialize(self, string_value: bytes) -> None:
+        """Move the loader to a state, for `tf.train.Checkpoint`; begin a new iteration after it.
+
+        Parameters
+        ----------
+        string_value : bytes
+            A result of `serialize`.
+        """
+        self.loader.load_state_dict(json.loads(string_value))

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardkeep._extras import import_extra
-from shardkeep.errors import PlanError
+from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
 from shardkeep.plan.checks import MAX_WORLD_SIZE, checked_int
 from shardkeep.tfrecord import FixedLen, Image, VarLen, read_arrow, to_arrow
@@ -75,7 +75,8 @@ def to_dataset(
     >>> dataset[2]
     {'x': 2, 'name': 'n'}
     """
-    return datasets.Dataset(_cast(read_arrow(paths, features, text=text, nested=True, **options)))
+    table = read_arrow(paths, features, text=text, nested=True, **options)
+    return datasets.Dataset(table.cast(_features(table).arrow_schema))
 
 
 def to_iterable_dataset(
@@ -136,28 +137,41 @@ def to_iterable_dataset(
     if loader.position:
         raise PlanError("the loader is in mid-epoch: call reset(); the dataset itself has a state_dict")
     parts = checked_int("parts", parts, 1, MAX_WORLD_SIZE)
-    example = _table(loader.peek(), text)
-    # A list is what `datasets` divides.
-    kwargs = {"part": list(range(parts)), "parts": parts, "loader": loader, "text": tuple(text)}
-    info = datasets.DatasetInfo(features=datasets.Features.from_arrow_schema(example.schema))
+    text = (text,) if isinstance(text, str) else tuple(text)
+    first = to_arrow(loader.peek(), text=text, nested=True)
+    features = _features(first)
+    kwargs = {
+        "part": list(range(parts)),  # a list is what `datasets` divides
+        "parts": parts,
+        "loader": loader,
+        "text": text,
+        "stored": first.schema,
+        "features": features,
+    }
+    info = datasets.DatasetInfo(features=features)
     return datasets.IterableDataset(ArrowExamplesIterable(_tables, kwargs), info=info)
 
 
 def _tables(
-    part: list[int], parts: int, loader: Loader, text: Collection[str]
+    part: list[int],
+    parts: int,
+    loader: Loader,
+    text: tuple[str, ...],
+    stored: pyarrow.Schema,
+    features: datasets.Features,
 ) -> Iterator[tuple[str, pyarrow.Table]]:
-    steps = loader.steps_per_epoch
+    steps, schema = loader.steps_per_epoch, features.arrow_schema
     for number in part:
         for step in range(steps * number // parts, steps * (number + 1) // parts):
-            yield f"{number}_{step}", _table(loader.batch(step), text)
+            table = to_arrow(loader.batch(step), text=text, nested=True)
+            # Arrow would cast images of another size into lists of another length.
+            if not table.schema.equals(stored):
+                raise SchemaError(f"batch {step} has images of another size: pass size= to Image")
+            yield f"{number}_{step}", table.cast(schema)
 
 
-def _table(batch: Mapping[str, Any], text: Collection[str]) -> pyarrow.Table:
-    return _cast(to_arrow(batch, text=text, nested=True))
-
-
-def _cast(table: pyarrow.Table) -> pyarrow.Table:
-    """Return a table with the arrays and the binary values of `datasets`."""
+def _features(table: pyarrow.Table) -> datasets.Features:
+    """Return the features of a table, with the arrays and the binary values of `datasets`."""
     features = datasets.Features.from_arrow_schema(table.schema)
     for field in table.schema:
         shape, kind = [], field.type
@@ -169,4 +183,4 @@ def _cast(table: pyarrow.Table) -> pyarrow.Table:
             kind = kind.value_type
         if len(shape) in _ARRAYS and not kind.num_fields and "binary" not in str(kind):
             features[field.name] = getattr(datasets, _ARRAYS[len(shape)])(tuple(shape), str(kind))
-    return table.cast(features.arrow_schema)
+    return features

@@ -120,6 +120,18 @@ def test_images_and_matrices_are_arrays(pictures: str) -> None:
             np.testing.assert_array_equal(row["m"], np.arange(6).reshape(2, 3) * number)
 
 
+def test_images_of_another_size_are_refused(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    with sk.tfrecord.Writer(tmp_path / "a") as w:
+        for shape in ((4, 5, 3), (5, 4, 3)):
+            out = io.BytesIO()
+            pillow.fromarray(np.zeros(shape, np.uint8)).save(out, "PNG")
+            w.write_example({"png": out.getvalue()})
+    dataset = to_iterable_dataset(sk.Loader(w.path, {"png": sk.Image(3, "uint8")}, 1, sk.World(0, 1)))
+    with pytest.raises(sk.SchemaError, match="another size"):
+        list(dataset)
+
+
 def test_encoded_images_are_images_of_datasets(pictures: str) -> None:
     features = {"png": sk.FixedLen((), "bytes")}
     loader = sk.Loader(pictures, features, 4, sk.World(0, 1))

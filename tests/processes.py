@@ -28,6 +28,18 @@ def children() -> dict[int, str]:
     return {pid: command for pid, command in found.items() if command != ""}
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, directly or not."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found - {pid})
+
+
 def _command(pid: str) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -299,8 +299,15 @@ def _is_ray_worker() -> bool:
     return getattr(worker, "mode", None) == 1  # WORKER_MODE: a task or an actor, not the driver
 
 
+def _is_in_train_run() -> bool:
+    try:
+        return bool(sys.modules["ray.train"].get_context().get_experiment_name())
+    except Exception:  # as in `_ray_train`
+        return False
+
+
 def _live_sign() -> str | None:
-    if _is_ray_worker():
+    if _is_ray_worker() and not _is_in_train_run():  # a run of one worker is no claim
         return "a Ray task or actor"
     dask: Any = sys.modules.get("distributed.worker")
     if dask is not None:

@@ -542,6 +542,18 @@ def test_ray_train_numbers_are_used(clean: pytest.MonkeyPatch) -> None:
     assert (world, world.source) == (World(3, 4, 1, 2), "ray.train")
 
 
+def test_the_only_worker_of_ray_train_does_not_warn(clean: pytest.MonkeyPatch) -> None:
+    clean.setattr("shardkeep.world._warned_pid", 0)
+    train = fake_train(0, 1)
+    clean.setitem(sys.modules, "ray._private.worker", fake_ray(1))
+    clean.setitem(sys.modules, "ray.train", train)
+    with pytest.warns(RuntimeWarning, match="a Ray task or actor suggests"):
+        World.detect()  # outside of a run
+    clean.setattr("shardkeep.world._warned_pid", 0)
+    train.get_context().get_experiment_name = lambda: "run"
+    assert World.detect() == World(0, 1)
+
+
 def test_dask_worker_warns(clean: pytest.MonkeyPatch) -> None:
     clean.setattr("shardkeep.world._warned_pid", 0)
     clean.setitem(sys.modules, "distributed.worker", SimpleNamespace(get_worker=object))

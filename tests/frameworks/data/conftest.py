@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.processes import descendants
 from tests.waiting import eventually
 
 # Before the import of Ray. Without a cluster over several machines it takes 127.0.0.1 as its address.
@@ -29,21 +29,9 @@ def ray_session() -> Iterator[None]:
     )
     ray.data.DataContext.get_current().enable_progress_bars = False
     yield
-    started = _descendants()
+    started = descendants(os.getpid())
     ray.shutdown()
     eventually(lambda: not any(map(_runs, started)), "a process of Ray outlives its session")
-
-
-def _descendants() -> list[int]:
-    """Return the processes that this one has started, directly or not."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8") as file:
-            parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return sorted(found - {os.getpid()})
 
 
 def _runs(pid: int) -> bool:

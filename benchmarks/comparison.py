@@ -33,7 +33,8 @@ class Comparison:
         A name in ``workloads.py``, or a function that makes files in a folder and returns their paths.
     ours
         Function of Shardkeep's side. Called with the paths, it returns the number of units (records, rows),
-        or (seconds, units) if it measures its own time; 0 units mean the whole workload.
+        or (seconds, units) if it measures its own time; 0 units mean the whole workload. An adapter runs in
+        the process of its framework: the name of a job there.
     peer
         Function of the peer's side in this process, or the name of a job of a peer process.
     wanted
@@ -44,7 +45,7 @@ class Comparison:
 
     name: str
     workload: str | Callable[[Path], list[str]]
-    ours: Job
+    ours: str | Job
     peer: str | Job
     wanted: float
     peer_argument: int = 0
@@ -82,7 +83,8 @@ class Peers:
 
     TensorFlow and vahidk's tfrecord are in the interpreter that SHARDKEEP_TF_PYTHON names, or in
     ``.venv-tf`` (``make frameworks``; add the package ``tfrecord`` to it by hand). PyTorch, with ``tfrecord``
-    and Pillow, is in the one that SHARDKEEP_TORCH_PYTHON names, or in ``.venv-torch``.
+    and Pillow, is in the one that SHARDKEEP_TORCH_PYTHON names, or in ``.venv-torch``; JAX and Grain
+    likewise in SHARDKEEP_JAX_PYTHON or ``.venv-jax``.
     """
 
     def __init__(self) -> None:
@@ -115,12 +117,14 @@ class Peers:
 
 
 def _module_of(job: str) -> str:
-    return {"vahidk": "vahidk_peer", "torch": "torch_peer"}.get(job.split()[0], "tensorflow_peer")
+    return {"jax": "jax_peer", "vahidk": "vahidk_peer", "torch": "torch_peer"}.get(
+        job.split()[0], "tensorflow_peer"
+    )
 
 
 def _python_of(module: str) -> str:
-    name, folder = ("TORCH", "torch") if module == "torch_peer" else ("TF", "tf")
-    return os.environ.get(f"SHARDKEEP_{name}_PYTHON", str(HERE.parent / f".venv-{folder}/bin/python"))
+    name = {"jax_peer": "jax", "torch_peer": "torch"}.get(module, "tf")
+    return os.environ.get(f"SHARDKEEP_{name.upper()}_PYTHON", str(HERE.parent / f".venv-{name}/bin/python"))
 
 
 class _Peer:
@@ -164,11 +168,8 @@ def measure(comparison: Comparison, peers: Peers, folder: Path, *, rounds: int, 
     ours, theirs, ratios = [], [], []
     units = 0
     for turn in range(rounds + 1):
-        mine, units = _timed(comparison.ours, paths)
-        if callable(comparison.peer):
-            other, done = _timed(comparison.peer, paths)
-        else:
-            other, done = peers.run(comparison.peer, paths, comparison.peer_argument)
+        mine, units = _timed(comparison.ours, paths, comparison, peers)
+        other, done = _timed(comparison.peer, paths, comparison, peers)
         if done:
             other *= units / done  # slow peers run fewer times
         if turn:  # the first run warms the page cache and the code of both sides
@@ -184,7 +185,9 @@ def measure(comparison: Comparison, peers: Peers, folder: Path, *, rounds: int, 
     return Row(comparison.name, mine_told, their_told, statistics.median(ratios), spread, comparison.wanted)
 
 
-def _timed(job: Job, paths: list[str]) -> tuple[float, int]:
+def _timed(job: str | Job, paths: list[str], comparison: Comparison, peers: Peers) -> tuple[float, int]:
+    if isinstance(job, str):
+        return peers.run(job, paths, comparison.peer_argument)
     start = time.perf_counter()
     done = job(paths)
     return done if isinstance(done, tuple) else (time.perf_counter() - start, done)
@@ -196,11 +199,12 @@ def _speed(seconds: float, units: int, size: int) -> str:
 
 
 def _memory(comparison: Comparison, peers: Peers, paths: list[str]) -> Row:
-    ours = _peak_of(comparison.ours, paths)
-    if callable(comparison.peer):
-        theirs = _peak_of(comparison.peer, paths)
-    else:
-        theirs = peers.peak_bytes(comparison.peer, paths, comparison.peer_argument)
+    ours, theirs = (
+        peers.peak_bytes(job, paths, comparison.peer_argument)
+        if isinstance(job, str)
+        else _peak_of(job, paths)
+        for job in (comparison.ours, comparison.peer)
+    )
     told = [f"{size / 2**20:,.0f} MiB" for size in (ours, theirs)]
     return Row(comparison.name, told[0], told[1], theirs / ours, "", comparison.wanted)
 

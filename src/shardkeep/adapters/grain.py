@@ -188,7 +188,7 @@ class _LoaderIterator(grain.DatasetIterator):
 
     def close(self) -> None:
         self._batches = None
-        _close(super())
+        self._closed = True
 
     def __str__(self) -> str:
         return "LoaderDatasetIterator"
@@ -301,7 +301,7 @@ class _TrackedIterator(grain.DatasetIterator):
         return self._dataset.loader.state_dict()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        _close(self._batches)
+        self._close_batches()
         self._dataset.loader.load_state_dict(state)
         self._begin()
 
@@ -309,8 +309,13 @@ class _TrackedIterator(grain.DatasetIterator):
         self._batches.start_prefetch()
 
     def close(self) -> None:
-        _close(self._batches)
-        _close(super())
+        self._close_batches()
+        self._closed = True
+
+    def _close_batches(self) -> None:
+        # Grain calls this also at the end of Python, when modules have no names any more. Older versions have
+        # no such method: their worker processes end with the iterator.
+        getattr(self._batches, "close", bool)()
 
     def __str__(self) -> str:
         return "TrackedDatasetIterator"
@@ -318,10 +323,3 @@ class _TrackedIterator(grain.DatasetIterator):
     def _begin(self) -> None:
         self._dataset._begin_pass()
         self._batches = self._dataset._parent.__iter__()
-
-
-def _close(iterator: Any) -> None:
-    # Older versions have no such method: their worker processes end with the iterator.
-    close = getattr(iterator, "close", None)
-    if close is not None:
-        close()

@@ -19,8 +19,11 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf torch jax jax-oldest data data-oldest
-PACKAGES_tf      := $(TENSORFLOW)
+FRAMEWORKS       := tf legacy torch jax jax-oldest data data-oldest
+PACKAGES_tf      := $(TENSORFLOW) 'pyzmq>=25'
+# The oldest TensorFlow that is supported, and the last one with Estimator. It needs Python 3.10 or 3.11 and NumPy 1,
+# and pyarrow 26 refuses NumPy 1 only when it is imported.
+PACKAGES_legacy  := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
 PACKAGES_torch   := torch keras datasets
 PACKAGES_jax     := jax grain keras
 PACKAGES_jax-oldest := jax==0.4.34 jaxlib==0.4.34 grain==0.2.12 'numpy<2.1'
@@ -38,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean
+.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks test-legacy clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,7 +71,7 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-ci: frameworks lint test test-frameworks  ## the checks of continuous integration
+ci: frameworks lint test test-frameworks test-legacy  ## the checks of continuous integration
 
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 
@@ -81,6 +84,12 @@ test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/f
 	.venv-data-oldest/bin/python -m pytest $(ARGS) tests/frameworks/data
 	@for pair in tf:tensorflow torch:torch jax:jax; do \
 	  KERAS_BACKEND=$${pair#*:} .venv-$${pair%:*}/bin/python -m pytest $(ARGS) tests/frameworks/keras src/shardkeep/adapters/keras || exit; done
+
+# Keras 2 makes all epochs as long as the first one, also if that was a resumed rest.
+test-legacy: $(VENV)/.dev .venv-legacy/.installed  ## run the tests of TensorFlow 2.15 and Estimator
+	.venv-legacy/bin/python -m pytest $(ARGS) tests/frameworks/legacy tests/frameworks/tf/test_dataset.py \
+	  tests/frameworks/tf/test_run_hook.py tests/frameworks/tf/test_thread_pools.py tests/frameworks/tf/test_world.py \
+	  --deselect tests/frameworks/tf/test_dataset.py::test_keras_trains_whole_epochs_after_a_resumed_one
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

@@ -5,6 +5,7 @@ Covers `shardkeep.adapters.tensorflow.run_hook`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 import shardkeep as sk  # noqa: E402
-from shardkeep.adapters.tensorflow import RunHook  # noqa: E402
+from shardkeep.adapters.tensorflow import RunHook, to_dataset  # noqa: E402
 from tests.frameworks.exactly_once import RECORDS, make_loader, write_shards  # noqa: E402
 from tests.waiting import PATIENCE_S  # noqa: E402
 
@@ -221,6 +222,34 @@ def test_a_session_that_is_replaced_rolls_back(tmp_path: Path) -> None:
     sk.hdf5.merge(tmp_path / "run", tmp_path / "all.h5")
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["step"][:].tolist() == list(range(1, 11))
+
+
+def test_a_dataset_of_the_loader_continues_where_rows_are_left(tmp_path: Path) -> None:
+    paths, log = write_shards(tmp_path), tmp_path / "log"
+    for steps in (17, 1000):
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            sk.hdf5.WorkerFile(tmp_path / "run", sk.World(0, 1)) as out,
+            tf.Graph().as_default(),
+        ):
+            dataset = to_dataset(make_loader(paths, epochs=EPOCHS))
+            iterator = v1.data.make_initializable_iterator(dataset)
+            v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+            batch = iterator.get_next()
+            x = tf.boolean_mask(batch["x"], batch["valid"])
+            with tf.control_dependencies([x]):
+                train_op = v1.assign_add(v1.train.get_or_create_global_step(), 1)
+            hook = RunHook(out, {"x": x}, log, data=dataset)
+            with session(log, [hook], save_checkpoint_steps=10) as run_session:
+                while not run_session.should_stop():
+                    run_session.run(train_op)
+                    steps -= 1
+                    if not steps:
+                        raise ZeroDivisionError
+    sk.hdf5.merge(tmp_path / "run", tmp_path / "all.h5")
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert sorted(file["x"][:].tolist()) == sorted([*range(RECORDS)] * EPOCHS)
+    assert sk.plan.audit(sk.hdf5.receipts(tmp_path / "run")).ok
 
 
 def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:

@@ -199,7 +199,8 @@ class RunHook(tf.compat.v1.train.SessionRunHook):
         """
         fetched = run_values.results
         for name, rows in fetched["rows"].items():
-            self._rows.append(name, rows)
+            # A row as an array takes the short way through `WorkerFile.append`.
+            self._rows.append(name, rows.reshape(1) if isinstance(rows, np.generic) else rows)
         for place in fetched.get("places", ()):
             if np.size(place):
                 self._data.consume(Place.from_array(place))

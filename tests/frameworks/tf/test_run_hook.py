@@ -21,6 +21,7 @@ tf = pytest.importorskip("tensorflow")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.tensorflow import RunHook, to_dataset  # noqa: E402
+from tests.doc_pages import ROOT, run_steps, steps_of  # noqa: E402
 from tests.frameworks.exactly_once import RECORDS, make_loader, write_shards  # noqa: E402
 from tests.waiting import PATIENCE_S  # noqa: E402
 
@@ -262,3 +263,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
             RunHook(out, {}).begin()
     with pytest.raises(sk.PlanError, match="data= needs a WorkerFile"):
         RunHook(object(), {}, data=loader, place="place:0")
+
+
+def test_the_page_on_sessions_runs(tmp_path: Path) -> None:
+    run_steps(steps_of(ROOT / "docs/frameworks/tensorflow-sessions.md"), tmp_path)

@@ -1,4 +1,7 @@
-"""The end of a program whose strategy has a thread pool, as that of TensorFlow 2.9."""
+"""The end of a program whose strategy has a thread pool, as that of TensorFlow 2.9.
+
+Covers `shardkeep.adapters.tensorflow.thread_pools`.
+"""
 
 from __future__ import annotations
 

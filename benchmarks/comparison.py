@@ -117,9 +117,13 @@ class Peers:
 
 
 def _module_of(job: str) -> str:
-    return {"jax": "jax_peer", "vahidk": "vahidk_peer", "torch": "torch_peer"}.get(
-        job.split()[0], "tensorflow_peer"
-    )
+    modules = {
+        "adapter": "tensorflow_adapter_peer",
+        "jax": "jax_peer",
+        "torch": "torch_peer",
+        "vahidk": "vahidk_peer",
+    }
+    return modules.get(job.split()[0], "tensorflow_peer")
 
 
 def _python_of(module: str) -> str:

@@ -26,7 +26,7 @@ EXTRAS = {
     "grain": _Extra("grain", "grain", "0.2.12"),
     "hdf5plugin": _Extra("hdf5plugin", "compression", "4.2"),
     "jax": _Extra("jax", "jax", "0.4.34"),
-    "keras": _Extra("keras", "keras", "3.5"),
+    "keras": _Extra("keras", "keras", "3.8"),
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "ray": _Extra("ray", "ray", "2.44"),

@@ -117,19 +117,14 @@ class Passes:
         if mode != self._mode or number <= self._reported:
             return
         count, self._reported, self._begins = number - self._reported, number, False
-        if not self._is_in_order:
-            raise PlanError(
-                "Keras fetched batches in another order than the loader's: call fit with shuffle=False, and"
-                " set shuffle= of the Loader"
-            )
         self.rows = []
         for _ in range(count):
             if self._loader.epoch != self._epoch:
                 break  # The last of several steps per execution are fewer.
-            if self._next not in self._fetched:
+            if not self._is_in_order or self._next not in self._fetched:
                 raise PlanError(
-                    f"batch {self._next} of this pass was not fetched from the dataset: pass the callbacks"
-                    " of this dataset only, and do not index it during fit"
+                    "Keras fetched batches in another order than the loader's: call fit with shuffle=False"
+                    " (and set shuffle= of the Loader), and do not index the dataset during fit"
                 )
             place, rows = self._fetched.pop(self._next)
             self._loader.consume(place)

@@ -1,4 +1,4 @@
-"""PyTorch's side of the comparisons: DataLoader, vahidk's tfrecord and Pillow."""
+"""PyTorch's side of the comparisons: DataLoader, vahidk's tfrecord and Pillow; and the torch adapter."""
 
 import importlib.metadata
 import io
@@ -11,7 +11,9 @@ from PIL import Image
 from tfrecord.reader import tfrecord_loader
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+import shardkeep as sk
 from benchmarks.peer_loop import serve
+from shardkeep.adapters.torch import DataLoader as DataLoaderOfShardkeep
 
 
 class Images(IterableDataset):
@@ -47,9 +49,22 @@ def best_workers(path, batch):
     return min(seconds, key=seconds.get)
 
 
+def loader(paths, batch):
+    """Return the loader of the comparisons with the adapter."""
+    features = {"image_raw": sk.Image(), "label": sk.FixedLen()}
+    return sk.Loader(paths, features, batch, sk.World(0, 1), shuffle="blocks")
+
+
 def run(job, paths, argument):
-    """Run one job, with half of the files."""
-    workers = best_workers(paths[0], argument)
+    """Run one job; the peers read half of the files."""
+    if job in ("torch adapter", "torch loader"):
+        batches = loader(paths, argument)
+        if job == "torch adapter":
+            batches = DataLoaderOfShardkeep(batches)
+        start = time.perf_counter()
+        done = sum(int(np.count_nonzero(batch["valid"])) for batch in batches)
+        return time.perf_counter() - start, done
+    workers = 2 if job == "torch two workers" else best_workers(paths[0], argument)
     start = time.perf_counter()
     done = images(paths[: len(paths) // 2], argument, workers)
     return time.perf_counter() - start, done

@@ -30,6 +30,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 
 STEPS = 14
 
+# Before any test of this process uses a device.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
@@ -38,12 +43,6 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture(scope="module")
 def mirrored() -> Any:
-    """A MirroredStrategy of two processors; tests of this process that came before may have set them up."""
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    except RuntimeError:
-        pytest.skip("the devices of this process are initialized: run this file alone")
     devices = ["CPU:0", "CPU:1"]
     return tf.distribute.MirroredStrategy(devices, tf.distribute.ReductionToOneDevice())
 

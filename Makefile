@@ -19,12 +19,13 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf legacy torch jax jax-oldest data data-oldest
+FRAMEWORKS       := tf legacy torch torch-oldest jax jax-oldest data data-oldest
 PACKAGES_tf      := $(TENSORFLOW) 'pyzmq>=25'
 # The oldest TensorFlow that is supported, and the last one with Estimator. It needs Python 3.10 or 3.11 and NumPy 1,
 # and pyarrow 26 refuses NumPy 1 only when it is imported.
 PACKAGES_legacy  := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
-PACKAGES_torch   := torch keras datasets
+PACKAGES_torch   := torch keras datasets lightning torchdata accelerate pillow tfrecord
+PACKAGES_torch-oldest := torch==2.2.2 'numpy<2'
 PACKAGES_jax     := jax grain keras
 PACKAGES_jax-oldest := jax==0.4.34 jaxlib==0.4.34 grain==0.2.12 'numpy<2.1'
 PACKAGES_data    := 'ray[data,train]' datasets pandas pillow polars pyarrow
@@ -78,6 +79,7 @@ frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch an
 test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
 	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf src/shardkeep/adapters/tensorflow
 	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch
+	.venv-torch-oldest/bin/python -m pytest $(ARGS) tests/frameworks/torch/test_data_loader.py tests/frameworks/torch/test_map_style.py
 	.venv-jax/bin/python -m pytest $(ARGS) tests/frameworks/jax src/shardkeep/adapters/grain.py src/shardkeep/adapters/jax.py
 	.venv-jax-oldest/bin/python -m pytest $(ARGS) tests/frameworks/jax
 	.venv-data/bin/python -m pytest $(ARGS) tests/frameworks/data src/shardkeep/adapters/huggingface.py

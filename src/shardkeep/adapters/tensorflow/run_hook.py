@@ -73,7 +73,9 @@ class RunHook(tf.compat.v1.train.SessionRunHook):
     -----
     **Restart.** The session restores a checkpoint, or joins parameter servers that live on. Its global step
     decides: rows after that step are removed, and the loader returns to the first batch without rows.
-    Batches whose rows were not committed are trained on again, so that the file has each record once.
+    Batches whose rows were not committed are trained on again, so that the file has each record once. A
+    session without a checkpoint begins at step 0 and removes all rows of this rank: a new training needs a
+    new folder for both.
 
     **A single process.** A commit after each checkpoint has the rows up to its step and no others.
 

@@ -62,7 +62,7 @@ def main():
         "to_iterable_dataset, numpy batches": lambda: sum(
             len(b["label"]) for b in stream.with_format("numpy").iter(BATCH)
         ),
-        "to_iterable_dataset, rows": lambda: sum(1 for _ in stream.take(options.images // 10)) * 10,
+        "to_iterable_dataset, rows": lambda: sum(1 for _ in stream.take(options.images // 100)) * 100,
         "Loader, names": lambda: sum(len(b["label"]) for b in loader(paths, TEXT)),
         "to_iterable_dataset, names, arrow batches": lambda: sum(
             len(b) for b in names.with_format("arrow").iter(BATCH)
@@ -78,7 +78,7 @@ def main():
             wall, cpu = time.perf_counter(), time.process_time()
             rows = route()
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-            part = 10 if name.endswith("rows") else 1
+            part = 100 if name.endswith("rows") else 1
             speed, used = best.get(name, (0.0, np.inf))
             best[name] = max(speed, rows / wall / part), min(used, cpu * part / rows * 1e6)
     for name, (speed, used) in best.items():

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shardkeep._extras import import_extra
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
@@ -182,5 +184,7 @@ def _features(table: pyarrow.Table) -> datasets.Features:
             shape.append(kind.list_size)
             kind = kind.value_type
         if len(shape) in _ARRAYS and not kind.num_fields and "binary" not in str(kind):
-            features[field.name] = getattr(datasets, _ARRAYS[len(shape)])(tuple(shape), str(kind))
+            features[field.name] = getattr(datasets, _ARRAYS[len(shape)])(
+                tuple(shape), np.dtype(kind.to_pandas_dtype()).name
+            )
     return features

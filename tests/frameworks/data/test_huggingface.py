@@ -105,17 +105,19 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
         for number in range(6):
             out = io.BytesIO()
             pillow.fromarray(np.full((4, 5, 3), number, np.uint8)).save(out, "PNG")
-            w.write_example({"png": out.getvalue(), "m": np.arange(6) * number})
+            w.write_example({"png": out.getvalue(), "m": np.arange(6) * number, "f": [0.5] * 4})
     return path
 
 
 def test_images_and_matrices_are_arrays(pictures: str) -> None:
-    features = {"png": sk.Image(3, "uint8"), "m": sk.FixedLen((2, 3), "int64")}
+    features = {"png": sk.Image(3, "uint8"), "m": sk.FixedLen((2, 3)), "f": sk.FixedLen((2, 2), "float32")}
     loader = sk.Loader(pictures, features, 4, sk.World(0, 1))
     for dataset in (to_dataset(pictures, features), to_iterable_dataset(loader)):
         assert dataset.features["png"] == datasets.Array3D((4, 5, 3), "uint8")
         assert dataset.features["m"] == datasets.Array2D((2, 3), "int64")
+        assert dataset.features["f"] == datasets.Array2D((2, 2), "float32")
         for number, row in enumerate(dataset.with_format("numpy")):
+            np.testing.assert_array_equal(row["f"], np.full((2, 2), 0.5))
             np.testing.assert_array_equal(row["png"], np.full((4, 5, 3), number))
             np.testing.assert_array_equal(row["m"], np.arange(6).reshape(2, 3) * number)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shardkeep.collector.client.buffers import ChunkBuffer, DatasetBuffer, Payload
+from shardkeep.collector.client.declarations import refuse_variable_length
 from shardkeep.collector.client.sender import Sender
 from shardkeep.collector.client.state import Declaration
 from shardkeep.collector.protocol.limits import (
@@ -76,6 +77,7 @@ class BlockingCalls:
                     f"dataset {name!r} has no known length: declare(…, rows=N) it before append(key=)"
                 )
             first = as_first_rows(name, rows)
+            refuse_variable_length(name, first.dtype)
             check_name(name, tuple(state.datasets))
             check_length(name, first, state.largest_bytes)
             shape = first.shape[1:]

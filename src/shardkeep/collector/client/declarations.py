@@ -15,7 +15,7 @@ from shardkeep.hdf5.storage.dtypes import as_dtype, describe, vlen_base
 from shardkeep.hdf5.storage.layout import as_row_shape, check_row_size, chunk_rows_of
 from shardkeep.hdf5.storage.names import check_name
 
-__all__ = ["DeclarationQueue", "make_schema"]
+__all__ = ["DeclarationQueue", "make_schema", "refuse_variable_length"]
 
 # ZeroMQ drops messages without an error beyond its limit, which is above this number.
 _MOST_UNANSWERED = 256
@@ -113,8 +113,7 @@ def make_schema(
     """
     check_name(name, ())
     kind = as_dtype(name, dtype)
-    if vlen_base(kind) is not None:
-        raise SchemaError(f"dataset {name!r}: a collector does not take rows of variable length, only text")
+    refuse_variable_length(name, kind)
     shape = as_row_shape(row_shape)
     check_row_size(name, kind, shape)
     if rows is not None and (type(rows) is not int or rows < 0):
@@ -135,3 +134,9 @@ def _filters(compression: Any, level: int | None, shuffle: bool | None, dtype: A
 
     filters: tuple[FilterSpec, ...] = compression_filters(compression, level, shuffle, dtype)
     return filters
+
+
+def refuse_variable_length(name: str, dtype: Any) -> None:
+    """Raise a `SchemaError` for rows of numbers or bytes of variable length."""
+    if vlen_base(dtype) is not None:
+        raise SchemaError(f"dataset {name!r}: a collector does not take rows of variable length, only text")

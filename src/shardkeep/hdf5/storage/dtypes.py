@@ -129,7 +129,7 @@ def as_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 def check_storable(label: str, dtype: np.dtype[Any]) -> None:
     """Raise a `SchemaError` that begins with `label` if HDF5 cannot keep values of a dtype."""
     if dtype.kind == "V" and dtype.names is None and dtype.type is not np.void:
-        message = f"{label}: HDF5 has no {dtype}; append rows.view(numpy.uint16) or float32"
+        message = f"{label}: HDF5 has no {dtype}; append rows.astype('float32')"
         raise SchemaError(message)
     try:
         if _points_elsewhere(dtype):

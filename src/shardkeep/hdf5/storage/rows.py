@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import h5py
 import numpy as np
 
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.storage.casts import fits_as_python_numbers, keeps_whole_numbers, refuse_rounding
 from shardkeep.hdf5.storage.dtypes import TEXT, check_storable, describe, enum_members, is_text, vlen_base
+from shardkeep.hdf5.storage.tensors import as_numpy, conversion_advice
 
 __all__ = ["as_first_rows", "as_more_rows", "as_value"]
 
@@ -37,6 +40,15 @@ def as_first_rows(name: str, rows: Any) -> np.ndarray[Any, Any]:
         HDF5 has no such type.
     """
     label = f"dataset {name!r}"
+    rows = as_numpy(label, rows)
+    if _is_ragged(rows) or _holds_bytes(rows):
+        base = np.asarray(rows.values).dtype if _is_ragged(rows) else np.dtype("u1")
+        if base.kind == "O":
+            raise SchemaError(
+                f"{label}: HDF5 has no rows of several byte strings; append rows.values and rows.lengths to"
+                " two datasets"
+            )
+        return _as_ragged(name, rows, h5py.vlen_dtype(base), base)
     array = _with_row_axis(_as_array(label, rows))
     check_storable(label, array.dtype)
     return array
@@ -52,10 +64,16 @@ def as_more_rows(
     SchemaError
         The row shape differs, or a value could not be kept. Shows both sides.
     """
+    label = f"dataset {name!r}"
+    rows = as_numpy(label, rows)
     base = vlen_base(dtype)
     if base is not None:
         return _as_ragged(name, rows, dtype, base)
-    label = f"dataset {name!r}"
+    if _is_ragged(rows):
+        have = describe(dtype, row_shape)
+        raise SchemaError(f"{label} has {have}, these are rows of different lengths: use another name")
+    if _holds_bytes(rows):
+        rows = _decoded(label, rows) if is_text(dtype) else rows.tolist()
     array = _with_row_axis(_as_array(label, rows, dtype))
     if array.shape[1:] != row_shape:
         raise _mismatch(name, array, dtype, row_shape)
@@ -94,7 +112,7 @@ def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.n
         array = np.asarray(rows)
     except (ValueError, TypeError, RuntimeError) as error:  # a tensor with a gradient, or on a device
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        advice = "pass a NumPy array"
+        advice = conversion_advice(rows) or "pass a NumPy array"
         if "inhomogeneous" in reason:
             advice = "use one shape for all, or declare the dataset with dtype=h5py.vlen_dtype(…)"
         raise SchemaError(f"{label}: these rows do not form an array ({reason}): {advice}") from None
@@ -116,17 +134,49 @@ def _with_row_axis(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _as_ragged(name: str, rows: Any, dtype: np.dtype[Any], base: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return one array of `base` for each row."""
-    try:
-        given = list(rows)
-    except TypeError:
-        raise _not_ragged(name) from None
+    if _is_ragged(rows):
+        values = np.asarray(rows.values)
+        given = [values[start:stop] for start, stop in pairwise(np.asarray(rows.offsets).tolist())]
+    else:
+        try:
+            given = list(rows)
+        except TypeError:
+            raise _not_ragged(name) from None
     result = np.empty(len(given), dtype)
     for i, row in enumerate(given):
+        if isinstance(row, bytes) and base == np.uint8:
+            row = np.frombuffer(row, np.uint8)
         if np.isscalar(row):
             raise _not_ragged(name)
         array = as_more_rows(name, row, base, ())
         result[i] = array.copy() if array is row else array
     return result
+
+
+def _is_ragged(rows: Any) -> bool:
+    """Return whether these are a `Ragged`, or as one of an adapter: values, and the offsets of the rows."""
+    values, offsets = getattr(rows, "values", None), getattr(rows, "offsets", None)
+    return values is not None and offsets is not None and not callable(values)
+
+
+def _holds_bytes(rows: Any) -> bool:
+    """Return whether these are byte strings of any length, as a `Loader` delivers them."""
+    return (
+        isinstance(rows, np.ndarray)
+        and rows.dtype == object
+        and rows.ndim == 1
+        and bool(rows.size)
+        and all(type(row) is bytes for row in rows.tolist())
+    )
+
+
+def _decoded(label: str, rows: np.ndarray[Any, Any]) -> list[str]:
+    try:
+        return [row.decode() for row in rows.tolist()]
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"{label} has text, and {error.object!r:.60} is not UTF-8: use another name"
+        ) from None
 
 
 def _not_ragged(name: str) -> SchemaError:
@@ -154,6 +204,8 @@ def _as_text(label: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
                 raise SchemaError(f"{label}: {shown} has more than 64 bits: append it as a float, or as text")
             kind = type(value).__name__
             message = f"{label}: object rows hold {kind}, only str can be kept; use an array of numbers"
+            if kind == "bytes":
+                message = f"{label}: byte strings are kept as rows of one dimension; append each column alone"
             raise SchemaError(message)
         try:
             flat[i] = value.encode()

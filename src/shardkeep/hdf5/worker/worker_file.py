@@ -148,7 +148,9 @@ class WorkerFile(CommitSeries):
             determine dtype and row shape. Later ones must have that shape and a dtype that casts to it
             without loss (``numpy.can_cast(…, "safe")``, and 64-bit integers into floats only if none is
             rounded); plain Python numbers need only fit, and integers in a list with floats must not be
-            rounded either. Text is str, bytes are fixed-size (``S``). An empty list creates nothing.
+            rounded either. Text is str, bytes are fixed-size (``S``). An empty list creates nothing. A
+            `Ragged` makes rows of variable length, and so does a column of byte strings of a `Loader`
+            (uint8). Tensors are converted as `numpy.asarray` does.
 
         Raises
         ------
@@ -322,7 +324,8 @@ class WorkerFile(CommitSeries):
     def _append(self, name: str, rows: Any) -> None:
         writer = self._writers.get(name)
         if writer is None:
-            if isinstance(rows, (list, tuple)) and not rows:
+            is_empty_list = isinstance(rows, (list, tuple)) and not rows
+            if is_empty_list or (type(rows) is _ndarray and rows.dtype == object and not rows.size):
                 return  # without a type: the rows of another rank define the dataset
             writer, array = self._contents.first_rows(name, rows)
         elif (

@@ -11,7 +11,17 @@ from shardkeep import _core
 from shardkeep.errors import SchemaError
 from shardkeep.tfrecord.format.frame import as_record
 
-__all__ = ["EmptyBytesList", "decode_example", "encode_example", "feature_values", "named_items"]
+__all__ = [
+    "EmptyBytesList",
+    "checked_size",
+    "decode_example",
+    "encode_example",
+    "feature_values",
+    "named_items",
+]
+
+# Protobuf's limit of a message.
+_MOST_BYTES = 2**31 - 1
 
 
 class EmptyBytesList(list[bytes]):
@@ -38,7 +48,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     ------
     SchemaError
         `features` is not a mapping of str; a value has another kind or mixed kinds, is an integer beyond 64
-        bits, or is an empty list, which has no kind (pass ``np.array([], "int64")``).
+        bits, or is an empty list, which has no kind (pass ``np.array([], "int64")``). Also for a message of 2
+        GiB or more, which neither protobuf nor TensorFlow parses.
 
     Examples
     --------
@@ -48,7 +59,7 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     """
     named = named_items("features", features)
     values = [feature_values(f"feature {name!r}", value) for name, value in named.items()]
-    return _core.encode_example(list(named), values)
+    return checked_size(_core.encode_example(list(named), values))
 
 
 def decode_example(record: bytes) -> dict[str, Any]:
@@ -96,6 +107,16 @@ def named_items(what: str, values: Any, of: str = "values") -> Mapping[str, Any]
         if not isinstance(name, str):
             raise SchemaError(f"the name of a feature must be a str, not {name!r:.60}")
     return values
+
+
+def checked_size(record: bytes) -> bytes:
+    """Return a message; raise a `SchemaError` if it is longer than protobuf allows."""
+    if len(record) > _MOST_BYTES:
+        raise SchemaError(
+            f"an Example of {len(record):,} bytes is longer than the {_MOST_BYTES:,} that protobuf and"
+            " TensorFlow can parse: divide it, or write the bytes as a record without an Example"
+        )
+    return record
 
 
 def feature_values(what: str, value: Any) -> Any:

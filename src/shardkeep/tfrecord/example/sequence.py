@@ -9,7 +9,7 @@ import numpy as np
 
 from shardkeep import _core
 from shardkeep.errors import SchemaError
-from shardkeep.tfrecord.example.example import EmptyBytesList, feature_values, named_items
+from shardkeep.tfrecord.example.example import EmptyBytesList, checked_size, feature_values, named_items
 from shardkeep.tfrecord.format.frame import as_record
 
 __all__ = ["decode_sequence_example", "encode_sequence_example"]
@@ -49,7 +49,7 @@ def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[s
     features, lists = named_items("context", context), named_items("feature_lists", feature_lists)
     values = [feature_values(f"feature {name!r}", value) for name, value in features.items()]
     steps = [_steps(name, steps) for name, steps in lists.items()]
-    return _core.encode_sequence_example(list(features), values, list(lists), steps)
+    return checked_size(_core.encode_sequence_example(list(features), values, list(lists), steps))
 
 
 def decode_sequence_example(record: bytes) -> tuple[dict[str, Any], dict[str, list[Any]]]:

@@ -8,6 +8,7 @@ import pytest
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5.storage.dtypes import describe, is_text
 from shardkeep.hdf5.storage.rows import as_first_rows, as_more_rows
+from shardkeep.tfrecord import Ragged
 
 F4 = np.dtype("f4")
 COLOURS = h5py.enum_dtype({"RED": 1, "BLUE": 2}, basetype="u1")
@@ -74,7 +75,8 @@ class _NoArray:
         ([None], "hold NoneType"),
         ([object()], "hold object"),
         ([{"a": 1}], "hold dict"),
-        (np.array([b"a"], dtype=object), "hold bytes"),
+        (np.array([[b"a", b"b"]], dtype=object), "byte strings are kept as rows of one dimension"),
+        (Ragged(np.array([b"a", b"b"], object), np.array([0, 2])), "append rows.values and rows.lengths"),
         (np.zeros(2, "M8[s]"), "view"),
         (np.zeros(2, "m8[ms]"), "view"),
         (np.zeros(2, [("a", "M8[s]")]), "cannot keep"),
@@ -213,3 +215,44 @@ def test_a_scalar_is_one_row(value):
 def test_a_scalar_is_not_a_row_of_variable_length(rows):
     with pytest.raises(SchemaError, match=r"is a sequence, not a single value; append \[\[value\]\]"):
         as_more_rows("x", rows, h5py.vlen_dtype("i4"), ())
+
+
+BYTES = np.array([b"a", b"", b"\0\xff\0"], object)
+
+
+def test_byte_strings_of_a_loader_are_kept_as_they_are():
+    first = as_first_rows("x", BYTES)
+    assert h5py.check_vlen_dtype(first.dtype) == np.uint8
+    assert [row.tobytes() for row in first] == BYTES.tolist()
+    more = as_more_rows("x", BYTES[:2], first.dtype, ())
+    assert [row.tobytes() for row in more] == [b"a", b""]
+    assert [row.tobytes() for row in as_more_rows("x", [b"abc"], first.dtype, ())] == [b"abc"]
+
+
+def test_byte_strings_of_a_loader_fit_declared_text_and_fixed_bytes():
+    text = as_more_rows("x", np.array(["ä".encode()], object), h5py.string_dtype(), ())
+    assert text.tolist() == ["ä".encode()]
+    with pytest.raises(SchemaError, match="is not UTF-8: use another name"):
+        as_more_rows("x", BYTES, h5py.string_dtype(), ())
+    fixed = as_more_rows("x", np.array([b"ab"], object), np.dtype("S4"), ())
+    assert fixed.tolist() == [b"ab"]
+    with pytest.raises(SchemaError, match="lose trailing NULs"):
+        as_more_rows("x", np.array([b"a\0"], object), np.dtype("S4"), ())
+
+
+def test_ragged_rows_define_and_continue_a_dataset():
+    ragged = Ragged(np.array([1.5, 2.5, 3.5], np.float32), np.array([0, 0, 2, 3]))
+    first = as_first_rows("x", ragged)
+    assert h5py.check_vlen_dtype(first.dtype) == np.float32
+    assert [row.tolist() for row in first] == [[], [1.5, 2.5], [3.5]]
+    wider = as_more_rows("x", ragged, h5py.vlen_dtype("f8"), ())
+    assert [row.tolist() for row in wider] == [[], [1.5, 2.5], [3.5]]
+    with pytest.raises(SchemaError, match="rows of different lengths: use another name"):
+        as_more_rows("x", ragged, F4, ())
+    with pytest.raises(SchemaError, match="convert them"):
+        as_more_rows("x", ragged, h5py.vlen_dtype("i4"), ())
+
+
+def test_raw_records_of_a_loader_are_bytes_of_variable_length():
+    raw = Ragged(np.frombuffer(b"abcde", np.uint8), np.array([0, 3, 5]))
+    assert [row.tobytes() for row in as_first_rows("x", raw)] == [b"abc", b"de"]

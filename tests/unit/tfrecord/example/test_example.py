@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep.errors import CorruptRecordError, FormatError, SchemaError
-from shardkeep.tfrecord import decode_example, encode_example
+from shardkeep.tfrecord import decode_example, encode_example, encode_sequence_example
 from tests.messages import OTHER_MESSAGES
 
 int64s = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=20).map(
@@ -134,3 +134,12 @@ def test_non_example_is_refused() -> None:
     for bad in (b"\x0a\xff", b"\x0a\x05abc", b"\xff" * 20):
         with pytest.raises(CorruptRecordError, match=r"not a tf\.train\.Example"):
             decode_example(bad)
+
+
+def test_a_message_beyond_the_limit_of_protobuf_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardkeep.tfrecord.example.example._MOST_BYTES", 99)
+    assert len(encode_example({"x": b"x" * 86})) == 99
+    with pytest.raises(SchemaError, match=r"an Example of 100 bytes is longer than the 99 .* divide it"):
+        encode_example({"x": b"x" * 87})
+    with pytest.raises(SchemaError, match="longer than the 99"):
+        encode_sequence_example({"x": b"x" * 87}, {})

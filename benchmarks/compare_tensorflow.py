@@ -36,7 +36,7 @@ COMPARISONS = [
         "PNG to float32 through to_dataset, beside interleave + map + batch, in processor time",
         "small",
         "adapter processor to_dataset",
-        "adapter processor drained tutorial",
+        "adapter processor tutorial",
         3,
         256,
     ),

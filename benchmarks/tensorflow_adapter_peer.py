@@ -13,7 +13,7 @@ from shardkeep.adapters.tensorflow import to_dataset
 
 def loader(paths, batch):
     features = {"image_raw": Image(size=(32, 32)), "label": FixedLen()}
-    return Loader(paths, features, batch, World(0, 1), shuffle="blocks")
+    return Loader(list(paths), features, batch, World(0, 1), shuffle="blocks")
 
 
 def for_keras(batch):
@@ -36,32 +36,34 @@ def repeated(paths, batch):
     return tf.data.Dataset.from_tensors(elements).repeat(loader(paths, batch).steps_per_epoch)
 
 
-def drained(dataset):
-    for _ in dataset:
+@functools.cache
+def dataset(name, paths, batch):
+    """Return a dataset, traced once for all turns: each iteration of ours is the next epoch."""
+    if name == "tutorial":
+        return DATASETS["png usual"](list(paths), batch)
+    if name == "repeated":
+        return repeated(paths, batch)
+    return to_dataset(loader(paths, batch), for_keras)
+
+
+def drained(batches):
+    for _ in batches:
         pass
 
 
-JOBS = {
-    "loader": lambda paths, batch: drained(loader(paths, batch)),
-    "to_dataset": lambda paths, batch: drained(to_dataset(loader(paths, batch))),
-    "fit to_dataset": lambda paths, batch: model().fit(
-        to_dataset(loader(paths, batch), for_keras), shuffle=False, verbose=0
-    ),
-    "fit repeated": lambda paths, batch: model().fit(repeated(paths, batch), shuffle=False, verbose=0),
-    "fit tutorial": lambda paths, batch: model().fit(
-        DATASETS["png usual"](paths, batch), shuffle=False, verbose=0
-    ),
-    "drained tutorial": lambda paths, batch: drained(DATASETS["png usual"](paths, batch)),
-}
-
-
 def run(job, paths, batch):
-    """Run "adapter JOB", or "adapter processor JOB", whose seconds are those of the processors."""
-    name = job.removeprefix("adapter ")
-    clock = time.process_time if name.startswith("processor ") else time.perf_counter
+    """Run "adapter [processor] [fit] NAME"; the seconds of "processor" are those of all threads."""
+    words, paths = job.split()[1:], tuple(paths)
+    clock = time.process_time if "processor" in words else time.perf_counter
+    records = loader(paths, batch).positions
     start = clock()
-    JOBS[name.removeprefix("processor ")](paths, batch)
-    return clock() - start, loader(paths, batch).positions
+    if words[-1] == "loader":
+        drained(loader(paths, batch))
+    elif "fit" in words:
+        model().fit(dataset(words[-1], paths, batch), shuffle=False, verbose=0)
+    else:
+        drained(dataset(words[-1], paths, batch))
+    return clock() - start, records
 
 
 if __name__ == "__main__":

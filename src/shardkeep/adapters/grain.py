@@ -254,14 +254,14 @@ class TrackedDataset(grain.IterDataset):
 
     def __iter__(self) -> grain.DatasetIterator:
         if self._is_begun and not self._is_ended:
-            self.loader.load_state_dict(self._pass.begin or {})
+            self.loader.rewind(self._bookmark)
         return _TrackedIterator(self)
 
     def __str__(self) -> str:
         return "TrackedDataset"
 
     def _begin_pass(self) -> None:
-        self._pass.begin = self.loader.state_dict()
+        self._bookmark, self._pass.begin = self.loader.bookmark(), self.loader.state_dict()
         self._is_begun = self._is_ended = False
 
     def _hand_out(self, batch: Any) -> None:

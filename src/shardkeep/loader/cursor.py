@@ -11,7 +11,7 @@ from shardkeep.plan.file_assignment import HistoryEntry, merge_history
 from shardkeep.plan.proof.contents import Segment
 from shardkeep.plan.proof.damage import Damage
 
-__all__ = ["Cursor", "Progress"]
+__all__ = ["Bookmark", "Cursor", "Progress"]
 
 
 class Progress(NamedTuple):
@@ -89,6 +89,14 @@ class Progress(NamedTuple):
         return self._replace(finished=self.segments, current=replace(segment, steps=0))
 
 
+class Bookmark(NamedTuple):
+    """Place of a loader that it can return to: its receipt there, and the steps of the epoch so far."""
+
+    receipt_id: str
+    progress: Progress
+    history: tuple[HistoryEntry, ...]
+
+
 class Cursor:
     """The progress of one loader in one process, shared with its iterator.
 
@@ -131,6 +139,30 @@ class Cursor:
             self._begin_receipt(self.progress.with_new_receipt(self.history()))
         return self.progress
 
+    def report(self) -> Progress:
+        """Return the progress for a receipt."""
+        progress = self.current()
+        self._reported = progress.epoch, progress.position
+        return progress
+
+    def bookmark(self) -> Bookmark:
+        """Return the place for `rewind`."""
+        return Bookmark(self.receipt_id, self.current(), self.history())
+
+    def rewind(self, to: Bookmark) -> None:
+        """Return to an earlier place, and end the iterator.
+
+        The receipt loses the steps since. If one with some of these steps may be stored, a new receipt begins
+        instead, so that an audit finds both deliveries.
+        """
+        self.current()
+        self.generation += 1
+        progress = to.progress
+        if self.receipt_id == to.receipt_id and self._reported <= (progress.epoch, progress.position):
+            self.progress = progress
+        else:
+            self._begin_receipt(progress.with_new_receipt(to.history))
+
     def move_to(self, progress: Progress) -> None:
         """Begin a new receipt at a loaded state, and end the iterator."""
         self.generation += 1
@@ -167,4 +199,5 @@ class Cursor:
     def _begin_receipt(self, progress: Progress) -> None:
         self.receipt_id = uuid.uuid4().hex
         self._pid = os.getpid()
+        self._reported = (0, 0)
         self.progress = progress

@@ -436,9 +436,6 @@ class Loader(Resumable):
             by_number=True,
         )
 
-    def _last_epoch(self, epochs: int) -> int:
-        return (self.epoch // epochs + 1) * epochs
-
     def _options(self) -> BatchOptions:
         return BatchOptions(
             self.features,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardkeep.errors import PlanError
-from shardkeep.loader.cursor import Cursor, Progress
+from shardkeep.loader.cursor import Bookmark, Cursor, Progress
 from shardkeep.loader.place import Place
 from shardkeep.loader.schedule import Schedule
 from shardkeep.loader.sources import Source
@@ -150,6 +150,28 @@ class Resumable:
             progress = progress.after_epochs(epoch + 1)
         self._cursor.move_to(progress)
 
+    def bookmark(self) -> Bookmark:
+        """Return the place of the loader in this process, for `rewind`.
+
+        Returns
+        -------
+        Bookmark
+        """
+        return self._cursor.bookmark()
+
+    def rewind(self, bookmark: Bookmark) -> None:
+        """Return to an earlier place, as a framework does after a pass that only inspected batches.
+
+        The iterator of this loader ends. The receipt is again that of the place; but if `receipt` was called
+        since, those batches count, and a new receipt begins as after `load_state_dict`.
+
+        Parameters
+        ----------
+        bookmark : Bookmark
+            Result of `bookmark` of this loader.
+        """
+        self._cursor.rewind(bookmark)
+
     def consume(self, place: Place) -> None:
         """Move the loader over a batch that was read ahead.
 
@@ -193,7 +215,7 @@ class Resumable:
         notices two copies that deliver the same records. Deliveries before the copy are in the receipt of the
         original.
         """
-        progress = self._cursor.current()
+        progress = self._cursor.report()
         shards, order = self._source.shards, self._source.order_settings()
         identity = shards.identity
         if self.cycle_length is not None:
@@ -212,6 +234,9 @@ class Resumable:
             mixture=self.mixture,
             damage=progress.damage,
         ).to_dict()
+
+    def _last_epoch(self, epochs: int) -> int:
+        return (self.epoch // epochs + 1) * epochs
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_numbered": None}

@@ -40,8 +40,11 @@ def by_count(batches: DataLoader) -> Passes:
 
 
 def after_a_peek(batches: DataLoader) -> Passes:
-    next(iter(batches))
-    return whole(batches)
+    passes: Passes = []
+    for _ in range(EPOCHS):
+        next(iter(batches))
+        passes.append([row for batch in batches for row in rows(batch)])
+    return passes
 
 
 def with_a_queue_of_two(batches: DataLoader) -> Passes:

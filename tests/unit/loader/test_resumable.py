@@ -366,3 +366,36 @@ def test_any_sequence_of_calls_keeps_the_plan_and_the_receipts_exact(
     for action, value in actions:
         ranks.do(action, value)
         ranks.check(sum(counts))
+
+
+@pytest.mark.parametrize("options", [{}, BY_FILES])
+def test_batches_before_a_rewind_are_not_in_the_receipt(options: dict[str, Any], shards: Any) -> None:
+    loader = Loader(shards([13, 8]), X, 4, World(), **options)
+    for _ in range(3):
+        start, state = loader.bookmark(), loader.state_dict()
+        for _, place in zip(range(2), loader.read_ahead(), strict=False):
+            loader.consume(place[1])
+        loader.rewind(start)
+        assert loader.state_dict() == state
+        list(loader)
+    assert audit(loader.receipt(), epochs=3).ok
+
+
+@pytest.mark.parametrize("options", [{}, BY_FILES])
+def test_an_audit_finds_batches_of_a_receipt_from_before_a_rewind(
+    options: dict[str, Any], shards: Any
+) -> None:
+    loader = Loader(shards([13, 8]), X, 4, World(), **options)
+    list(loader)
+    start = loader.bookmark()
+    next(iter(loader))
+    stored = loader.receipt()
+    loader.rewind(start)
+    list(loader)
+    assert loader.receipt()["id"] != stored["id"]
+    found = audit(stored, loader.receipt(), epochs=2)
+    assert not found.ok
+    assert "4" in str(found)
+    loader.rewind(start)  # of the stored receipt
+    list(loader)
+    assert not audit(stored, loader.receipt(), epochs=2).ok

@@ -31,7 +31,7 @@ class Passes:
         self._lock = threading.Lock()
         self._number = 0
         self._is_open = False
-        self._start: dict[str, Any] = {}
+        self._start = loader.bookmark()
         self._stop = (0, 0)
 
     def begin(self) -> int:
@@ -39,7 +39,7 @@ class Passes:
         with self._lock:
             loader = self.loader
             if self._is_open and (loader.epoch, loader.position) == self._stop:
-                loader.load_state_dict(self._start)
+                loader.rewind(self._start)
             self._is_open = False
             self._number += 1
             return self._number
@@ -55,7 +55,7 @@ class Passes:
             self.check(number)
             loader = self.loader
             if not self._is_open:
-                self._start = loader.state_dict()
+                self._start = loader.bookmark()
             loader.consume(place)
             self._stop = loader.epoch, loader.position
             # A run ends before each epoch that is a multiple of its number of epochs.

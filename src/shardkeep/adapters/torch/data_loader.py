@@ -83,7 +83,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         if self._ends:
             self._begin_pass(0)
         elif self._handed_out != self._handed_out_before:
-            self.loader.load_state_dict(self._begin)
+            self.loader.rewind(self._begin)
             self._handed_out = self._handed_out_before
         self.dataset._publish()
         return self._pass(super().__iter__())
@@ -151,6 +151,6 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         )
 
     def _begin_pass(self, handed_out: int) -> None:
-        self._begin = self.loader.state_dict()
+        self._begin = self.loader.bookmark()
         self._handed_out = self._handed_out_before = handed_out
         self._ends = False

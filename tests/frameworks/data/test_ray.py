@@ -205,7 +205,8 @@ def test_actors_with_a_world_each_read_every_record_once(paths: list[str]) -> No
             loader = make_loader(paths, rank, size)
             return [row for batch in loader for row in rows(batch)], loader.receipt()
 
-    results = ray.get([Reader.remote().read.remote(rank, 3) for rank in range(3)])
+    actors = [Reader.remote() for _ in range(3)]
+    results = ray.get([actor.read.remote(rank, 3) for rank, actor in enumerate(actors)])
     judge([[row for found, _ in results for row in found]], [receipt for _, receipt in results])
 
 

@@ -1,6 +1,7 @@
 """Datasets of a loader in TensorFlow's own loops and in Keras, the audit as judge.
 
-Covers `shardkeep.adapters.tensorflow`.
+Covers `shardkeep.adapters.tensorflow.columns`, `shardkeep.adapters.tensorflow.dataset` and
+`shardkeep.adapters.tensorflow.passes`.
 """
 
 from __future__ import annotations

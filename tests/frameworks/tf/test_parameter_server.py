@@ -1,6 +1,6 @@
 """A coordinator, a parameter server and two workers, one of which is killed: each step's batch once.
 
-Covers `shardkeep.adapters.tensorflow`.
+Covers `shardkeep.adapters.tensorflow.parameter_server`.
 """
 
 from __future__ import annotations

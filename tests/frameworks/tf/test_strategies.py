@@ -1,6 +1,6 @@
 """Batches divided among the replicas of a strategy, in one process and in several; the audit as judge.
 
-Covers `shardkeep.adapters.tensorflow`.
+Covers `shardkeep.adapters.tensorflow.strategies`.
 """
 
 from __future__ import annotations

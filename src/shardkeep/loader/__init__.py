@@ -8,9 +8,10 @@ number. `callers` refuses frameworks that would lose records. Other rooms import
 """
 
 from shardkeep._lazy import public_names
+from shardkeep.loader.cursor import Bookmark
 from shardkeep.loader.loader import Loader
 from shardkeep.loader.place import Place
 
-__all__ = ["Loader", "Place"]
+__all__ = ["Bookmark", "Loader", "Place"]
 
 __dir__ = public_names(__name__)

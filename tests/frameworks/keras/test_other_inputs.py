@@ -38,8 +38,6 @@ def test_fit_takes_a_torch_dataloader_that_makes_pairs(tmp_path: Path) -> None:
     assert loader.epoch == 3
 
 
-# Keras was seen to warn here, although every epoch was whole.
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="needs TensorFlow")
 def test_fit_takes_a_tensorflow_dataset(tmp_path: Path) -> None:
     import tensorflow as tf

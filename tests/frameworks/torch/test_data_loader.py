@@ -154,3 +154,23 @@ def test_a_loader_without_an_end_has_no_length(paths: list[str]) -> None:
     with pytest.raises(TypeError, match="epochs=None"):
         len(batches)
     assert [rows(batch) for _, batch in zip(range(20), batches, strict=False)]
+
+
+def test_a_loader_that_was_moved_before_a_pass_begins_it_there_again(paths: list[str]) -> None:
+    loader = make_loader(paths)
+    batches = DataLoader(loader)
+    loader.load_state_dict({**loader.state_dict(), "position": 48})
+    next(iter(batches))
+    assert [rows(batch) for batch in batches] == bare(paths, 1)[0][3:]
+    next(iter(batches))
+    loader.set_epoch(2)
+    assert [rows(batch) for batch in batches] == bare(paths, 3)[2]
+
+
+def test_a_run_without_an_end_that_is_left_begins_its_epoch_again(paths: list[str]) -> None:
+    batches = DataLoader(make_loader(paths, epochs=None))
+    steps = len(bare(paths, 1)[0])
+    passes = [[rows(b) for _, b in zip(range(steps), batches, strict=False)] for _ in range(2)]
+    assert passes == bare(paths, 2)
+    assert [rows(b) for _, b in zip(range(3), batches, strict=False)] == bare(paths, 3)[2][:3]
+    assert [rows(b) for _, b in zip(range(3), batches, strict=False)] == bare(paths, 3)[2][:3]

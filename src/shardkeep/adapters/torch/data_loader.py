@@ -9,7 +9,7 @@ from shardkeep.adapters.torch import lightning
 from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.errors import PlanError
-from shardkeep.loader import Loader, Place
+from shardkeep.loader import Bookmark, Loader, Place
 
 __all__ = ["DataLoader"]
 
@@ -72,6 +72,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         dataset._with_place = True
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
         self.loader = loader
+        self._begin: Bookmark | None
         self._ends: bool
         self._handed_out: int
         self._begin_pass(0)
@@ -80,26 +81,30 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         state = lightning.unread_state(self)
         if state is not None:
             self.load_state_dict(state)
-        if self._ends:
-            self._begin_pass(0)
-        elif self._handed_out != self._handed_out_before:
-            self.loader.rewind(self._begin)
-            self._handed_out = self._handed_out_before
+        if self._begin is not None:
+            is_moved = (self.loader.epoch, self.loader.position) != self._left
+            if self._ends or is_moved:
+                self._begin_pass(0)
+            else:
+                self.loader.rewind(self._begin)
+                self._begin_pass(self._handed_out_before)
         self.dataset._publish()
         return self._pass(super().__iter__())
 
     def _pass(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for batch in batches:
             place = Place.from_array(batch.pop(PLACE))
+            if self._ends:
+                self._begin_pass(0)
+            if self._begin is None:
+                self._begin = self.loader.bookmark()
             self.loader.consume(place)
+            self._left = self.loader.epoch, self.loader.position
             self._handed_out += 1
-            # A run ends before each epoch that is a multiple of its number of epochs.
-            epochs = self.loader.epochs
-            self._ends = (
-                epochs is not None and place.next_epoch > place.epoch and not place.next_epoch % epochs
-            )
+            # A run ends before each epoch that is a multiple of its number of epochs; a run without an end is
+            # left and taken up within an epoch.
+            self._ends = place.next_epoch > place.epoch and not place.next_epoch % (self.loader.epochs or 1)
             yield batch
-        self._ends = True
 
     def __len__(self) -> int:
         if self.loader.epochs is None and lightning.is_calling():
@@ -151,6 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         )
 
     def _begin_pass(self, handed_out: int) -> None:
-        self._begin = self.loader.bookmark()
+        self._begin = None  # until a batch is handed out: the loader may be moved before
+        self._left = (0, 0)
         self._handed_out = self._handed_out_before = handed_out
         self._ends = False

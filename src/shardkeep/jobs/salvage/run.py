@@ -17,7 +17,8 @@ from shardkeep.files.kinds.kind import identify
 from shardkeep.files.leftovers import is_temporary
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.segments.commit_record import CommitRecord, parse_record
-from shardkeep.hdf5.segments.run_folder import make_rank_folder, numbers_in_path
+from shardkeep.hdf5.segments.run_folder import make_rank_folder, numbers_in_path, rank_folder
+from shardkeep.hdf5.segments.series_end import is_ended, write_end
 from shardkeep.jobs.salvage.commit_text import find_record
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
@@ -82,9 +83,9 @@ def salvage_run(
         )
     whole = [one for one in checked if isinstance(one, Segment)]
     damaged = [one for one in checked if isinstance(one, _Damaged)]
-    series = choose_series(path, whole, path if output is None else output)
+    series = choose_series(path, whole)
     if output is not None:
-        _copy(series, output, exists, tick)
+        _copy(path, series, output, exists, tick)
     places = {(one.record.rank, one.record.sequence) for one in series.segments}
     lost = [one for one in damaged if one.rank >= 0 and (one.rank, one.sequence) not in places]
     unused = {one.path: one.damage for one in damaged if one not in lost} | series.unused
@@ -133,12 +134,15 @@ def _check(path: str, children: Children, tick: Callable[[int], None]) -> Segmen
     return _Damaged(path, size_bytes, rank, sequence, record, damage)
 
 
-def _copy(series: Series, output: str, exists: Exists, tick: Callable[[int], None]) -> None:
+def _copy(run: str, series: Series, output: str, exists: Exists, tick: Callable[[int], None]) -> None:
     for one in sorted(series.segments, key=lambda one: -one.record.sequence):
         target = one.path_in(output)
         make_rank_folder(os.path.dirname(target), durable=True)
         with publish_raw(target, exists=exists) as file:
             copy_into(one.path, file, lambda _: tick(0))  # counted when it was checked
+    for rank, crc32c in {one.record.rank: one.record.crc32c for one in series.segments}.items():
+        if is_ended(rank_folder(run, rank), crc32c):
+            write_end(rank_folder(output, rank), crc32c, durable=True)
 
 
 # -- the report ----------------------------------------------------------------------------------------------
@@ -264,9 +268,10 @@ def _notes(run: str, series: Series, unused: dict[str, str], output: str | None)
     if not series.segments:
         yield "no commit is whole, so there is nothing to merge"
         return
-    for one in series.findings:
+    findings = series.findings(output or run)
+    for one in findings:
         yield f"a merge reports: {one}"
     if output is not None:
-        option = "--incomplete warn " if series.findings else ""
+        option = "--incomplete warn " if findings else ""
         merged = as_argument(f"{output.rstrip('/')}.h5")
         yield f"merge it with: shardkeep merge {option}{as_argument(output)} {merged}"

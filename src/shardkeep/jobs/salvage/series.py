@@ -57,16 +57,20 @@ class Series:
         By rank, then in their order.
     unused : dict
         For each other segment the reason, by path.
-    findings : tuple of str
-        Commits that a merge will report as missing.
     """
 
     segments: tuple[Segment, ...]
     unused: dict[str, str]
-    findings: tuple[str, ...]
+
+    def findings(self, output: str) -> tuple[str, ...]:
+        """Return what a merge of the folder that holds them reports as missing."""
+        check = RunCheck()
+        for one in self.segments:
+            check.add(one.path_in(output), one.record, listed=False)
+        return check.findings() if self.segments else ()
 
 
-def choose_series(run: str, found: Sequence[Segment], output: str) -> Series:
+def choose_series(run: str, found: Sequence[Segment]) -> Series:
     """Return the segments that a merge accepts together.
 
     Parameters
@@ -74,8 +78,6 @@ def choose_series(run: str, found: Sequence[Segment], output: str) -> Series:
     run : str
         The run folder.
     found : sequence of Segment
-    output : str
-        The folder that will hold them, for the findings.
     """
     ranks: defaultdict[int, list[Segment]] = defaultdict(list)
     places: dict[str, str] = {}
@@ -92,13 +94,13 @@ def choose_series(run: str, found: Sequence[Segment], output: str) -> Series:
         check = RunCheck()
         for one in chosen:
             try:
-                check.add(one.path_in(output), one.record, listed=False)
+                check.add(one.path_in(run), one.record, listed=False)
             except CorruptDataError:
                 unused[one.path] = "it contradicts the segments before it"
                 chosen.remove(one)
                 break
         else:
-            return Series(tuple(chosen), unused, check.findings() if chosen else ())
+            return Series(tuple(chosen), unused)
 
 
 def _choose(

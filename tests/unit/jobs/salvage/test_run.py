@@ -291,3 +291,18 @@ def test_a_cut_that_a_crash_interrupted_stays_a_cut(tmp_path):
     merge(tmp_path / "out", tmp_path / "all.h5")
     with h5py.File(tmp_path / "all.h5") as file:
         assert file["x"][:].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_ranks_that_ended_at_different_steps_have_still_ended(tmp_path):
+    run = tmp_path / "run"
+    for rank, steps in enumerate((3, 2)):
+        with WorkerFile(run, World(rank, 2)) as out:
+            for step in range(steps):
+                out.append("x", [step])
+                out.commit(step=step)
+            out.finish()
+    _write(run / "rank-00000" / "00000000-step-0.h5", b"")
+    result = salvage_run(str(run), str(tmp_path / "out"), tick=lambda _: None)
+    assert not [note for note in result.notes if "rank 1" in note], result.notes
+    report = merge(tmp_path / "out", tmp_path / "all.h5", incomplete="allow")
+    assert not [finding for finding in report.findings if "rank 1" in finding], report.findings

@@ -19,18 +19,30 @@ endif
 # TensorFlow has a separate venv: it pins h5py, and Shardkeep is tested with the newest.
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
-FRAMEWORKS       := tf legacy torch torch-oldest jax jax-oldest data data-oldest
-PACKAGES_tf      := $(TENSORFLOW) 'pyzmq>=25'
+# An environment for each framework, and for the oldest version that is supported: its packages and its tests.
+FRAMEWORKS      := tf legacy torch torch-oldest jax jax-oldest data data-oldest
+KERAS           := tf torch jax
+PACKAGES_tf     := $(TENSORFLOW) 'pyzmq>=25'
+TESTS_tf        := tests/frameworks/tf src/shardkeep/adapters/tensorflow
 # The oldest TensorFlow that is supported, and the last one with Estimator. It needs Python 3.10 or 3.11 and NumPy 1,
-# and pyarrow 26 refuses NumPy 1 only when it is imported.
-PACKAGES_legacy  := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
-PACKAGES_torch   := torch keras datasets lightning torchdata accelerate pillow tfrecord
+# and pyarrow 26 refuses NumPy 1 only when it is imported. Its Keras 2 makes all epochs as long as the first one,
+# also if that was a resumed rest.
+PACKAGES_legacy := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
+TESTS_legacy    := tests/frameworks/legacy $(patsubst %,tests/frameworks/tf/test_%.py,dataset run_hook thread_pools world) \
+                   --deselect tests/frameworks/tf/test_dataset.py::test_keras_trains_whole_epochs_after_a_resumed_one
+PACKAGES_torch  := torch keras datasets lightning torchdata accelerate pillow tfrecord
+TESTS_torch     := tests/frameworks/torch src/shardkeep/adapters/torch
 PACKAGES_torch-oldest := torch==2.2.2 'numpy<2'
-PACKAGES_jax     := jax grain keras
+TESTS_torch-oldest    := $(patsubst %,tests/frameworks/torch/test_%.py,data_loader map_style)
+PACKAGES_jax    := jax grain keras
+TESTS_jax       := tests/frameworks/jax src/shardkeep/adapters/grain.py src/shardkeep/adapters/jax.py
 PACKAGES_jax-oldest := jax==0.4.34 jaxlib==0.4.34 grain==0.2.12 'numpy<2.1'
-PACKAGES_data    := 'ray[data,train]' datasets pandas pillow polars pyarrow
+TESTS_jax-oldest    := tests/frameworks/jax --ignore tests/frameworks/jax/test_page.py
+PACKAGES_data   := 'ray[data,train]' datasets pandas pillow polars pyarrow
+TESTS_data      := tests/frameworks/data src/shardkeep/adapters/huggingface.py
 PACKAGES_data-oldest := 'ray[data,train]==2.44.1' datasets==3.0.0 pandas==2.2.3 pillow polars==1.9.0 \
                         pyarrow==16.1.0 numpy==1.26.4
+TESTS_data-oldest    := $(patsubst %,tests/frameworks/data/test_%.py,huggingface ray tables)
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 
@@ -42,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks test-legacy clean
+.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,26 +84,19 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-ci: frameworks lint test test-frameworks test-legacy  ## the checks of continuous integration
+ci: frameworks lint test  ## the checks of continuous integration
+	$(MAKE) --jobs=2 --output-sync test-frameworks
 
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 
-test-frameworks: $(VENV)/.dev $(FRAMEWORKS:%=.venv-%/.installed)  ## run tests/frameworks, each with its framework
-	.venv-tf/bin/python -m pytest $(ARGS) tests/frameworks/tf src/shardkeep/adapters/tensorflow
-	.venv-torch/bin/python -m pytest $(ARGS) tests/frameworks/torch src/shardkeep/adapters/torch
-	.venv-torch-oldest/bin/python -m pytest $(ARGS) tests/frameworks/torch/test_data_loader.py tests/frameworks/torch/test_map_style.py
-	.venv-jax/bin/python -m pytest $(ARGS) tests/frameworks/jax src/shardkeep/adapters/grain.py src/shardkeep/adapters/jax.py
-	.venv-jax-oldest/bin/python -m pytest $(ARGS) tests/frameworks/jax
-	.venv-data/bin/python -m pytest $(ARGS) tests/frameworks/data src/shardkeep/adapters/huggingface.py
-	.venv-data-oldest/bin/python -m pytest $(ARGS) tests/frameworks/data
-	@for pair in tf:tensorflow torch:torch jax:jax; do \
-	  KERAS_BACKEND=$${pair#*:} .venv-$${pair%:*}/bin/python -m pytest $(ARGS) tests/frameworks/keras src/shardkeep/adapters/keras || exit; done
+test-frameworks: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)  ## run tests/frameworks; test-tf, test-legacy, test-torch, … run one
 
-# Keras 2 makes all epochs as long as the first one, also if that was a resumed rest.
-test-legacy: $(VENV)/.dev .venv-legacy/.installed  ## run the tests of TensorFlow 2.15 and Estimator
-	.venv-legacy/bin/python -m pytest $(ARGS) tests/frameworks/legacy tests/frameworks/tf/test_dataset.py \
-	  tests/frameworks/tf/test_run_hook.py tests/frameworks/tf/test_thread_pools.py tests/frameworks/tf/test_world.py \
-	  --deselect tests/frameworks/tf/test_dataset.py::test_keras_trains_whole_epochs_after_a_resumed_one
+$(FRAMEWORKS:%=test-%): test-%: $(VENV)/.dev .venv-%/.installed
+	.venv-$*/bin/python -m pytest $(ARGS) $(TESTS_$*)
+
+$(KERAS:%=test-keras-%): test-keras-%: $(VENV)/.dev .venv-%/.installed
+	KERAS_BACKEND=$(patsubst tf,tensorflow,$*) .venv-$*/bin/python -m pytest $(ARGS) tests/frameworks/keras \
+	  src/shardkeep/adapters/keras
 
 clean:  ## remove the files of the other targets, but not cargo's downloads
 	rm -rf $(VENV) .venv-* target src/shardkeep/_core*.so

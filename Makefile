@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)
+.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,7 @@ frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch an
 
 test-frameworks: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)  ## run tests/frameworks; test-tf, test-legacy, test-torch, … run one
 
+.PHONY: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)
 $(FRAMEWORKS:%=test-%): test-%: $(VENV)/.dev .venv-%/.installed
 	.venv-$*/bin/python -m pytest $(ARGS) $(TESTS_$*)
 

@@ -64,9 +64,19 @@ def has_content(folder: Path) -> bool:
     return any(os.stat(folder / name).st_size for name in os.listdir(folder) if name.endswith(".sktmp"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("work", list(WORK))
-@pytest.mark.parametrize("begun", [has_begun, has_content])
+@pytest.mark.parametrize(
+    ("begun", "number"),
+    [
+        *((has_begun, signal.SIGINT), (has_content, signal.SIGTERM)),
+        *(
+            pytest.param(begun, number, marks=pytest.mark.slow)
+            for begun in (has_begun, has_content)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if (begun, number) not in [(has_begun, signal.SIGINT), (has_content, signal.SIGTERM)]
+        ),
+    ],
+)
 def test_signal_in_the_middle_leaves_no_file_and_no_lock(
     begun: Callable[[Path], bool], work: str, number: signal.Signals, source: Path, tmp_path: Path
 ) -> None:

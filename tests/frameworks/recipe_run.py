@@ -23,7 +23,13 @@ def run_recipe(command: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, file, *arguments],
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        # TensorFlow imports code that it writes to the temporary folder, and leaves the bytecode.
+        env={
+            **os.environ,
+            "TMPDIR": str(folder),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

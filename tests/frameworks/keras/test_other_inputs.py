@@ -25,6 +25,8 @@ def fit(data: Any) -> list[list[int]]:
     return passes.records
 
 
+# Keras finds out the length of an iterable dataset of torch by its end, and warns of that end.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
 @pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
 def test_fit_takes_a_torch_dataloader_that_makes_pairs(tmp_path: Path) -> None:
     from shardkeep.adapters.torch import DataLoader

@@ -9,7 +9,8 @@ from shardkeep.adapters.torch import lightning
 from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.errors import PlanError
-from shardkeep.loader import Bookmark, Loader, Place
+from shardkeep.loader import Loader, Place
+from shardkeep.loader.cursor import Bookmark
 
 __all__ = ["DataLoader"]
 

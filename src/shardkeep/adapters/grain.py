@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.adapters.random_access import Records, Rows
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
@@ -115,8 +116,7 @@ class LoaderDataset(grain.IterDataset):
     """
 
     def __init__(self, loader: Loader) -> None:
-        if not isinstance(loader, Loader):
-            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        checked_loader(loader)
         super().__init__()
         self._pass = _Pass(loader)
         self._part = (0, 1)

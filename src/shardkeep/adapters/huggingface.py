@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
 from shardkeep.plan.checks import MAX_WORLD_SIZE, checked_int
@@ -127,8 +128,7 @@ def to_iterable_dataset(
     >>> [row["x"] for row in to_iterable_dataset(loader)]
     [0, 1, 2, 3]
     """
-    if not isinstance(loader, Loader):
-        raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+    checked_loader(loader)
     if loader.features is None:
         raise PlanError("the loader has no features: pass features= to it, for example infer_schema(paths)")
     if loader.world.size > 1:

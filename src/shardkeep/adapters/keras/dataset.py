@@ -9,6 +9,7 @@ import numpy as np
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.keras.passes import Passes
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.errors import PlanError, SchemaError
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import VarLen
@@ -82,8 +83,7 @@ class PyDataset(keras.utils.PyDataset):
         sample_weight: str | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(loader, Loader):
-            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        checked_loader(loader)
         if not loader.steps_per_epoch:
             raise PlanError("an epoch of this loader has no step, so Keras would have nothing to train on")
         self.loader = loader

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
@@ -59,8 +60,7 @@ class StepReader(tf.train.experimental.PythonState):
     """
 
     def __init__(self, loader: Loader) -> None:
-        if not isinstance(loader, Loader):
-            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        checked_loader(loader)
         if loader.world.size != 1:
             raise PlanError(
                 f"the loader has rank {loader.world.rank} of {loader.world.size}, but the coordinator reads"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 
@@ -23,8 +24,7 @@ class Passes:
     """
 
     def __init__(self, loader: Loader) -> None:
-        if not isinstance(loader, Loader):
-            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        checked_loader(loader)
         self.loader = loader
         # Threads of TensorFlow read and use batches, also of an iterator that another one has replaced.
         self._lock = threading.Lock()

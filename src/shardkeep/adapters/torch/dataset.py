@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.adapters.torch.tensors import column_tensors
 from shardkeep.errors import PlanError
@@ -60,8 +61,7 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
     """
 
     def __init__(self, loader: Loader) -> None:
-        if not isinstance(loader, Loader):
-            raise PlanError(f"loader must be a shardkeep.Loader, not {type(loader).__name__}")
+        checked_loader(loader)
         self.loader = loader
         self._with_place = False
         # Where the next pass begins, for persistent workers: version, length of the state, state. It

@@ -23,6 +23,7 @@ class _Extra(NamedTuple):
 EXTRAS = {
     "PIL": _Extra("pillow", "demo", "10"),
     "datasets": _Extra("datasets", "huggingface", "3.0"),
+    "fsspec": _Extra("fsspec", "remote", "2024.6"),
     "grain": _Extra("grain", "grain", "0.2.12"),
     "hdf5plugin": _Extra("hdf5plugin", "compression", "4.2"),
     "jax": _Extra("jax", "jax", "0.4.34"),
@@ -30,6 +31,7 @@ EXTRAS = {
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "ray": _Extra("ray", "ray", "2.44"),
+    "s3fs": _Extra("s3fs", "remote", "2024.6"),
     "sklearn": _Extra("scikit-learn", "demo", "1.3"),
     "tensorflow": _Extra("tensorflow", "tensorflow", "2.15"),
     "torch": _Extra("torch", "torch", "2.2"),

@@ -19,6 +19,7 @@
     ├── DurabilityError           (OSError) bytes could not be made durable
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
     ├── UntrustedFileError        (PermissionError) another user may have prepared a file next to the data
+    ├── RemoteError               (OSError) a remote store failed, refused or was silent
     ├── RepairRefusedError        a repair would lose or invent data
     ├── MissingExtraError         (ImportError) an optional dependency is missing or too old
     └── InternalError             a bug of Shardkeep itself
@@ -53,6 +54,7 @@ __all__ = [
     "MissingExtraError",
     "NotFoundError",
     "PlanError",
+    "RemoteError",
     "RepairRefusedError",
     "SchemaError",
     "ShardkeepError",
@@ -280,6 +282,27 @@ class UntrustedFileError(ShardkeepError, PermissionError):
     """A lock file, address file, log, index or socket may come from another user, so it is not used."""
 
     exit_code = 2
+
+
+class RemoteError(ShardkeepError, OSError):
+    """A remote store refused a request, failed, was silent for too long, or its object has changed.
+
+    Attributes
+    ----------
+    path : str
+        URL of the object, without credentials.
+    status : int or None
+        HTTP status of the last answer.
+    request_id : str or None
+        Identifier of the request, for the operator of the store.
+    transient : bool
+        True if the same request may succeed later; it has been repeated until the time limit.
+    """
+
+    exit_code = 2
+    status: int | None = None
+    request_id: str | None = None
+    transient: bool = False
 
 
 class CollectorError(ShardkeepError):

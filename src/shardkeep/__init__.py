@@ -16,6 +16,7 @@ from shardkeep.errors import (
     CorruptDataError,
     CorruptRecordError,
     DurabilityError,
+    EngineError,
     ExistsError,
     FormatError,
     InternalError,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from shardkeep.jobs.audit import audit
     from shardkeep.jobs.cat import cat
     from shardkeep.jobs.concat import concat
+    from shardkeep.jobs.engine import engine
     from shardkeep.jobs.info import info
     from shardkeep.jobs.pack import pack
     from shardkeep.jobs.repair import repair
@@ -65,7 +67,7 @@ else:
             "shardkeep.diagnosis": "diagnosis doctor explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge rollback",
-            "shardkeep.jobs": "jobs audit cat concat info pack repair split verify",
+            "shardkeep.jobs": "jobs audit cat concat engine info pack repair split verify",
             "shardkeep.loader": "Loader",
             "shardkeep.plan": "plan",
             "shardkeep.tfrecord": "tfrecord FixedLen Image Ragged VarLen build_index follow infer_schema",
@@ -79,6 +81,7 @@ __all__ = [
     "CorruptDataError",
     "CorruptRecordError",
     "DurabilityError",
+    "EngineError",
     "ExistsError",
     "FixedLen",
     "FormatError",
@@ -110,6 +113,7 @@ __all__ = [
     "demo",
     "diagnosis",
     "doctor",
+    "engine",
     "explain",
     "files",
     "follow",

@@ -23,11 +23,13 @@ class _Extra(NamedTuple):
 EXTRAS = {
     "PIL": _Extra("pillow", "demo", "10"),
     "datasets": _Extra("datasets", "huggingface", "3.0"),
+    "distributed": _Extra("distributed", "dask", "2024.1"),
     "fsspec": _Extra("fsspec", "remote", "2024.6"),
     "grain": _Extra("grain", "grain", "0.2.12"),
     "hdf5plugin": _Extra("hdf5plugin", "compression", "4.2"),
     "jax": _Extra("jax", "jax", "0.4.34"),
     "keras": _Extra("keras", "keras", "3.8"),
+    "mpi4py": _Extra("mpi4py", "mpi", "4.0"),
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "ray": _Extra("ray", "ray", "2.44"),

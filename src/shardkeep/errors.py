@@ -15,6 +15,7 @@
     ├── LockError                 (OSError) a lock cannot be acquired, or would not exclude
     │   └── LockTimeoutError          (TimeoutError) another holder has the lock: the message names it
     │       └── LockHeldError             (BlockingIOError) reported by HDF5 under the guard
+    ├── EngineError               an executor did not finish a task: a worker was killed, or cannot be reached
     ├── CollectorError            connection, protocol, authentication, the remote error
     ├── DurabilityError           (OSError) bytes could not be made durable
     ├── BudgetError               (OSError) the descriptor budget cannot serve the request
@@ -45,6 +46,7 @@ __all__ = [
     "CorruptDataError",
     "CorruptRecordError",
     "DurabilityError",
+    "EngineError",
     "ExistsError",
     "FormatError",
     "InternalError",
@@ -303,6 +305,12 @@ class RemoteError(ShardkeepError, OSError):
     status: int | None = None
     request_id: str | None = None
     transient: bool = False
+
+
+class EngineError(ShardkeepError):
+    """An executor did not finish a task: a worker was killed, cannot be reached, or cannot load it."""
+
+    exit_code = 2
 
 
 class CollectorError(ShardkeepError):

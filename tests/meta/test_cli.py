@@ -34,7 +34,7 @@ FUNCTIONS = {
 def source_of(command: str) -> Path:
     callback = app.commands[command].callback
     assert callback is not None
-    path = Path(inspect.getfile(callback))
+    path = Path(inspect.getfile(inspect.unwrap(callback)))
     assert path.name == f"{command}.py"
     return path
 

@@ -41,8 +41,12 @@ def test_generated_page_is_fresh(name: str) -> None:
     assert page == generator().PAGES[name](), "run `make docs`"
 
 
-# The pages of the frameworks run with their frameworks, in tests/frameworks.
-RUN = [page for page in PAGES if page.parent.name != "frameworks" and steps_of(page)]
+# The pages of the frameworks and the engines run where these are installed, in tests/frameworks.
+RUN = [
+    page
+    for page in PAGES
+    if page.parent.name != "frameworks" and page.name != "engines.md" and steps_of(page)
+]
 
 
 @pytest.mark.parametrize("page", RUN, ids=relative)
@@ -102,7 +106,9 @@ def test_command_exists(where: str, line: str) -> None:
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, where
     else:
-        assert words[0] in {"cargo", "cd", "cmp", "git", "pip", "printf", "python", "torchrun"}, where
+        assert words[0] in {"cargo", "cd", "cmp", "git", "mpirun", "pip", "printf", "python", "torchrun"}, (
+            where
+        )
 
 
 def anchors(page: Path) -> set[str]:

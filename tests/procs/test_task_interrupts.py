@@ -32,7 +32,7 @@ STRIKES = """
     divide._INLINE_BYTES = 0
     FILES = (
         "concurrent/futures/_base.py", "concurrent/futures/thread.py", "threading.py",
-        "files/threads/tasks.py", "files/writeback.py", "files/file_set.py", "index/work.py",
+        "files/threads/tasks.py", "files/threads/work.py", "files/writeback.py", "files/file_set.py",
         "division/divide.py", "examination/examine.py",
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples
 from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import copy_options, sources_and_output
@@ -19,6 +20,7 @@ from shardkeep.cli.options.shards import copy_options, sources_and_output
 @click.argument("paths", nargs=-1, required=True, metavar="SOURCES... OUTPUT", type=click.Path())
 @click.option("-o", "--output", type=click.Path(), help="The new file; then all arguments are sources.")
 @copy_options
+@engine_options
 def concat(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Concatenate the records of TFRecord files.
 

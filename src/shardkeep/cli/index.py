@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples, exists_option, json_option
 from shardkeep.cli.options.paths import data_files
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from shardkeep.files.publish import Exists
 
 
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
 )
 @exists_option
 @json_option
-def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists, as_json: bool) -> None:
+@engine_options
+def index(
+    paths: tuple[str, ...],
+    verify: bool,
+    text: str | None,
+    exists: Exists,
+    as_json: bool,
+    executor: Executor | None,
+) -> None:
     """Write the index of each TFRecord file.
 
     PATHS are uncompressed TFRecord files, folders or patterns. An index has the offset of every record; it
@@ -44,7 +55,8 @@ def index(paths: tuple[str, ...], verify: bool, text: str | None, exists: Exists
         raise click.UsageError("SHARDKEEP_INDEX=off: no index would be stored; unset it, or pass --text")
     names = data_files(paths, "tfrecord")
     with watched("scan") as progress:
-        found = dict(zip(names, build_index(names, verify=verify, progress=progress), strict=True))
+        indexes = build_index(names, verify=verify, executor=executor, progress=progress)
+    found = dict(zip(names, indexes, strict=True))
     for name in names if text else ():
         write_text_index(name, f"{name}{text}", exists=exists)
     if as_json:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples
 from shardkeep.cli.options.paths import data_files
 from shardkeep.cli.options.shards import copy_options, sharding_options, sources_and_output
@@ -27,6 +28,7 @@ from shardkeep.cli.options.shards import copy_options, sharding_options, sources
     help="Consecutive records, records in turn, or equal sizes in bytes.",
 )
 @copy_options
+@engine_options
 def split(paths: tuple[str, ...], output: str | None, as_json: bool, **options: Any) -> None:
     """Divide the records of TFRecord files into other files.
 

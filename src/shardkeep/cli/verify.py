@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples, json_option
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 @command
@@ -15,7 +21,8 @@ from shardkeep.cli.options.general import command, examples, json_option
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @json_option
-def verify(paths: tuple[str, ...], as_json: bool) -> int:
+@engine_options
+def verify(paths: tuple[str, ...], as_json: bool, executor: Executor | None) -> int:
     """Check files by their checksums, to the last byte.
 
     PATHS are TFRecord and event files, HDF5 files, folders of runs, or folders of such files. Both
@@ -32,7 +39,7 @@ def verify(paths: tuple[str, ...], as_json: bool) -> int:
     from shardkeep.jobs import verify as verify_paths
 
     with watched("verify") as progress:
-        report = verify_paths(paths, progress=progress)
+        report = verify_paths(paths, executor=executor, progress=progress)
     if as_json:
         print_json(report.to_dict())
     else:

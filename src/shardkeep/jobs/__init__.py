@@ -3,7 +3,8 @@
 Sub-rooms: `division` copies records from files into shards, for `split` and `concat`; `pack_sources` reads
 images, tables and arrays for `pack`; `inspection`, `verification` and `salvage` have the parts of `info`,
 `verify` and `repair`.
-Other rooms import `audit`, `cat`, `concat`, `info`, `json_values`, `pack`, `repair`, `split` and `verify`.
+Other rooms import `audit`, `cat`, `concat`, `engine`, `info`, `json_values`, `pack`, `repair`, `split`
+and `verify`.
 """
 
 from shardkeep._lazy import public_names
@@ -11,6 +12,7 @@ from shardkeep.jobs.audit import audit, gather_receipts
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
 from shardkeep.jobs.division.divide import ShardFile, SplitReport
+from shardkeep.jobs.engine import engine
 from shardkeep.jobs.info import DatasetInfo, FeatureInfo, HDF5Info, TFRecordInfo, info
 from shardkeep.jobs.inspection.folder import FileEntry, FolderInfo, KindInfo
 from shardkeep.jobs.inspection.merged import MergedInfo, MergedRank
@@ -49,6 +51,7 @@ __all__ = [
     "audit",
     "cat",
     "concat",
+    "engine",
     "gather_receipts",
     "info",
     "pack",

@@ -13,6 +13,7 @@ from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.publish import Exists
+from shardkeep.files.threads.work import Tick, Work
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.jobs.salvage.job import SalvageJob, is_compressed
@@ -24,7 +25,6 @@ from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.jobs.verify import verify_inventory
 from shardkeep.progress import Parts, Progress
 from shardkeep.tfrecord.index.scan import thread_count
-from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["repair"]
 
@@ -204,12 +204,12 @@ def _run_all(
     work = Work(progress, sum(one.size_bytes for one in jobs))
     made: list[str] = []
 
-    def run(job: SalvageJob) -> RepairedFile:
+    def run(job: SalvageJob, tick: Tick) -> RepairedFile:
         version = _version(job.path)
         is_new = _is_free(job.output)
         if is_new and job.kind == "run":  # many files, of which an error leaves some
             made.append(job.output or "")
-        result = (job.run_in_folder if is_folder else job.run)(exists, work.tick)
+        result = (job.run_in_folder if is_folder else job.run)(exists, tick)
         if is_new and result.output is not None:
             made.append(result.output)
         if version != _version(job.path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 
 from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import expand
+from shardkeep.files.threads.work import Tick, Work
 from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
 from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
 from shardkeep.jobs.verification.records import check_records
@@ -14,7 +17,6 @@ from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
 from shardkeep.jobs.verification.runs import check_run
 from shardkeep.jobs.verification.shard_sets import check_sets, with_empty_shards
 from shardkeep.tfrecord.index.scan import thread_count
-from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["verify", "verify_inventory"]
 
@@ -25,6 +27,7 @@ def verify(
     paths: PathLike | Iterable[PathLike],
     *,
     threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> VerifyReport:
     """Read whole files and check every checksum and hash in them.
@@ -39,6 +42,8 @@ def verify(
         ``report.skipped``. Links to folders are not followed.
     threads : int, optional
         Number of files that are read at once; by default the number of processors.
+    executor : concurrent.futures.Executor, optional
+        Its workers read the files instead of threads; see `shardkeep.engine`.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` in the calling thread.
 
@@ -51,7 +56,10 @@ def verify(
     Raises
     ------
     NotFoundError
-        A path does not exist, a pattern matches no file, or a folder has no file of these kinds.
+        A path does not exist, a pattern matches no file, or a folder has no file of these kinds. A worker of
+        the executor does not have a file.
+    EngineError
+        The executor did not finish a task.
 
     Notes
     -----
@@ -73,7 +81,7 @@ def verify(
     if not inventory.tasks:
         count = len(inventory.skipped)
         raise NotFoundError(f"no TFRecord or HDF5 file found among {count:,} paths; pass others")
-    return verify_inventory(inventory, given, threads=threads, progress=progress)
+    return verify_inventory(inventory, given, threads=threads, executor=executor, progress=progress)
 
 
 def verify_inventory(
@@ -81,24 +89,27 @@ def verify_inventory(
     given: Iterable[PathLike],
     *,
     threads: int | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> VerifyReport:
     """Check the files of an inventory of the paths `given`; see `verify`."""
     tasks = inventory.tasks
-    work = Work(progress, sum(task.size_bytes for task in tasks))
-    records: dict[str, str] = {}
+    work = Work(progress, sum(task.size_bytes for task in tasks), executor)
     with Children() as children:
-
-        def one(task: Task) -> VerifiedFile:
-            if task.finding is not None or task.kind is None:
-                findings = () if task.finding is None else (task.finding,)
-                return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings)
-            if task.expected == "hdf5":
-                return check_hdf5(task.path, task.size_bytes, children, work.tick, records)
-            return check_records(task.path, task.kind, task.size_bytes, work.tick)
-
-        files = work.run(one, tasks, thread_count(threads))
+        found = work.run(functools.partial(_check, children), tasks, thread_count(threads))
+    files = [one for one, _ in found]
+    records = {one.path: record for one, record in found if record is not None}
     files = with_empty_shards(files)
     files += check_sets(tasks, {os.fspath(one) for one in given})
     files += [check_run(folder, records) for folder in inventory.runs]
     return VerifyReport(tuple(files), tuple(inventory.skipped))
+
+
+def _check(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, str | None]:
+    """Check one file; return the result and, of a segment, the record of its commit."""
+    if task.finding is not None or task.kind is None:
+        findings = () if task.finding is None else (task.finding,)
+        return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings), None
+    if task.expected == "hdf5":
+        return check_hdf5(task.path, task.size_bytes, children, tick)
+    return check_records(task.path, task.kind, task.size_bytes, tick), None

@@ -12,20 +12,33 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["Tasks"]
+from shardkeep.errors import PlanError
+
+__all__ = ["Outcome", "Tasks"]
 
 _Result = TypeVar("_Result")
 
 _WATCH_S = 0.1
 
 
+@dataclass(frozen=True)
+class Outcome(Generic[_Result]):
+    """Outcome of a call, by its number: the result, or an error."""
+
+    number: int
+    result: _Result | None
+    error: BaseException | None
+
+
 class Tasks(Generic[_Result]):
     """Calls that run in threads, or in the workers of an executor.
 
     At the end of the ``with`` statement, calls that have not begun are cancelled, and the others have ended.
+    Only after Ctrl-C calls that an executor has begun may continue for a while.
 
     Parameters
     ----------
@@ -44,8 +57,14 @@ class Tasks(Generic[_Result]):
     """
 
     def __init__(self, threads: int, name: str, executor: Executor | None = None) -> None:
+        if executor is not None and not isinstance(executor, Executor):
+            raise PlanError(
+                f"executor= must be a concurrent.futures.Executor, not {type(executor).__name__};"
+                " of a Dask client pass client.get_executor(pure=False)"
+            )
         self._threads, self._name, self._executor = threads, name, executor
-        self._calls: SimpleQueue[tuple[_Outcome[_Result], Callable[..., _Result], list[Any]] | None]
+        self._waits = True
+        self._calls: SimpleQueue[tuple[_Call[_Result], Callable[..., _Result], list[Any]] | None]
         self._calls, self._ended = SimpleQueue(), SimpleQueue[None]()
 
     def run(
@@ -66,14 +85,41 @@ class Tasks(Generic[_Result]):
         watch : callable, optional
             Called about every tenth of a second while a result is awaited.
         """
-        pending: deque[_Outcome[_Result]] = deque()
-        for function, *arguments in calls:
-            pending.append(_Outcome())
-            self._calls.put((pending[-1], function, arguments))
+        pending: deque[SimpleQueue[Outcome[_Result]]] = deque()
+        for number, (function, *arguments) in enumerate(calls):
+            pending.append(SimpleQueue())
+            self._calls.put((_Call(number, pending[-1]), function, arguments))
             if len(pending) == under_way:
-                yield pending.popleft().get(watch)
+                yield _result(_next(pending.popleft(), watch))
         while pending:
-            yield pending.popleft().get(watch)
+            yield _result(_next(pending.popleft(), watch))
+
+    def run_as_done(
+        self,
+        calls: Iterable[tuple[Any, ...]],
+        *,
+        under_way: int,
+        watch: Callable[[], object] | None = None,
+    ) -> Generator[Outcome[_Result], None, None]:
+        """Run calls and yield the outcome of each when it is done, an error too.
+
+        Parameters
+        ----------
+        calls, watch
+            As for `run`.
+        under_way : int
+            Most calls that are not done.
+        """
+        done: SimpleQueue[Outcome[_Result]] = SimpleQueue()
+        pending = 0
+        for number, (function, *arguments) in enumerate(calls):
+            self._calls.put((_Call(number, done), function, arguments))
+            pending += 1
+            if pending == under_way:
+                yield _next(done, watch)
+                pending -= 1
+        for _ in range(pending):
+            yield _next(done, watch)
 
     def __enter__(self) -> Tasks[_Result]:
         # A daemon, since the exception of a signal in `start` may stop the new thread for ever.
@@ -81,7 +127,9 @@ class Tasks(Generic[_Result]):
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        is_interrupt = kind is not None and not issubclass(kind, Exception)
+        self._waits = self._executor is None or not is_interrupt
         self._calls.put(None)
         self._ended.get()
         self._thread.join()
@@ -101,43 +149,47 @@ class Tasks(Generic[_Result]):
             try:
                 future = executor.submit(function, *arguments)
             except Exception as error:
-                outcome.put(error)
+                outcome.fail(error)
                 continue
             running.add(future)
             future.add_done_callback(running.discard)
             future.add_done_callback(outcome.finish)
-        wait([one for one in list(running) if not one.cancel()])
+        begun = [one for one in list(running) if not one.cancel()]
+        if self._waits:
+            wait(begun)
 
 
-class _Outcome(Generic[_Result]):
-    """Result or error of a call."""
+class _Call(Generic[_Result]):
+    """Call whose outcome is put into a queue."""
 
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    def __init__(self, number: int, queue: SimpleQueue[Outcome[_Result]]) -> None:
+        self._number, self._queue = number, queue
 
-    def put(self, error: BaseException) -> None:
-        self._queue.put((None, error))
+    def fail(self, error: BaseException) -> None:
+        self._queue.put(Outcome(self._number, None, error))
 
     def finish(self, future: Future[_Result]) -> None:
         if future.cancelled():
-            self.put(CancelledError())
+            self.fail(CancelledError())
         elif (error := future.exception()) is not None:
-            self.put(error)
+            self.fail(error)
         else:
-            self._queue.put((future.result(), None))
+            self._queue.put(Outcome(self._number, future.result(), None))
 
-    def get(self, watch: Callable[[], object] | None) -> _Result:
-        while True:
-            try:
-                result: _Result
-                result, error = self._queue.get(timeout=None if watch is None else _WATCH_S)
-            except Empty:
-                assert watch is not None
-                watch()
-                continue
-            if error is None:
-                return result
-            try:
-                raise error
-            finally:
-                del error  # it refers to this frame
+
+def _next(queue: SimpleQueue[Outcome[_Result]], watch: Callable[[], object] | None) -> Outcome[_Result]:
+    while True:
+        try:
+            return queue.get(timeout=None if watch is None else _WATCH_S)
+        except Empty:
+            assert watch is not None
+            watch()
+
+
+def _result(outcome: Outcome[_Result]) -> _Result:
+    if outcome.error is None:
+        return cast("_Result", outcome.result)
+    try:
+        raise outcome.error
+    finally:
+        del outcome  # the error refers to this frame

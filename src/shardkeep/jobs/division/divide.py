@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,9 +21,9 @@ from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
-from shardkeep.files.threads.tasks import Tasks
-from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart, copy_plain, copy_stream
-from shardkeep.jobs.division.packed_frames import PackedPart, copy_packed
+from shardkeep.files.threads.work import Tick, Work
+from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart
+from shardkeep.jobs.division.packed_frames import PackedPart
 from shardkeep.jobs.division.source import Source, scan
 from shardkeep.jobs.division.targets import Place
 from shardkeep.progress import Parts, Progress
@@ -37,7 +35,7 @@ __all__ = ["ShardFile", "SplitReport", "divide"]
 
 Sizes = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
-_Task = tuple[Callable[..., Copied], Any]
+_Part = PlainPart | StreamPart | PackedPart
 
 _PART_BYTES = 32 << 20
 _BLOCK_BYTES = 2 << 20
@@ -161,7 +159,7 @@ def divide(
         before = [_identity(path) for path in sources]
         source_bytes = sum(was[2] for was in before if was is not None)
         parts = Parts(progress, source_bytes, _WEIGHTS[packing is not None])
-        found = scan(sources, on_corrupt=on_corrupt, progress=parts.begin("scan"))
+        found = scan(sources, on_corrupt=on_corrupt, progress=parts.begin("scan"), executor=executor)
         sizes = np.concatenate([np.diff(one.starts.astype(np.int64)) for one in found])
         shards, count = plan(sizes)
         total_bytes = int(sizes.sum())
@@ -170,10 +168,8 @@ def divide(
             if packing is None:
                 tasks = _plain_tasks(found, sizes, shards, places, verify)
             else:
-                tasks = _packed_tasks(found, shards, places, packing, verify)
-            copying = parts.begin("copy")
-            with contextlib.closing(_run(tasks, executor, total_bytes, copying)) as results:
-                done = list(results)
+                tasks = _packed_tasks(found, sizes, shards, places, packing, verify)
+            done = _run(tasks, executor, total_bytes, parts.begin("copy"))
             digest = sum(one.read for one in done) % 2**64
             for path, was in zip(sources, before, strict=True):
                 if _identity(path) != was:
@@ -215,7 +211,7 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 def _plain_tasks(
     sources: Sequence[Source], sizes: Sizes, shards: Places, places: list[Place], verify: bool
-) -> Iterator[_Task]:
+) -> Iterator[_Part]:
     count = len(places)
     ends, records = np.zeros(count, np.int64), np.zeros(count, np.int64)
     dealt = len(shards) > 1 and int(np.count_nonzero(np.diff(shards))) >= count
@@ -240,9 +236,9 @@ def _plain_tasks(
             np.add.at(records, mine, 1)
             if not source.is_stream:
                 starts = source.starts[first : last + 1]
-                yield copy_plain, PlainPart(source.path, first, starts, mine, there, block_bytes, verify)
+                yield PlainPart(source.path, first, starts, mine, there, block_bytes, verify)
             else:
-                yield copy_stream, StreamPart(source, mine_sizes, mine, there, verify)
+                yield StreamPart(source, mine_sizes, mine, there, verify)
         base += source.records
 
 
@@ -258,61 +254,34 @@ def _cuts(starts: npt.NDArray[np.uint64], part_bytes: int) -> Iterator[tuple[int
 
 def _packed_tasks(
     sources: tuple[Source, ...],
+    sizes: Sizes,
     shards: Places,
     places: list[Place],
     packing: WrittenCompression,
     verify: bool,
-) -> Iterator[_Task]:
+) -> Iterator[_Part]:
+    shard_bytes = np.bincount(shards, sizes, len(places)).astype(np.int64).tolist()
     room = max(1, budget().reserve // 4)
     # Each task reads every compressed source once, so with such sources the tasks are few.
     together = room if any(source.is_stream for source in sources) else min(room, _PACKED_TOGETHER)
     for first in range(0, len(places), together):
         some = {shard: places[shard] for shard in range(first, min(first + together, len(places)))}
-        yield copy_packed, PackedPart(sources, shards, some, packing, verify)
+        size_bytes = sum(shard_bytes[shard] for shard in some)
+        yield PackedPart(sources, shards, some, packing, verify, size_bytes)
 
 
 # -- execution -----------------------------------------------------------------------------------------
 
 
 def _run(
-    tasks: Iterator[_Task], executor: Executor | None, total_bytes: int, progress: Progress
-) -> Generator[Copied, None, None]:
-    """Run tasks and yield their results in order, so that of several errors the first is raised."""
-    count = _Count(progress, total_bytes)
-    if executor is None and total_bytes < _INLINE_BYTES:
-        for function, part in tasks:
-            yield count.add(function(part))
-        return
-    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    # An executor may run the tasks in other processes, which report only their results.
-    ticks = () if executor is not None else (count.tick,)
-    calls = ((*task, *ticks) for task in tasks)
-    under_way = 2 * threads if executor is None else 64
-    with Tasks[Copied](threads, "shardkeep-split", executor) as copying:
-        for copied in copying.run(calls, under_way=under_way, watch=count.report):
-            yield count.add(copied)
+    tasks: Iterator[_Part], executor: Executor | None, total_bytes: int, progress: Progress
+) -> list[Copied]:
+    threads = 1 if total_bytes < _INLINE_BYTES else min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    return Work(progress, total_bytes, executor).run(_copy, tasks, threads)
 
 
-class _Count:
-    """Bytes that were copied: by ticks of running tasks, and by the results of finished ones."""
-
-    def __init__(self, progress: Progress, total_bytes: int) -> None:
-        self._progress, self._total_bytes = progress, total_bytes
-        self._ticked_bytes = self._done_bytes = 0
-        self._mutex = threading.Lock()
-
-    def tick(self, size_bytes: int) -> None:
-        with self._mutex:
-            self._ticked_bytes += size_bytes
-
-    def add(self, copied: Copied) -> Copied:
-        self._done_bytes += copied.bytes
-        self.report()
-        return copied
-
-    def report(self) -> None:
-        done_bytes = max(self._ticked_bytes, self._done_bytes)
-        self._progress(min(done_bytes, self._total_bytes), self._total_bytes)
+def _copy(part: _Part, tick: Tick) -> Copied:
+    return part.copy(tick)
 
 
 def _check(done: list[Copied], sizes: Sizes, places: list[Place], shards: Places, *, whole: bool) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import reading_from
+from shardkeep.files.threads.work import Tick
 from shardkeep.jobs.division.source import Source
 from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -32,10 +33,8 @@ __all__ = [
     "Copied",
     "PlainPart",
     "StreamPart",
-    "Tick",
     "copy_plain",
     "copy_stream",
-    "ignore_tick",
     "record_digest",
 ]
 
@@ -43,8 +42,6 @@ U64 = npt.NDArray[np.uint64]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
-# Receives the number of bytes that were copied since its last call, in the thread of the copy.
-Tick = Callable[[int], None]
 
 _FOOTER_BYTES = 4
 _HUGE_BYTES = 16 << 20
@@ -58,7 +55,8 @@ class PlainPart:
 
     Attributes
     ----------
-    source : str
+    path : str
+        The source.
     record : int
         Number of the first record.
     starts : ndarray of uint64, shape (records + 1,)
@@ -73,13 +71,22 @@ class PlainPart:
         True to check the checksums of the payloads.
     """
 
-    source: str
+    path: str
     record: int
     starts: U64
     shards: I32
     places: dict[int, Place]
     block_bytes: int
     verify: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the frames."""
+        return int(self.starts[-1] - self.starts[0])
+
+    def copy(self, tick: Tick) -> Copied:
+        """Run the unit."""
+        return copy_plain(self, tick)
 
 
 @dataclass(frozen=True)
@@ -93,9 +100,18 @@ class StreamPart:
     verify: bool
 
     @property
-    def source(self) -> str:
+    def path(self) -> str:
         """Path of the source."""
         return self.origin.path
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the frames."""
+        return int(self.sizes.sum())
+
+    def copy(self, tick: Tick) -> Copied:
+        """Run the unit."""
+        return copy_stream(self, tick)
 
 
 @dataclass(frozen=True)
@@ -116,10 +132,6 @@ class Copied:
     written: int
 
 
-def ignore_tick(_size_bytes: int) -> None:
-    """Report no progress."""
-
-
 def record_digest(checksums: U32, sizes: I64) -> int:
     """Return the 64-bit sum of a hash of each record's stored checksum and size.
 
@@ -132,7 +144,7 @@ def record_digest(checksums: U32, sizes: I64) -> int:
         return int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
 
 
-def copy_plain(part: PlainPart, tick: Tick = ignore_tick) -> Copied:
+def copy_plain(part: PlainPart, tick: Tick) -> Copied:
     """Copy the frames of a part to their shards unchanged, and verify them there.
 
     Raises
@@ -148,7 +160,7 @@ def copy_plain(part: PlainPart, tick: Tick = ignore_tick) -> Copied:
     sizes = np.diff(starts)
     checksums = np.empty(len(sizes), np.uint32)
     ends = {shard: place.offset_bytes for shard, place in part.places.items()}
-    with Targets(part.places) as targets, _reading(part.source) as source:
+    with Targets(part.places) as targets, _reading(part.path) as source:
         for first, last in _blocks(starts, part.block_bytes):
             length = int(starts[last] - starts[first])
             shards = part.shards[first:last]
@@ -159,7 +171,7 @@ def copy_plain(part: PlainPart, tick: Tick = ignore_tick) -> Copied:
                 tick(length)
                 continue
             buffer = _buffer(length)
-            _read_into(source, buffer, int(starts[first]), part.source)
+            _read_into(source, buffer, int(starts[first]), part.path)
             inside = starts[first : last + 1] - starts[first]
             checksums[first:last] = _footers(buffer, inside[1:])
             _scatter(buffer.data, inside, shards, targets, ends)
@@ -171,7 +183,7 @@ def copy_plain(part: PlainPart, tick: Tick = ignore_tick) -> Copied:
     return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
 
 
-def copy_stream(part: StreamPart, tick: Tick = ignore_tick) -> Copied:
+def copy_stream(part: StreamPart, tick: Tick) -> Copied:
     """Copy the records of a source that is read in order into uncompressed shards, and verify them there.
 
     Raises
@@ -258,8 +270,8 @@ def _footers(block: npt.NDArray[np.uint8], ends: I64) -> U32:
 
 def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
     changed = CorruptDataError(
-        f"{part.source}: the file changed while it was read; wait until its writer has finished",
-        path=part.source,
+        f"{part.path}: the file changed while it was read; wait until its writer has finished",
+        path=part.path,
     )
     shards, sizes = part.shards.tolist(), part.sizes.tolist()
     count = 0
@@ -307,7 +319,7 @@ def _copy_huge(
     done = 0
     while done < length:
         piece = buffer[: min(len(buffer), length - done)]
-        _read_into(source, piece, offset_bytes + done, part.source)
+        _read_into(source, piece, offset_bytes + done, part.path)
         ends[shard] += targets.write(shard, piece.data, ends[shard])
         last = (last + piece[-_FOOTER_BYTES:].tobytes())[-_FOOTER_BYTES:]
         done += len(piece)
@@ -340,16 +352,16 @@ def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U
     if isinstance(part, PlainPart):
         # The same damage is probably in the source; this scan then raises the error with its offset there.
         _core.scan_part(
-            part.source,
+            part.path,
             offset_bytes=int(part.starts[0]),
             record=part.record,
             until_bytes=int(part.starts[-1]),
             verify=part.verify,
         )
     raise CorruptDataError(
-        f"{place.path}: the records written are not those read from {part.source} ({reason});"
+        f"{place.path}: the records written are not those read from {part.path} ({reason});"
         " that file changed during the copy, or memory or disk are faulty; check them, then try again",
-        path=part.source,
+        path=part.path,
     )
 
 

@@ -14,7 +14,8 @@ from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
-from shardkeep.jobs.division.frames import Copied, Tick, ignore_tick, record_digest
+from shardkeep.files.threads.work import Tick
+from shardkeep.jobs.division.frames import Copied, record_digest
 from shardkeep.jobs.division.source import Source
 from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -39,6 +40,8 @@ class PackedPart:
         Place of each shard of this unit; the offsets are 0.
     compression : {"gzip", "zlib"}
     verify : bool
+    size_bytes : int
+        Size of the frames of these shards.
     """
 
     sources: tuple[Source, ...]
@@ -46,9 +49,19 @@ class PackedPart:
     places: dict[int, Place]
     compression: Compression
     verify: bool
+    size_bytes: int
+
+    @property
+    def path(self) -> str:
+        """Path of the first source."""
+        return self.sources[0].path
+
+    def copy(self, tick: Tick) -> Copied:
+        """Run the unit."""
+        return copy_packed(self, tick)
 
 
-def copy_packed(part: PackedPart, tick: Tick = ignore_tick) -> Copied:
+def copy_packed(part: PackedPart, tick: Tick) -> Copied:
     """Write whole compressed shards and read them back.
 
     The unit may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two processes at the

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
+from shardkeep.files.threads.work import Tick, Work
 from shardkeep.progress import Progress, ticking
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, read_records
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts
-from shardkeep.tfrecord.index.work import Work
 from shardkeep.tfrecord.reader import Reader
 
 __all__ = ["Source", "scan"]
@@ -64,8 +67,10 @@ class Source:
         return (record for _, record in records)
 
 
-def scan(paths: Sequence[str], *, on_corrupt: OnCorrupt, progress: Progress) -> tuple[Source, ...]:
-    """Return the sources with the offsets of their records.
+def scan(
+    paths: Sequence[str], *, on_corrupt: OnCorrupt, progress: Progress, executor: Executor | None = None
+) -> tuple[Source, ...]:
+    """Return the sources with the offsets of their records, scanned in threads or by an executor.
 
     Checksums of payloads are checked if `on_corrupt` requires it; otherwise they are checked by the copy.
 
@@ -76,58 +81,69 @@ def scan(paths: Sequence[str], *, on_corrupt: OnCorrupt, progress: Progress) -> 
     """
     compressions = {path: Reader(path).compression for path in paths}
     sizes = {path: os.path.getsize(path) for path in paths}
-    work = Work(progress, sum(sizes.values()))
-
-    def scan_group(group: list[str]) -> list[Source]:
-        if compressions[group[0]] is not None:
-            return [_scan_stream(group[0], compressions[group[0]], on_corrupt, work)]
-        verify = on_corrupt != "raise"
-        try:
-            if len(group) == 1:
-                found = [scan_in_parts(group[0], None, verify=verify, tick=work.tick)[0]]
-            else:
-                found = frame_starts(group, verify=verify, threads=1)
-                work.tick(sum(sizes[path] for path in group))
-        except CorruptDataError:
-            if on_corrupt == "raise":
-                raise
-            if len(group) > 1:
-                return [one for path in group for one in scan_group([path])]
-            return [_scan_stream(group[0], None, on_corrupt, work)]
-        return [Source(path, None, starts) for path, starts in zip(group, found, strict=True)]
-
+    work = Work(progress, sum(sizes.values()), executor)
     groups = list(_groups(paths, compressions, sizes))
-    return tuple(one for group in work.run(scan_group, groups, processors()) for one in group)
+    scanned = work.run(functools.partial(_scan_group, on_corrupt), groups, processors())
+    return tuple(one for group in scanned for one in group)
+
+
+class _Group(NamedTuple):
+    """Files that are scanned together; `path` is the first one."""
+
+    path: str
+    size_bytes: int
+    paths: list[str]
+    compression: Compression | None
+
+
+def _scan_group(on_corrupt: OnCorrupt, group: _Group, tick: Tick) -> list[Source]:
+    paths, verify = group.paths, on_corrupt != "raise"
+    if group.compression is not None:
+        return [_scan_stream(paths[0], group.compression, on_corrupt, tick)]
+    try:
+        if len(paths) == 1:
+            found = [scan_in_parts(paths[0], None, verify=verify, tick=tick)[0]]
+        else:
+            found = frame_starts(paths, verify=verify, threads=1)
+            tick(group.size_bytes)
+    except CorruptDataError:
+        if on_corrupt == "raise":
+            raise
+        if len(paths) == 1:
+            return [_scan_stream(paths[0], None, on_corrupt, tick)]
+        alone = [_Group(path, os.path.getsize(path), [path], None) for path in paths]
+        return [one for each in alone for one in _scan_group(on_corrupt, each, tick)]
+    return [Source(path, None, starts) for path, starts in zip(paths, found, strict=True)]
 
 
 def _groups(
     paths: Sequence[str], compressions: dict[str, Compression | None], sizes: dict[str, int]
-) -> Iterator[list[str]]:
+) -> Iterator[_Group]:
     """Divide the paths into compressed files, large files and groups of small ones, in their order."""
     group: list[str] = []
     group_bytes = 0
     for path in paths:
         alone = compressions[path] is not None or sizes[path] > _GROUP_BYTES
         if group and (alone or group_bytes + sizes[path] > _GROUP_BYTES):
-            yield group
+            yield _Group(group[0], group_bytes, group, None)
             group, group_bytes = [], 0
         if alone:
-            yield [path]
+            yield _Group(path, sizes[path], [path], compressions[path])
         else:
             group.append(path)
             group_bytes += sizes[path]
     if group:
-        yield group
+        yield _Group(group[0], group_bytes, group, None)
 
 
-def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorrupt, work: Work) -> Source:
+def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorrupt, tick: Tick) -> Source:
     damaged: list[Damage] = []
     if on_corrupt == "raise":
         records: Iterator[bytes] = iter(Reader(path, compression=compression, verify=False))
     else:
         found = read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append)
         records = (record for _, record in found)
-    read = ticking(records, len, os.path.getsize(path), work.tick, compressed=compression is not None)
+    read = ticking(records, len, os.path.getsize(path), tick, compressed=compression is not None)
     lengths = [len(record) for record in read]
     starts = np.zeros(len(lengths) + 1, np.uint64)
     np.cumsum(np.array(lengths, np.uint64) + np.uint64(OVERHEAD_BYTES), out=starts[1:])

@@ -11,6 +11,7 @@ from shardkeep._summary import summary
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import FileKind, identify
 from shardkeep.files.paths import find_companion
+from shardkeep.files.threads.work import Work
 from shardkeep.jobs.inspection.workers import WorkerInfo, workers_of
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.inventory import Task, task_of
@@ -18,7 +19,6 @@ from shardkeep.progress import ticking
 from shardkeep.tfrecord import Reader
 from shardkeep.tfrecord.index.index import find_index
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts
-from shardkeep.tfrecord.index.work import Work
 from shardkeep.tfrecord.shard_names import find_set_faults
 
 __all__ = ["FileEntry", "FolderInfo", "KindInfo", "folder_info"]
@@ -117,7 +117,7 @@ def folder_info(path: str, progress: Callable[[int, int], object] | None = None)
     tasks = {one.path: task_of(one.path, one.kind, kind) for one, kind in expected if kind is not None}
     shards = [task for task in tasks.values() if task.finding is None and task.expected == "tfrecord"]
     work = Work(progress, sum(task.size_bytes for task in shards))
-    counted = work.run(lambda task: _count(task, work.tick), shards, processors())
+    counted = work.run(_count, shards, processors())
     records = {task.path: count for task, count in zip(shards, counted, strict=True)}
     files = [
         _entry(os.path.join(path, name), kind, tasks.get(os.path.join(path, name)), records)

@@ -16,6 +16,7 @@ from shardkeep.errors import ExistsError, LockHeldError, MissingExtraError, NotF
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.leftovers import is_temporary
 from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.files.threads.work import Work
 from shardkeep.hdf5.segments.commit_record import CommitRecord, parse_record
 from shardkeep.hdf5.segments.run_folder import make_rank_folder, numbers_in_path, rank_folder
 from shardkeep.hdf5.segments.series_end import is_ended, write_end
@@ -27,7 +28,6 @@ from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
 from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.scan import thread_count
-from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["salvage_run"]
 
@@ -79,7 +79,7 @@ def salvage_run(
         raise ExistsError(f"{output!r} has segments, which would be mixed: pass another folder", path=output)
     with Children() as children:
         checked = Work(None, 0).run(
-            lambda one: _check(one, children, tick), files, thread_count(None), quick_s=0.01
+            lambda one, _: _check(one, children, tick), files, thread_count(None), quick_s=0.01
         )
     whole = [one for one in checked if isinstance(one, Segment)]
     damaged = [one for one in checked if isinstance(one, _Damaged)]
@@ -117,14 +117,13 @@ def _is_hdf5(path: str) -> bool:
 def _check(path: str, children: Children, tick: Callable[[int], None]) -> Segment | _Damaged:
     """Compare the rows of a segment with the hashes of its record, in a child process."""
     size_bytes = os.path.getsize(path)
-    records: dict[str, str] = {}
-    found = check_hdf5(path, size_bytes, children, tick, records).findings
+    verified, text = check_hdf5(path, size_bytes, children, tick)
+    found = verified.findings
     for one in found:
         if one.kind == "locked":
             raise LockHeldError(one.message, path=path)
         if one.kind == "unsupported" and "pip install" in one.message:
             raise MissingExtraError(one.message, path=path)
-    text = records.get(path)
     record = find_record(path) if text is None else parse_record(text.encode(), path)
     if record is not None and not found:
         return Segment(path, size_bytes, record)

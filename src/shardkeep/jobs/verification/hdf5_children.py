@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import subprocess
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ _SILENT_S = 300.0
 class Children:
     """Child processes that read HDF5 files, started when needed; each serves one thread at a time.
 
+    A copy in another process has its own children, which end with it.
+
     Parameters
     ----------
     module : str
@@ -33,6 +36,7 @@ class Children:
     def __init__(self, module: str = "shardkeep.jobs.verification.hdf5_child") -> None:
         self._module = module
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        self._end = weakref.finalize(self, _end_all, self._idle)
 
     def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
         """Return the answer of a child about one file, or its exit code if it died."""
@@ -60,8 +64,10 @@ class Children:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        while not self._idle.empty():
-            _end(self._idle.get())
+        self._end()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Children, (self._module,)
 
     def _take(self) -> subprocess.Popen[str]:
         with contextlib.suppress(queue.Empty):
@@ -75,15 +81,20 @@ class Children:
         )
 
 
+def _end_all(children: queue.SimpleQueue[subprocess.Popen[str]]) -> None:
+    while not children.empty():
+        _end(children.get())
+
+
 def _end(child: subprocess.Popen[str]) -> None:
     child.kill()
     child.communicate()
 
 
 def check_hdf5(
-    path: str, size_bytes: int, children: Children, tick: Callable[[int], None], records: dict[str, str]
-) -> VerifiedFile:
-    """Check one file, and add the record of its commit, if it is a segment, to `records`."""
+    path: str, size_bytes: int, children: Children, tick: Callable[[int], None]
+) -> tuple[VerifiedFile, str | None]:
+    """Check one file; return the result and, of a segment, the record of its commit."""
     left = size_bytes
 
     def count(done: int) -> None:
@@ -95,17 +106,16 @@ def check_hdf5(
     answer = children.ask(path, count)
     tick(left)
     if "died" in answer:
-        return VerifiedFile(path, "hdf5", size_bytes, 0, (_died(path, answer["died"]),))
+        return VerifiedFile(path, "hdf5", size_bytes, 0, (_died(path, answer["died"]),)), None
     if "error" in answer:
         kind, message = answer["error"]
-        return VerifiedFile(path, "hdf5", size_bytes, 0, (with_next(Finding(kind, message, path)),))
+        return VerifiedFile(path, "hdf5", size_bytes, 0, (with_next(Finding(kind, message, path)),)), None
     verdict = answer["verdict"]
-    if verdict["record"] is not None:
-        records[path] = verdict["record"]
     findings = [with_next(Finding("damage", text, path)) for text in verdict["findings"]]
     findings += [Finding("unsupported", text, path) for text in verdict["unreadable"]]
     notes = tuple(verdict["notes"])
-    return VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], tuple(findings), notes)
+    found = VerifiedFile(path, verdict["kind"], size_bytes, verdict["rows"], tuple(findings), notes)
+    return found, verdict["record"]
 
 
 def _died(path: str, code: int) -> Finding:

@@ -1,4 +1,4 @@
 """Indexes of TFRecord files: where each record begins, kept in a sidecar.
 
-Other rooms import `index`, `damaged`, `scan`, `state`, `text` and `work`.
+Other rooms import `index`, `damaged`, `scan`, `state` and `text`.
 """

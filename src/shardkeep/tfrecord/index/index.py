@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import overload
 
@@ -16,12 +18,12 @@ from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.kind import require_kind
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import expand
+from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts, scan_in_parts, thread_count
-from shardkeep.tfrecord.index.work import Work
 
 __all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
 
@@ -97,7 +99,12 @@ class Index:
 
 @overload
 def build_index(  # type: ignore[overload-overlap]  # a str is an iterable of str too
-    paths: Path, *, verify: bool = False, threads: int | None = None, progress: Progress | None = None
+    paths: Path,
+    *,
+    verify: bool = False,
+    threads: int | None = None,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
 ) -> Index: ...
 
 
@@ -107,6 +114,7 @@ def build_index(
     *,
     verify: bool = False,
     threads: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[Index]: ...
 
@@ -116,6 +124,7 @@ def build_index(
     *,
     verify: bool = False,
     threads: int | None = None,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Index | list[Index]:
     """Scan files for the start of each record, and store the indexes for later readers.
@@ -128,6 +137,8 @@ def build_index(
         Check the CRC of every payload too. The headers' are checked in any case.
     threads : int, optional
         Number of files that are scanned at once; by default the number of processors.
+    executor : concurrent.futures.Executor, optional
+        Its workers scan the files and store their indexes instead of threads; see `shardkeep.engine`.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` in the calling thread, a few times a second and at the
         end. An exception that it raises ends the scan.
@@ -143,7 +154,9 @@ def build_index(
     FormatError
         A file is of another kind, or compressed, so that its records have no offsets.
     NotFoundError
-        A file does not exist, or a pattern has no match.
+        A file does not exist, also for a worker of the executor, or a pattern has no match.
+    EngineError
+        The executor did not finish a task.
     DurabilityError
         An index cannot be stored, neither in the folder of its file nor in the cache folder: no permission,
         full disk. The other indexes may be stored.
@@ -174,15 +187,16 @@ def build_index(
     array([ 0, 17, 35, 51], dtype=uint64)
     """
     if isinstance(paths, (str, os.PathLike)):
-        return build_index([_one_path(paths)], verify=verify, threads=threads, progress=progress)[0]
-    names = expand(paths)
-    total_bytes = sum(_size_bytes(name) for name in names)
-    work = Work(progress, total_bytes)
-    return work.run(
-        lambda name: Index(_scan_and_save(name, verify=verify, rebuild=True, tick=work.tick)),
-        names,
-        thread_count(threads),
-    )
+        return build_index(
+            [_one_path(paths)], verify=verify, threads=threads, executor=executor, progress=progress
+        )[0]
+    files = [WorkFile(name, _size_bytes(name)) for name in expand(paths)]
+    work = Work(progress, sum(file.size_bytes for file in files), executor)
+    found = work.run(functools.partial(_build, verify), files, thread_count(threads))
+    for file, (_, is_stored) in zip(files, found, strict=True):
+        if not is_stored:
+            warn_user(f"{file.path!r} changed during the scan, and its index is not stored: index it again")
+    return [Index(starts) for starts, _ in found]
 
 
 def load_index(path: Path) -> Index:
@@ -216,13 +230,13 @@ def load_indexes(paths: Sequence[Path], *, threads: int | None = None) -> list[I
     large = [i for i, size_bytes in enumerate(sizes) if size_bytes >= _WORTH_BYTES]
     work = Work(None, 0)
     found = dict(zip(small, frame_starts([names[i] for i in small], threads=threads), strict=True))
-    stored = work.run(lambda i: _find(names[i]), large, max(threads, _SEARCH_THREADS), quick_s=_QUICK_S)
+    stored = work.run(lambda i, _: _find(names[i]), large, max(threads, _SEARCH_THREADS), quick_s=_QUICK_S)
     found.update((i, starts) for i, starts in zip(large, stored, strict=True) if starts is not None)
     missing = [i for i in large if i not in found]
     scanned = work.run(
-        lambda i: _scan_and_save(names[i], verify=False, rebuild=False, tick=work.tick), missing, threads
+        lambda i, tick: _scan_and_save(names[i], verify=False, rebuild=False, tick=tick), missing, threads
     )
-    found.update(zip(missing, scanned, strict=True))
+    found.update((i, starts) for i, (starts, _) in zip(missing, scanned, strict=True))
     return [Index(found[i]) for i in range(len(names))]
 
 
@@ -265,8 +279,19 @@ def _find(path: str) -> Starts | None:
     return starts if starts is not None and int(starts[-1]) == status.st_size else None
 
 
-def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Callable[[int], None]) -> Starts:
-    """Scan a file, or only its new part unless `rebuild`, and store the index of the whole file."""
+def _build(verify: bool, file: WorkFile, tick: Tick) -> tuple[Starts, bool]:
+    return _scan_and_save(file.path, verify=verify, rebuild=True, tick=tick)
+
+
+def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Tick) -> tuple[Starts, bool]:
+    """Scan a file, or only its new part unless `rebuild`, and store the index of the whole file.
+
+    Returns
+    -------
+    ndarray of uint64
+    bool
+        False if the file changed during the scan, so that the index that was requested is not stored.
+    """
     with contextlib.ExitStack() as stack:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -275,7 +300,7 @@ def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Callable[[in
             fingerprint, _ = sample_blocks(fd, status.st_size, status.st_mtime_ns)
         except OSError:
             # Missing, not a file, or no descriptor left: the scan raises, and has a budget of descriptors.
-            return frame_starts([path], verify=verify, threads=1)[0]
+            return frame_starts([path], verify=verify, threads=1)[0], True
         known = None if rebuild else store.find(path, fd, status)
         try:
             starts, parts = scan_in_parts(path, known, verify=verify, tick=tick)
@@ -288,9 +313,7 @@ def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Callable[[in
         if saved is None and (parts > 1 or known is not None) and _is_another(path, status):
             # The file was replaced during the scan: the parts may be of two files.
             starts = frame_starts([path], verify=verify, threads=1)[0]
-        if saved is None and rebuild and next(store.index_paths(path), None) is not None:
-            warn_user(f"{path!r} changed during the scan, and its index is not stored: index it again")
-        return starts
+        return starts, saved is not None or not rebuild or next(store.index_paths(path), None) is None
 
 
 def _is_another(path: str, status: os.stat_result) -> bool:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from shardkeep.tfrecord.index.work import Work
+from shardkeep.files.threads.work import Tick, Work
 from tests.waiting import PATIENCE_S
 
 
@@ -20,9 +20,9 @@ def test_results_in_order_and_progress_in_the_calling_thread(threads: int) -> No
 
     work = Work(progress, 60)
 
-    def task(item: int) -> int:
+    def task(item: int, tick: Tick) -> int:
         time.sleep(0.02 * (3 - item % 3))
-        work.tick(10)
+        tick(10)
         return -item
 
     assert work.run(task, range(6), threads) == [0, -1, -2, -3, -4, -5]
@@ -36,7 +36,7 @@ def test_first_error_is_raised_and_the_other_tasks_end(threads: int) -> None:
     begun = []
     work = Work(None, 0)
 
-    def task(item: int) -> None:
+    def task(item: int, tick: Tick) -> None:
         begun.append(item)
         if item == 1:
             time.sleep(0.05)
@@ -44,7 +44,7 @@ def test_first_error_is_raised_and_the_other_tasks_end(threads: int) -> None:
         if item == 2:
             raise ValueError("two")
         while item > 2:  # until the result is not needed any more
-            work.tick(1)
+            tick(1)
             time.sleep(0.01)
 
     with pytest.raises(ValueError, match="one"):
@@ -59,10 +59,10 @@ def test_an_error_of_progress_ends_running_tasks() -> None:
 
     work = Work(progress, 1000)
 
-    def task(item: int) -> None:
+    def task(item: int, tick: Tick) -> None:
         while True:
             time.sleep(0.01)
-            work.tick(1)
+            tick(1)
 
     with pytest.raises(KeyboardInterrupt):
         work.run(task, range(2), 2)
@@ -72,7 +72,7 @@ def test_quick_tasks_stay_in_the_calling_thread_and_slow_ones_do_not() -> None:
     together = threading.Barrier(8, timeout=PATIENCE_S)
     here = threading.get_ident()
 
-    def where(item: float) -> int:
+    def where(item: float, _tick: Tick) -> int:
         time.sleep(item)
         if threading.get_ident() != here:
             together.wait()  # eight of them are under way at the same time
@@ -88,8 +88,8 @@ def test_quick_tasks_stay_in_the_calling_thread_and_slow_ones_do_not() -> None:
 def test_progress_of_a_grown_file_stays_at_100_percent() -> None:
     told = []
     work = Work(lambda done, total: told.append((done, total)), 10)
-    work.run(lambda _: work.tick(25), [0], 1)
+    work.run(lambda _, tick: tick(25), [0], 1)
     assert told == [(10, 10)]
     work = Work(lambda done, total: told.append((done, total)), 10)
-    work.run(lambda _: work.tick(5), [0], 1)
+    work.run(lambda _, tick: tick(5), [0], 1)
     assert told[1:] == [(5, 10), (10, 10)]

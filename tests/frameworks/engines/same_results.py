@@ -1,0 +1,152 @@
+"""Jobs on many files with an engine and without: the same files and the same reports."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shardkeep as sk
+from shardkeep.files.threads.work import Tick, WorkFile
+
+FILES = 60
+
+
+def make_data(folder: Path) -> Path:
+    """Make shards of several sizes, a damaged and a compressed one, and a run of four ranks."""
+    data = folder / "data"
+    data.mkdir()
+    random = np.random.default_rng(4)
+    with sk.tfrecord.ShardWriter(data / "train-{shard:05d}-of-{shards:05d}.tfrecord", shards=FILES) as out:
+        for number in range(FILES * 40):
+            out.write(random.bytes(int(random.integers(0, 3000))) + b"%d" % number)
+    with sk.tfrecord.Writer(data / "more.tfrecord.gz", compression="gzip") as writer:
+        for number in range(500):
+            writer.write(b"%d" % number * 9)
+    for rank in range(4):
+        with sk.hdf5.WorkerFile(data / "run", sk.World(rank=rank, size=4)) as worker:
+            for step in range(3):
+                worker.append("x", random.normal(size=(50, 7)))
+                worker.append("label", random.integers(0, 9, 50))
+                worker.commit(step=step)
+    return data
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "verify": lambda data, out, **options: sk.verify(data, **options).to_dict(),
+    "index": lambda data, out, **options: [
+        one.starts.tolist() for one in sk.build_index(sorted(data.glob("*.tfrecord")), **options)
+    ],
+    "split": lambda data, out, **options: sk.split(
+        [*sorted(data.glob("*.tfrecord")), data / "more.tfrecord.gz"],
+        out / "split-{shard:03d}",
+        shards=13,
+        mode="balanced",
+        **options,
+    ).to_dict(),
+    "split gzip": lambda data, out, **options: sk.split(
+        sorted(data.glob("*.tfrecord")),
+        out / "packed-{shard:03d}",
+        shards=50,
+        mode="round-robin",
+        compression="gzip",
+        **options,
+    ).to_dict(),
+    "concat": lambda data, out, **options: sk.concat(
+        sorted(data.glob("*.tfrecord")), out / "all", **options
+    ).to_dict(),
+}
+
+
+def outcome(name: str, data: Path, out: Path, **options: Any) -> dict[str, Any]:
+    """Run a job; return its report and the content of all files, without what differs between two runs."""
+    out.mkdir(exist_ok=True)
+    report = JOBS[name](data, out, **options)
+    text = json.dumps(report, sort_keys=True, default=repr).replace(str(out), "OUT")
+    found = json.loads(text)
+    if isinstance(found, dict):
+        found.pop("seconds", None)
+    files = {**contents(out), **{f"data/{key}": value for key, value in contents(data).items()}}
+    for index in data.glob("*.skidx"):
+        index.unlink()
+    return {"report": found, "files": files}
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def compare(
+    name: str, data: Path, folder: Path, executor: Executor, on_progress: Callable[[], object]
+) -> None:
+    """Compare a job with an executor with the same job without; the progress grows to 100 %."""
+    seen: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done:
+            on_progress()
+
+    here = outcome(name, data, folder / "here")
+    there = outcome(name, data, folder / "there", executor=executor, progress=progress)
+    assert there == here
+    assert len(seen) > 3
+    assert seen == sorted(seen)
+    assert seen[-1][0] == seen[-1][1]
+
+
+# -- tasks for `Work` ----------------------------------------------------------------------------------
+
+
+def dies_once(item: WorkFile, tick: Tick) -> str:
+    """Kill the worker in the first attempt of the file "kill"."""
+    mark = Path(f"{item.path}.mark")
+    if item.path.endswith("kill") and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.path.basename(item.path)
+
+
+def dies_always(item: WorkFile, tick: Tick) -> str:
+    if item.path.endswith("kill"):
+        with open(f"{item.path}.mark", "a") as file:
+            file.write("x")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.path.basename(item.path)
+
+
+def work_files(folder: Path) -> list[WorkFile]:
+    """Make files that count as so large that each is a task."""
+    names = [*(f"file{number}" for number in range(10)), "kill", "last"]
+    for name in names:
+        (folder / name).touch()
+    return [WorkFile(str(folder / name), 64 << 20) for name in names]
+
+
+def killing(pids: Iterator[int]) -> Callable[[], None]:
+    """Return a function that kills the next of some processes when it is called for the first time."""
+    done: list[int] = []
+
+    def kill() -> None:
+        if not done:
+            done.append(next(pids))
+            os.kill(done[0], signal.SIGKILL)
+
+    return kill

@@ -17,11 +17,11 @@ import h5py
 from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
 from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.merge.checks import Check, changed_chunks, failed_checks, read_checks
 from shardkeep.hdf5.merge.provenance import PROVENANCE, read_findings
+from shardkeep.hdf5.merged_sources import MergedSources
 from shardkeep.hdf5.open.file import open_source_file
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
@@ -37,12 +37,11 @@ from shardkeep.hdf5.sources.stored_bytes import (
 )
 from shardkeep.hdf5.sources.tables import check_table
 from shardkeep.hdf5.storage.byte_order import read_value
-from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.storage.content_hash import value_crc
 from shardkeep.hdf5.storage.dtypes import obstacle_to_reading
 from shardkeep.hdf5.storage.names import decode_name, is_reserved, shown_name
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import read_virtual_layout
-from shardkeep.hdf5.virtual.source_search import SourceSearch
 
 __all__ = ["Verdict", "verify"]
 
@@ -100,7 +99,6 @@ class Verdict:
         return {key: value for key, value in asdict(self).items() if key != "record"} | {"ok": self.ok}
 
 
-@accepts_urls("path", folders=True)
 def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
     """Read everything in an HDF5 file and compare it with the hashes that it has.
 
@@ -184,6 +182,7 @@ class _Work:
         self.rows = 0
         self.unreadable: dict[str, None] = {}
         self.notes: list[str] = []
+        self._sizes: dict[str, tuple[int, int]] = {}
 
     def segment(self, record: CommitRecord) -> Iterator[str]:
         for name, one in record.datasets.items():
@@ -234,7 +233,9 @@ class _Work:
                 yield from self._failed(error)
         with reading(path, PROVENANCE, "table"):
             self.notes += [f"{text}, when it was merged" for text in read_findings(file)]
-        yield from self._sources([check for check in checks if check.file])
+        sources = MergedSources(self._source, self._progress)
+        yield from sources.findings([check for check in checks if check.file])
+        self.rows += sources.rows
         yield from self._more_rows(checks)
         covered = {check.dataset for check in checks if check.counts_rows or check.kind == "value"}
         yield from self.everything(but=covered)
@@ -359,50 +360,6 @@ class _Work:
         except ShardkeepError as error:
             yield from self._failed(error)
 
-    def _sources(self, checks: list[Check]) -> Iterator[str]:
-        search = SourceSearch(os.path.abspath(self._source.path), merged=True)
-        by_file: dict[str, list[Check]] = {}
-        for check in checks:
-            by_file.setdefault(check.file, []).append(check)
-        for name in dict.fromkeys(check.dataset for check in checks):
-            yield from self._same_pointers(name, {check.file for check in checks if check.dataset == name})
-        for file, wanted in by_file.items():
-            try:
-                with open_source(os.fsdecode(search.find(os.fsencode(file)))) as source:
-                    for check in wanted:
-                        yield from self._source_rows(source, check)
-            except (ShardkeepError, PermissionError) as error:
-                yield f"source {file!r}: {first_line(error)}"
-
-    def _source_rows(self, source: Source, check: Check) -> Iterator[str]:
-        try:
-            with reading(source.path, check.dataset):
-                dataset = source.dataset(check.dataset)
-                if not dataset.shape or dataset.shape[0] != check.rows:
-                    have = dataset.shape[0] if dataset.shape else "no"
-                    yield f"source {check.file!r} has {have} rows of {check.dataset!r}, not {check.rows}"
-                    return
-                crc = 0
-                for rows in blocks(dataset, 0, check.rows):
-                    crc = content_crc(rows, crc)
-                    self.rows += len(rows)
-                    self._progress(rows.nbytes)
-            if crc != check.crc32c:
-                yield f"source {check.file!r} has other rows of {check.dataset!r} than when it was merged"
-        except ShardkeepError as error:
-            yield f"source {check.file!r}: {first_line(error)}"
-
-    def _same_pointers(self, name: str, files: set[str]) -> Iterator[str]:
-        dataset = self._source.file.get(name)
-        if not isinstance(dataset, h5py.Dataset) or not dataset.is_virtual:
-            yield f"{name!r} is not the virtual dataset that was merged"
-            return
-        properties = dataset.id.get_create_plist()
-        count = properties.get_virtual_count()
-        there = {os.fsdecode(properties.get_virtual_filename(i)).replace("%%", "%") for i in range(count)}
-        for file in sorted(there ^ files):
-            yield f"{name!r} {'points' if file in there else 'does not point'} to {file!r}"
-
     def _pointers(self, dataset: h5py.Dataset, name: str) -> Iterator[str]:
         folder = os.path.dirname(os.path.abspath(self._source.path))
         for file, *_ in dataset.external or ():
@@ -432,9 +389,17 @@ class _Work:
         return value_crc(value, dataset.dtype)
 
     def _stored(self, name: str) -> int:
-        dataset = self._source.file.get(name)
-        return int(dataset.id.get_storage_size()) if isinstance(dataset, h5py.Dataset) else 0
+        return self._size(name)[0]
 
     def _count(self, name: str) -> int:
-        dataset = self._source.file.get(name)
-        return dataset.shape[0] if isinstance(dataset, h5py.Dataset) and dataset.shape else 0
+        return self._size(name)[1]
+
+    def _size(self, name: str) -> tuple[int, int]:
+        """Return the stored bytes and the number of rows of a dataset."""
+        if name not in self._sizes:
+            dataset = self._source.file.get(name)
+            stored = rows = 0
+            if isinstance(dataset, h5py.Dataset):
+                stored, rows = int(dataset.id.get_storage_size()), dataset.shape[0] if dataset.shape else 0
+            self._sizes[name] = stored, rows
+        return self._sizes[name]

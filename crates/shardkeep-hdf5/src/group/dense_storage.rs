@@ -4,11 +4,14 @@
 //! All blocks have checksums, which HDF5 verifies, so no damage is reported here: an unreadable structure is "not known". Only
 //! the objects and global heaps to which these messages point have no checksums. Format: HDF5 File Format Specification 4.0, III.A.2, III.G.
 
+use std::cell::RefCell;
+
 use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
 use crate::format::file::{File, Storage};
-use crate::format::lookup3::checked;
+use crate::format::lookup3::{checked, lookup3};
 
 const MOST_MESSAGES: u64 = 1 << 20;
+const FREE_SPACE_BYTES: usize = 82;
 const ODD: Unread = NotKnown("a heap or tree of another kind");
 
 /// Read the messages of a heap whose ids are in a tree.
@@ -42,14 +45,25 @@ fn block<S: Storage + ?Sized>(file: &File<'_, S>, address: u64, length: usize) -
     Ok(bytes)
 }
 
-/// Parameters of a fractal heap.
+/// Parameters of a fractal heap, and the direct block that was read last.
 struct Heap {
+    has_checksums: bool,
     width: u64,
     start: u64,
     most_direct: u64,
     offset_bytes: usize,
     length_bytes: usize,
     root: u64,
+    rows: u64,
+    last: RefCell<(u64, Vec<u8>)>,
+}
+
+/// Child of an indirect block: its address, the offset of its first byte in the heap, the bytes of a direct block, and
+/// the rows of an indirect one (0 for a direct one).
+struct Child {
+    address: u64,
+    offset: u64,
+    bytes: u64,
     rows: u64,
 }
 
@@ -62,9 +76,13 @@ impl Heap {
         if at.u16()? != 0 {
             return Err(NotKnown("a heap with filters"));
         }
-        at.take(1)?;
+        let has_checksums = at.u8()? & 2 != 0;
         let most_managed = u64::from(at.u32()?);
-        at.take(12 * 8)?;
+        at.take(3 * 8)?;
+        if let Some(free_space) = at.address(8)? {
+            block(file, free_space, FREE_SPACE_BYTES)?; // HDF5 verifies its checksum when it closes the heap
+        }
+        at.take(8 * 8)?;
         let width = u64::from(at.u16()?);
         let (start, most_direct) = (at.number(8)?, at.number(8)?);
         let bits = at.u16()?;
@@ -77,6 +95,7 @@ impl Heap {
         }
         let length_bytes = width_of(most_direct).min(width_of(most_managed));
         Ok(Self {
+            has_checksums,
             width,
             start,
             most_direct,
@@ -84,6 +103,7 @@ impl Heap {
             length_bytes,
             root,
             rows,
+            last: RefCell::default(),
         })
     }
 
@@ -100,23 +120,46 @@ impl Heap {
         }
         let mut offset = at.number(self.offset_bytes)?;
         let length = at.length(self.length_bytes)?;
-        let (mut address, mut rows) = (self.root, self.rows);
-        while rows > 0 {
-            let (child, child_offset, child_rows) = self.child(file, address, rows, offset)?;
-            offset -= child_offset;
-            (address, rows) = (child, child_rows);
+        let mut child = Child { address: self.root, offset: 0, bytes: self.start, rows: self.rows };
+        while child.rows > 0 {
+            child = self.child(file, child.address, child.rows, offset)?;
+            offset -= child.offset;
         }
-        file.read(address.checked_add(offset).ok_or(ODD)?, length)
+        let mut last = self.last.borrow_mut();
+        if last.0 != child.address || last.1.is_empty() {
+            *last = (child.address, self.direct_block(file, &child)?);
+        }
+        let begin = usize::try_from(offset).map_err(|_| ODD)?;
+        let end = begin.checked_add(length).ok_or(ODD)?;
+        Ok(last.1.get(begin..end).ok_or(ODD)?.to_vec())
     }
 
-    /// Return address, offset and rows (0 for a direct block) of the child of an indirect block for an offset.
+    /// Read a direct block, whose checksum is computed with zeros in its place.
+    fn direct_block<S: Storage + ?Sized>(&self, file: &File<'_, S>, child: &Child) -> Known<Vec<u8>> {
+        let bytes = file.read(child.address, usize::try_from(child.bytes).map_err(|_| ODD)?)?;
+        let mut at = Cursor::new(&bytes);
+        at.expect(b"FHDB\0", "not a direct block")?;
+        at.take(8 + self.offset_bytes)?;
+        if self.has_checksums {
+            let begin = bytes.len() - at.rest().len();
+            let sum = at.u32()?;
+            let mut zeroed = bytes.clone();
+            zeroed.get_mut(begin..begin + 4).ok_or(ODD)?.fill(0);
+            if lookup3(&zeroed) != sum {
+                return Err(ODD);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Return the child of an indirect block in which an offset is.
     fn child<S: Storage + ?Sized>(
         &self,
         file: &File<'_, S>,
         address: u64,
         rows: u64,
         offset: u64,
-    ) -> Known<(u64, u64, u64)> {
+    ) -> Known<Child> {
         let count = rows.checked_mul(self.width).filter(|count| *count <= MOST_MESSAGES).ok_or(ODD)?;
         let entries = block(file, address, 13 + self.offset_bytes + 8 * count as usize + 4)?;
         let mut at = Cursor::new(&entries);
@@ -133,7 +176,7 @@ impl Heap {
                         _ if bytes <= self.most_direct => 0,
                         _ => u64::from(bytes.ilog2() - (self.start * self.width).ilog2() + 1),
                     };
-                    return Ok((child.ok_or(ODD)?, first, rows));
+                    return Ok(Child { address: child.ok_or(ODD)?, offset: first, bytes, rows });
                 }
                 first = end;
             }
@@ -164,8 +207,8 @@ impl Tree {
         let record_bytes = usize::from(at.u16()?);
         let depth = usize::from(at.u16()?);
         at.take(2)?;
-        let (root, count) = (at.address(8)?, u64::from(at.u16()?));
-        if record_bytes == 0 || node_bytes < 10 + record_bytes || depth > 8 || at.number(8)? > MOST_MESSAGES {
+        let (root, count, total) = (at.address(8)?, u64::from(at.u16()?), at.number(8)?);
+        if record_bytes == 0 || node_bytes < 10 + record_bytes || depth > 8 || total > MOST_MESSAGES {
             return Err(ODD);
         }
         let tree = Self { node_bytes, record_bytes, id };
@@ -179,10 +222,10 @@ impl Tree {
             let below = most.last().map_or(0, |(_, below)| *below);
             most.push((records, (records + 1).saturating_mul(below).saturating_add(records)));
         }
-        match root {
-            Some(root) => tree.node(file, root, count, depth, &most, found),
-            None => Ok(()),
+        if let Some(root) = root {
+            tree.node(file, root, count, depth, &most, found)?;
         }
+        if found.len() as u64 == total { Ok(()) } else { Err(ODD) }
     }
 
     /// Return the bytes of a pointer to a child of a node at a depth.

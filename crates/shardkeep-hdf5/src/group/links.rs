@@ -1,8 +1,9 @@
-//! Links of a group, in a symbol table or in messages of its header, and objects by path.
+//! Links of a group, in a symbol table, in messages of its header or in a fractal heap, and objects by path.
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::file::{File, Storage};
 use crate::format::object_header::{ObjectHeader, kind};
+use crate::group::dense_storage::messages;
 use crate::group::symbol_table::SymbolTable;
 
 /// A link of a group.
@@ -23,12 +24,12 @@ impl ObjectHeader {
     /// Return the first links of a group in the order of their names, at most `most`.
     ///
     /// # Errors
-    /// The object is not a group, stores its links in a fractal heap (as HDF5 does from the ninth link on), or is damaged.
+    /// The object is not a group, or is damaged.
     pub fn links<S: Storage + ?Sized>(&self, file: &File<'_, S>, most: usize) -> Known<Vec<Link>> {
         if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
             return SymbolTable::new(file, table)?.links(most);
         }
-        let mut found = self.compact_links(file)?;
+        let mut found = self.link_messages(file)?;
         found.sort_by(|one, other| one.name.cmp(&other.name));
         found.truncate(most);
         Ok(found)
@@ -42,19 +43,22 @@ impl ObjectHeader {
         let found = if let Some(table) = self.first(kind::SYMBOL_TABLE)? {
             SymbolTable::new(file, table)?.link(name)?
         } else {
-            self.compact_links(file)?.into_iter().find(|link| link.name == name)
+            self.link_messages(file)?.into_iter().find(|link| link.name == name)
         };
         found.and_then(|link| link.object).ok_or(NotKnown("no hard link of that name"))
     }
 
-    fn compact_links<S: Storage + ?Sized>(&self, file: &File<'_, S>) -> Known<Vec<Link>> {
+    /// Return the links in any order. From the ninth one on HDF5 stores them in a fractal heap.
+    fn link_messages<S: Storage + ?Sized>(&self, file: &File<'_, S>) -> Known<Vec<Link>> {
         let mut cursor = Cursor::new(self.need(kind::LINK_INFO)?);
         cursor.expect(&[0], "another version of link info")?;
         if cursor.u8()? & 1 != 0 {
             cursor.take(8)?;
         }
-        if cursor.address(file.offset_width)?.is_some() {
-            return Err(NotKnown("links in a fractal heap"));
+        if let Some(heap) = cursor.address(file.offset_width)? {
+            let tree = cursor.address(file.offset_width)?.ok_or(NotKnown("links without an index"))?;
+            let found = messages(file, heap, tree)?;
+            return found.iter().map(|message| Link::read(message, file.offset_width)).collect();
         }
         let messages = self.messages().iter().filter(|message| message.kind == kind::LINK);
         messages.map(|message| Link::read(&message.data, file.offset_width)).collect()

@@ -104,7 +104,11 @@ impl<S: Storage + ?Sized> Inspection<'_, '_, S> {
         }
         let own_form = form(self.file, header, &GROUP_KINDS)?;
         self.found.push(Object { name: path.to_vec(), form: own_form, dataset: None });
-        for link in header.links(self.file, MOST_OBJECTS)? {
+        let links = header.links(self.file, MOST_OBJECTS)?;
+        if links.windows(2).any(|pair| matches!(pair, [one, two] if one.name == two.name)) {
+            return Err(NotKnown("two objects of one name"));
+        }
+        for link in links {
             if link.name.is_empty() || link.name == b"." || link.name.contains(&b'/') {
                 return Err(NotKnown("a name that HDF5 reads as a path"));
             }

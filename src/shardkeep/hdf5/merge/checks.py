@@ -28,6 +28,7 @@ Hashes of rows are those that were read from the sources, so a copy with a mista
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +43,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.sources.links import LinkInfo, read_links
 from shardkeep.hdf5.sources.raw_file import RawFile
-from shardkeep.hdf5.sources.source import blocks
+from shardkeep.hdf5.sources.source import blocks, rows_in_block
 from shardkeep.hdf5.sources.tables import check_table, create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.attributes import attributes_crc, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
@@ -59,7 +60,7 @@ _AT_ONCE_BYTES = 64 * 1024 * 1024
 _UNKNOWN = CheckedSource(-1, -1, -1, -1, "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One row of the table; `kind` is the column ``way``."""
 
@@ -155,12 +156,13 @@ def failed_checks(
     raw : RawFile
         The same file, from which their bytes are read.
     """
-    tables: dict[str, ChunkTable | None] = {}
-    hashes = _ChunkHashes(raw)
-    datasets: dict[str, object] = {}
+    chunk_hashes, row_hashes = _ChunkHashes(raw), _RowHashes()
+    name, dataset, table = None, None, None
     links: dict[str, LinkInfo] | None = None
     lost: set[str] = set()  # reported once, and not again for its attributes
-    checks = list(checks)
+    # Dataset by dataset, so that only one is open, and neighbours are read at once.
+    order: dict[str, int] = {}
+    checks = sorted(checks, key=lambda check: order.setdefault(check.dataset, len(order)))
     for number, check in enumerate(checks):
         if check.kind == "link":
             if links is None:
@@ -169,11 +171,11 @@ def failed_checks(
             same = there is not None and there.crc32c == check.crc32c
             yield check, None if same else "is not there" if there is None else "leads elsewhere"
             continue
-        if check.dataset not in datasets:
+        if check.dataset != name:
+            name, table = check.dataset, None
             # File.get answers None also where the dataset cannot be read.
-            is_there = check.dataset in file
-            datasets[check.dataset] = file[check.dataset] if is_there else None
-        dataset = datasets[check.dataset]
+            is_there = name in file
+            dataset = file[name] if is_there else None
         if check.kind == "attributes":
             if dataset is None:
                 yield check, None if check.dataset in lost else "is not there"
@@ -193,13 +195,11 @@ def failed_checks(
             yield check, f"has {dataset.shape[0]} rows, {check.first_row + check.rows} were merged"
             continue
         if check.kind == "rows":
-            crc = 0
-            for rows in blocks(dataset, check.first_row, check.first_row + check.rows):
-                crc = content_crc(rows, crc)
+            crc = row_hashes.of(dataset, checks, number)
         else:
-            if check.dataset not in tables:
-                tables[check.dataset] = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
-            crc = hashes.of(tables[check.dataset], checks, number)
+            if table is None:
+                table = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
+            crc = chunk_hashes.of(table, checks, number)
         yield check, None if crc == check.crc32c else "has other " + check.kind
 
 
@@ -263,3 +263,41 @@ class _ChunkHashes:
             part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
             found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
         return found
+
+
+class _RowHashes:
+    """Hashes of rows, computed for many checks at once: a read of each takes longer than its hash."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, int] = {}
+
+    def of(self, dataset: h5py.Dataset, checks: Sequence[Check], number: int) -> int:
+        """Return the hash of the rows of a check."""
+        if number not in self._found:
+            self._found = self._of_next(dataset, checks, number)
+        return self._found[number]
+
+    def _of_next(self, dataset: h5py.Dataset, checks: Sequence[Check], number: int) -> dict[int, int]:
+        first = stop = checks[number].first_row
+        step = rows_in_block(dataset)
+        end = min(len(dataset), (first // step + 1) * step)  # as of one block
+        some: list[Check] = []
+        for check in itertools.islice(checks, number, None):
+            next_stop = stop + check.rows
+            is_next = check.dataset == checks[number].dataset and check.kind == "rows"
+            if not is_next or check.first_row != stop or (some and next_stop > end):
+                break
+            some.append(check)
+            stop = next_stop
+        if len(some) > 1:
+            # Where they cannot be read together, checks before the unreadable rows are answered one by one.
+            with contextlib.suppress(Exception):
+                (rows,) = blocks(dataset, first, stop)
+                return {
+                    i: content_crc(rows[one.first_row - first :][: one.rows])
+                    for i, one in enumerate(some, number)
+                }
+        crc = 0
+        for rows in blocks(dataset, first, first + checks[number].rows):
+            crc = content_crc(rows, crc)
+        return {number: crc}

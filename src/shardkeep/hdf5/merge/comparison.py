@@ -24,6 +24,7 @@ from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.layout import Layout, read_layout
+from shardkeep.hdf5.virtual.layout import VirtualLayout, read_virtual_layout
 from shardkeep.progress import Count, Progress
 
 __all__ = ["Extent", "compare_with_sources"]
@@ -33,6 +34,9 @@ Extent = Literal["sample", "full"]
 _SEED = 20
 _SAMPLED_SOURCES = 32
 _DECODED_SOURCES = 1  # of each layout whose chunks are copied as they are
+_LEAST_VIRTUAL_SOURCES = 3  # of each dataset
+_VIRTUAL_SAMPLES = 128  # of all datasets
+_OPEN_MAPPINGS = 10_000
 _OPEN_SOURCES = 3  # HDF5 keeps those of a virtual dataset open until it is closed
 _SPAN_BYTES = 32 * 1024 * 1024
 
@@ -53,7 +57,8 @@ def compare_with_sources(
         and one that a seeded generator chooses; of a chunk that was copied as it is, all rows. Of more than
         32 segments of workers, whose commits have hashes of all rows, the first, the last and 30 chosen ones
         are compared. So are those of more than 32 sources of a virtual file, where HDF5 takes 9 ms to find
-        the rows of one among 4,000.
+        the rows of one among 4,000; of many datasets of such a file at least three sources each. The
+        mappings of a virtual file are compared with the plan one by one.
     progress : callable, optional
         Called as ``progress(compared_bytes, all_bytes)``, where parts that are sampled count as a whole.
 
@@ -67,28 +72,72 @@ def compare_with_sources(
     CorruptDataError
         Rows differ, or cannot be read.
     """
-    by_source: dict[int, list[tuple[DatasetPlan, Part]]] = {}
-    for one in plan.datasets:
-        for part in one.parts:
-            by_source.setdefault(part.source, []).append((one, part))
     with h5py.File(open_id(path)) as file:
         full = extent == "full"
-        numbers = sorted(by_source) if full else _sample_of(plan, sorted(by_source))
-        total = sum(part.rows * one.row_bytes for number in numbers for one, part in by_source[number])
+        wanted = _all_pairs(plan) if full else _sampled_pairs(plan)
+        total = sum(part.rows * one.row_bytes for pairs in wanted.values() for one, part in pairs)
         count = Count(progress, total)
-        results = {
-            one.name: _Result(file, one, plan, full=full, count=count) for one in plan.datasets if one.parts
-        }
-        for number in numbers:
-            path = plan.sources[number].path
-            source = open_id(path)
-            try:
-                for one, part in by_source[number]:
-                    with reading(path, one.name):
-                        results[one.name].compare(source, part)
-            finally:
-                h5py.File(source).close()
-        return {name: result.rows for name, result in results.items()}
+        compared: dict[str, int] = {}
+        for datasets in _open_together(plan):
+            results = {one.name: _Result(file, one, plan, full=full, count=count) for one in datasets}
+            for number in sorted(wanted):
+                pairs = [pair for pair in wanted[number] if pair[0].name in results]
+                if not pairs:
+                    continue
+                path = plan.sources[number].path
+                source = open_id(path)
+                try:
+                    for one, part in pairs:
+                        with reading(path, one.name):
+                            results[one.name].compare(source, part)
+                finally:
+                    h5py.File(source).close()
+            compared |= {name: result.rows for name, result in results.items()}
+        return compared
+
+
+_Pairs = dict[int, list[tuple[DatasetPlan, Part]]]
+
+
+def _all_pairs(plan: MergePlan) -> _Pairs:
+    """Return the datasets with rows of each source."""
+    pairs: _Pairs = {}
+    for one in plan.datasets:
+        for part in one.parts:
+            pairs.setdefault(part.source, []).append((one, part))
+    return pairs
+
+
+def _sampled_pairs(plan: MergePlan) -> _Pairs:
+    pairs = _all_pairs(plan)
+    chosen = _sample_of(plan, sorted(pairs))
+    if plan.mode != "virtual" or len(chosen) == len(pairs):
+        return {number: pairs[number] for number in chosen}
+    # The mappings of all sources are compared (`_check_mappings`), so of many datasets each needs few.
+    with_rows = [one for one in plan.datasets if one.parts]
+    most = max(_LEAST_VIRTUAL_SOURCES, _VIRTUAL_SAMPLES // len(with_rows))
+    sampled: _Pairs = {}
+    for index, one in enumerate(with_rows):
+        parts = {part.source: part for part in one.parts}
+        own = [number for number in chosen if number in parts]
+        if not one.keyed and len(own) > most:
+            inner = own[1:-1]
+            own = [own[0], own[-1], *(inner[(index + i) % len(inner)] for i in range(most - 2))]
+        for number in own:
+            sampled.setdefault(number, []).append((one, parts[number]))
+    return sampled
+
+
+def _open_together(plan: MergePlan) -> list[list[DatasetPlan]]:
+    """Return groups of datasets that are open at the same time.
+
+    HDF5 keeps all mappings of an open virtual dataset in memory, some 3 KB each.
+    """
+    with_rows = [one for one in plan.datasets if one.parts]
+    if plan.mode != "virtual":
+        return [with_rows] if with_rows else []
+    most = max(1, _OPEN_MAPPINGS // max((len(one.parts) for one in with_rows), default=1))
+    return [with_rows[first : first + most] for first in range(0, len(with_rows), most)]
 
 
 def _sample_of(plan: MergePlan, sources: list[int]) -> list[int]:
@@ -110,6 +159,8 @@ class _Result:
         self._file, self._plan, self._full = file, plan, full
         self._one, self._count = one, count
         self._dataset = self._open()
+        if one.strategy == "virtual" and not one.keyed:
+            self._check_mappings()
         self._layout = read_layout(self._dataset) if one.strategy in ("chunks", "chunks and rows") else None
         self._decoded: dict[Layout, int] = {}
         self._places = plan.key.places() if one.keyed and plan.key is not None else None
@@ -137,6 +188,33 @@ class _Result:
         if self._one.strategy == "virtual" and self._sources % _OPEN_SOURCES == 0:
             del self._dataset
             self._dataset = self._open()
+
+    def _check_mappings(self) -> None:
+        """Raise a `CorruptDataError` unless every part is mapped to all rows of its source."""
+        one, plan = self._one, self._plan
+        found = read_virtual_layout(self._file.id, plan.output, f"/{one.name}", self._dataset.id)
+        low = np.zeros((len(one.parts), 1 + len(one.row_shape)), np.int64)
+        high = np.tile(np.array([0, *one.row_shape], np.int64), (len(one.parts), 1))
+        rows = np.array([part.rows for part in one.parts], np.int64)
+        low[:, 0] = [part.first_row for part in one.parts]
+        high[:, 0] = low[:, 0] + rows
+        in_source = high.copy()
+        in_source[:, 0] = rows
+        files = [os.fsencode(plan.relative_paths[part.source]) for part in one.parts]
+        same = (
+            np.array_equal(found.low, low)
+            and np.array_equal(found.high, high)
+            and all(name == one.name.encode("utf-8", "surrogateescape") for name in found.datasets)
+            and [found.files[number] for number in found.numbers.tolist()] == files
+            and _maps_all(found, in_source)
+        )
+        if not same:
+            message = (
+                f"the merged file {plan.output!r} would have other mappings of {one.name!r} than planned"
+            )
+            raise CorruptDataError(
+                f"{message}, and was not kept: check disk and memory, merge again", path=plan.output
+            )
 
     def _open(self) -> h5py.Dataset:
         access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
@@ -227,6 +305,17 @@ class _Result:
         )
         advice = "check disk and memory, and that no process writes the source; then merge again"
         return CorruptDataError(f"{message}: {advice}", path=path)
+
+
+def _maps_all(found: VirtualLayout, in_source: np.ndarray[Any, Any]) -> bool:
+    """Return whether each mapping has all of its source; HDF5 may store such a selection without a box."""
+    boxed = found.source_dimensions >= 0
+    return bool(
+        found.is_box.all()
+        and found.is_source_box.all()
+        and not found.source_low[boxed].any()
+        and np.array_equal(found.source_high[boxed], in_source[boxed][:, : found.source_high.shape[1]])
+    )
 
 
 def _is_decodable(dataset: h5py.Dataset) -> bool:

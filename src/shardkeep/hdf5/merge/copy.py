@@ -80,9 +80,10 @@ class _OpenSource:
         return data
 
     def rows(self, plan: DatasetPlan, part: Part, start: int) -> Iterator[np.ndarray[Any, Any]]:
-        if self.raw is not None and part.plain and part.chunks is not None:
+        if self.raw is not None and part.plain:
             chunk_rows = part.layout.chunks[0] if part.layout.chunks else part.rows
-            yield from self.raw.rows(part.chunks, chunk_rows, part.dtype, plan.row_shape, start, part.rows)
+            addresses = [part.offset_bytes or 0] if part.chunks is None else part.chunks.addresses
+            yield from self.raw.rows(addresses, chunk_rows, part.dtype, plan.row_shape, start, part.rows)
             return
         dataset = self.dataset(plan.name, plan, part)
         read = None
@@ -173,15 +174,17 @@ def _copy(
             yield _copy_chunks(source, writer, part, done, copies, copied)
         if done == part.rows:
             return
-    kind = part.layout.kind
+    kind = None if part.plain else part.layout.kind
     converted = part.dtype != one.dtype or not same_file_type(part.layout.type_code, one.layout.type_code)
     crc = converted_crc = 0
     for rows in source.rows(one, part, done):
-        obstacle = obstacle_to_text(rows, kind)
-        if obstacle is not None:
-            message = f"dataset {one.name!r} of {source.path!r} {obstacle}: leave it out"
-            raise SchemaError(message, path=source.path)
-        values = as_read(rows, kind, part.dtype)  # the hash is that of values as any program reads them
+        values = rows
+        if kind is not None:
+            obstacle = obstacle_to_text(rows, kind)
+            if obstacle is not None:
+                message = f"dataset {one.name!r} of {source.path!r} {obstacle}: leave it out"
+                raise SchemaError(message, path=source.path)
+            values = as_read(rows, kind, part.dtype)  # the hash is that of values as any program reads them
         crc = content_crc(values, crc)
         if converted:
             rows = values.astype(one.dtype.base)

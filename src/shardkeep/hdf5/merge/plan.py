@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ _WIDTH = 80
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """All rows of one source in one dataset.
 
@@ -191,6 +193,12 @@ class MergePlan:
     versions: tuple[str, str] = field(default=H5_VERSIONS, repr=False)
 
     __repr__ = summary
+
+    @functools.cached_property
+    def relative_paths(self) -> tuple[str, ...]:
+        """Paths of the sources from the folder of the output."""
+        folder = os.path.dirname(os.path.abspath(self.output))
+        return tuple(os.path.relpath(one.path, folder) for one in self.sources)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan in types that JSON has.

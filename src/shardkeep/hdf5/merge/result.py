@@ -6,7 +6,6 @@ HDF5 refuses to create is an error of the plan, also in a dry run, before a byte
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -237,7 +236,7 @@ def virtual_checks(dataset: h5py.Dataset, one: DatasetPlan, plan: MergePlan) -> 
             part.rows,
             "rows",
             int(part.crc32c or "0", 16),
-            _relative_path(plan, part.source),
+            plan.relative_paths[part.source],
             _checked_source(part, one, plan, digest),
         )
         for part in one.parts
@@ -255,13 +254,8 @@ def _checked_source(part: Part, one: DatasetPlan, plan: MergePlan, digest: str) 
     return CheckedSource(version.size_bytes, version.mtime_ns, part.rows, offset, digest)
 
 
-def _relative_path(plan: MergePlan, number: int) -> str:
-    folder = os.path.dirname(os.path.abspath(plan.output))
-    return os.path.relpath(plan.sources[number].path, folder)
-
-
 def _source_file(plan: MergePlan, number: int) -> bytes:
-    name = _relative_path(plan, number)
+    name = plan.relative_paths[number]
     if not is_unicode(name):
         message = f"{name!r} is not valid UTF-8, so h5py could not read it back from a virtual file"
         raise PlanError(f'{message}: rename it, or use mode="copy"', path=plan.sources[number].path)

@@ -61,7 +61,7 @@ _OPTIONAL = {"state", "marks"}
 _MOST_RANKS = 1 << 24
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DatasetRecord:
     """Rows of one dataset in one segment."""
 

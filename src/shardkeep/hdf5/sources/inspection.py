@@ -6,6 +6,7 @@ high-level objects of h5py cost more than to open a file. Equal types and layout
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ class FoundAttributes(NamedTuple):
 _NOTHING = FoundAttributes(_NO_ATTRIBUTES, {})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DatasetInfo:
     """One dataset of one source.
 
@@ -70,7 +71,7 @@ class DatasetInfo:
     stored_bytes : int
         Size in the file.
     chunks : ChunkTable or None
-        Addresses of its bytes, if they can be copied from there.
+        Addresses of its chunks, if it has any and they can be copied from there.
     crc32c : str or None
         Hash of the rows: of their commit, or as they were read.
     chunks_crc32c : str or None
@@ -180,14 +181,14 @@ class Inspector:
 
     def is_plain(self, one: DatasetInfo) -> bool:
         """Return whether the bytes of the rows in the file are those of a NumPy array."""
-        if one.chunks is None or one.layout.filters or one.row_shape is None:
+        row_shape, chunks = one.row_shape, one.layout.chunks
+        if one.layout.filters or row_shape is None or not self.is_as_in_memory(one.layout, one.dtype):
             return False
-        if not self.is_as_in_memory(one.layout, one.dtype):
-            return False
-        chunks = one.layout.chunks
         if chunks is None:
-            return len(one.chunks) == 1
-        return chunks[1:] == one.row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
+            return one.offset_bytes is not None and 0 not in row_shape
+        if one.chunks is None:
+            return False
+        return chunks[1:] == row_shape and one.chunks.rows_in_order(one.rows, chunks[0])
 
     def is_as_in_memory(self, layout: Layout, dtype: np.dtype[Any]) -> bool:
         """Return whether values have the same bytes in file and memory, without padding."""
@@ -277,7 +278,7 @@ class Inspector:
             if promised is not None and crc32c != promised.crc32c:
                 raise not_as_committed(path, name)
         table = None
-        if rows and self.addresses and layout.fixed_size:
+        if rows and self.addresses and layout.fixed_size and layout.chunks is not None:
             table = read_chunk_table(item, shape or (), dtype.itemsize)
         offset = contiguous_offset(item) if rows and properties.get_layout() == h5py.h5d.CONTIGUOUS else None
         return DatasetInfo(
@@ -359,7 +360,7 @@ def _crc_of(
 ) -> str:
     crc = 0
     with reading(path, name):
-        values = int(np.prod(shape, dtype=object))
+        values = math.prod(shape)
         if plain and 0 < values * dtype.itemsize <= _READ_AT_ONCE_BYTES:
             rows = np.empty(shape, dtype)
             item.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, item.get_type())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from shardkeep.hdf5.storage.chunk_table import SIGNATURE, ChunkTable
 __all__ = ["RawFile"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
+# All of a smaller file is read at once: many datasets of a few rows need one call and not one each.
+_READ_WHOLE_BYTES = 1024 * 1024
 _PART_BYTES = 4 * 1024 * 1024
 _AHEAD = 4
 _MOST_THREADS = 2
@@ -40,6 +43,7 @@ class RawFile:
         self._size_bytes = size_bytes
         self._version: FileVersion | None = None
         self._buffer = np.empty(0, np.uint8)
+        self._holds_all = False
         self._hasher: ChunkCopier | None = None
 
     @classmethod
@@ -141,30 +145,31 @@ class RawFile:
 
     def rows(
         self,
-        table: ChunkTable,
+        addresses: Sequence[int] | npt.NDArray[np.int64],
         chunk_rows: int,
         dtype: np.dtype[Any],
         row_shape: tuple[int, ...],
         start: int,
         stop: int,
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Yield rows ``[start, stop)`` of unfiltered chunks that are as wide as a row."""
-        row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=np.int64))
+        """Yield rows ``[start, stop)`` of unfiltered chunks at these addresses that are as wide as a row."""
+        row_bytes = dtype.itemsize * math.prod(row_shape)
         most = max(1, _BLOCK_BYTES // row_bytes)
         while start < stop:
             chunk, inside = divmod(start, chunk_rows)
-            address = int(table.addresses[chunk]) + inside * row_bytes
+            address = int(addresses[chunk]) + inside * row_bytes
             end = min(stop, start - inside + chunk_rows)
             while (
                 end < stop
                 and end - start < most
-                and int(table.addresses[chunk + 1]) == (int(table.addresses[chunk]) + chunk_rows * row_bytes)
+                and int(addresses[chunk + 1]) == (int(addresses[chunk]) + chunk_rows * row_bytes)
             ):
                 chunk += 1
                 end = min(stop, end + chunk_rows)
             end = min(end, start + most)
             piece = self._read(address, (end - start) * row_bytes)
-            yield piece.view(dtype.base).reshape(end - start, *row_shape, *dtype.shape)
+            rows = piece.view(dtype.base).reshape(end - start, *row_shape, *dtype.shape)
+            yield rows if rows.flags.aligned else rows.copy()  # HDF5 writes only aligned arrays
             start = end
 
     def __enter__(self) -> RawFile:
@@ -181,6 +186,14 @@ class RawFile:
     def _read(self, address: int, size: int) -> np.ndarray[Any, Any]:
         if address < 0 or size < 0 or address + size > self._size_bytes:
             raise self._beyond_its_end(address)
+        if self._size_bytes > _READ_WHOLE_BYTES:
+            return self._fill(address, size)
+        if not self._holds_all:
+            self._fill(0, self._size_bytes)
+            self._holds_all = True
+        return self._buffer[address : address + size]
+
+    def _fill(self, address: int, size: int) -> np.ndarray[Any, Any]:
         if len(self._buffer) < size:
             self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
         piece = self._buffer[:size]

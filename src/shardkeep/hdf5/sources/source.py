@@ -5,6 +5,7 @@ Whatever h5py and HDF5 raise becomes an error of the tree that names the file an
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,7 +27,7 @@ from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.names import decode_name, encode_name, is_own_table
 
-__all__ = ["Source", "blocks", "check_content", "not_as_committed", "open_id", "open_source"]
+__all__ = ["Source", "blocks", "check_content", "not_as_committed", "open_id", "open_source", "rows_in_block"]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -180,15 +181,21 @@ def blocks(
     dtype = dataset.dtype
     if dtype.hasobject and read is None:
         refuse_damage(dataset.file.filename, rows=True)
-    row_bytes = max(1, dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64)))
-    step = max(1, _BLOCK_BYTES // row_bytes)
-    if dataset.chunks is not None:
-        step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
+    step = rows_in_block(dataset)
     while start < stop:
         end = min(stop, (start // step + 1) * step)
         rows = dataset[start:end] if read is None else read(slice(start, end))
         yield in_stored_order(rows, dtype) if dtype.hasobject else rows
         start = end
+
+
+def rows_in_block(dataset: h5py.Dataset) -> int:
+    """Return the number of rows in a block of about 4 MiB, whole chunks where there are chunks."""
+    row_bytes = max(1, dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
+    step: int = max(1, _BLOCK_BYTES // row_bytes)
+    if dataset.chunks is not None:
+        step = max(dataset.chunks[0], step // dataset.chunks[0] * dataset.chunks[0])
+    return step
 
 
 def check_content(source: Source, name: str, crc32c: str) -> None:

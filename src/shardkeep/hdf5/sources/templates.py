@@ -18,16 +18,18 @@ import h5py
 import numpy as np
 
 from shardkeep._core import hdf5_inspect
+from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.inspection import DatasetInfo, FoundAttributes, Inspector, SourceInfo
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
 
-__all__ = ["inspect_all"]
+__all__ = ["Templates", "inspect_all"]
 
 _AT_ONCE = 256
 _READ_AT_ONCE_BYTES = 64 << 20  # if their rows are read, too
+_MOST_LEARNED = 64
 
 
 def inspect_all(
@@ -44,16 +46,11 @@ def inspect_all(
     sizes : sequence of int, optional
         Size of each source in bytes. Many small ones are inspected at once.
     """
-    templates = _Templates(inspector)
+    templates = Templates(inspector)
     for first, last in _groups(sizes if sizes and inspector.rows else [0] * len(paths)):
         some = paths[first:last]
         for path, native in zip(some, _natively(some, rows=inspector.rows), strict=True):
-            info = None if native is None else templates.apply(path, native, held=path in held)
-            if info is None:
-                info = inspector.inspect(path, held=path in held)
-                if native is not None:
-                    templates.learn(native, info)
-            yield info
+            yield templates.inspect(path, native, held=path in held)
 
 
 def _groups(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -89,15 +86,40 @@ def _written_here() -> set[tuple[int, int]]:
     return found
 
 
-class _Templates:
+class Templates:
     """Inspected objects by their form."""
 
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
         self._datasets: dict[tuple[bytes, bytes | None], DatasetInfo] = {}
         self._groups: dict[bytes, FoundAttributes] = {}
+        self._left = _MOST_LEARNED
 
-    def apply(self, path: str, native: _Native, *, held: bool) -> SourceInfo | None:
+    def inspect(self, path: str, native: _Native | None, *, held: bool) -> SourceInfo:
+        """Return the contents of a file, through HDF5 if need be; errors as `Inspector.inspect`."""
+        info = None if native is None else self._apply(path, native, held=held)
+        if info is None:
+            info = self._inspector.inspect(path, held=held)
+            if native is not None:
+                self._learn(native, info)
+        return info
+
+    def known(self, path: str) -> SourceInfo | None:
+        """Return the contents of a file; None if they are not known without HDF5, or anything is wrong."""
+        (native,) = _natively([path], rows=self._inspector.rows)
+        try:
+            return None if native is None else self._apply(path, native, held=False)
+        except ShardkeepError:
+            return None
+
+    def learn(self, path: str) -> None:
+        """Keep the objects of an undamaged file as templates; files that all differ need none."""
+        (native,) = _natively([path], rows=self._inspector.rows) if self._left else (None,)
+        if native is not None:
+            self._left -= 1
+            self._learn(native, self._inspector.inspect(path))
+
+    def _apply(self, path: str, native: _Native, *, held: bool) -> SourceInfo | None:
         """Return the contents of a file; None if a form in it is new, or anything is wrong."""
         version, commit, objects = native
         record = None if commit is None else parse_record(commit.rstrip(b"\0"), path)
@@ -126,7 +148,7 @@ class _Templates:
                 datasets = {name: datasets[name] for name in record.datasets}
         return SourceInfo(path, FileVersion(*version, held), record, datasets, groups)
 
-    def learn(self, native: _Native, info: SourceInfo) -> None:
+    def _learn(self, native: _Native, info: SourceInfo) -> None:
         """Keep the objects of a file that was inspected through HDF5 as templates."""
         version, _, objects = native
         if version != info.version[:4]:
@@ -160,12 +182,8 @@ class _Templates:
             crc32c = f"{crc or 0:08x}"
             if promised is not None and crc32c != promised.crc32c:
                 return None
-        chunks = offset = None
-        if shape and type(place) is int:
-            offset = place
-            chunks = _contiguous(place, shape, known.dtype.itemsize)
-        elif type(place) is tuple:
-            chunks = ChunkTable(*place)
+        offset = place if shape and type(place) is int else None
+        keeps = type(place) is tuple and self._inspector.addresses and layout.fixed_size
         return DatasetInfo(
             name,
             known.dtype,
@@ -176,7 +194,7 @@ class _Templates:
             None if shape else known.exact,
             False,
             stored_bytes,
-            chunks if self._inspector.addresses and layout.fixed_size else None,
+            ChunkTable(*place) if keeps else None,
             crc32c,
             None if promised is None else promised.chunks_crc32c,
             offset,
@@ -189,14 +207,6 @@ def _key(form: bytes, found: Any) -> tuple[bytes, bytes | None]:
         return form, None
     # A digest, so that values that are different in every file are not all kept.
     return form, value if len(value) <= 32 else hashlib.blake2b(value, digest_size=32).digest() + b"digest"
-
-
-def _contiguous(address: int, shape: tuple[int, ...], item_bytes: int) -> ChunkTable | None:
-    size = item_bytes * int(np.prod(shape, dtype=object))
-    if size == 0:
-        return None
-    offsets, masks = np.zeros((1, len(shape)), np.int64), np.zeros(1, np.uint32)
-    return ChunkTable(offsets, masks, np.array([address]), np.array([size]))
 
 
 def _is_as_promised(record: CommitRecord, datasets: dict[str, DatasetInfo]) -> bool:

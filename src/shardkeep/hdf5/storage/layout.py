@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -62,13 +64,13 @@ class Layout:
     inner_limits: tuple[int, ...] = ()
     properties: h5py.h5p.PropDCID | None = field(default=None, compare=False, repr=False)
 
-    @property
+    @functools.cached_property
     def kind(self) -> h5py.h5t.TypeID:
         """The type in the file."""
         return h5py.h5t.decode(self.type_code)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "properties": None}
+        return {key: value for key, value in self.__dict__.items() if key != "kind"} | {"properties": None}
 
     def obstacle_to_chunk_copy(self, source: Layout) -> str | None:
         """Return why stored chunks of `source` cannot be copied into this layout; None if they can."""
@@ -120,7 +122,7 @@ class Layout:
 
 def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
     """Return the number of rows in a chunk: 512 KiB of rows, at least one."""
-    values = int(np.prod(row_shape, dtype=np.int64))
+    values = math.prod(row_shape)
     if values == 0:
         return _UNBOUNDED_ROWS
     if dtype.hasobject:
@@ -142,7 +144,7 @@ def as_row_shape(row_shape: Any) -> tuple[int, ...]:
 
 def check_row_size(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> None:
     """Raise a `SchemaError` for rows that are longer than a chunk of HDF5 can be."""
-    row_bytes = dtype.itemsize * int(np.prod(row_shape, dtype=object))
+    row_bytes = dtype.itemsize * math.prod(row_shape)
     if row_bytes > _LONGEST_CHUNK_BYTES:
         message = f"dataset {name!r}: a row of {row_bytes} bytes is longer than the 4 GiB of an HDF5 chunk"
         raise SchemaError(f"{message}; divide it into several rows")

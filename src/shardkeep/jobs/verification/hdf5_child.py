@@ -14,6 +14,7 @@ from typing import Any
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5 import verify
 from shardkeep.jobs.verification.finding import finding_of
+from shardkeep.jobs.verification.segments import Segments
 
 __all__ = ["main"]
 
@@ -22,11 +23,12 @@ _REPORT_S = 0.2
 
 def main() -> None:
     """Serve until standard input ends."""
+    segments = Segments()
     for line in sys.stdin:
-        _send(_answer(json.loads(line)))
+        _send(_answer(json.loads(line), segments))
 
 
-def _answer(path: str) -> dict[str, Any]:
+def _answer(path: str, segments: Segments) -> dict[str, Any]:
     unreported, reported_s = 0, time.monotonic()
 
     def progress(count: int) -> None:
@@ -38,7 +40,10 @@ def _answer(path: str) -> dict[str, Any]:
             unreported, reported_s = 0, now
 
     try:
-        verdict = verify(path, progress=progress)
+        verdict = segments.verdict(path, progress)
+        if verdict is None:
+            verdict = verify(path, progress=progress)
+            segments.learn(path, verdict)
     except (ShardkeepError, OSError) as error:
         finding = finding_of(error, path)
         return {"error": [finding.kind, finding.message]}

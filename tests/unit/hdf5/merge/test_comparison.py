@@ -1,10 +1,12 @@
+import dataclasses
+
 import h5py
 import numpy as np
 import pytest
 
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
-from shardkeep.hdf5.merge import result
+from shardkeep.hdf5.merge import comparison, copy, result
 from shardkeep.hdf5.merge.keyed_rows import KeyedRows
 from shardkeep.world import World
 
@@ -42,12 +44,50 @@ def test_rows_in_a_wrong_order_are_found(tmp_path, monkeypatch):
     assert not (tmp_path / "all.h5").exists()
 
 
-def test_a_virtual_dataset_of_other_rows_is_found(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by_value", [False, True])
+def test_a_virtual_dataset_of_other_rows_is_found(tmp_path, monkeypatch, by_value):
     paths = write(tmp_path, 2)
     monkeypatch.setattr(result, "_source_file", lambda plan, number: paths[0].name.encode())
-    with pytest.raises(CorruptDataError, match=r"other values than row 0 of .* in .*001\.h5"):
+    if by_value:
+        monkeypatch.setattr(comparison._Result, "_check_mappings", lambda self: None)
+    match = r"other values than row 0 of .* in .*001\.h5" if by_value else "other mappings of"
+    with pytest.raises(CorruptDataError, match=match):
         merge(paths, tmp_path / "all.h5", mode="virtual")
     assert not (tmp_path / "all.h5").exists()
+
+
+@pytest.mark.parametrize("wrong", ["first_row", "rows", "file"])
+def test_one_wrong_mapping_among_many_is_found(tmp_path, monkeypatch, wrong):
+    """Values of 32 of the 60 sources are compared, mappings of all."""
+    paths = write(tmp_path, 60, rows=4)
+    create = result.create_virtual
+
+    def create_wrongly(file, one, plan):
+        parts = list(one.parts)
+        if wrong == "file":
+            parts[20], parts[21] = (
+                dataclasses.replace(parts[20], source=21),
+                dataclasses.replace(parts[21], source=20),
+            )
+        else:
+            change = {wrong: getattr(parts[20], wrong) - 1}
+            parts[20] = dataclasses.replace(parts[20], **change)
+        return create(file, dataclasses.replace(one, parts=tuple(parts)), plan)
+
+    monkeypatch.setattr(copy, "create_virtual", create_wrongly)
+    with pytest.raises(CorruptDataError, match="other mappings of 'id' than planned"):
+        merge(paths, tmp_path / "all.h5", mode="virtual")
+
+
+def test_each_of_many_virtual_datasets_is_compared(tmp_path):
+    paths = [tmp_path / f"{number:02d}.h5" for number in range(40)]
+    for number, path in enumerate(paths):
+        with h5py.File(path, "w") as file:
+            for name in range(50):
+                file[f"d{name}"] = [number, name]
+    report = merge(paths, tmp_path / "all.h5", mode="virtual")
+    assert len(report.compared) == 50
+    assert all(rows == 2 * 3 for rows in report.compared.values())
 
 
 @pytest.mark.parametrize("mode", ["copy", "virtual"])

@@ -115,6 +115,44 @@ def test_a_paged_chunk_index_is_inspected_as_by_hdf5(tmp_path, options):
     assert check_same(paths) == 1
 
 
+def write_many(path, count, *, names="metric_{:04d}", **options):
+    with h5py.File(path, "w", libver="v110", **options) as file:
+        for number in range(count):
+            file[names.format(number)] = np.arange(number % 3 + 1)
+
+
+@pytest.mark.parametrize("count", [9, 60, 3000])
+@pytest.mark.parametrize("names", ["metric_{:04d}", "{:d}" + 90 * "é"])
+def test_a_group_with_its_links_in_a_heap_is_inspected_without_hdf5(tmp_path, count, names):
+    """HDF5 moves the links of a group into a fractal heap from the ninth one on."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    for path in paths:
+        write_many(path, count, names=names)
+    assert check_same(paths) == 1
+
+
+def test_a_damaged_heap_of_links_is_never_read_otherwise_than_by_hdf5(tmp_path):
+    good, bad = str(tmp_path / "good"), str(tmp_path / "bad")
+    write_many(good, 300)
+    with open(good, "rb") as file:
+        content = file.read()
+    whole = _core.hdf5_inspect([good], lock=True, rows=False)[0][2]
+    marks = (b"FRHP", b"FSHD", b"FHIB", b"FHDB", b"BTHD", b"BTIN", b"BTLF")
+    places = [content.index(mark) + at for mark in marks for at in (*range(60), 80, 130)]
+    refused = 0
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        with open(bad, "wb") as file:
+            file.write(changed)
+        found = _core.hdf5_inspect([bad], lock=True, rows=False)[0]
+        refused += found is None
+        if found is not None:
+            assert [one[:2] for one in found[2]] == [one[:2] for one in whole], place
+            Inspector().inspect(bad)
+    assert refused > len(places) // 2
+
+
 def test_datasets_with_other_limits_go_through_hdf5(tmp_path):
     paths = [str(tmp_path / name) for name in "ab"]
     for limits in [(4000, 7), (None, None), (40, None)]:
@@ -141,7 +179,7 @@ def _write_random(path, draw, version):
         groups = [file]
         for number in range(draw.choice([0, 0, 1, 3])):
             groups.append(draw.choice(groups).create_group(f"g{number}"))
-        for number in range(draw.randint(1, 10)):
+        for number in range(draw.randint(1, draw.choice([10, 10, 60]))):
             shape = tuple(draw.choice([0, 1, 5, 40]) for _ in range(draw.choice([0, 1, 1, 2, 3])))
             options = {}
             if shape and draw.random() < 0.75:

@@ -3,7 +3,7 @@
 Many processes read one set of record shards exactly once (`Loader`, `tfrecord`), many processes write one
 HDF5 result without corrupting it (`hdf5`), and receipts prove which records were used (`audit`). The
 function of each command is here as well: `verify`, `split`, `merge` and others. Other rooms import
-`_extras`, `_lazy`, `_repair_command`, `_summary`, `errors`, `html_page`, `progress`,
+`_extras`, `_lazy`, `_paths_in_messages`, `_summary`, `errors`, `html_page`, `progress`,
 `quantities` and `world`.
 """
 

@@ -29,8 +29,7 @@ Reactions of a caller: retry after `LockTimeoutError`; inspect the file that `Co
 the call after the ``ValueError`` kinds; free space or change permissions after the ``OSError`` kinds. Each
 class has the exit code of the command for it.
 
-This module imports nothing from the package but the text of a command: the Rust half raises these classes
-too.
+This module imports nothing from the package but texts of paths: the Rust half raises these classes too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar
 
-from shardkeep._repair_command import repair_command
+from shardkeep._paths_in_messages import repair_command, shown
 
 __all__ = [
     "BudgetError",
@@ -113,8 +112,8 @@ class ShardkeepError(Exception):
         offset_bytes: int | None = None,
         record: int | None = None,
     ) -> None:
-        super().__init__(one_line(message))
-        self.path = None if path is None else os.fspath(path)
+        super().__init__(one_line(shown(message)))
+        self.path = None if path is None else shown(os.fspath(path))
         self.offset_bytes = offset_bytes
         self.record = record
 

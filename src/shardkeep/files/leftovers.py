@@ -1,4 +1,4 @@
-"""Temporary file names, and the removal of files of dead processes."""
+"""Names of temporary files and of others without data, and the removal of files of dead processes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shardkeep.files.owner import Owner, boot_time_s, this_process
 from shardkeep.files.sidecar import ANY_USER, open_sidecar
 
 __all__ = [
+    "find_companion",
     "is_leftover",
     "is_temporary",
     "let_read",
@@ -155,3 +156,30 @@ def _lock_is_free(path: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+# -- files that accompany data -----------------------------------------------------------------------------
+
+# Files next to data files that hold no data; "train-*" would match them, too.
+_COMPANIONS = {
+    ".skidx": "an index of Shardkeep",
+    ".lock": "a lock file",
+    ".readers": "a lock file",
+    ".redo": "the redo log of a collector",
+    ".collector.json": "the address file of a collector",
+    ".spill": "a spill file of a client",
+    ".idx": "an index of another reader",
+}
+
+
+def find_companion(name: str) -> str | None:
+    """Return what a file of this name holds, if it accompanies data files; None for any other name.
+
+    Examples
+    --------
+    >>> find_companion("train.tfrecord.skidx"), find_companion("train.tfrecord")
+    ('an index of Shardkeep', None)
+    """
+    if is_temporary(name):
+        return "an unfinished file of a writer"
+    return next((described for suffix, described in _COMPANIONS.items() if name.endswith(suffix)), None)

@@ -8,21 +8,11 @@ import stat
 from collections.abc import Iterable
 
 from shardkeep.errors import NotFoundError, PlanError
-from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.leftovers import is_temporary
+from shardkeep.files.kinds.urls import is_pattern, is_url, path_or_url
+from shardkeep.files.leftovers import find_companion
+from shardkeep.files.remote.copies import matching
 
-__all__ = ["PathsLike", "expand", "find_companion", "path_list"]
-
-# Files next to data files that hold no data; "train-*" would match them, too.
-_COMPANIONS = {
-    ".skidx": "an index of Shardkeep",
-    ".lock": "a lock file",
-    ".readers": "a lock file",
-    ".redo": "the redo log of a collector",
-    ".collector.json": "the address file of a collector",
-    ".spill": "a spill file of a client",
-    ".idx": "an index of another reader",
-}
+__all__ = ["PathsLike", "expand", "path_list"]
 
 PathsLike = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -33,9 +23,10 @@ def expand(paths: PathsLike) -> list[str]:
     Parameters
     ----------
     paths : path, pattern, or iterable of them
-        A pattern (``*``, ``?``, ``[``) is replaced by its matches, sorted by name, since the order of a
-        folder differs between machines; index, lock and other files that accompany data match only if the
-        pattern ends with their suffix. An existing path is never taken for a pattern. A list keeps its order.
+        A pattern (``*``, ``?``, ``[``), also of URLs, is replaced by its matches, sorted by name, since the
+        order of a folder differs between machines; index, lock and other files that accompany data match
+        only if the pattern ends with their suffix. An existing path is never taken for a pattern. A list
+        keeps its order.
 
     Returns
     -------
@@ -48,7 +39,9 @@ def expand(paths: PathsLike) -> list[str]:
     NotFoundError
         A pattern has no match, or the list of paths is empty. A plain path need not exist.
     PlanError
-        A file is named twice, and is not empty; `paths` is not a path; or a path is a URL.
+        A file is named twice, and is not empty; or `paths` is not a path.
+    RemoteError, MissingExtraError
+        The store of a pattern of URLs cannot be listed.
 
     Examples
     --------
@@ -60,7 +53,10 @@ def expand(paths: PathsLike) -> list[str]:
         raise NotFoundError("no files: the list of paths is empty")
     found: list[str] = []
     for one in given:
-        name = local_path(one)
+        name = path_or_url(one)
+        if is_url(name):
+            found += [info.url for info in matching(name)] if is_pattern(name) else [name]
+            continue
         if not glob.has_magic(name) or os.path.lexists(name):
             found.append(name)
             continue
@@ -87,7 +83,7 @@ def _refuse_repeats(names: list[str]) -> None:
 def _identities(name: str) -> list[str | tuple[int, int | str]]:
     try:
         status = os.stat(name)
-    except OSError:
+    except OSError:  # also a URL
         return [name]  # its reader raises the error
     # Not only the name: a hard link is the same file. Stores that keep equal contents once link all empty
     # shards to one file, of which nothing is read twice. Not every mount numbers its files.
@@ -108,19 +104,6 @@ def path_list(paths: PathsLike) -> list[str | os.PathLike[str]]:
     if not isinstance(paths, Iterable):
         raise PlanError(f"a path must be a str or os.PathLike, or several in a list, not {paths!r:.60}")
     return list(paths)
-
-
-def find_companion(name: str) -> str | None:
-    """Return what a file of this name holds, if it accompanies data files; None for any other name.
-
-    Examples
-    --------
-    >>> find_companion("train.tfrecord.skidx"), find_companion("train.tfrecord")
-    ('an index of Shardkeep', None)
-    """
-    if is_temporary(name):
-        return "an unfinished file of a writer"
-    return next((described for suffix, described in _COMPANIONS.items() if name.endswith(suffix)), None)
 
 
 def _data_files(names: list[str], *, pattern: str) -> list[str]:

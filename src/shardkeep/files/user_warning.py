@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import one_line
 
 __all__ = ["warn_user"]
@@ -25,7 +26,7 @@ def warn_user(message: str) -> None:
     if caller.f_code.co_filename.startswith(_NOT_THE_USERS):
         caller = frame  # the interpreter is exiting
     warnings.warn_explicit(
-        one_line(message),  # names in it come from files
+        one_line(shown(message)),  # names in it come from files
         RuntimeWarning,
         caller.f_code.co_filename,
         caller.f_lineno,

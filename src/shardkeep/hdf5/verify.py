@@ -17,6 +17,7 @@ import h5py
 from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, MissingExtraError, ShardkeepError
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.reading import link_access, locks
 from shardkeep.hdf5.merge.checks import Check, changed_chunks, failed_checks, read_checks
@@ -99,6 +100,7 @@ class Verdict:
         return {key: value for key, value in asdict(self).items() if key != "record"} | {"ok": self.ok}
 
 
+@accepts_urls("path", folders=True)
 def verify(path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> Verdict:
     """Read everything in an HDF5 file and compare it with the hashes that it has.
 

@@ -12,6 +12,7 @@ from shardkeep import hdf5, plan
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import path_list
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.plan.proof.receipt import check_receipt_seal
 
 __all__ = ["audit", "gather_receipts"]
@@ -22,6 +23,7 @@ PathLike = str | os.PathLike[str]
 _KEYS = ("receipt_version", "segments")
 
 
+@accepts_urls("paths", folders=True)
 def audit(paths: PathLike | Iterable[PathLike], *, epochs: Sequence[int] | None = None) -> plan.AuditReport:
     """Prove from receipts that every record was used exactly once in every epoch.
 

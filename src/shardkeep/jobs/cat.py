@@ -13,6 +13,7 @@ from shardkeep._core import record_content
 from shardkeep._summary import summary
 from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.files.kinds.kind import identify, require_kind
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.names import decode_name
@@ -88,6 +89,7 @@ class RowItem:
         return {"dataset": self.dataset, "row": self.row, "value": plain(self.value)}
 
 
+@accepts_urls("path")
 def cat(
     path: str | os.PathLike[str],
     *,

@@ -11,6 +11,7 @@ from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.jobs.division.divide import SplitReport, divide
 from shardkeep.progress import Progress
 from shardkeep.tfrecord.damage import OnCorrupt
@@ -19,6 +20,7 @@ from shardkeep.tfrecord.format.compression import WrittenCompression
 __all__ = ["concat"]
 
 
+@accepts_urls("paths")
 def concat(
     paths: PathsLike,
     output: str | os.PathLike[str],

@@ -12,6 +12,7 @@ import h5py
 from shardkeep._core import record_content
 from shardkeep._summary import summary
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.byte_order import in_stored_order
@@ -178,6 +179,7 @@ class HDF5Info:
         return {"kind": "hdf5"} | asdict(self)
 
 
+@accepts_urls("path", folders=True)
 def info(
     path: str | os.PathLike[str], *, on_corrupt: OnCorrupt = "raise", progress: Progress | None = None
 ) -> TFRecordInfo | HDF5Info | FolderInfo:

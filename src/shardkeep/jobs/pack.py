@@ -20,6 +20,7 @@ from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.jobs.division.assignment import warn_of_odd_shards
 from shardkeep.jobs.division.divide import ShardFile
 from shardkeep.jobs.division.packed_frames import batches
@@ -102,6 +103,7 @@ class PackReport:
         return asdict(self)
 
 
+@accepts_urls("source", folders=True)
 def pack(
     source: PathsLike | Arrays,
     pattern: str | os.PathLike[str],

@@ -10,6 +10,7 @@ from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.jobs.division.assignment import Mode, Places, Sizes, assign, warn_of_odd_shards
 from shardkeep.jobs.division.divide import SplitReport, divide
 from shardkeep.progress import Progress
@@ -20,6 +21,7 @@ from shardkeep.tfrecord.shard_names import early_name, lock_name, shard_names
 __all__ = ["split"]
 
 
+@accepts_urls("paths")
 def split(
     paths: PathsLike,
     pattern: str | os.PathLike[str],

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 
 from shardkeep.errors import NotFoundError
 from shardkeep.files.paths import expand
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
 from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
@@ -23,6 +24,7 @@ __all__ = ["verify", "verify_inventory"]
 PathLike = str | os.PathLike[str]
 
 
+@accepts_urls("paths", folders=True)
 def verify(
     paths: PathLike | Iterable[PathLike],
     *,

@@ -12,6 +12,7 @@ import numpy as np
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError
 from shardkeep.loader.batches import Batch, blank_like, with_ragged, without_rows
+from shardkeep.loader.remote.ahead import fetched_ahead
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
@@ -116,7 +117,7 @@ class BatchReader(Generic[_Delivery]):
         if not self.is_running:
             self._engine = self._new_engine(self._options.threads)
             self._ahead.clear()
-            self._steps = self._remaining()
+            self._steps = self._here(self._remaining())
         engine = self._engine
         assert engine is not None
         self._submit_steps(engine)
@@ -141,11 +142,17 @@ class BatchReader(Generic[_Delivery]):
         )
         return batch, self._deliver(planned, damage)
 
+    def _here(self, steps: Iterator[PlannedStep]) -> Iterator[PlannedStep]:
+        shards = self._source.shards
+        if shards.remote is None:
+            return steps
+        return fetched_ahead(shards.remote, shards.table, steps, self._options.prefetch + 1)
+
     def _new_engine(self, threads: int) -> _core.Engine:
         options = self._options
         shards = self._source.shards
         return _core.Engine(
-            shards.paths,
+            shards.local_paths,
             shards.starts,
             None if options.features is None else describe(options.features),
             threads=threads,

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
+from shardkeep.files.kinds.urls import display, is_url
+from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable
 from shardkeep.plan.proof.contents import Dataset
 from shardkeep.tfrecord.index.damaged import hole_error, index_around_damage
@@ -41,6 +43,8 @@ class Shards:
     holes : ndarray of uint64
         Global record numbers, ascending, of byte ranges without a recognisable record, each of which counts
         as one.
+    remote : RemoteShards or None
+        The shards, if any is a remote object; then `paths` has URLs.
     """
 
     paths: tuple[str, ...]
@@ -49,6 +53,16 @@ class Shards:
     identity: Dataset
     members: str
     holes: npt.NDArray[np.uint64]
+    remote: RemoteShards | None = None
+
+    @property
+    def local_paths(self) -> tuple[str, ...]:
+        """Paths of the shards in this process; those of remote ones exist after they were fetched."""
+        return self.paths if self.remote is None else self.remote.paths
+
+    def fetched(self, number: int) -> str:
+        """Return the path of a shard in this process, after it was fetched."""
+        return self.paths[number] if self.remote is None else self.remote.fetch(number)
 
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
@@ -76,19 +90,32 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
         A shard cannot be indexed, see `shardkeep.tfrecord.build_index`.
     """
     holes = np.zeros(0, np.uint64)
+    remote = RemoteShards.find(paths) if any(map(is_url, paths)) else None
     try:
-        starts = [index.starts for index in load_indexes(paths, threads=threads)]
+        if remote is not None:
+            starts = remote.starts()
+        else:
+            starts = [index.starts for index in load_indexes(paths, threads=threads)]
     except CorruptDataError:
         if on_corrupt == "raise":
             raise
-        starts, holes = _around_damage(paths, on_corrupt)
-    names = _names(paths)
+        local = paths if remote is None else [remote.fetch(number) for number in range(len(paths))]
+        starts, holes = _around_damage(local, on_corrupt)
+    names = _names(paths) if remote is None else remote.names()
     counts = [len(one) - 1 for one in starts]
     each = [_digest_of_shard(name, one) for name, one in zip(names, starts, strict=True)]
     identity = Dataset(
         fingerprint=digest_of(*each), records=sum(counts), shards=tuple(names), counts=tuple(counts)
     )
-    return Shards(tuple(paths), starts, ShardTable(counts), identity, digest_of(*sorted(each)), holes)
+    return Shards(
+        tuple(display(path) if is_url(path) else path for path in paths),
+        starts,
+        ShardTable(counts),
+        identity,
+        digest_of(*sorted(each)),
+        holes,
+        remote,
+    )
 
 
 def _around_damage(

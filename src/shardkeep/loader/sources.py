@@ -11,6 +11,7 @@ import numpy.typing as npt
 from shardkeep.errors import PlanError
 from shardkeep.loader.batches import Batch, record_ids
 from shardkeep.loader.dataset import Shards, digest_of, open_shards
+from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable, epoch_order
 from shardkeep.plan.file_assignment import FileSet
 from shardkeep.plan.mixture import MixedOrder, Mixture
@@ -179,4 +180,5 @@ def _concatenated(all_shards: Sequence[Shards]) -> Shards:
         np.concatenate(
             [shards.holes + np.uint64(first) for shards, first in zip(all_shards, firsts[:-1], strict=True)]
         ),
+        RemoteShards.joined([(shards.remote, shards.paths) for shards in all_shards]),
     )

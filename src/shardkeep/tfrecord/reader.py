@@ -15,8 +15,10 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
 from shardkeep.files.kinds.kind import HEAD_BYTES, Compression, FileKind, identify_bytes, require_kind
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import display, is_url, path_or_url
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
+from shardkeep.files.remote.cache import View
+from shardkeep.files.remote.copies import local_copy
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.format.compression import compression_name
 from shardkeep.tfrecord.format.file_kind import may_hold_records, with_file_kind
@@ -31,7 +33,8 @@ class Reader:
     Parameters
     ----------
     path : str, os.PathLike or binary file
-        A TFRecord file, or an object to read one from, as of `io.BytesIO` or fsspec (see `FileObject`).
+        A TFRecord file; the URL of one, which is fetched into the local cache; or an object to read one from,
+        as of `io.BytesIO` or fsspec (see `FileObject`).
     compression : {"auto", None, "gzip", "zlib", "zstd"}
         "auto" detects it from the content, not from the name. TensorFlow's "GZIP", "ZLIB" and "" are
         accepted.
@@ -102,11 +105,15 @@ class Reader:
         lock_timeout_s: float | None = 10.0,
     ) -> None:
         self._object = FileObject(cast(BinaryIO, path)) if is_file_object(path) else None
-        self.path = local_path(cast(str, path)) if self._object is None else self._object.name
+        self._url: str | None = None
+        self._view: View | None = None
+        self._path = path_or_url(cast(str, path)) if self._object is None else self._object.name
         self.verify = bool(verify)
         self.lock = bool(lock)
-        if self.lock and self._object is not None:
-            raise PlanError(f"{self.path}: a file object has no lock; pass a path")
+        if self.lock and (self._object is not None or is_url(self._path)):
+            raise PlanError(f"{self._path}: only a local file has a lock; pass its path")
+        if self._object is None and is_url(self._path):
+            self._fetch(self._path)
         self.lock_timeout_s = lock_timeout_s
         self._compression: Any = "auto" if compression == "auto" else compression_name(compression)
         self._found: tuple[tuple[int, ...], Callable[..., list[bytes]] | None, int] | None = None
@@ -114,7 +121,12 @@ class Reader:
         with self._locked():
             kind = self._kind()
         if kind.name == "other" and self._compression == "auto" and not may_hold_records(kind):
-            require_kind(self.path, "tfrecord", "empty", found=kind)
+            require_kind(self._path, "tfrecord", "empty", found=kind)
+
+    @property
+    def path(self) -> str:
+        """Path or URL of the file."""
+        return self._path if self._url is None else display(self._url)
 
     @property
     def compression(self) -> Compression | None:
@@ -123,7 +135,7 @@ class Reader:
         if name == "auto" and self._object is not None:
             name = self._object.records(compression="auto", verify=False).compression
         elif name == "auto":
-            name = _core.sniff_compression(self.path)
+            name = _core.sniff_compression(self._path)
         return cast("Compression | None", name)
 
     def __iter__(self) -> Iterator[bytes]:
@@ -132,7 +144,7 @@ class Reader:
     def __len__(self) -> int:
         if self._object is not None and not self._object.seekable:
             # list() calls len() too, and continues without it after a TypeError.
-            raise TypeError(f"{self.path}: a file object without seek has no length: it is read once")
+            raise TypeError(f"{self._path}: a file object without seek has no length: it is read once")
         with self._locked():
             return self._indexed()[1]
 
@@ -174,23 +186,32 @@ class Reader:
         return f"<Reader {self.path!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_found": None}
+        return {**self.__dict__, "_found": None, "_view": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._url is not None:
+            self._fetch(self._url)
+
+    def _fetch(self, url: str) -> None:
+        self._path, self._view = local_copy(url)
+        self._url = url
 
     def _read_many(self, indices: Iterable[int]) -> list[bytes]:
         read_many, count = self._indexed()
         if read_many is None:
             raise FormatError(
-                f"{self.path}: a {self.compression}-compressed file has no random access; read it in order,"
+                f"{self._path}: a {self.compression}-compressed file has no random access; read it in order,"
                 " or write it again without compression",
-                path=self.path,
+                path=self._path,
             )
         try:
             wanted = indices if isinstance(indices, np.ndarray) else np.fromiter(indices, dtype=np.int64)
         except (TypeError, ValueError, OverflowError):
             raise IndexError(
-                f"{self.path}: record numbers are integers below 2^63, not {indices!r:.60}"
+                f"{self._path}: record numbers are integers below 2^63, not {indices!r:.60}"
             ) from None
-        numbers = _absolute(wanted, count, self.path)
+        numbers = _absolute(wanted, count, self._path)
         try:
             return read_many(numbers)
         except CorruptRecordError as error:
@@ -200,30 +221,30 @@ class Reader:
         options: Any = {"compression": self._compression, "verify": self.verify}
         if self._object is not None:
             return self._guarded(self._object.records(**options))
-        return self._guarded(_core.RecordIterator(self.path, **options))
+        return self._guarded(_core.RecordIterator(self._path, **options))
 
     def _kind(self) -> FileKind:
         if self._object is None:
-            return require_kind(self.path, "tfrecord", "empty", "other")
+            return require_kind(self._path, "tfrecord", "empty", "other")
         head = self._object.head(HEAD_BYTES)
         return FileKind("empty", "") if head is None else identify_bytes(head)
 
     def _locked_records(self) -> Iterator[bytes]:
-        with lock_of_file(self.path, shared=True, timeout_s=self.lock_timeout_s) as mine:
+        with lock_of_file(self._path, shared=True, timeout_s=self.lock_timeout_s) as mine:
             for record in self._records():
                 yield record
                 if not mine.held:
                     raise LockError(
-                        f"{self.path}: an iteration under a lock cannot continue after fork, since the lock"
+                        f"{self._path}: an iteration under a lock cannot continue after fork, since the lock"
                         " stays with the parent;"
                         " start another iteration in the child",
-                        path=self.path,
+                        path=self._path,
                     )
 
     def _locked(self) -> contextlib.AbstractContextManager[object]:
         if not self.lock:
             return contextlib.nullcontext()
-        return lock_of_file(self.path, shared=True, timeout_s=self.lock_timeout_s)
+        return lock_of_file(self._path, shared=True, timeout_s=self.lock_timeout_s)
 
     def _guarded(self, records: Iterator[bytes]) -> Iterator[bytes]:
         try:
@@ -238,12 +259,12 @@ class Reader:
                 return None, sum(1 for _ in self)
             file = self._object
             return partial(file.read_many, verify=self.verify), len(file.starts(verify=self.verify)) - 1
-        stat = os.stat(self.path)
+        stat = os.stat(self._path)
         identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if self._found is None or self._found[0] != identity:
             if self.compression is None:
-                index = load_index(self.path)
-                read_many = _core.RecordFile(self.path, index.starts, verify=self.verify).read_many
+                index = load_index(self._path)
+                read_many = _core.RecordFile(self._path, index.starts, verify=self.verify).read_many
                 self._found = (identity, read_many, index.records)
             else:
                 self._found = (identity, None, sum(1 for _ in self))

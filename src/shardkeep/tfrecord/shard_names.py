@@ -12,7 +12,9 @@ from typing import Literal
 
 from shardkeep.errors import PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
+from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.remote.store import list_folder
 from shardkeep.plan.checks import MAX_RECORDS, MAX_WORLD_SIZE, checked_int
 
 __all__ = [
@@ -175,6 +177,8 @@ def find_set_faults(paths: Iterable[str]) -> list[SetFault]:
 def shards_in_folder(pattern: str) -> list[str]:
     """Return the paths of the existing shards of a set, whose `shard_pattern` is `pattern`."""
     folder = os.path.dirname(pattern)
+    if is_url(folder):
+        return [info.url for info in list_folder(folder) if shard_pattern(info.url) == pattern]
     try:
         paths = [os.path.join(folder, name) for name in os.listdir(folder or ".")]
     except OSError:
@@ -205,14 +209,16 @@ def expand_shards(paths: PathsLike, incomplete: Incomplete) -> list[str]:
     check_incomplete(incomplete)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     names = expand(given)
-    absolute = [os.path.abspath(name) for name in names]  # one folder may be written in two ways
+    absolute = [
+        name if is_url(name) else os.path.abspath(name) for name in names
+    ]  # one folder may be written in two ways
     if incomplete == "allow" or not find_set_faults(absolute):
         return names
     sets: dict[str, set[str]] = {}
     for path in absolute:
         sets.setdefault(shard_pattern(path) or "", set()).add(path)
     sets.pop("", None)
-    alone = set(map(os.path.abspath, given))
+    alone = {os.fspath(one) if is_url(one) else os.path.abspath(one) for one in given}
     members = [
         path
         for pattern, found in sets.items()

@@ -8,9 +8,9 @@ import pytest
 from shardkeep.collector.client import spill
 from shardkeep.collector.protocol import address_file
 from shardkeep.errors import NotFoundError, PlanError
-from shardkeep.files.leftovers import temporary_name
+from shardkeep.files.leftovers import find_companion, temporary_name
 from shardkeep.files.locks.lock import FileLock
-from shardkeep.files.paths import expand, find_companion
+from shardkeep.files.paths import expand
 from shardkeep.hdf5.journal.paths import log_path, readers_path
 from shardkeep.tfrecord.index.store import index_paths
 

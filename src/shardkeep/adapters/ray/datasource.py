@@ -13,6 +13,7 @@ import numpy as np
 from shardkeep._extras import import_extra
 from shardkeep.errors import NotFoundError
 from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.paths import PathsLike
 from shardkeep.loader import Loader
 from shardkeep.tfrecord import FixedLen, Image, Reader, VarLen, infer_schema, read_arrow, to_arrow
@@ -112,7 +113,7 @@ class TFRecordDatasource(ray.data.Datasource):
         super().__init__()
         check_on_corrupt(on_corrupt)
         # Tasks run in another folder.
-        self._paths = [os.path.abspath(path) for path in expand_shards(paths, incomplete)]
+        self._paths = [os.path.abspath(local_path(path)) for path in expand_shards(paths, incomplete)]
         self._sizes = [_size_bytes(path) for path in self._paths]
         features = infer_schema(self._paths, on_corrupt=on_corrupt) if features is None else features
         self._options = _ReadOptions(dict(features), on_corrupt, text)

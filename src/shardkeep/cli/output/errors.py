@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from shardkeep._repair_command import repair_command
+from shardkeep._paths_in_messages import repair_command
 from shardkeep.cli.output.text import printable
 from shardkeep.errors import (
     CorruptDataError,
@@ -48,6 +48,10 @@ def as_foreign(error: ShardkeepError) -> ShardkeepError:
     if not isinstance(error, CorruptRecordError) or error.path is None or error.offset_bytes != 0:
         return error
     from shardkeep.files.kinds.kind import require_kind
+    from shardkeep.files.kinds.urls import is_url
+
+    if is_url(error.path):  # its local copy is closed, and was examined
+        return error
     from shardkeep.tfrecord.damage import is_foreign
 
     try:

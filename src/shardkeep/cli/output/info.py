@@ -10,7 +10,7 @@ from shardkeep.cli.output.console import facts, listing, print_parts, size_text
 from shardkeep.cli.output.items import short_text
 from shardkeep.cli.output.shards import damage_lines
 from shardkeep.cli.output.text import counted, human_bytes, printable
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
 from shardkeep.jobs import FileEntry, FolderInfo, HDF5Info, MergedInfo, TFRecordInfo
 
 __all__ = ["print_info"]

@@ -28,6 +28,7 @@ from shardkeep.diagnosis.examination.software.versions import libraries
 from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.errors import NotFoundError, WorldError, one_line
 from shardkeep.files.paths import PathsLike, expand, path_list
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.world import World
 
 __all__ = ["doctor"]
@@ -50,6 +51,7 @@ _T = TypeVar("_T")
 _ORDER = ("error", "warning", "note")
 
 
+@accepts_urls("paths", folders=True)
 def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorReport:
     """Examine this machine and some files as one training job would meet them.
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shardkeep import _core
+from shardkeep._paths_in_messages import copy_of
 from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.frame_variants import HEADER_BYTES, find_variant, is_frame_header
@@ -108,7 +109,7 @@ def identify(path: str | os.PathLike[str]) -> FileKind:
     >>> identify(path).described
     'an HTML page, perhaps a sign-in or error page saved by a download'
     """
-    name = local_path(path)
+    name = local_path(copy_of(path))
     special = _special(name)
     if special is not None:
         return special

@@ -6,6 +6,7 @@ A URL may be chained: filters in front of it (``simplecache::s3://…``), and th
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 
@@ -155,6 +156,17 @@ def url_parent(url: str) -> str:
     """
     before, path, after = split_url(url.rstrip("/"))
     return before + path.rpartition("/")[0] + after
+
+
+def is_pattern(url: str) -> bool:
+    """Return whether the path of a URL has wildcards; a query has none.
+
+    Examples
+    --------
+    >>> is_pattern("s3://bucket/*.tfrecord"), is_pattern("https://host/a.tfrecord?b")
+    (True, False)
+    """
+    return glob.has_magic(split_url(url)[1])
 
 
 def join_url(folder: str, name: str) -> str:

@@ -25,6 +25,7 @@ from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.leftovers import let_read
 from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.user_warning import warn_user
 from shardkeep.files.writeback import Writeback
 from shardkeep.hdf5.merge.checks import Check, failed_checks, write_checks
@@ -140,6 +141,7 @@ def merge(
 ) -> MergePlan: ...
 
 
+@accepts_urls("sources", folders=True)
 def merge(
     sources: Sources,
     output: str | os.PathLike[str],

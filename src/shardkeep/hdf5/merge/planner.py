@@ -19,6 +19,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
 from shardkeep.hdf5.merge.order import KeyOrder, by_step, check_key, read_key_order
@@ -42,6 +43,7 @@ __all__ = ["plan_merge"]
 _MOST_VIRTUAL_RUNS = 20_000
 
 
+@accepts_urls("sources", folders=True)
 def plan_merge(
     sources: Sources,
     output: str | os.PathLike[str],

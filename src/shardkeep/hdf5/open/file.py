@@ -8,6 +8,9 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import LockError
+from shardkeep.files.kinds.urls import is_url
+from shardkeep.files.remote.cache import View
+from shardkeep.files.remote.copies import local_copy
 from shardkeep.hdf5.open.group import Group
 from shardkeep.hdf5.open.handle import FileHandle
 from shardkeep.hdf5.storage.names import encode_name
@@ -42,6 +45,17 @@ class File(FileHandle, Group, h5py.File):  # type: ignore[misc]
     """
 
     _open_source = staticmethod(open_source_file)
+    # Of a remote object: its URL, and the view that keeps the local copy.
+    _url: str | None = None
+    _view: View | None = None
+
+    @classmethod
+    def of_url(cls, url: str, settings: dict[str, Any]) -> File:
+        """Open a local copy of a remote object for reading; see `shardkeep.hdf5.open`."""
+        path, view = local_copy(url)
+        file = cls(path, "r", **settings)
+        file._url, file._view = url, view
+        return file
 
     def linked(self, oid: Any, name: str) -> Any:
         """Return an object to which an external link leads, as one of the `File` that has it.
@@ -116,8 +130,8 @@ class File(FileHandle, Group, h5py.File):  # type: ignore[misc]
             message = f"{self._given_path!r} is open for writing in process {self._pid} and cannot be pickled"
             raise LockError(f"{message}: pass its path, or open it with mode 'r'", path=self._given_path)
         self._check_usable()
-        return _unpickled, (self._absolute_path, self._settings)
+        return _unpickled, (self._url or self._absolute_path, self._settings)
 
 
 def _unpickled(path: str, settings: dict[str, Any]) -> File:
-    return File(path, "r", **settings)
+    return File.of_url(path, settings) if is_url(path) else File(path, "r", **settings)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import h5py
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import LockError, PlanError, ShardkeepError
 from shardkeep.files.durable import durability_error
 from shardkeep.hdf5.h5py_private import check_h5py, close_file, phil
@@ -167,7 +168,7 @@ class FileHandle:
     @property
     def filename(self) -> str:
         """The path as it was passed to `shardkeep.hdf5.open`."""
-        return self._given_path
+        return shown(self._given_path)
 
     def close(self) -> None:
         """Close the file: its data is written, its lock is free, its objects are invalid.

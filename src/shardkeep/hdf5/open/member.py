@@ -133,7 +133,7 @@ class Member:
         kind = type(self).__name__.lower()
         if not self:
             return f"<Closed HDF5 {kind}>"
-        return f'<HDF5 {kind} "{self._path}" of {self._owner._given_path!r}>'
+        return f'<HDF5 {kind} "{self._path}" of {self._owner.filename!r}>'
 
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Member) and other._owner is self._owner and other._path == self._path:

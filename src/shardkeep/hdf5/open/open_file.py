@@ -6,7 +6,7 @@ import os
 from typing import Any, Literal
 
 from shardkeep.errors import PlanError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, local_path, path_or_url
 from shardkeep.files.locks.lock import IfUnsafe
 from shardkeep.hdf5.open.file import File
 
@@ -55,7 +55,7 @@ def open(
     Parameters
     ----------
     path : str or os.PathLike
-        Path of the file.
+        Path of the file. With mode "r" it may be a URL: the file is a local copy of the object.
     mode : {"r", "r+", "a", "w", "x", "w-"}
         "r": read. "r+": read and write an existing file. "a": the same, created if it does not exist. "w":
         created, or emptied if it exists. "x" or "w-": created; an error if it exists.
@@ -134,11 +134,12 @@ def open(
         if name not in _OPTIONS:
             reason = _REFUSED.get(name, "h5py.File has no such option")
             raise PlanError(f"option {name}= is not accepted: {reason}")
-    return File(
-        local_path(path),
-        "x" if mode == "w-" else mode,
-        timeout_s=timeout_s,
-        if_unsafe=if_unsafe,
-        check_sources=check_sources,
-        options={name: value for name, value in options.items() if value is not None},
-    )
+    settings: dict[str, Any] = {
+        "timeout_s": timeout_s,
+        "if_unsafe": if_unsafe,
+        "check_sources": check_sources,
+        "options": {name: value for name, value in options.items() if value is not None},
+    }
+    if mode == "r" and is_url(path):
+        return File.of_url(path_or_url(path), settings)
+    return File(local_path(path), "x" if mode == "w-" else mode, **settings)

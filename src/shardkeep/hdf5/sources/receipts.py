@@ -11,6 +11,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sources.source import Source, open_source
@@ -23,6 +24,7 @@ __all__ = ["RECEIPTS", "receipts", "receipts_in", "write_receipts"]
 RECEIPTS = "_receipts"
 
 
+@accepts_urls("path")
 def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the newest receipt of every Loader, from the commits that were not rolled back.
 

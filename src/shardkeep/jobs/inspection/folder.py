@@ -10,7 +10,7 @@ from typing import Any
 from shardkeep._summary import summary
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import FileKind, identify
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
 from shardkeep.files.threads.work import Work
 from shardkeep.jobs.inspection.workers import WorkerInfo, workers_of
 from shardkeep.jobs.verification.expectation import Member, expected_kinds

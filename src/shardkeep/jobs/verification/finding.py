@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardkeep._repair_command import as_argument, repair_command
+from shardkeep._paths_in_messages import as_argument, repair_command
 from shardkeep._summary import summary
 from shardkeep.errors import (
     CorruptDataError,

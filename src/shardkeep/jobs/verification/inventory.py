@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.data_names import DataKind
 from shardkeep.files.kinds.kind import FileKind, identify
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
 from shardkeep.hdf5.segments.run_folder import list_ranks
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.finding import Finding, FindingKind, finding_of, with_next

@@ -26,7 +26,8 @@ from shardkeep.errors import (
     TruncatedFileError,
 )
 from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.events.message import Event, EventParser
 from shardkeep.tfrecord.follow.live_frames import LiveFrames, Stall
@@ -43,6 +44,7 @@ OnCorrupt = Literal["raise", "skip"] | Callable[[CorruptDataError], object]
 _VERSION = "brain.Event:"
 
 
+@accepts_urls("logdir_or_file", folders=True)
 def read_scalars(
     logdir_or_file: str | os.PathLike[str],
     *,

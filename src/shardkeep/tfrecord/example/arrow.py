@@ -13,6 +13,7 @@ from shardkeep._extras import import_extra
 from shardkeep.errors import SchemaError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.tfrecord.example.columns import gather
 from shardkeep.tfrecord.example.example import named_items
 from shardkeep.tfrecord.example.features import Feature, Image, VarLen
@@ -26,6 +27,7 @@ __all__ = ["read_arrow", "to_arrow"]
 _Array = npt.NDArray[Any]
 
 
+@accepts_urls("paths")
 def read_arrow(
     paths: PathsLike,
     features: Mapping[str, Feature],

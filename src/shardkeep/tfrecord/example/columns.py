@@ -14,6 +14,7 @@ from shardkeep import _core
 from shardkeep.errors import SchemaError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.tfrecord.example.batches import BytesAs, ColumnBatch, batches_of, runs_of
 from shardkeep.tfrecord.example.features import Feature, FixedLen, Image, describe
 from shardkeep.tfrecord.example.ragged import Ragged
@@ -28,6 +29,7 @@ _BATCH_BYTES = 8 << 20
 _FIRST_ROWS = 16
 
 
+@accepts_urls("paths")
 def read_columns(
     paths: PathsLike,
     features: Mapping[str, Feature],

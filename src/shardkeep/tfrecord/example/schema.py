@@ -14,6 +14,7 @@ import numpy as np
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError, CorruptRecordError, FormatError, SchemaError
 from shardkeep.files.paths import PathsLike, expand
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.plan.checks import MAX_RECORDS, checked_int
 from shardkeep.progress import Count, Progress, ticking
 from shardkeep.tfrecord.damage import OnCorrupt, check_on_corrupt, read_records
@@ -184,6 +185,7 @@ class Schema(dict[str, Feature]):
         return _rebuild, (self.facts, self.records, self.files)
 
 
+@accepts_urls("paths")
 def infer_schema(
     paths: PathsLike,
     sample: int | None = 1000,

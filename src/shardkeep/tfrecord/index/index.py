@@ -17,7 +17,7 @@ import numpy as np
 from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.kind import require_kind
 from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.paths import expand
+from shardkeep.files.paths import expand, path_list
 from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -190,7 +190,9 @@ def build_index(
         return build_index(
             [_one_path(paths)], verify=verify, threads=threads, executor=executor, progress=progress
         )[0]
-    files = [WorkFile(name, _size_bytes(name)) for name in expand(paths)]
+    files = [
+        WorkFile(name, _size_bytes(name)) for name in expand([local_path(path) for path in path_list(paths)])
+    ]
     work = Work(progress, sum(file.size_bytes for file in files), executor)
     found = work.run(functools.partial(_build, verify), files, thread_count(threads))
     for file, (_, is_stored) in zip(files, found, strict=True):

@@ -1,3 +1,5 @@
+"""Objects of a store in memory. Covers `shardkeep.files.remote.requests`."""
+
 from __future__ import annotations
 
 import multiprocessing
@@ -12,14 +14,14 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shardkeep.errors import MissingExtraError, NotFoundError, PlanError, RemoteError
-from shardkeep.files.remote import store
+from shardkeep.files.remote import requests, store
 
 MEMORY = fsspec.filesystem("memory")
 
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(store, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(requests, "_FIRST_PAUSE_S", 0.001)
     for i in range(5):
         MEMORY.pipe_file(f"/data/x{i}.tfrecord", bytes([i]) * (10 + i))
     yield "memory://data"
@@ -162,7 +164,7 @@ def test_a_store_that_stays_overloaded_is_an_error(folder: str, monkeypatch: pyt
 def test_an_invalid_time_limit_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDKEEP_REMOTE_TIMEOUT_S", value)
     with pytest.raises(PlanError, match="SHARDKEEP_REMOTE_TIMEOUT_S"):
-        store.timeout_s()
+        requests.timeout_s()
 
 
 def test_an_unknown_protocol_is_refused() -> None:

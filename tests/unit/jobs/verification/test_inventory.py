@@ -8,7 +8,7 @@ import h5py
 import pytest
 
 from shardkeep.errors import NotFoundError
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
 from shardkeep.jobs.verification.inventory import take_inventory
 from shardkeep.tfrecord import build_index
 from tests.second_user import OTHER, needs_root, run_as, shared_folder

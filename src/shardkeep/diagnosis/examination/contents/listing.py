@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from shardkeep.files.paths import find_companion
+from shardkeep.files.leftovers import find_companion
 from shardkeep.hdf5.segments.run_folder import is_rank_folder
 
 __all__ = ["Entry", "Identity", "Listing", "list_files", "plain_path"]

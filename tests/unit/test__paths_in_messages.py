@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from shardkeep._repair_command import repair_command
+from shardkeep._paths_in_messages import repair_command
 from shardkeep.errors import CorruptRecordError, TruncatedFileError
 
 

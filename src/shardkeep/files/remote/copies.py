@@ -1,0 +1,200 @@
+"""Functions that read local files, called with URLs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from shardkeep._paths_in_messages import shown
+from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.kinds.urls import display, is_pattern, is_url, path_or_url, split_url, url_parent
+from shardkeep.files.leftovers import find_companion
+from shardkeep.files.remote.cache import View
+from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
+
+__all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching"]
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+def accepts_urls(
+    *arguments: str, folders: bool = False
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+    """Return a decorator: a function of paths that only reads accepts URLs and patterns of URLs too.
+
+    The function is called with the paths of local copies, which stay in the cache until it returns, and an
+    iterator that it returns has ended. Reports, errors and warnings have the URLs.
+
+    Parameters
+    ----------
+    *arguments : str
+        Names of the arguments: a path, or an iterable of them.
+    folders : bool
+        The function takes folders, too.
+    """
+
+    def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+        @functools.wraps(function)
+        def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+            bound = _signature(function).bind(*args, **kwargs)
+            copies = Copies(folders=folders)
+            for name in arguments:
+                if name in bound.arguments:
+                    bound.arguments[name] = copies.of(bound.arguments[name])
+            if not copies.views:
+                return function(*bound.args, **bound.kwargs)
+            result: Any
+            try:
+                result = function(*bound.args, **bound.kwargs)
+                if dataclasses.is_dataclass(result):
+                    result = _with_urls(result)
+            except BaseException:
+                copies.close()
+                raise
+            if isinstance(result, Iterator):
+                result = _until_the_end(result, copies)
+            else:
+                copies.close()
+            return result  # type: ignore[no-any-return]
+
+        return wrapper
+
+    return decorate
+
+
+@functools.cache
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(function)
+
+
+def _until_the_end(items: Iterator[Any], copies: Copies) -> Iterator[Any]:
+    try:
+        yield from items
+    finally:
+        copies.close()
+
+
+def local_copy(url: str) -> tuple[str, View]:
+    """Return the path of a local copy of an object, and the view that keeps it while it is referenced."""
+    info = stat(url)
+    view = View(url_parent(url))
+    return view.fetch(info), view
+
+
+class Copies:
+    """Local copies for the arguments of a call."""
+
+    def __init__(self, *, folders: bool) -> None:
+        self.views: list[View] = []
+        self._folders = folders
+
+    def of(self, paths: Any) -> Any:
+        """Return the argument with paths of local copies in place of URLs."""
+        if isinstance(paths, (str, bytes, os.PathLike)):
+            if not is_url(paths):
+                return paths
+            found = self._copied([paths])
+            return found if is_pattern(str(paths)) else found[0]
+        if paths is None or isinstance(paths, dict) or not hasattr(paths, "__iter__"):
+            return paths
+        listed = list(paths)
+        return self._copied(listed) if any(is_url(one) for one in listed) else listed
+
+    def close(self) -> None:
+        """Let the cache remove the copies."""
+        for view in self.views:
+            view.close()
+
+    def _copied(self, paths: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        wanted: list[ObjectInfo] = []
+        for path in paths:
+            url = path_or_url(path) if is_url(path) else None
+            if url is None:
+                found.append(path)
+                continue
+            infos, folder = self._infos(url)
+            wanted += infos
+            found.append(infos if folder is None else url.rstrip("/"))
+        view = View(common_parent([info.url for info in wanted]))
+        self.views.append(view)
+        concurrently((view.fetch, info) for info in wanted)
+        local: list[Any] = []
+        for one in found:
+            if isinstance(one, list):
+                local += [view.path(info.url) for info in one]
+            else:
+                local.append(view.path(one) if is_url(one) and one != view.url else one)
+        return [view.folder if is_url(one) else one for one in local]
+
+    def _infos(self, url: str) -> tuple[list[ObjectInfo], str | None]:
+        """Return the objects of a URL, and the URL if it is that of a folder."""
+        if is_pattern(url):
+            infos = matching(url)
+            return infos, None
+        try:
+            return [stat(url)], None
+        except NotFoundError:
+            infos = list_tree(url) if self._folders else []
+            if not infos:
+                raise
+            return infos, url
+
+
+def matching(pattern: str) -> list[ObjectInfo]:
+    """Return the objects that match a pattern, without those that accompany data.
+
+    Raises
+    ------
+    NotFoundError
+        There is none.
+    """
+    infos = list_objects(pattern)
+    if not find_companion(split_url(pattern)[1]):
+        infos = [info for info in infos if not find_companion(split_url(info.url)[1])]
+    if not infos:
+        shown_pattern = display(pattern)
+        raise NotFoundError(f"{shown_pattern}: no object matches this pattern", path=shown_pattern)
+    return infos
+
+
+def common_parent(urls: list[str]) -> str:
+    """Return the URL of the last folder that is above all objects.
+
+    Raises
+    ------
+    PlanError
+        They are in different stores or buckets.
+    """
+    first = url_parent(urls[0])
+    for url in urls[1:]:
+        while first != url_parent(url) and not url_parent(url).startswith(first.rstrip("/") + "/"):
+            above = url_parent(first)
+            if above == first:
+                both = f"{display(urls[0])} and {display(url)}"
+                raise PlanError(f"{both} are in different stores: pass them in two calls", path=display(url))
+            first = above
+    return first
+
+
+def _with_urls(value: Any) -> Any:
+    """Return a report in which the paths of local copies are URLs."""
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, (list, tuple)):
+        items = [_with_urls(item) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {_with_urls(key): _with_urls(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            before = getattr(value, field.name)
+            after = _with_urls(before)
+            if after is not before:
+                object.__setattr__(value, field.name, after)
+    return value

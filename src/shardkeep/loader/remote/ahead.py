@@ -1,0 +1,166 @@
+"""Fetching of remote shards ahead of the steps of a loader.
+
+The steps of a rank are planned, so the shards that it will need are known, and their order. Threads fetch
+them in that order into the cache of the host, a bounded number of bytes ahead of the step that is read. A
+step is passed on to the engine when its shards are here. Links in the view of the process keep those shards,
+and some that were read before; others stay in the cache while there is room.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from shardkeep.files.remote.cache import limit_bytes
+from shardkeep.loader.remote.shards import RemoteShards
+from shardkeep.plan import ShardTable
+
+__all__ = ["fetched_ahead"]
+
+_THREADS = 8
+_AHEAD_SHARDS = 32
+_AHEAD_BYTES = 512 << 20
+_STEPS_AHEAD = 4096
+
+
+def fetched_ahead(shards: RemoteShards, table: ShardTable, steps: Iterator[Any], keep: int) -> Iterator[Any]:
+    """Return the steps, each when its shards are here.
+
+    Parameters
+    ----------
+    shards : RemoteShards
+    table : ShardTable
+    steps : iterator of PlannedStep
+    keep : int
+        Number of returned steps whose shards must stay.
+    """
+    return _FetchedAhead(shards, table, steps, keep)
+
+
+class _FetchedAhead:
+    def __init__(self, shards: RemoteShards, table: ShardTable, steps: Iterator[Any], keep: int) -> None:
+        self._shards, self._table, self._steps, self._keep = shards, table, steps, keep
+        self._queue: deque[tuple[Any, list[int]]] = deque()
+        self._returned: deque[list[int]] = deque()
+        self._uses: Counter[int] = Counter()  # by steps that are ahead, or were returned and are kept
+        self._here: set[int] = set()
+        self._failed: dict[int, BaseException] = {}
+        self._asked: set[int] = set()
+        self._ahead: OrderedDict[int, int] = OrderedDict()  # asked for, not needed by a returned step
+        self._ahead_bytes = 0
+        self._unused: OrderedDict[int, int] = OrderedDict()
+        self._limit_bytes = limit_bytes()
+        self._fetcher = _Fetcher(shards)
+
+    def __iter__(self) -> _FetchedAhead:
+        return self
+
+    def __next__(self) -> Any:
+        self._look_ahead()
+        if not self._queue:
+            raise StopIteration
+        step, numbers = self._queue[0]
+        while not self._here.issuperset(numbers):
+            failed = next((number for number in numbers if number in self._failed), None)
+            if failed is not None:
+                raise self._failed[failed]
+            number, error = self._fetcher.results.get()
+            if error is None:
+                self._here.add(number)
+            else:
+                self._failed[number] = error
+        self._queue.popleft()
+        for number in numbers:
+            self._ahead_bytes -= self._ahead.pop(number, 0)
+        self._returned.append(numbers)
+        if len(self._returned) > self._keep:
+            self._release(self._returned.popleft())
+        return step
+
+    def _look_ahead(self) -> None:
+        most = min(_AHEAD_BYTES, self._limit_bytes // 2)
+        while not self._queue or (
+            len(self._queue) < _STEPS_AHEAD and self._ahead_bytes < most and len(self._ahead) < _AHEAD_SHARDS
+        ):
+            following = next(self._steps, None)
+            if following is None:
+                return
+            step = following.step
+            records = step.records if len(step.records) else np.array([step.sample_record])
+            numbers = np.unique(self._table.locate(records)[0]).tolist()
+            self._queue.append((following, numbers))
+            for number in numbers:
+                self._uses[number] += 1
+                self._unused.pop(number, None)
+                if number not in self._asked:
+                    self._asked.add(number)
+                    size = self._shards.size_bytes(number)
+                    self._ahead[number] = size
+                    self._ahead_bytes += size
+                    self._fetcher.calls.put(number)
+
+    def _release(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._uses[number] -= 1
+            if not self._uses[number]:
+                del self._uses[number]
+                self._unused[number] = self._shards.size_bytes(number)
+        while self._unused and sum(self._unused.values()) > self._limit_bytes // 4:
+            number, _ = self._unused.popitem(last=False)
+            self._shards.drop(number)
+            self._here.discard(number)
+            self._asked.discard(number)
+
+
+class _Fetcher:
+    """Threads that fetch shards, until the object is not referenced any more."""
+
+    def __init__(self, shards: RemoteShards) -> None:
+        self.calls: SimpleQueue[int | None] = SimpleQueue()
+        self.results: SimpleQueue[tuple[int, BaseException | None]] = SimpleQueue()
+        stopped: list[bool] = []
+        for _ in range(_THREADS):
+            threading.Thread(
+                target=_fetch,
+                args=(shards, self.calls, self.results, stopped),
+                name="shardkeep-fetch",
+                daemon=True,
+            ).start()
+        weakref.finalize(self, _stop, self.calls, stopped)
+
+
+def _stop(calls: SimpleQueue[int | None], stopped: list[bool]) -> None:
+    stopped.append(True)
+    for _ in range(_THREADS):
+        calls.put(None)
+
+
+def _fetch(
+    shards: RemoteShards,
+    calls: SimpleQueue[int | None],
+    results: SimpleQueue[tuple[int, BaseException | None]],
+    stopped: list[bool],
+) -> None:
+    def tick(_: int) -> None:
+        if stopped:
+            raise _StoppedError
+
+    while (number := calls.get()) is not None and not stopped:
+        try:
+            shards.fetch(number, tick)
+        except _StoppedError:
+            return
+        except BaseException as error:
+            results.put((number, error))
+        else:
+            results.put((number, None))
+
+
+class _StoppedError(Exception):
+    """End of a thread that is not needed any more; never leaves this module."""

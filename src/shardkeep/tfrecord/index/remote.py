@@ -1,0 +1,132 @@
+"""Indexes of remote shards: stored next to them, or made when they are fetched.
+
+``shardkeep index s3://bucket/train`` writes ``<shard>.skidx`` next to each shard. All are fetched at once, so
+that a loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in
+the cache next to the copy of that version of the shard, and are used as long as the version is the same.
+
+The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
+size when the index is read, the blocks when the shard is fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Sequence
+
+from shardkeep.errors import RemoteError
+from shardkeep.files.kinds.urls import display, url_parent
+from shardkeep.files.remote.cache import Tick, View, object_path
+from shardkeep.files.remote.store import ObjectInfo, concurrently, list_folder, read_many
+from shardkeep.files.user_warning import warn_user
+from shardkeep.tfrecord.index.binary import decode, encode
+from shardkeep.tfrecord.index.fingerprint import sample_blocks
+from shardkeep.tfrecord.index.scan import Starts, frame_starts
+
+__all__ = ["fetch_checked", "remote_starts"]
+
+_SUFFIX = ".skidx"
+
+
+def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[Starts]:
+    """Return the offsets of the frames of remote shards.
+
+    Parameters
+    ----------
+    views : sequence of View
+        The view of each shard.
+    infos : sequence of ObjectInfo
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError, FormatError
+        A shard without an index is damaged, or of another kind.
+    NotFoundError, RemoteError
+        A shard cannot be fetched.
+    """
+    found = [_kept(info) for info in infos]
+    missing = [i for i, starts in enumerate(found) if starts is None]
+    if missing:
+        folders = {url_parent(infos[i].url) for i in missing}
+        present = {one.url for folder in folders for one in list_folder(folder, recent=True)}
+        stored = [i for i in missing if infos[i].url + _SUFFIX in present]
+        for i, data in zip(stored, read_many([infos[i].url + _SUFFIX for i in stored]), strict=True):
+            found[i] = _decoded(data, infos[i])
+            if found[i] is not None:
+                _keep(infos[i], data)
+    missing = [i for i, starts in enumerate(found) if starts is None]
+    if missing:
+        first = display(infos[missing[0]].url)
+        warn_user(
+            f"{len(missing):,} of {len(infos):,} shards have no index in their store, as {first}: each is"
+            f" fetched before the first batch; once, run: shardkeep index {first}"
+        )
+        scanned = concurrently((_scanned, views[i], infos[i]) for i in missing)
+        for i, starts in zip(missing, scanned, strict=True):
+            found[i] = starts
+    return found  # type: ignore[return-value]
+
+
+def fetch_checked(view: View, info: ObjectInfo, tick: Tick) -> str:
+    """Fetch a shard into a view, and compare its content with the index that was used for it.
+
+    Raises
+    ------
+    RemoteError
+        The index is of another content.
+    """
+    path = view.fetch(info, tick)
+    with contextlib.suppress(FileNotFoundError), open(object_path(info) + _SUFFIX, "rb") as file:
+        then = decode(file.read(), shard_bytes=info.size_bytes)
+        if then is not None and _samples(path, info.size_bytes) != then[1].samples:
+            os.unlink(file.name)
+            shown = display(info.url)
+            raise RemoteError(
+                f"{shown}: its index is of another content: shardkeep index {shown}", path=shown
+            )
+    return path
+
+
+def _samples(path: str, size_bytes: int) -> tuple[int, ...]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return sample_blocks(fd, size_bytes, 0)[0].samples
+    finally:
+        os.close(fd)
+
+
+def _decoded(data: bytes, info: ObjectInfo) -> Starts | None:
+    decoded = decode(data, shard_bytes=info.size_bytes)
+    if decoded is None or decoded[1].size_bytes != info.size_bytes:
+        return None
+    return decoded[0]
+
+
+def _kept(info: ObjectInfo) -> Starts | None:
+    try:
+        with open(object_path(info) + _SUFFIX, "rb") as file:
+            return _decoded(file.read(), info)
+    except FileNotFoundError:
+        return None
+
+
+def _keep(info: ObjectInfo, data: bytes) -> None:
+    path = object_path(info) + _SUFFIX
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    temporary = f"{path}.{secrets.token_hex(4)}.part"
+    with open(temporary, "wb") as file:
+        file.write(data)
+    os.rename(temporary, path)
+
+
+def _scanned(view: View, info: ObjectInfo) -> Starts:
+    path = view.fetch(info)
+    starts = frame_starts([path], threads=1)[0]
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _keep(info, encode(starts, sample_blocks(fd, info.size_bytes, 0)[0]))
+    finally:
+        os.close(fd)
+    view.drop(info.url)
+    return starts

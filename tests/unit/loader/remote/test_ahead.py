@@ -1,0 +1,227 @@
+"""Loaders of remote shards. Covers `shardkeep.loader.remote.shards` and `shardkeep.tfrecord.index.remote`."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardkeep as sk
+from shardkeep.errors import CorruptRecordError, PlanError, RemoteError
+from shardkeep.loader.remote import ahead
+from shardkeep.tfrecord.index.index import build_index
+from tests.remote_memory import ALONE, MEMORY, reads, record_reads, write_shards
+
+URL = "memory://data"
+X = {"x": sk.FixedLen()}
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    write_shards(tmp_path / "local", URL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        put_indexes(tmp_path / "local")
+    return tmp_path / "local"
+
+
+def put_indexes(folder: Path) -> None:
+    for path in folder.glob("*.tfrecord"):
+        build_index(path)
+        MEMORY.pipe_file(f"/data/{path.name}.skidx", Path(f"{path}.skidx").read_bytes())
+
+
+def loader(paths: Any, **options: Any) -> sk.Loader:
+    return sk.Loader(paths, X, **{"batch_size": 16, "world": ALONE, "remainder": "short"} | options)
+
+
+def values(batches: Any) -> list[int]:
+    return [x for batch in batches for x in batch["x"].tolist()]
+
+
+def shards_of(names: list[str]) -> list[str]:
+    return [name for name in names if name.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"shuffle": "global"},
+        {"shuffle": "blocks"},
+        {"shard_by": "files"},
+        {"epochs": 3, "shuffle": "global"},
+        {"remainder": "mask", "world": sk.World(rank=1, size=3)},
+    ],
+)
+def test_batches_are_those_of_local_files(local: Path, options: dict[str, Any]) -> None:
+    remote, here = loader(f"{URL}/*.tfrecord", **options), loader(local / "*.tfrecord", **options)
+    assert values(remote) == values(here)
+    both = [one.receipt() | {"id": "", "crc32c": ""} for one in (remote, here)]
+    assert both[0] == both[1]
+
+
+def test_no_shard_is_fetched_before_the_first_batch_if_there_are_indexes(
+    local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record_reads(monkeypatch, tmp_path / "log")
+    batches = loader(f"{URL}/*.tfrecord")
+    assert shards_of(reads(tmp_path / "log")) == []
+    assert len(reads(tmp_path / "log")) == 4
+    values(batches)
+    assert len(shards_of(reads(tmp_path / "log"))) == 4
+    values(loader(f"{URL}/*.tfrecord"))
+    assert len(reads(tmp_path / "log")) == 8
+
+
+def test_without_indexes_shards_are_fetched_and_scanned_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "local", URL)
+    record_reads(monkeypatch, tmp_path / "log")
+    with pytest.warns(RuntimeWarning, match="run: shardkeep index memory://data/t-00000-of-00004.tfrecord"):
+        first = loader(f"{URL}/*.tfrecord")
+    assert values(first) == values(loader(f"{URL}/*.tfrecord")) == list(range(200))
+    assert len(reads(tmp_path / "log")) == 4
+
+
+def test_shards_are_fetched_in_the_order_of_the_plan_and_not_too_far_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "local", URL, shards=20)
+    put_indexes(tmp_path / "local")
+    monkeypatch.setattr(ahead, "_AHEAD_SHARDS", 3)
+    monkeypatch.setattr(ahead, "_THREADS", 1)
+    record_reads(monkeypatch, tmp_path / "log")
+    batches = iter(loader(f"{URL}/*.tfrecord", prefetch=1))
+    next(batches)
+    time.sleep(0.5)
+    early = shards_of(reads(tmp_path / "log"))
+    assert len(early) <= 5
+    assert len(values(batches)) == 1000 - 16
+    fetched = shards_of(reads(tmp_path / "log"))
+    assert fetched == sorted(fetched) and len(fetched) == 20
+
+
+@pytest.mark.parametrize("shuffle", [False, "blocks", "global"])
+def test_an_epoch_over_data_larger_than_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any, own_cache: Path
+) -> None:
+    write_shards(tmp_path / "local", URL, shards=10, padding=1000)
+    put_indexes(tmp_path / "local")
+    size = sum(path.stat().st_size for path in (tmp_path / "local").glob("*.tfrecord"))
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", str(size * 2 // 5))
+    batches = loader(f"{URL}/*.tfrecord", shuffle=shuffle, prefetch=1, batch_size=4, epochs=2)
+    most, found = 0, []
+    for batch in batches:
+        found += batch["x"].tolist()
+        most = max(most, sum(p.stat().st_size for p in (own_cache / "objects").rglob("*") if p.is_file()))
+    assert sorted(found) == sorted([*range(500), *range(500)])
+    if shuffle is False:
+        assert most <= size * 0.6
+
+
+def test_a_shard_that_has_changed_is_an_error(local: Path, tmp_path: Path) -> None:
+    batches = loader(f"{URL}/*.tfrecord")
+    write_shards(tmp_path / "other", URL)
+    with pytest.raises(RemoteError, match=r"t-00000-of-00004.tfrecord has changed while it was in use"):
+        values(batches)
+
+
+def test_an_index_of_another_content_is_an_error(local: Path, tmp_path: Path) -> None:
+    write_shards(tmp_path / "other", URL, padding=0)
+    for path in (tmp_path / "other").glob("*.tfrecord"):
+        content = bytearray(path.read_bytes())
+        content[20] ^= 1
+        MEMORY.pipe_file(f"/data/{path.name}", bytes(content))
+    with pytest.raises(
+        RemoteError, match=r"its index is of another content: shardkeep index memory://data/t-0"
+    ):
+        values(loader(f"{URL}/*.tfrecord"))
+
+
+def test_a_damaged_shard_is_reported_with_its_url(tmp_path: Path) -> None:
+    write_shards(tmp_path / "local", URL)
+    content = bytearray(MEMORY.cat_file("/data/t-00001-of-00004.tfrecord"))
+    content[20] ^= 1
+    MEMORY.pipe_file("/data/t-00001-of-00004.tfrecord", bytes(content))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        batches = loader(f"{URL}/*.tfrecord")
+    with pytest.raises(CorruptRecordError) as caught:
+        values(batches)
+    assert caught.value.path == f"{URL}/t-00001-of-00004.tfrecord"
+
+
+def test_a_run_resumes_from_a_local_copy(local: Path) -> None:
+    first = loader(f"{URL}/*.tfrecord", shuffle="global", epochs=2)
+    batches = iter(first)
+    before = values(next(batches) for _ in range(5))
+    second = loader(local / "*.tfrecord", shuffle="global", epochs=2)
+    second.load_state_dict(first.state_dict())
+    assert sorted(before + values(second)) == sorted([*range(200), *range(200)])
+
+
+def test_forks_and_pickles_have_their_own_copies(local: Path) -> None:
+    batches = loader(f"{URL}/*.tfrecord")
+    iterator = iter(batches)
+    next(iterator)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=lambda: results.put(values(batches)))
+    child.start()
+    assert results.get(timeout=60) == list(range(16, 200))
+    child.join()
+    assert values(iterator) == list(range(16, 200))
+    assert values(pickle.loads(pickle.dumps(loader(f"{URL}/*.tfrecord")))) == list(range(200))
+
+
+def test_two_ranks_of_a_host_fetch_each_shard_once(
+    local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    record_reads(monkeypatch, tmp_path / "log", lambda _: time.sleep(0.02))
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+
+    def rank(number: int) -> None:
+        results.put(
+            values(loader(f"{URL}/*.tfrecord", world=sk.World(rank=number, size=2), shuffle="global"))
+        )
+
+    children = [context.Process(target=rank, args=(number,)) for number in range(2)]
+    for child in children:
+        child.start()
+    assert sorted(results.get(timeout=60) + results.get(timeout=60)) == list(range(200))
+    for child in children:
+        child.join()
+    assert len(shards_of(reads(tmp_path / "log"))) == 4
+
+
+def test_threads_end_with_the_iterator(local: Path) -> None:
+    batches = iter(loader(f"{URL}/*.tfrecord"))
+    next(batches)
+    assert any(thread.name == "shardkeep-fetch" for thread in threading.enumerate())
+    del batches
+    gc.collect()
+    end_s = time.monotonic() + 10
+    while any(thread.name == "shardkeep-fetch" for thread in threading.enumerate()):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_mixture_of_remote_and_local_data(local: Path) -> None:
+    mixed = sk.Loader.mix([(loader(f"{URL}/*.tfrecord"), 1.0), (loader(local / "*.tfrecord"), 1.0)])
+    assert sorted(values(mixed)) == sorted([*range(200), *range(200)])
+    with pytest.raises(PlanError, match="either remote or local"):
+        loader(
+            [f"{URL}/t-00000-of-00004.tfrecord", os.fspath(local / "t-00001-of-00004.tfrecord")],
+            incomplete="allow",
+        )

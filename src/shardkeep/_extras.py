@@ -30,6 +30,7 @@ EXTRAS = {
     "jax": _Extra("jax", "jax", "0.4.34"),
     "keras": _Extra("keras", "keras", "3.8"),
     "mpi4py": _Extra("mpi4py", "mpi", "4.0"),
+    "obstore": _Extra("obstore", "remote", "0.9"),
     "prometheus_client": _Extra("prometheus-client", "metrics", "0.20"),
     "pyarrow": _Extra("pyarrow", "arrow", "14"),
     "ray": _Extra("ray", "ray", "2.44"),

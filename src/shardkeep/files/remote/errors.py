@@ -26,11 +26,11 @@ _ADVICE = {
 # Names of classes, since no back end need be installed. Resets, closed connections, short bodies.
 _TRANSIENT_CLASSES = {
     "ClientConnectionError",
-    "ClientError",  # aiohttp: the base class; that of botocore has a status
     "ClientPayloadError",
     "ConnectError",
     "ConnectionClosedError",
     "ConnectionLost",
+    "ContentError",
     "EndpointConnectionError",
     "FSTimeoutError",
     "HTTPClientError",
@@ -114,11 +114,20 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _status(error: BaseException) -> int | None:
     for one in _chain(error):
         response = getattr(one, "response", None)
-        candidates: list[Any] = [getattr(one, name, None) for name in ("status", "status_code", "code")]
         if isinstance(response, Mapping):
-            candidates.insert(0, response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
-        candidates.append(getattr(response, "status_code", None))
-        for candidate in candidates:
+            answered: Any = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        else:
+            answered = getattr(response, "status_code", None)
+        # aiohttp has both `status` and a deprecated `code`.
+        name = next(
+            (
+                name
+                for name in ("status", "status_code", "code")
+                if hasattr(type(one), name) or name in vars(one)
+            ),
+            "",
+        )
+        for candidate in (answered, getattr(one, name, None)):
             if isinstance(candidate, str) and candidate.isdecimal():  # gcsfs
                 candidate = int(candidate)
             if isinstance(candidate, int) and 100 <= candidate < 600:

@@ -31,7 +31,7 @@ from shardkeep.errors import PlanError, RemoteError
 from shardkeep.files.kinds.urls import display, split_url
 from shardkeep.files.remote.errors import converted, silent
 
-__all__ = ["call", "drop_listings", "file_system", "repeated", "timeout_s"]
+__all__ = ["attempt_s", "bounded", "call", "drop_listings", "file_system", "repeated", "timeout_s"]
 
 _Result = TypeVar("_Result")
 
@@ -96,9 +96,7 @@ def call(
 
             return sync(system.loop, method, path, *args, timeout=limit_s, **kwargs)
 
-        if threading.current_thread() is threading.main_thread():
-            return _in_thread(wait, limit_s + 2)  # `sync` itself counts whole seconds
-        return wait()
+        return bounded(wait, limit_s)
 
     return repeated(named or url, what, attempt, repeat=repeat)
 
@@ -107,10 +105,10 @@ def repeated(url: str, what: str, attempt: Callable[[float], _Result], *, repeat
     """Return the result of `attempt`, which is called again after transient errors until the time limit."""
     limit_s = timeout_s()
     end_s = time.monotonic() + limit_s
-    attempt_s = limit_s / _ATTEMPTS_IN_TIME if repeat else limit_s
+    each_s = limit_s / _ATTEMPTS_IN_TIME if repeat else limit_s
     for number in count():
         try:
-            return attempt(max(min(attempt_s, end_s - time.monotonic()), 0.001))
+            return attempt(max(min(each_s, end_s - time.monotonic()), 0.001))
         except _SilentError:
             failure: Exception = silent(what, url, limit_s)
             cause: Exception | None = None
@@ -124,6 +122,18 @@ def repeated(url: str, what: str, attempt: Callable[[float], _Result], *, repeat
             raise failure from (None if failure is cause else cause)
         time.sleep(pause_s)
     raise AssertionError
+
+
+def bounded(function: Callable[[], _Result], limit_s: float) -> _Result:
+    """Call a function that ends in about `limit_s`, from the main thread in another one."""
+    if threading.current_thread() is not threading.main_thread():
+        return function()
+    return _in_thread(function, limit_s + 2)  # that of fsspec counts whole seconds
+
+
+def attempt_s() -> float:
+    """Return the time limit of one attempt of an operation that is repeated."""
+    return timeout_s() / _ATTEMPTS_IN_TIME
 
 
 def _in_thread(function: Callable[[], _Result], limit_s: float) -> _Result:
@@ -155,7 +165,7 @@ class _SilentError(Exception):
 
 # -- file systems ------------------------------------------------------------------------------------------
 
-_systems: dict[tuple[int, str, str], Any] = {}
+_systems: dict[tuple[int, str, str, str], Any] = {}
 _making = threading.Lock()
 
 
@@ -163,10 +173,10 @@ def file_system(url: str) -> tuple[Any, str]:
     """Return the file system of this process for a URL, and the path of the object in it."""
     before, path, after = split_url(url)
     # fsspec makes one for each thread, with its own connections.
-    key = os.getpid(), before, after
+    core = import_extra("fsspec.core", f"{display(url)} is a URL, which", display(url))
+    key = os.getpid(), before, after, str(core.conf)
     system = _systems.get(key)
     if system is None:
-        core = import_extra("fsspec.core", f"{display(url)} is a URL, which", display(url))
         with _making:
             system = _systems.get(key)
             if system is None:

@@ -15,12 +15,14 @@ from typing import Any
 
 from shardkeep.errors import NotFoundError, RemoteError
 from shardkeep.files.kinds.urls import display, is_pattern, join_url, split_url, url_name, url_parent
-from shardkeep.files.remote.requests import call, drop_listings, file_system, repeated
+from shardkeep.files.remote.requests import attempt_s, bounded, call, drop_listings, file_system, repeated
+from shardkeep.files.remote.s3_content import content_reader
 from shardkeep.files.threads.tasks import Tasks
 
 __all__ = [
     "ObjectInfo",
     "changed",
+    "checks_versions",
     "concurrently",
     "download",
     "list_folder",
@@ -190,29 +192,60 @@ def _info(url: str, raw: dict[str, Any]) -> ObjectInfo:
 # -- contents -----------------------------------------------------------------------------------------
 
 
-def read(url: str, start: int = 0, stop: int | None = None) -> bytes:
+def read(
+    url: str,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    version: str | None = None,
+    whole: bool = False,
+) -> bytes | memoryview:
     """Return the bytes of an object, or of a range of it.
+
+    Parameters
+    ----------
+    url : str
+    start, stop : int
+    version : str, optional
+        Of the object; not checked where `checks_versions` is False.
+    whole : bool
+        The range is the whole object. Some stores answer a request for such a range as one without.
 
     Raises
     ------
     RemoteError
-        Also if the store returns fewer bytes than the range has, again and again.
+        Also if the object has another version, and if the store returns fewer bytes than the range has, again
+        and again.
     """
     if stop is not None and stop <= start:
         return b""
-    if stop is None and not start:
-        return bytes(call(url, "read", "cat_file"))
 
-    def attempt(_: float) -> bytes:
-        data = bytes(call(url, "read", "cat_file", start=start, end=stop))
+    def attempt(limit_s: float) -> bytes | memoryview:
+        direct = content_reader(url, attempt_s())
+        if direct is not None:
+            data = bounded(lambda: direct(start, None if whole else stop, version), limit_s)
+        elif not whole and (start or stop is not None):
+            data = call(url, "read", "cat_file", repeat=False, start=start, end=stop)
+        else:
+            data = call(url, "read", "cat_file", repeat=False)
         if stop is not None and len(data) != stop - start:
             raise _short(url, len(data), stop - start)
         return data
 
-    return repeated(url, "read", attempt)
+    try:
+        return repeated(url, "read", attempt)
+    except RemoteError as error:
+        if error.status == 412:
+            raise changed(url) from error
+        raise
 
 
-def read_many(urls: Sequence[str]) -> list[bytes]:
+def checks_versions(url: str) -> bool:
+    """Return whether `read` compares the version of an object."""
+    return content_reader(url, attempt_s()) is not None
+
+
+def read_many(urls: Sequence[str]) -> list[bytes | memoryview]:
     """Return the bytes of several objects, which are read at the same time."""
     return concurrently((read, url) for url in urls)
 
@@ -240,7 +273,8 @@ def download(info: ObjectInfo, path: str, tick: Callable[[int], object] | None =
 
         def fetch(start: int) -> None:
             stop = min(start + PART_BYTES, info.size_bytes)
-            data = memoryview(read(info.url, start, stop))
+            whole = len(starts) == 1
+            data = memoryview(read(info.url, start, stop, version=info.version, whole=whole))
             while data:
                 data = data[os.pwrite(fd, data, stop - len(data)) :]
             if tick is not None:
@@ -255,6 +289,8 @@ def download(info: ObjectInfo, path: str, tick: Callable[[int], object] | None =
                     pass
     finally:
         os.close(fd)
+    if starts and checks_versions(info.url):
+        return
     now = stat(info.url)
     if (now.version, now.size_bytes) != (info.version, info.size_bytes):
         raise changed(info.url)

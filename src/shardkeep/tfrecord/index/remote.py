@@ -96,8 +96,8 @@ def _samples(path: str, size_bytes: int) -> tuple[int, ...]:
         os.close(fd)
 
 
-def _decoded(data: bytes, info: ObjectInfo) -> Starts | None:
-    decoded = decode(data, shard_bytes=info.size_bytes)
+def _decoded(data: bytes | memoryview, info: ObjectInfo) -> Starts | None:
+    decoded = decode(bytes(data), shard_bytes=info.size_bytes)
     if decoded is None or decoded[1].size_bytes != info.size_bytes:
         return None
     return decoded[0]
@@ -111,7 +111,7 @@ def _kept(info: ObjectInfo) -> Starts | None:
         return None
 
 
-def _keep(info: ObjectInfo, data: bytes) -> None:
+def _keep(info: ObjectInfo, data: bytes | memoryview) -> None:
     path = object_path(info) + _SUFFIX
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{secrets.token_hex(4)}.part"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import sources_and_output
 
@@ -41,6 +42,7 @@ from shardkeep.cli.options.shards import sources_and_output
 @click.option("--dry-run", is_flag=True, help="Print the plan and its result without writing.")
 @exists_option
 @json_option
+@engine_options
 def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Merge the HDF5 files of many workers into one.
 

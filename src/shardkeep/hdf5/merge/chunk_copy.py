@@ -8,23 +8,32 @@ Invariants:
 
 - A source stays open and locked until all of its bytes are written; then it must be unchanged. So up to
   four sources are open at once.
+- With an executor, its workers copy the chunks after HDF5 has allocated all of them. Each opens a source and
+  the result by their names; a task that runs again writes the same bytes to the same addresses.
 - Chunks of a segment must have the hash of their commit. The hash of every chunk goes into ``_checks``,
   against which the result is read back before it gets its name.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import ChunkCopier, ChunkCopy
+from shardkeep.errors import CorruptDataError
+from shardkeep.files.durable import durably
+from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.files.threads.work import Tick, Work
+from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.checks import Check
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.raw_file import RawFile
@@ -91,11 +100,57 @@ class PartCopy:
         return Check(self.name, self._first_row, self._rows, "chunks", self._crc)
 
 
-class ChunkCopies:
-    """Copies that are in progress, and the sources that are open for them."""
+class _Task(NamedTuple):
+    """Copy of some chunks by a worker; `places` are their addresses in the file `result`."""
 
-    def __init__(self, result: TemporaryFile) -> None:
-        self._result = result
+    path: str
+    name: str
+    version: FileVersion
+    table: ChunkTable
+    places: npt.NDArray[np.int64]
+    result: str
+    final: str
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.table.sizes.sum())
+
+
+def _copy_part(task: _Task, tick: Tick) -> list[int]:
+    """Copy chunks and return their hashes."""
+    # The same file system may have another device number on each host.
+    version = task.version._replace(device=os.stat(task.path).st_dev)
+    raw = RawFile.open_source(task.path, version)
+    if raw is None:
+        raise CorruptDataError(f"{task.path!r} changed while it was merged: merge again", path=task.path)
+    with raw, reading(task.path, task.name):
+        with durably("open", task.final):
+            fd = open_temporary(task.result, os.O_RDWR)
+        try:
+            part = raw.begin(ChunkCopier(1), task.table, task.places, fd)
+            crcs = raw.outcome(part, TemporaryFile(fd, task.result, task.final))
+        finally:
+            with durably("write", task.final):
+                os.close(fd)
+    tick(task.size_bytes)
+    return crcs
+
+
+class ChunkCopies:
+    """Copies that are in progress, and the sources that are open for them.
+
+    Parameters
+    ----------
+    result : TemporaryFile
+    final : str
+        Its final name, for messages.
+    executor : Executor, optional
+        Copies all chunks in `finish`, instead of threads.
+    """
+
+    def __init__(self, result: TemporaryFile, final: str, executor: Executor | None = None) -> None:
+        self._result, self._final, self._executor = result, final, executor
+        self._tasks: list[tuple[_Task, PartCopy, Callable[[int], object]]] = []
         self._sources: deque[tuple[AbstractContextManager[Any], list[PartCopy]]] = deque()
         self._copier: ChunkCopier | None = None
         self._copies: deque[tuple[RawFile, ChunkCopy, PartCopy]] = deque()
@@ -120,6 +175,11 @@ class ChunkCopies:
         all_places = np.full(len(copy.table), -1, np.int64)
         all_places[: len(places)] = places
         for first, last in copy.table.parts(_PART_BYTES):
+            if self._executor is not None:
+                table, places = copy.table.part(first, last), all_places[first:last]
+                task = _Task(copy.path, copy.name, raw.version, table, places, self._result.name, self._final)
+                self._tasks.append((task, copy, tick))
+                continue
             while len(self._copies) >= _MOST_COPIES:
                 self._wait()
             if self._copier is None:
@@ -143,9 +203,29 @@ class ChunkCopies:
         CorruptDataError, OSError, DurabilityError
             A source cannot be read, has other chunks than were committed, or changed; the result
             cannot be written.
+        EngineError
+            The executor did not finish a task.
         """
         while self._sources:
             self._close()
+        if self._executor is None:
+            return
+        tasks = [task for task, _, _ in self._tasks]
+        ends = list(itertools.accumulate(task.size_bytes for task in tasks))
+        counted = 0
+
+        def report(done_bytes: int, _total: int) -> None:
+            nonlocal counted
+            while counted < len(tasks) and ends[counted] <= done_bytes:
+                task, _, tick = self._tasks[counted]
+                tick(len(task.table))
+                counted += 1
+
+        found = Work(report, ends[-1] if ends else 0, self._executor).run(_copy_part, tasks, 1)
+        for (_, copy, _), crcs in zip(self._tasks, found, strict=True):
+            copy.add(crcs)
+        for copy in dict.fromkeys(copy for _, copy, _ in self._tasks):
+            copy.done()
 
     def __enter__(self) -> ChunkCopies:
         return self
@@ -162,7 +242,7 @@ class ChunkCopies:
         source, copies = self._sources[0]
         while any(copy is waiting for _, _, waiting in self._copies for copy in copies):
             self._wait()
-        for copy in copies:
+        for copy in copies if self._executor is None else ():
             copy.done()
         self._sources.popleft()
         source.__exit__(None, None, None)

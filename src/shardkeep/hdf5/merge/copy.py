@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import Any
 
 import h5py
@@ -100,6 +101,7 @@ def fill(
     temporary: TemporaryFile,
     writeback: Writeback,
     parts: Parts,
+    executor: Executor | None = None,
 ) -> list[Check]:
     """Write every dataset of the plan; return the hashes of the rows that were read from the sources."""
     checks: list[Check | PartCopy] = []
@@ -132,7 +134,7 @@ def fill(
         copied_parts = (one for some in by_source.values() for one in some)
         total_bytes = sum(part.rows * writer.plan.row_bytes for writer, part in copied_parts)
         copied = Count(parts.begin("copy"), total_bytes)
-        copies = stack.enter_context(ChunkCopies(temporary))
+        copies = stack.enter_context(ChunkCopies(temporary, plan.output, executor))
         before: RawFile | None = None
         for number in range(len(plan.sources)):
             if number in by_source:

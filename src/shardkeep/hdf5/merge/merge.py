@@ -13,6 +13,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
 
@@ -121,6 +122,7 @@ def merge(
     incomplete: Incomplete = ...,
     check: Extent = ...,
     dry_run: Literal[False] = ...,
+    executor: Executor | None = ...,
     progress: Progress | None = ...,
 ) -> MergeReport: ...
 
@@ -137,6 +139,7 @@ def merge(
     incomplete: Incomplete = ...,
     check: Extent = ...,
     dry_run: Literal[True],
+    executor: Executor | None = ...,
     progress: Progress | None = ...,
 ) -> MergePlan: ...
 
@@ -153,6 +156,7 @@ def merge(
     incomplete: Incomplete = "refuse",
     check: Extent = "sample",
     dry_run: bool = False,
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> MergeReport | MergePlan:
     """Merge the worker files of a run, or any HDF5 files, into one file.
@@ -193,6 +197,9 @@ def merge(
         sources by value: some of each dataset and source, or all. ``report.compared`` has their number.
     dry_run : bool
         Whether to return the plan, which prints as a table, and write nothing.
+    executor : concurrent.futures.Executor, optional
+        Its workers copy compressed chunks that stay as they are; see `shardkeep.engine`. Other rows are
+        copied by this process.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)``. The total is the size of the sources, of which the
         inspection, the copy, the order of a key, the check and the sync each have a part.
@@ -219,6 +226,8 @@ def merge(
         An argument is not valid, or a file is named twice.
     ExistsError, DurabilityError
         The output exists, or cannot be written.
+    EngineError
+        The executor did not finish a task.
 
     Notes
     -----
@@ -292,7 +301,7 @@ def merge(
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             warn_user(f"left out of {target!r}: {message}")
-        compared = _write(plan, exists, parts, check)
+        compared = _write(plan, exists, parts, check, executor)
     return MergeReport(
         output=target,
         mode=plan.mode,
@@ -342,13 +351,15 @@ def _weights(mode: Mode, order_by: str, check: Extent) -> dict[str, int]:
     }
 
 
-def _write(plan: MergePlan, exists: Exists, parts: Parts, check: Extent) -> dict[str, int]:
+def _write(
+    plan: MergePlan, exists: Exists, parts: Parts, check: Extent, executor: Executor | None
+) -> dict[str, int]:
     target = plan.output
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
         with temporary.failure_first(), Writeback(temporary, target) as writeback:
             with h5py.File(temporary, "w", libver=plan.versions, track_order="" in plan.orders) as file:
-                checks = fill(file, plan, temporary, writeback, parts)
+                checks = fill(file, plan, temporary, writeback, parts, executor)
                 write_links(file, plan)
                 write_provenance(file, plan)
                 write_receipts(file, plan.receipts)

@@ -77,6 +77,12 @@ class RawFile:
             raise
         return file
 
+    @property
+    def version(self) -> FileVersion:
+        """State of a source in which it was inspected."""
+        assert self._version is not None
+        return self._version
+
     def use(self, other: RawFile | None) -> None:
         """Use the buffer of a file that is no longer read."""
         if other is not None:

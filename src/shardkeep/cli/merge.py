@@ -63,10 +63,7 @@ def merge(paths: tuple[str, ...], output: str | None, dry_run: bool, as_json: bo
     with warnings.catch_warnings(), watched("merge") as progress:
         warnings.simplefilter("ignore", RuntimeWarning)  # said below, from the report
         report = merge_files(source, output, progress=progress, **options)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        print_merge(report)
+    print_json(report.to_dict()) if as_json else print_merge(report)
     if options["incomplete"] == "warn":
         for finding in report.findings:
             click.echo(f"shardkeep: warning: {finding}", err=True)

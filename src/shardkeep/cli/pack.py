@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import choice_option, command, examples, exists_option, json_option
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
@@ -46,6 +47,7 @@ def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[
 @compression_option
 @exists_option
 @json_option
+@engine_options
 def pack(paths: tuple[str, ...], output: str | None, as_json: bool, kind: Kind, **options: Any) -> None:
     """Pack images, tables, arrays or tar files into TFRecord shards.
 

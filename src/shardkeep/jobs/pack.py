@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -119,6 +120,7 @@ def pack(
     on_bad: OnBad = "raise",
     compression: WrittenCompression | None = None,
     exists: Exists = "fail",
+    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> PackReport:
     r"""Write the records of a source as Examples into shards, which appear together or not at all.
@@ -159,6 +161,9 @@ def pack(
         are counted and named in the report. A source whose rest cannot be read is always an error.
     compression, exists
         As for `shardkeep.tfrecord.ShardWriter`.
+    executor : concurrent.futures.Executor, optional
+        Its workers read and check the files of a folder of images; see `shardkeep.engine`. Other sources are
+        read, and all shards are written, by this process.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)``. The total is the size of the source, of which the
         scan of CSV files, the reading, the shuffle and the sync have shares.
@@ -185,6 +190,8 @@ def pack(
         pyarrow is needed for Parquet and Arrow, and is not installed.
     ExistsError, LockTimeoutError, DurabilityError, PlanError
         As for `shardkeep.tfrecord.ShardWriter`. After an error none of the shards exists.
+    EngineError
+        The executor did not finish a task.
 
     Notes
     -----
@@ -209,7 +216,7 @@ def pack(
     if shards is None and shard_bytes is None and shard_records is None:
         shard_bytes = _SHARD_BYTES
     steps = _Steps(progress, shuffled=shuffle is not None)
-    given = _open(source, kind, labels, dtypes, steps.scan)
+    given = _open(source, kind, labels, dtypes, steps.scan, executor)
     if labels_path is not None and given.labels is None:
         raise PlanError("labels_path= needs a source with labels: a folder with sub-folders of images")
     writer = ShardWriter(
@@ -272,6 +279,7 @@ def _open(
     labels: Mapping[str, int] | str | os.PathLike[str] | None,
     dtypes: Mapping[str, str] | None,
     scan: Progress,
+    executor: Executor | None,
 ) -> PackSource:
     if kind not in get_args(Kind):
         raise PlanError(f"kind must be one of {', '.join(get_args(Kind))}, not {kind!r}")
@@ -293,7 +301,7 @@ def _open(
     if found == "images":
         if len(paths) > 1:
             raise PlanError(f"{paths[1]}: pack one folder of images at a time", path=paths[1])
-        return ImageFolder(paths[0], None if labels is None else read_labels(labels))
+        return ImageFolder(paths[0], None if labels is None else read_labels(labels), executor)
     if found == "csv":
         return CsvTable(paths, dtypes, progress=scan)
     if found == "numpy":

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 
 from shardkeep.errors import FormatError, LockHeldError, NotFoundError, PlanError, TruncatedFileError
 from shardkeep.files.durable import durably, sync_folder
+from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.publish import Exists
@@ -40,6 +44,7 @@ def repair(
     *,
     dry_run: bool = False,
     exists: Exists = "fail",
+    executor: Executor | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> RepairReport:
     """Write a new file with all that is whole, or can be corrected, in a damaged one.
@@ -56,6 +61,9 @@ def repair(
         True to report only; nothing is written.
     exists : {"fail", "replace"}
         What to do if the output exists. "replace" replaces files of the same name.
+    executor : concurrent.futures.Executor, optional
+        Its workers verify and repair the files of a folder; see `shardkeep.engine`. The segments of a run are
+        verified by them and written by this process.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` in the calling thread.
 
@@ -79,6 +87,8 @@ def repair(
         `output` is missing, is the damaged file or lies in its folder.
     ExistsError, DurabilityError
         As in `shardkeep.files.publish`.
+    EngineError
+        The executor did not finish a task.
     OSError
         The file cannot be read.
 
@@ -119,14 +129,14 @@ def repair(
     elif not inventory.tasks:
         raise NotFoundError(f"{name}: no TFRecord or HDF5 file in this folder; pass another", path=name)
     parts = Parts(progress, sum(task.size_bytes for task in inventory.tasks), _WEIGHTS)
-    jobs, intact = _find_damage(name, inventory, parts.begin("verify"))
+    jobs, intact = _find_damage(name, inventory, parts.begin("verify"), executor)
     if target is not None:
         jobs = [_with_output(one, name, target) for one in jobs]
         refuse_originals(_originals(inventory), [one.output for one in jobs if one.output], folder=name)
     refuse_live_writers(one for job in jobs for one in job.locks())
     if dry_run:
         jobs = [replace(one, output=None) for one in jobs]
-    results = _run_all(jobs, exists, parts.begin("repair"), is_folder=is_folder)
+    results = _run_all(jobs, exists, parts.begin("repair"), executor, is_folder=is_folder)
     files = tuple(one for job, one in zip(jobs, results, strict=True) if not job.is_intact(one))
     written = target if any(one.output for one in results) else None
     return RepairReport(name, written, dry_run, files, intact + len(results) - len(files))
@@ -144,7 +154,9 @@ def _refuse_other_kinds(path: str, inventory: Inventory) -> None:
         raise FormatError(str(task.finding), path=path)
 
 
-def _find_damage(path: str, inventory: Inventory, progress: Progress) -> tuple[list[SalvageJob], int]:
+def _find_damage(
+    path: str, inventory: Inventory, progress: Progress, executor: Executor | None
+) -> tuple[list[SalvageJob], int]:
     """Return the damaged files, runs and sets of a folder and the number of other files, or one file."""
     is_folder = os.path.isdir(path)
     # A verification would apply the log of a killed collector to the original; and the salvage of plain
@@ -154,7 +166,8 @@ def _find_damage(path: str, inventory: Inventory, progress: Progress) -> tuple[l
     rest = [one for one in inventory.tasks if one not in unverified]
     if not rest:
         return jobs, 0
-    verified = verify_inventory(replace(inventory, tasks=rest), [path], progress=progress).files
+    found = verify_inventory(replace(inventory, tasks=rest), [path], executor=executor, progress=progress)
+    verified = found.files
     damaged = [one for one in verified if one.findings]
     runs = {run for run in inventory.runs if any(one.path == run or _is_segment(one, run) for one in damaged)}
     intact = 0
@@ -198,34 +211,77 @@ def _originals(inventory: Inventory) -> list[str]:
 
 
 def _run_all(
-    jobs: Sequence[SalvageJob], exists: Exists, progress: Progress, *, is_folder: bool
+    jobs: Sequence[SalvageJob],
+    exists: Exists,
+    progress: Progress,
+    executor: Executor | None,
+    *,
+    is_folder: bool,
 ) -> list[RepairedFile]:
     """Run all jobs; after an error, remove the files and folders that they made."""
-    work = Work(progress, sum(one.size_bytes for one in jobs))
+    total_bytes = sum(one.size_bytes for one in jobs)
     made: list[str] = []
 
     def run(job: SalvageJob, tick: Tick) -> RepairedFile:
-        version = _version(job.path)
         is_new = _is_free(job.output)
         if is_new and job.kind == "run":  # many files, of which an error leaves some
             made.append(job.output or "")
+        version = _version(job.path)
         result = (job.run_in_folder if is_folder else job.run)(exists, tick)
         if is_new and result.output is not None:
             made.append(result.output)
-        if version != _version(job.path):
-            message = (
-                f"{job.path} changed while it was repaired: a process writes it, perhaps of another host"
-            )
-            raise LockHeldError(f"{message}; end that process, then repair it again", path=job.path)
+        _refuse_changed(job, version)
         return result
 
     with _folders_for([one.output for one in jobs if one.output is not None]):
         try:
-            return work.run(run, jobs, thread_count(None))
+            # The many files of a run are written by this process.
+            if executor is None or any(one.kind == "run" for one in jobs):
+                return Work(progress, total_bytes).run(run, jobs, thread_count(None))
+            return _run_by(Work(progress, total_bytes, executor), jobs, exists, is_folder=is_folder)
         except BaseException:
             for one in made:
                 _remove(one)
             raise
+
+
+def _run_by(work: Work, jobs: Sequence[SalvageJob], exists: Exists, *, is_folder: bool) -> list[RepairedFile]:
+    """Run jobs by an executor.
+
+    The workers write into a hidden folder: a task may run twice, or end after this process was interrupted.
+    """
+    outputs = [one.output for one in jobs if one.output is not None]
+    with contextlib.ExitStack() as stack:
+        staged, files = list(jobs), FileSet(exists=exists)
+        if outputs:
+            top = os.path.commonpath([os.path.dirname(os.path.abspath(one)) for one in outputs])
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=".repair-", dir=top))
+            for number, job in enumerate(jobs):
+                if job.output is not None:
+                    staged[number] = replace(job, output=os.path.join(folder, str(number)))
+        found = work.run(functools.partial(_salvage, is_folder), staged, 1)
+        stack.enter_context(files)
+        for job, one in zip(jobs, found, strict=True):
+            if one.output is not None and job.output is not None:
+                files.adopt(job.output, one.output)
+        files.publish()
+    return [
+        replace(one, output=job.output if one.output is not None else None)
+        for job, one in zip(jobs, found, strict=True)
+    ]
+
+
+def _salvage(is_folder: bool, job: SalvageJob, tick: Tick) -> RepairedFile:
+    version = _version(job.path)
+    result = (job.run_in_folder if is_folder else job.run)("replace", tick)
+    _refuse_changed(job, version)
+    return result
+
+
+def _refuse_changed(job: SalvageJob, version: FileVersion | None) -> None:
+    if version != _version(job.path):
+        message = f"{job.path} changed while it was repaired: a process writes it, perhaps of another host"
+        raise LockHeldError(f"{message}; end that process, then repair it again", path=job.path)
 
 
 def _is_free(output: str | None) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 import shardkeep as sk
 from shardkeep.files.threads.work import Tick, WorkFile
+from tests.png_files import deep_png
 
 FILES = 60
 
@@ -31,6 +32,18 @@ def make_data(folder: Path) -> Path:
     with sk.tfrecord.Writer(data / "more.tfrecord.gz", compression="gzip") as writer:
         for number in range(500):
             writer.write(b"%d" % number * 9)
+    for name in ("cats", "dogs"):
+        (data / "photos" / name).mkdir(parents=True)
+        for number in range(40):
+            png = deep_png(random.integers(0, 255, (9, 7, 3), np.uint8))
+            (data / "photos" / name / f"{number}.png").write_bytes(png)
+    (data / "broken").mkdir()
+    for number in range(6):
+        with sk.tfrecord.Writer(data / f"broken/b{number}.tfrecord") as writer:
+            for record in range(60):
+                writer.write(b"%d" % record * 30)
+        if number % 3:
+            damage(data / f"broken/b{number}.tfrecord")
     for rank in range(4):
         with sk.hdf5.WorkerFile(data / "run", sk.World(rank=rank, size=4)) as worker:
             worker.declare("packed", "i8", (20,), compression="gzip", chunk_rows=500)
@@ -69,6 +82,10 @@ JOBS: dict[str, Callable[..., Any]] = {
         **options,
     ).to_dict(),
     "merge": lambda data, out, **options: sk.merge(data / "run", out / "all.h5", **options).to_dict(),
+    "pack": lambda data, out, **options: sk.pack(
+        data / "photos", out / "photos-{shard}-of-{shards}", shards=5, labels_path=out / "labels", **options
+    ).to_dict(),
+    "repair": lambda data, out, **options: sk.repair(data / "broken", out / "repaired", **options).to_dict(),
     "concat": lambda data, out, **options: sk.concat(
         sorted(data.glob("*.tfrecord")), out / "all", **options
     ).to_dict(),

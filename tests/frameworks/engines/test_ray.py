@@ -114,7 +114,17 @@ def test_an_error_keeps_type_path_record_and_offset(tmp_path: Path, executor: Ex
 
 
 def test_the_command_starts_a_session_and_ends_it(data: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "shardkeep", "verify", "--engine", "ray", str(data)]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "shardkeep",
+        "verify",
+        "--engine",
+        "ray",
+        str(data / "train-*"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "all files are intact" in done.stdout

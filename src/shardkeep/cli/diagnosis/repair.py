@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples, exists_option, json_option
 
 
@@ -21,6 +22,7 @@ from shardkeep.cli.options.general import command, examples, exists_option, json
 @exists_option
 @click.option("--html", type=click.Path(), help="Write the report as a page, with a map of each file.")
 @json_option
+@engine_options
 def repair(path: str, output: str | None, html: str | None, as_json: bool, **options: Any) -> int:
     """Write what is whole or correctable in damaged files to new files.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -107,6 +108,51 @@ class Work:
         results += self._in_threads(task, rest, threads) if self._executor is None else self._by(task, rest)
         self.report(done=True)
         return results
+
+    def stream(
+        self,
+        task: Callable[[_Item, Tick], _Result],
+        items: Iterable[_Item],
+        threads: int,
+        *,
+        ahead: int,
+    ) -> Generator[_Result, None, None]:
+        """Run the task for each item and yield the results in the order of the items.
+
+        Parameters
+        ----------
+        task, items, threads
+            As for `run`. For an executor each item is one task.
+        ahead : int
+            Most results that are kept until they are yielded.
+        """
+        executor, folder = self._executor, os.getcwd()
+        if executor is None:
+            with Tasks[_Result](threads, "shardkeep-work") as tasks:
+                yield from tasks.run(((task, item, self.tick) for item in items), under_way=ahead)
+            return
+        begun: deque[list[Located]] = deque()
+
+        def calls() -> Iterator[tuple[Any, ...]]:
+            for item in items:
+                begun.append([cast("Located", item)])
+                yield perform, task, begun[-1], folder
+
+        with Tasks[tuple[list[_Result], BaseException | None]](0, "shardkeep-work", executor) as remote:
+            found = remote.run(calls(), under_way=ahead)
+            while True:
+                try:
+                    results, error = next(found)
+                except StopIteration:
+                    return
+                except Exception as failure:
+                    raise engine_error(begun[0], failure) from failure
+                if error is not None:
+                    error = resume(task, begun[0], results, error)
+                if error is not None:
+                    raise error
+                begun.popleft()
+                yield from results
 
     def _in_threads(
         self, task: Callable[[_Item, Tick], _Result], items: Iterator[_Item], threads: int

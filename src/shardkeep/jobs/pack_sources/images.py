@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from shardkeep import _core
@@ -20,7 +22,7 @@ from shardkeep.errors import (
 from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.threads.tasks import Tasks
+from shardkeep.files.threads.work import Tick, Work
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 
 __all__ = ["ImageFacts", "ImageFolder", "image_facts", "image_features", "read_labels"]
@@ -35,6 +37,8 @@ _FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Files that one thread reads together; the number of threads, and of groups at a time.
 _GROUP_FILES, _GROUP_BYTES = 32, 8 << 20
 _THREADS, _GROUPS = 4, 8
+# With an executor; the groups that are read ahead may need 256 MiB.
+_MORE_GROUPS = 32
 
 
 class ImageFacts(NamedTuple):
@@ -148,6 +152,18 @@ class _File(NamedTuple):
     size_bytes: int
 
 
+class _Group(NamedTuple):
+    files: list[_File]
+
+    @property
+    def path(self) -> str:
+        return self.files[0].path
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
 class ImageFolder(PackSource):
     """A folder of images whose sub-folders are labels.
 
@@ -157,12 +173,17 @@ class ImageFolder(PackSource):
     labels : mapping of str to int, optional
         Number of each label. By default the sub-folders are numbered in the order of their names' code
         points.
+    executor : Executor, optional
+        Reads and checks the images instead of threads.
     """
 
     kind = "images"
 
-    def __init__(self, path: str, labels: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, path: str, labels: Mapping[str, int] | None = None, executor: Executor | None = None
+    ) -> None:
         super().__init__([path])
+        self._executor = executor
         folders, loose = _entries(path, hidden=True)
         self.left_out = [one.name for one in loose if not _is_image(one)]
         loose = [one for one in loose if one.name not in self.left_out]
@@ -198,8 +219,10 @@ class ImageFolder(PackSource):
             self.features["label"] = "int64"
 
     def __iter__(self) -> Iterator[Item]:
-        with Tasks[list[Item]](_THREADS, "shardkeep-pack") as tasks:
-            for items in tasks.run(((_read_images, group) for group in self._groups()), under_way=_GROUPS):
+        work = Work(None, 0, self._executor)
+        ahead = _GROUPS if self._executor is None else _MORE_GROUPS
+        with contextlib.closing(work.stream(_read_images, self._groups(), _THREADS, ahead=ahead)) as groups:
+            for items in groups:
                 yield from self._counted(items)
 
     def _counted(self, items: list[Item]) -> Iterator[Item]:
@@ -208,15 +231,15 @@ class ImageFolder(PackSource):
                 self.done_bytes += len(item["image_raw"])
             yield item
 
-    def _groups(self) -> Iterator[list[_File]]:
+    def _groups(self) -> Iterator[_Group]:
         group: list[_File] = []
         for file in self._files:
             group.append(file)
             if len(group) == _GROUP_FILES or sum(one.size_bytes for one in group) > _GROUP_BYTES:
-                yield group
+                yield _Group(group)
                 group = []
         if group:
-            yield group
+            yield _Group(group)
 
     def _walk(self, path: str, name: str, label: int, above: list[str]) -> None:
         folders, files = _entries(path)
@@ -248,9 +271,9 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
         return identify_bytes(file.read(HEAD_BYTES)).described.endswith(" image")
 
 
-def _read_images(files: list[_File]) -> list[Item]:
+def _read_images(group: _Group, _tick: Tick) -> list[Item]:
     found: list[Item] = []
-    for file in files:
+    for file in group.files:
         try:
             with open(file.path, "rb") as opened, reading_from(file.path):
                 features = image_features(opened.read())

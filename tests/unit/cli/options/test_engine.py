@@ -18,6 +18,6 @@ def test_an_address_without_an_engine_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["verify", "index", "split", "concat"])
+@pytest.mark.parametrize("name", ["verify", "index", "split", "concat", "pack", "merge", "repair"])
 def test_commands_on_many_files_have_the_options(name: str) -> None:
     assert {"engine", "address"} <= {one.name for one in app.commands[name].params}

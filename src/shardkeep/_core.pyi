@@ -21,6 +21,7 @@ __all__ = [
     "KnownFiles",
     "RecordFile",
     "RecordIterator",
+    "RecordPositions",
     "RecordSalvage",
     "WireError",
     "correct_flipped_bits",
@@ -325,6 +326,42 @@ class KnownFiles:
         lock: bool,
     ) -> npt.NDArray[np.int64]: ...
 
+# -- positions.rs
+
+@final
+class RecordPositions:
+    """The offsets of the records of many shards, packed in two to three bytes each.
+
+    `checksums` are CRC32C of the offsets of each shard as 8-byte little-endian integers. `mapped` has the
+    offsets in the first `size_bytes` of a file, from byte `at` on, where `packed` wrote them, followed by at
+    least 8 other bytes.
+    """
+
+    def __new__(cls, starts: Sequence[npt.NDArray[np.uint64]]) -> RecordPositions: ...
+    @staticmethod
+    def joined(parts: Sequence[RecordPositions]) -> RecordPositions: ...
+    @staticmethod
+    def mapped(
+        fd: int,
+        size_bytes: int,
+        at: int,
+        records: npt.NDArray[np.uint64],
+        widths: npt.NDArray[np.uint8],
+        checksums: npt.NDArray[np.uint32],
+        /,
+    ) -> RecordPositions: ...
+    def __len__(self) -> int: ...
+    @property
+    def records(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def sizes_bytes(self) -> npt.NDArray[np.uint64]: ...
+    @property
+    def widths(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def checksums(self) -> npt.NDArray[np.uint32]: ...
+    def packed(self) -> bytes: ...
+    def starts(self, shard: int) -> npt.NDArray[np.uint64]: ...
+
 # -- records.rs
 
 @final
@@ -345,7 +382,14 @@ class RecordIterator:
 
 @final
 class RecordFile:
-    def __new__(cls, path: _Path, starts: npt.NDArray[np.uint64], *, verify: bool = True) -> RecordFile: ...
+    def __new__(
+        cls,
+        path: _Path,
+        positions: RecordPositions | npt.NDArray[np.uint64],
+        shard: int = 0,
+        *,
+        verify: bool = True,
+    ) -> RecordFile: ...
     def read_many(self, indices: npt.NDArray[np.uint64], /) -> list[bytes]: ...
 
 def scan_frames(
@@ -452,7 +496,7 @@ class Engine:
     def __new__(
         cls,
         paths: Sequence[_Path],
-        starts: Sequence[npt.NDArray[np.uint64]],
+        positions: RecordPositions | Sequence[npt.NDArray[np.uint64]],
         features: Sequence[tuple[Any, ...]] | None = None,
         *,
         threads: int = 1,

@@ -35,9 +35,9 @@ impl Folder {
             std::fs::write(&path, bytes).unwrap();
             let file = VirtualFile::new(path);
             let starts = scan::frame_starts(&file, true).unwrap();
-            Shard { file, starts }
+            Shard::new(file, &starts).unwrap()
         });
-        Dataset::new(shards.collect()).unwrap()
+        Dataset::new(shards.collect())
     }
 }
 
@@ -158,7 +158,7 @@ fn the_error_of_the_lowest_row_is_reported_and_later_batches_still_come() {
 }
 
 fn folder_dataset_again(path: &PathBuf, starts: &[u64]) -> Dataset {
-    Dataset::new(vec![Shard { file: VirtualFile::new(path), starts: starts.to_vec() }]).unwrap()
+    Dataset::new(vec![Shard::new(VirtualFile::new(path), starts).unwrap()])
 }
 
 #[test]

@@ -48,8 +48,8 @@ impl Shards {
     ) -> Result<(Batch, Vec<Fault>), Error> {
         let path = self.folder.join("x");
         std::fs::write(&path, &self.bytes).unwrap();
-        let shard = Shard { file: VirtualFile::new(path), starts: self.starts.clone() };
-        let data = Dataset::with_holes(vec![shard], holes.to_vec()).unwrap();
+        let shard = Shard::new(VirtualFile::new(path), &self.starts)?;
+        let data = Dataset::with_holes(vec![shard], holes.to_vec());
         let mut engine = Engine::new(data, columns.then(schema), threads, true);
         engine.set_on_corrupt(mode);
         let rows = self.starts.len() - 1;
@@ -229,8 +229,8 @@ fn a_file_that_is_written_to_is_not_skipped_over() {
     let shards = Shards::new("written");
     let path = shards.folder.join("x");
     std::fs::write(&path, &shards.bytes).unwrap();
-    let shard = Shard { file: VirtualFile::new(&path), starts: shards.starts.clone() };
-    let mut engine = Engine::new(Dataset::new(vec![shard]).unwrap(), None, 1, true);
+    let shard = Shard::new(VirtualFile::new(&path), &shards.starts).unwrap();
+    let mut engine = Engine::new(Dataset::new(vec![shard]), None, 1, true);
     engine.set_on_corrupt(OnCorrupt::Skip);
     engine.submit(&[0], 1).unwrap();
     engine.take(Duration::from_secs(20)).unwrap().unwrap();

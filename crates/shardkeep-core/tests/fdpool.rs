@@ -1,13 +1,15 @@
 //! The descriptor pool is one per process: its tests have a process of their own.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod scratch;
 
 use std::sync::Mutex;
 
 use scratch::Scratch;
+use shardkeep_core::batch::engine::{Batch, Dataset, Shard, read_now};
 use shardkeep_core::error::Kind;
 use shardkeep_core::io::descriptor_pool::{VirtualFile, set_limit, usage};
+use shardkeep_core::record::framing;
 
 /// The pool is one per process, so the tests that set its limit take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -85,4 +87,72 @@ fn a_missing_file_and_a_folder_are_named() {
     assert_eq!(VirtualFile::new("/nowhere/at/all").lease().unwrap_err().kind, Kind::NotFound);
     assert_eq!(VirtualFile::new("/tmp").lease().unwrap_err().kind, Kind::Format);
     assert_eq!(VirtualFile::new("/dev/zero").lease().unwrap_err().kind, Kind::Format);
+}
+
+/// Shards of records of `bytes` bytes; byte 0 is the shard, byte 1 the record.
+fn shards(dir: &Scratch, shards: usize, records: usize, bytes: usize) -> Dataset {
+    let shard = |shard: usize| {
+        let (mut content, mut starts) = (Vec::new(), vec![0]);
+        for record in 0..records {
+            let mut payload = vec![0; bytes];
+            payload[..2].copy_from_slice(&[shard as u8, record as u8]);
+            framing::push(&mut content, &payload);
+            starts.push(content.len() as u64);
+        }
+        let path = dir.join(shard.to_string());
+        std::fs::write(&path, content).unwrap();
+        Shard::new(VirtualFile::new(path), &starts).unwrap()
+    };
+    Dataset::new((0..shards).map(shard).collect())
+}
+
+/// Read all records, each shard in turn, and return the number of files that were opened for it.
+fn opened_by_shuffle(data: &Dataset, shards: u64, records: u64) -> u64 {
+    let before = usage().opened;
+    for record in 0..records {
+        for shard in 0..shards {
+            let Batch::Records { values, .. } = read_now(data, &[shard * records + record], true).unwrap()
+            else {
+                panic!("columns")
+            };
+            assert_eq!(values[..2], [shard as u8, record as u8]);
+        }
+    }
+    usage().opened - before
+}
+
+#[test]
+fn small_shards_are_read_whole_when_they_are_opened_again() {
+    let _turn = TURN.lock().unwrap();
+    set_limit(2);
+    for (name, bytes, opened) in [("small", 100, 2 * 50), ("large", 9000, 8 * 50)] {
+        let dir = Scratch::new(&format!("fdpool-whole-{name}"));
+        assert_eq!(opened_by_shuffle(&shards(&dir, 50, 8, bytes), 50, 8), opened, "{name}");
+    }
+    set_limit(1000);
+    let dir = Scratch::new("fdpool-whole-open");
+    let data = shards(&dir, 50, 8, 100);
+    assert_eq!(opened_by_shuffle(&data, 50, 8), 50);
+}
+
+#[test]
+fn a_kept_shard_that_was_cut_has_its_records_up_to_the_cut() {
+    let _turn = TURN.lock().unwrap();
+    set_limit(1);
+    let dir = Scratch::new("fdpool-whole-cut");
+    let data = shards(&dir, 2, 8, 100);
+    for shard in [0, 8] {
+        read_now(&data, &[shard], true).unwrap();
+    }
+    let file = std::fs::File::options().write(true).open(dir.join("0")).unwrap();
+    file.set_len(4 * 116 + 20).unwrap();
+    assert!(read_now(&data, &[3], true).is_ok());
+    for record in [4, 5] {
+        let error = read_now(&data, &[record], true).unwrap_err();
+        assert_eq!(
+            (error.kind, error.record, error.offset_bytes),
+            (Kind::Truncated, Some(record), Some(record * 116))
+        );
+    }
+    set_limit(1000);
 }

@@ -13,6 +13,7 @@ use shardkeep_core::io::descriptor_pool::VirtualFile;
 use crate::columns;
 use crate::errors::raise;
 use crate::lending::lent;
+use crate::positions::Offsets;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Engine>()
@@ -31,13 +32,13 @@ struct Engine {
 impl Engine {
     #[new]
     #[pyo3(signature = (
-        paths, starts, features = None, *, threads = 1, verify = true, bytes_as = "objects", on_corrupt = "raise",
+        paths, positions, features = None, *, threads = 1, verify = true, bytes_as = "objects", on_corrupt = "raise",
         holes = None, gather = false,
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         paths: Vec<PathBuf>,
-        starts: Vec<PyReadonlyArray1<'_, u64>>,
+        positions: Offsets<'_>,
         features: Option<Vec<columns::FeatureArgs<'_>>>,
         threads: usize,
         verify: bool,
@@ -53,16 +54,13 @@ impl Engine {
             other => return Err(PyValueError::new_err(format!("on_corrupt={other:?} is not known"))),
         };
         let bytes_as = columns::BytesAs::of(bytes_as)?;
-        let shards = paths
-            .into_iter()
-            .zip(starts)
-            .map(|(path, starts)| {
-                Ok(Shard { file: VirtualFile::new(path), starts: starts.as_slice()?.to_vec() })
-            })
-            .collect::<PyResult<Vec<Shard>>>()?;
+        let positions = positions.of_shards(paths.len())?;
+        let shards = paths.into_iter().zip(positions);
+        let shards =
+            shards.map(|(path, positions)| Shard::packed(VirtualFile::new(path), positions)).collect();
         let schema = features.map(columns::schema).transpose()?;
         let holes = holes.map(|holes| holes.as_slice().map(<[u64]>::to_vec)).transpose()?.unwrap_or_default();
-        let data = Dataset::with_holes(shards, holes).map_err(raise)?;
+        let data = Dataset::with_holes(shards, holes);
         let mut inner = match schema {
             Some(schema) if gather => {
                 engine::Engine::gathering(data, schema, threads, verify).map_err(raise)?

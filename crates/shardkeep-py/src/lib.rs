@@ -9,6 +9,7 @@ mod errors;
 mod hdf5;
 mod known_files;
 mod lending;
+mod positions;
 mod protobuf;
 mod records;
 mod salvage;
@@ -35,6 +36,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     descriptors::register(m)?;
     hdf5::register(m)?;
     known_files::register(m)?;
+    positions::register(m)?;
     records::register(m)?;
     salvage::register(m)?;
     writing::register(m)?;

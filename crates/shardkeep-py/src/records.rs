@@ -13,6 +13,7 @@ use shardkeep_core::record::scan;
 use shardkeep_core::record::stream::{Compression, Input, RecordStream};
 
 use crate::errors::raise;
+use crate::positions::OneOffsets;
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<RecordIterator>()?;
@@ -132,10 +133,10 @@ struct RecordFile {
 #[pymethods]
 impl RecordFile {
     #[new]
-    #[pyo3(signature = (path, starts, *, verify = true))]
-    fn new(path: PathBuf, starts: PyReadonlyArray1<'_, u64>, verify: bool) -> PyResult<Self> {
-        let shard = Shard { file: VirtualFile::new(path), starts: starts.as_slice()?.to_vec() };
-        Ok(Self { data: Dataset::new(vec![shard]).map_err(raise)?, verify })
+    #[pyo3(signature = (path, positions, shard = 0, *, verify = true))]
+    fn new(path: PathBuf, positions: OneOffsets<'_>, shard: usize, verify: bool) -> PyResult<Self> {
+        let shard = Shard::packed(VirtualFile::new(path), positions.of_shard(shard)?);
+        Ok(Self { data: Dataset::new(vec![shard]), verify })
     }
 
     #[pyo3(signature = (indices, /))]

@@ -100,7 +100,7 @@ class Records:
         file = self._files.get(number)
         if file is None:
             shards = self._source.shards
-            file = _core.RecordFile(shards.fetched(number), shards.starts[number], verify=self.verify)
+            file = _core.RecordFile(shards.fetched(number), shards.positions, number, verify=self.verify)
             self._files[number] = file
         return file
 

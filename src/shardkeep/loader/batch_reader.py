@@ -153,7 +153,7 @@ class BatchReader(Generic[_Delivery]):
         shards = self._source.shards
         return _core.Engine(
             shards.local_paths,
-            shards.starts,
+            shards.positions,
             None if options.features is None else describe(options.features),
             threads=threads,
             on_corrupt=options.on_corrupt,

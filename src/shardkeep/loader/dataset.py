@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep._core import crc32c
+from shardkeep._core import RecordPositions
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.urls import display, is_url
 from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable
 from shardkeep.plan.proof.contents import Dataset
 from shardkeep.tfrecord.index.damaged import hole_error, index_around_damage
-from shardkeep.tfrecord.index.index import load_indexes
+from shardkeep.tfrecord.index.positions import load_positions
 
 __all__ = ["Shards", "digest_of", "open_shards"]
 
@@ -30,8 +30,8 @@ class Shards:
     ----------
     paths : tuple of str
         Paths in the order in which their records are numbered.
-    starts : list of ndarray of uint64
-        Byte offsets of the frames of each shard, ``records + 1`` of them.
+    positions : RecordPositions
+        Byte offsets of the frames of each shard, packed.
     table : ShardTable
         Map of global record numbers to (shard, record number in it), and back.
     identity : Dataset
@@ -48,7 +48,7 @@ class Shards:
     """
 
     paths: tuple[str, ...]
-    starts: list[npt.NDArray[np.uint64]]
+    positions: RecordPositions
     table: ShardTable
     identity: Dataset
     members: str
@@ -67,7 +67,7 @@ class Shards:
     @property
     def sizes_bytes(self) -> tuple[int, ...]:
         """Size of each shard in bytes."""
-        return tuple(int(one[-1]) for one in self.starts)
+        return tuple(self.positions.sizes_bytes.tolist())
 
 
 def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int | None = None) -> Shards:
@@ -93,23 +93,27 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
     remote = RemoteShards.find(paths) if any(map(is_url, paths)) else None
     try:
         if remote is not None:
-            starts = remote.starts()
+            positions = RecordPositions(remote.starts())
         else:
-            starts = [index.starts for index in load_indexes(paths, threads=threads)]
+            positions = load_positions(paths, threads=threads)
     except CorruptDataError:
         if on_corrupt == "raise":
             raise
         local = paths if remote is None else [remote.fetch(number) for number in range(len(paths))]
-        starts, holes = _around_damage(local, on_corrupt)
+        positions, holes = _around_damage(local, on_corrupt)
     names = _names(paths) if remote is None else remote.names()
-    counts = [len(one) - 1 for one in starts]
-    each = [_digest_of_shard(name, one) for name, one in zip(names, starts, strict=True)]
+    counts = positions.records.tolist()
+    offsets = zip(positions.sizes_bytes.tolist(), positions.checksums.tolist(), strict=True)
+    each = [
+        _digest_of_shard(name, records, size_bytes, checksum)
+        for name, records, (size_bytes, checksum) in zip(names, counts, offsets, strict=True)
+    ]
     identity = Dataset(
         fingerprint=digest_of(*each), records=sum(counts), shards=tuple(names), counts=tuple(counts)
     )
     return Shards(
         tuple(display(path) if is_url(path) else path for path in paths),
-        starts,
+        positions,
         ShardTable(counts),
         identity,
         digest_of(*sorted(each)),
@@ -118,21 +122,19 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
     )
 
 
-def _around_damage(
-    paths: Sequence[str], on_corrupt: str
-) -> tuple[list[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]:
+def _around_damage(paths: Sequence[str], on_corrupt: str) -> tuple[RecordPositions, npt.NDArray[np.uint64]]:
     """Return the offsets of each shard, and the global record numbers of the holes."""
-    starts, holes, first = [], [], 0
+    parts, holes, first = [], [], 0
     for path in paths:
         index = index_around_damage(path)
         if index.holes and on_corrupt != "skip":
             record = index.holes[0]
             start, stop = (int(at) for at in index.starts[record : record + 2])
             raise hole_error(path, record, start, stop - start)
-        starts.append(index.starts)
+        parts.append(RecordPositions([index.starts]))
         holes += [first + record for record in index.holes]
         first += len(index.starts) - 1
-    return starts, np.array(holes, np.uint64)
+    return RecordPositions.joined(parts), np.array(holes, np.uint64)
 
 
 def digest_of(*texts: str) -> str:
@@ -140,15 +142,14 @@ def digest_of(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
-def _digest_of_shard(name: str, starts: npt.NDArray[np.uint64]) -> str:
+def _digest_of_shard(name: str, records: int, size_bytes: int, checksum: int) -> str:
     # A CRC of the offsets, because their SHA-256 would take a third of the time to the first batch.
-    offsets = crc32c(starts.astype("<u8", copy=False).view(np.uint8))
-    text = f"{name}\0{len(starts) - 1}\0{starts[-1]}\0{offsets}"
+    text = f"{name}\0{records}\0{size_bytes}\0{checksum}"
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _names(paths: Sequence[str]) -> list[str]:
     """Return the names of the paths below their common folder."""
     absolute = [os.path.abspath(path) for path in paths]
-    common = os.path.commonpath([os.path.dirname(path) for path in absolute])
-    return [os.path.relpath(path, common) for path in absolute]
+    common = os.path.commonpath({os.path.dirname(path) for path in absolute})
+    return [path[len(common) :].lstrip(os.sep) for path in absolute]

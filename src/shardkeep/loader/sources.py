@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep._core import RecordPositions
 from shardkeep.errors import PlanError
 from shardkeep.loader.batches import Batch, record_ids
 from shardkeep.loader.dataset import Shards, digest_of, open_shards
@@ -173,7 +174,7 @@ def _concatenated(all_shards: Sequence[Shards]) -> Shards:
     firsts = np.cumsum([0, *(one.records for one in identities)])
     return Shards(
         tuple(path for shards in all_shards for path in shards.paths),
-        [starts for shards in all_shards for starts in shards.starts],
+        RecordPositions.joined([shards.positions for shards in all_shards]),
         ShardTable(identity.counts),
         identity,
         digest_of(*sorted(shards.members for shards in all_shards)),

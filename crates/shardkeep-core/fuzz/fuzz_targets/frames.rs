@@ -40,8 +40,8 @@ fuzz_target!(|data: &[u8]| {
         starts.push(starts.last().copied().unwrap_or(0).saturating_add(u64::from(control[4])));
     }
     let records = starts.len() as u64 - 1;
-    let shard = Shard { file: VirtualFile::new(&path), starts };
-    let Ok(data) = Dataset::new(vec![shard]) else { return };
+    let Ok(shard) = Shard::new(VirtualFile::new(&path), &starts) else { return };
+    let data = Dataset::new(vec![shard]);
     for record in 0..records {
         let Ok(Batch::Records { values, .. }) = read_now(&data, &[record], false) else { continue };
         let place = data.locate(record, 0).expect("a record below the count");

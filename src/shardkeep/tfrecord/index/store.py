@@ -27,9 +27,23 @@ from shardkeep.files.publish import publish_sidecar
 from shardkeep.tfrecord.index.binary import encode, read_index_file
 from shardkeep.tfrecord.index.fingerprint import Fingerprint, frames_fit, sample_blocks
 
-__all__ = ["find", "index_paths", "save"]
+__all__ = ["cache_folder", "find", "index_mode", "index_paths", "save"]
 
 _SUFFIX = ".skidx"
+
+
+def index_mode(*, automatic: bool) -> str:
+    """Return the value of ``SHARDKEEP_INDEX``, or its default: "beside", or "cache" if `automatic`.
+
+    Raises
+    ------
+    PlanError
+        It has another value than the three.
+    """
+    mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if automatic else "beside")
+    if mode not in ("beside", "cache", "off"):
+        raise PlanError(f'SHARDKEEP_INDEX={mode!r} is not valid: use "beside", "cache" or "off"')
+    return mode
 
 
 def index_paths(path: str, *, automatic: bool = False) -> Iterator[str]:
@@ -51,13 +65,11 @@ def index_paths(path: str, *, automatic: bool = False) -> Iterator[str]:
     >>> next(index_paths("train.tfrecord"))
     'train.tfrecord.skidx'
     """
-    mode = os.environ.get("SHARDKEEP_INDEX") or ("cache" if automatic else "beside")
-    if mode not in ("beside", "cache", "off"):
-        raise PlanError(f'SHARDKEEP_INDEX={mode!r} is not valid: use "beside", "cache" or "off"')
+    mode = index_mode(automatic=automatic)
     if mode == "beside":
         yield path + _SUFFIX
     if mode != "off":
-        yield os.path.join(_cache_folder(), _cache_name(path))
+        yield os.path.join(cache_folder(), _cache_name(path))
 
 
 def find(path: str, fd: int, status: os.stat_result) -> npt.NDArray[np.uint64] | None:
@@ -174,7 +186,8 @@ def _is_unchanged(before: os.stat_result, now: os.stat_result) -> bool:
     )
 
 
-def _cache_folder() -> str:
+def cache_folder() -> str:
+    """Return the cache folder."""
     named = os.environ.get("SHARDKEEP_INDEX_DIR")
     if named:
         return named

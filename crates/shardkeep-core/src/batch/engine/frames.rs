@@ -132,7 +132,7 @@ fn run_bytes(run: &[RecordSpan]) -> usize {
 fn read_run(data: &Dataset, run: &[RecordSpan], bufs: &mut [IoSliceMut<'_>]) -> RowResult<()> {
     let Some(first) = run.first() else { return Ok(()) };
     let shard = data.shard(first.shard).ok_or_else(|| (0, inconsistent()))?;
-    let got = shard.file.read_whole_at(bufs, first.start).map_err(|e| (0, e))?;
+    let got = data.read(shard, bufs, first.start).map_err(|e| (0, e))?;
     if got == run_bytes(run) {
         return Ok(());
     }

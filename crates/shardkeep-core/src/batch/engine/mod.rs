@@ -69,7 +69,9 @@ fn locate_all(data: &Dataset, records: &[u64]) -> Result<Vec<RecordSpan>> {
     let mut near = 0;
     for &record in records {
         let Some(span) = data.locate(record, near) else {
-            return Err(Error::internal(format!("record {record} is not in the data set")));
+            return Err(Error::internal(format!(
+                "record {record} is not in the data set, or its index is damaged"
+            )));
         };
         near = span.shard;
         spans.push(span);

@@ -121,6 +121,12 @@ impl VirtualFile {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
+    /// Return true if the file was opened before, and the pool has closed files because of its limit.
+    #[must_use]
+    pub fn may_be_closed(&self) -> bool {
+        self.inner.identity.get().is_some() && pool::IS_SHORT.load(Ordering::Relaxed)
+    }
+
     /// Return the time of the last write, if the file was written after it was opened first.
     #[must_use]
     pub fn written_since_opened(&self) -> Option<String> {

@@ -13,6 +13,8 @@ use super::{Inner, PIN, PINS, Usage, limit, syscalls};
 use crate::error::{Error, Kind, Result};
 
 pub(super) static POOL: Pool = Pool { locked: AtomicBool::new(false), state: UnsafeCell::new(State::EMPTY) };
+/// Set when a file was closed because of the limit.
+pub(super) static IS_SHORT: AtomicBool = AtomicBool::new(false);
 static PREPARE: Once = Once::new();
 
 pub(super) struct Pool {
@@ -288,6 +290,7 @@ impl State {
             {
                 self.remove(self.hand);
                 self.evicted += 1;
+                IS_SHORT.store(true, Ordering::Relaxed);
                 return Some(fd);
             }
             self.hand += 1;

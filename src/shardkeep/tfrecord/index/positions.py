@@ -1,0 +1,77 @@
+"""Record offsets of the shards of a data set, packed in two to three bytes a record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from shardkeep._core import RecordPositions
+from shardkeep.files.kinds.urls import local_path
+from shardkeep.tfrecord.index.dataset_file import dataset_path, open_dataset, save_dataset, versions_of
+from shardkeep.tfrecord.index.index import load_indexes
+from shardkeep.tfrecord.index.store import index_mode
+
+__all__ = ["load_positions"]
+
+# Offsets of a group take 8 bytes a record until they are packed.
+_GROUP_FILES = 4096
+_GROUP_BYTES = 1 << 30
+# Smaller data sets are read as fast from the index files of their shards, and take a few megabytes.
+_WORTH_FILES = 1000
+_WORTH_BYTES = 4 << 30
+
+
+def load_positions(paths: Sequence[str | os.PathLike[str]], *, threads: int | None = None) -> RecordPositions:
+    """Return the record offsets of shards, packed.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        Uncompressed TFRecord files.
+    threads : int, optional
+        Number of files that are processed at once; by default the number of processors.
+
+    Raises
+    ------
+    CorruptRecordError, TruncatedFileError, FormatError, NotFoundError
+        As `build_index`.
+
+    Notes
+    -----
+    Many or large shards have one index for all of them, which is mapped: the processes of a host share its
+    memory (see `shardkeep.tfrecord.index.dataset_file`). It is made from the indexes of the shards, or from a
+    scan. If it cannot be stored, the packed offsets are in the memory of this process.
+    """
+    names = [local_path(path) for path in paths]
+
+    versions = versions_of(names)
+    sizes = [0] * len(names) if versions is None else versions["size"].tolist()
+
+    def parts() -> Iterator[RecordPositions]:
+        for group in _groups(names, sizes):
+            yield RecordPositions([index.starts for index in load_indexes(group, threads=threads)])
+
+    is_worth = len(names) >= _WORTH_FILES or sum(sizes) >= _WORTH_BYTES
+    if is_worth and versions is not None and index_mode(automatic=True) != "off":
+        path = dataset_path(names)
+        if path is not None:
+            found = open_dataset(path, versions)
+            if found is None:
+                save_dataset(path, names, versions, parts)
+                found = open_dataset(path, versions)
+            if found is not None:
+                return found
+    return RecordPositions.joined(list(parts()))
+
+
+def _groups(names: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
+    group: list[str] = []
+    group_bytes = 0
+    for name, size_bytes in zip(names, sizes, strict=True):
+        group.append(name)
+        group_bytes += size_bytes
+        if len(group) == _GROUP_FILES or group_bytes >= _GROUP_BYTES:
+            yield group
+            group, group_bytes = [], 0
+    if group:
+        yield group

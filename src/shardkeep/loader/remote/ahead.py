@@ -85,8 +85,10 @@ class _FetchedAhead:
 
     def _look_ahead(self) -> None:
         most = min(_AHEAD_BYTES, self._limit_bytes // 2)
+        # The first shard has the whole bandwidth, so that the first batch is early.
+        most_shards = _AHEAD_SHARDS if self._here else 1
         while not self._queue or (
-            len(self._queue) < _STEPS_AHEAD and self._ahead_bytes < most and len(self._ahead) < _AHEAD_SHARDS
+            len(self._queue) < _STEPS_AHEAD and self._ahead_bytes < most and len(self._ahead) < most_shards
         ):
             following = next(self._steps, None)
             if following is None:

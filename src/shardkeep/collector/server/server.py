@@ -39,7 +39,6 @@ from shardkeep.errors import CollectorError, MissingExtraError, ShardkeepError
 __all__ = ["Server"]
 
 _TAKEOVER_S = 1.0
-_SILENT_CHECK_S = 0.25
 # Limits of one step: a client that receives nothing for seconds takes the collector for dead.
 _BYTES_PER_STEP = 2 << 20
 _MESSAGES_PER_STEP = 256
@@ -77,9 +76,6 @@ class Server:
         self._key = None if settings.key_file is None else read_server_key(settings.key_file)
         self._sessions: dict[bytes, Session] = {}
         self._by_client: dict[bytes, Session] = {}
-        # Sessions that a STATE may be due to: a step must not take longer the more clients there are.
-        self._changed: dict[bytes, Session] = {}
-        self._silent_check_at = 0.0
         # Clients that a failure of the disk cut off: they come again with their rows, also during the drain.
         self._interrupted: set[bytes] = set()
         self._awaited_until = 0.0
@@ -143,8 +139,7 @@ class Server:
             self._committer.drain_wake_fd()
         more = bool(ready.pop(self._router, None)) and self._receive()
         self._commit(more=more)
-        if not more:
-            self._drop_silent()
+        self._drop_silent()
         self._events.progress(self._committer.counters, len(self._sessions), self._credits.reserved)
         self._send_states()
         return set(ready)
@@ -224,30 +219,24 @@ class Server:
                 if session is not None:
                     session.durable = sequence
                     session.state_due = True
-                    self._changed[session.route] = session
         if self._committer.failure is None:
             self._events.working(self._committer.store, len(self._sessions))
 
     def _drop_silent(self) -> None:
-        """Forget clients that sent nothing for long; called when no message waits to be received."""
         now = time.monotonic()
         if self._committer.failure is not None:
             self._awaited_until = now + SILENT_S
         elif now > self._awaited_until:
             self._interrupted.clear()
-        if now >= self._silent_check_at:
-            self._silent_check_at = now + _SILENT_CHECK_S
-            for session in [one for one in self._sessions.values() if one.is_silent(now)]:
-                self._events.lost(session.label, len(self._sessions) - 1)
-                self._forget(session)
+        for session in [one for one in self._sessions.values() if one.is_silent(now)]:
+            self._events.lost(session.label, len(self._sessions) - 1)
+            self._forget(session)
 
     def _send_states(self) -> None:
         """Send limits and what is durable, in few messages, since each wakes a process."""
         self._credits.withhold(self._committer.excess_bytes)
-        changed, self._changed = self._changed, {}
-        for key, session in changed.items():
-            is_open = self._sessions.get(key) is session
-            if is_open and (session.state_due or self._credits.is_limit_due(key, session.sent_limit)):
+        for session in self._sessions.values():
+            if session.state_due or self._credits.is_limit_due(session.route, session.sent_limit):
                 self._send_state(session)
         for route in self._credits.grant():
             self._send_state(self._sessions[route])  # type: ignore[index]
@@ -290,7 +279,6 @@ class Server:
             self._send_to(route, Kind.UNKNOWN)
             return
         session.seen = time.monotonic()
-        self._changed[route] = session
         handler(session, message)
 
     def _hello(self, route: bytes, message: Message) -> None:

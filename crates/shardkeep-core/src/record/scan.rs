@@ -44,6 +44,11 @@ pub fn frame_starts_of_part(
     let mut starts = vec![from];
     let mut at = from;
     while at < size.min(until) {
+        let known = starts.len();
+        at = right_frames(window.loaded(at), at, until, verify, &mut starts);
+        if starts.len() > known {
+            continue;
+        }
         let record = first + (starts.len() as u64 - 1);
         let place = |e: Error| e.at(file.path()).record(record).offset(at);
         let rest = size - at;
@@ -72,6 +77,25 @@ pub fn frame_starts_of_part(
         starts.push(at);
     }
     Ok(starts)
+}
+
+/// Step over the whole and right frames of `bytes`, which lie at `at`, and return where the next one starts.
+///
+/// It stops at a frame that is cut or damaged, which the caller examines and describes.
+fn right_frames(mut bytes: &[u8], mut at: u64, until: u64, verify: bool, starts: &mut Vec<u64>) -> u64 {
+    while at < until
+        && let Some((header, rest)) = bytes.split_first_chunk()
+        && let Some(length) = framing::length_of(header)
+        && let Some((payload, rest)) =
+            usize::try_from(length).ok().and_then(|length| rest.split_at_checked(length))
+        && let Some((footer, rest)) = rest.split_first_chunk()
+        && (!verify || framing::check_payload(payload, *footer).is_ok())
+    {
+        at += length + OVERHEAD_BYTES;
+        starts.push(at);
+        bytes = rest;
+    }
+    at
 }
 
 /// [`frame_starts`] of several files, by `threads` threads; the first error of the lowest file wins.
@@ -124,6 +148,13 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
+    /// Return the bytes in memory from `at` on.
+    fn loaded(&self, at: u64) -> &[u8] {
+        at.checked_sub(self.base)
+            .and_then(|from| self.buf.get(usize::try_from(from).ok()?..))
+            .unwrap_or_default()
+    }
+
     /// Return `want` bytes at `at`, which must be inside the file.
     fn get(&mut self, at: u64, want: usize) -> Result<&[u8]> {
         let end = at + want as u64;

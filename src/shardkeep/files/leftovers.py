@@ -15,6 +15,7 @@ from shardkeep.files.sidecar import ANY_USER, open_sidecar
 __all__ = [
     "find_companion",
     "is_leftover",
+    "is_of_ended_process",
     "is_temporary",
     "let_read",
     "mark_alive",
@@ -142,6 +143,16 @@ def is_leftover(folder: str, name: str) -> bool:
     if maker.boot != me.boot and changed_s > boot_time_s() - _QUIET_S:
         return False  # another running machine of the same name
     return _lock_is_free(path)
+
+
+def is_of_ended_process(name: str) -> bool:
+    """Return True for a temporary name of an ended process of this kernel; those of others may be in use."""
+    match = _PATTERN.search(name)
+    if match is None:
+        return False
+    host, boot, namespace, pid, start_ticks = match.groups()
+    maker = Owner(host, boot, namespace, int(pid), int(start_ticks))
+    return maker.same_kernel_view(this_process()) and maker.is_gone()
 
 
 def _lock_is_free(path: str) -> bool:

@@ -22,10 +22,10 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from shardkeep.errors import PlanError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, local_path, path_or_url
 from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.temporary_file import TemporaryFile
 
@@ -219,14 +219,20 @@ def _publication(
 ) -> Iterator[list[TemporaryFile]]:
     if exists not in ("fail", "replace"):
         raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
-    names = [local_path(path) for path in paths]
-    if len({os.path.abspath(name) for name in names}) < len(names):
+    checked = path_or_url if sidecar_mode is None else local_path
+    names = [checked(path) for path in paths]
+    if len({name if is_url(name) else os.path.abspath(name) for name in names}) < len(names):
         raise PlanError("a set of files to publish names one path twice: pass different paths")
     me = os.getpid()
-    pending: list[Pending] = []
+    pending: list[Any] = []
     done = False
     try:
         for name in names:
+            if is_url(name):
+                from shardkeep.files.remote.pending import RemotePending
+
+                RemotePending(name, replace=exists == "replace", by_name=by_name, within=pending)
+                continue
             Pending(
                 name,
                 replace=exists == "replace",

@@ -16,7 +16,7 @@ from shardkeep.files.kinds.urls import display
 
 __all__ = ["converted", "silent"]
 
-_TRANSIENT = {408, 425, 429, 500, 502, 503, 504, 509}
+_TRANSIENT = {408, 423, 425, 429, 500, 502, 503, 504, 509}
 _REQUEST_IDS = ("x-amz-request-id", "x-ms-request-id", "x-guploader-uploadid", "x-request-id")
 _ADVICE = {
     401: "pass credentials as the back end of fsspec takes them (environment, its files, or fsspec.config)",
@@ -156,7 +156,10 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
         return status in _TRANSIENT or status >= 520
     return any(
         isinstance(one, (ConnectionError, TimeoutError, asyncio.TimeoutError, EOFError))
-        or any(base.__name__ in _TRANSIENT_CLASSES for base in type(one).__mro__)
+        or any(
+            base.__name__ in _TRANSIENT_CLASSES and not base.__module__.startswith("webdav4")
+            for base in type(one).__mro__  # of webdav4 every error is a ClientError
+        )
         for one in _chain(error)
     )
 

@@ -1,0 +1,241 @@
+"""Files that are published to a store: whole or not at all, by one of several processes, under faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+import shardkeep as sk
+from shardkeep.errors import ExistsError, PlanError, RemoteError
+from shardkeep.files.remote import store as store_room
+from shardkeep.files.remote.pending import spool_folder
+from tests.frameworks.remote.servers.fault_proxy import FaultProxy
+from tests.frameworks.remote.servers.store import Store
+from tests.waiting import eventually
+
+LARGE = 40 << 20  # several parts
+EXCLUSIVE = ["s3", "webdav", "sftp", "hdfs", "memory"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SHARDKEEP_REMOTE_TIMEOUT_S", "60")
+
+
+@pytest.fixture(params=EXCLUSIVE)
+def store(request: pytest.FixtureRequest) -> Store:
+    found: Store = request.getfixturevalue(f"{request.param}_store")
+    return found
+
+
+def content(url: str) -> bytes:
+    return store_room.read(url)
+
+
+def names(store: Store) -> list[str]:
+    """Return the paths of all objects below the root."""
+    fs, path = fsspec.url_to_fs(store.root)
+    fs.invalidate_cache()
+    try:
+        below = [name.partition(path.strip("/") + "/")[2] for name in fs.find(path)]
+    except FileNotFoundError:
+        return []
+    return sorted(filter(None, below))  # SeaweedFS lists a folder that was made for a removed object
+
+
+def uploads_of(store: Store) -> list[str]:
+    fs, _ = fsspec.url_to_fs(store.root)
+    answer = fs.call_s3("list_multipart_uploads", Bucket="bucket")
+    prefix = store.root.rpartition("/")[2] + "/"
+    return [one["Key"] for one in answer.get("Uploads", []) if one["Key"].startswith(prefix)]
+
+
+def test_an_object_appears_at_the_end(store: Store) -> None:
+    url = f"{store.root}/folder/a.bin"
+    with sk.files.publish(url) as file:
+        file.write(b"whole" * 1000)
+        assert names(store) == []
+    assert content(url) == b"whole" * 1000
+    assert names(store) == ["folder/a.bin"]
+    with pytest.raises(ExistsError, match="exists: choose another name"), sk.files.publish(url):
+        pass
+    with sk.files.publish(url, exists="replace") as file:
+        file.write(b"new")
+    assert content(url) == b"new"
+    assert names(store) == ["folder/a.bin"]
+    assert os.listdir(spool_folder()) == []
+
+
+def test_an_exception_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), sk.files.publish(f"{store.root}/a.bin") as file:
+        file.write(bytes(1000))
+        raise ZeroDivisionError
+    assert names(store) == []
+    assert os.listdir(spool_folder()) == []
+
+
+_RACER = """
+import sys, shardkeep as sk
+try:
+    with sk.files.publish(sys.argv[1]) as file:
+        file.write(sys.argv[2].encode() * int(sys.argv[3]))
+        print("ready", flush=True)
+        sys.stdin.readline()
+except sk.ExistsError:
+    print("exists")
+else:
+    print("won", sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("size", [100, 3 << 20])
+@pytest.mark.parametrize("name", ["s3", "webdav", "sftp", "hdfs"])
+def test_one_of_many_processes_creates_an_object(
+    name: str, size: int, request: pytest.FixtureRequest
+) -> None:
+    if size > 100 and name != "s3":
+        pytest.skip("the ways of other stores do not depend on the size")
+    store: Store = request.getfixturevalue(f"{name}_store")
+    url = f"{store.root}/raced.bin"
+    pipe = subprocess.PIPE
+    count = 16 if size == 100 and name == "s3" else 6
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _RACER, url, f"{number:02d}", str(size)],
+            stdin=pipe,
+            stdout=pipe,
+            text=True,
+        )
+        for number in range(count)
+    ]
+    for child in children:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    said = [child.communicate(timeout=200)[0].strip() for child in children]
+    won = [one for one in said if one.startswith("won")]
+    assert len(won) == 1 and said.count("exists") == count - 1
+    assert content(url) == won[0].removeprefix("won ").encode() * size
+    assert names(store) == ["raced.bin"]
+
+
+def test_a_store_without_conditions_refuses_exclusive_creation(unconditional_s3_store: Store) -> None:
+    url = f"{unconditional_s3_store.root}/a.bin"
+    with pytest.raises(PlanError, match=r'exists="fail" cannot be kept.*pass exists="replace"'):
+        sk.files.publish(url).__enter__()
+    assert names(unconditional_s3_store) == []
+    with sk.files.publish(url, exists="replace") as file:
+        file.write(b"content")
+    assert content(url) == b"content"
+
+
+def test_a_large_object_is_sent_in_parts(s3_store: Store) -> None:
+    url = f"{s3_store.root}/large.bin"
+    data = os.urandom(1 << 20)
+    with sk.files.publish(url) as file:
+        for _ in range(LARGE >> 20):
+            file.write(data)
+    assert content(url) == data * (LARGE >> 20)
+    assert fsspec.url_to_fs(url)[0].info(url)["ETag"].strip('"').endswith("-3")
+    with pytest.raises(ExistsError), sk.files.publish(url) as file:
+        pass
+
+
+def test_an_interrupt_during_the_upload_leaves_no_upload(
+    faulty_s3: tuple[Store, FaultProxy],
+) -> None:
+    store, proxy = faulty_s3
+    url = f"{store.root}/large.bin"
+    program = (
+        "import sys, shardkeep as sk\n"
+        "with sk.files.publish(sys.argv[1]) as file:\n"
+        f"    file.write(bytes({LARGE}))\n"
+    )
+    proxy.inject("stall", method="PUT", target="partNumber=2")
+    child = subprocess.Popen([sys.executable, "-c", program, url], stderr=subprocess.PIPE, text=True)
+    eventually(lambda: any(seen.fault == "stall" for seen in proxy.seen))
+    child.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in child.communicate(timeout=100)[1]
+    assert names(store) == []
+    assert uploads_of(store) == []
+
+
+@pytest.mark.parametrize("name", ["s3", "sftp"])
+def test_a_kill_during_the_upload_leaves_nothing_visible(name: str, request: pytest.FixtureRequest) -> None:
+    store: Store = request.getfixturevalue(f"{name}_store")
+    url = f"{store.root}/large.bin"
+    program = (
+        "import os, signal, sys, shardkeep as sk\n"
+        "from shardkeep.files.remote import upload\n"
+        "cls = upload._S3Upload if sys.argv[1].startswith('s3') else upload._SftpUpload\n"
+        "cls._place = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with sk.files.publish(sys.argv[1]) as file:\n"
+        f"    file.write(bytes({LARGE}))\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, url], check=False).returncode == -signal.SIGKILL
+    assert [one for one in names(store) if not one.startswith(".")] == []
+    assert len(os.listdir(spool_folder())) == 1
+    with sk.files.publish(url) as file:
+        file.write(b"after")
+    assert content(url) == b"after"
+    assert os.listdir(spool_folder()) == []
+    assert names(store) == ["large.bin"]
+
+
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_faults_of_a_store_are_repeated(size: int, faulty_s3: tuple[Store, FaultProxy]) -> None:
+    store, proxy = faulty_s3
+    url = f"{store.root}/a.bin"
+    with sk.files.publish(url) as file:
+        file.write(os.urandom(size))
+        proxy.inject("status", times=2, method="PUT", target=r"/a\.bin")
+        proxy.inject("status", times=2, method="PUT", target=r"/a\.bin", status=429)
+        proxy.inject("reset", times=2, method="P.*", target=r"/a\.bin")
+        proxy.inject("lost", times=2, method="PUT", target=r"/a\.bin")
+    assert len(content(url)) == size
+    assert {"status", "reset", "lost"} <= {seen.fault for seen in proxy.seen}
+    assert uploads_of(store) == []
+
+
+def test_a_store_that_fails_leaves_nothing(
+    faulty_s3: tuple[Store, FaultProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, proxy = faulty_s3
+    monkeypatch.setenv("SHARDKEEP_REMOTE_TIMEOUT_S", "20")
+    options = {**store.options, "config_kwargs": {"retries": {"max_attempts": 0}}}
+    store._replace(options=options).use(monkeypatch)  # without the repeats of the back end
+    fault = proxy.inject("status", times=10_000, method="PUT", target=r"/a\.bin")
+    expected = pytest.raises(RemoteError, match=r"/a\.bin with status 503, request")
+    with expected as caught, sk.files.publish(f"{store.root}/a.bin") as file:
+        file.write(b"content")
+    assert "test-secret-of-s3" not in str(caught.value)
+    fault.times = 0
+    assert names(store) == []
+
+
+def test_a_set_appears_whole_or_not_at_all(store: Store) -> None:
+    urls = [f"{store.root}/{name}" for name in "abc"]
+    with sk.files.publish(urls[2]) as file:
+        file.write(b"old")
+    with pytest.raises(ExistsError), sk.files.publish_set(urls) as files:
+        pass
+    assert names(store) == ["c"]
+    with sk.files.publish_set(urls[:2]) as files:
+        for number, file in enumerate(files):
+            file.write(b"%d" % number)
+    assert [content(url) for url in urls] == [b"0", b"1", b"old"]
+
+
+def test_a_writer_of_a_path(store: Store) -> None:
+    with sk.files.publish_path(f"{store.root}/a.txt") as temporary:
+        Path(temporary).write_text("by name")
+    assert content(f"{store.root}/a.txt") == b"by name"

@@ -17,9 +17,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from shardkeep.errors import DurabilityError, LockError, PlanError
 from shardkeep.files.durable import durably
+from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.publish import Exists
@@ -69,7 +71,7 @@ class FileSet:
         if exists not in ("fail", "replace"):
             raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
         self._replace = exists == "replace"
-        self._pending: list[_ClosedPending] = []
+        self._pending: list[Any] = []
         self._pid = os.getpid()
         # Absolute, since the process may change its directory.
         self._base = os.getcwd()
@@ -84,6 +86,11 @@ class FileSet:
 
     def add(self, path: str) -> int:
         """Create an empty temporary file for `path` and return its number in the set."""
+        if is_url(path):
+            from shardkeep.files.remote.pending import RemotePending
+
+            RemotePending(path, replace=self._replace, within=self._pending, local=_ClosedPending)
+            return len(self._pending) - 1
         there = path if os.getcwd() == self._base else os.path.join(self._base, path)
         _ClosedPending(there, replace=self._replace, within=self._pending)
         self._pending[-1].path = path
@@ -110,7 +117,7 @@ class FileSet:
 
     def temporary(self, number: int) -> str:
         """Return the temporary name of a file of the set."""
-        return self._pending[number].file.name
+        return str(self._pending[number].file.name)
 
     def rename(self, number: int, path: str) -> None:
         """Replace the final name by another one in the same folder."""
@@ -158,7 +165,7 @@ class FileSet:
             self.undo()
 
 
-def _seal(pending: list[_ClosedPending], progress: Progress | None) -> None:
+def _seal(pending: list[Any], progress: Progress | None) -> None:
     report = progress or (lambda _done, _total: None)
     if len(pending) < _TOGETHER:
         for number, one in enumerate(pending, 1):
@@ -174,8 +181,8 @@ def _seal(pending: list[_ClosedPending], progress: Progress | None) -> None:
 class _ClosedPending(Pending):
     """A pending file without open descriptors between its steps."""
 
-    def __init__(self, path: str, *, replace: bool, within: list[_ClosedPending]) -> None:
-        super().__init__(path, replace=replace, durable=True, within=within)
+    def __init__(self, path: str, *, replace: bool, within: list[Any], durable: bool = True) -> None:
+        super().__init__(path, replace=replace, durable=durable, within=within)
         made = os.fstat(self.file.fileno())
         self._identity = made.st_dev, made.st_ino
         # Between the steps the folder is opened by its name, which must not depend on the current directory.

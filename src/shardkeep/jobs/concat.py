@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 import numpy as np
 
 from shardkeep.files.incomplete import Incomplete
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import path_or_url
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.files.remote.copies import accepts_urls
@@ -70,7 +70,7 @@ def concat(
     >>> report.records, list(Reader(report.outputs[0].path))
     (2, [b'a', b'b'])
     """
-    name = local_path(output)
+    name = path_or_url(output)
     return divide(
         paths,
         plan=lambda sizes: (np.zeros(len(sizes), np.int32), 1),

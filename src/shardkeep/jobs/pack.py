@@ -22,6 +22,7 @@ from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
 from shardkeep.files.remote.copies import accepts_urls
+from shardkeep.files.remote.pending import sizes_bytes
 from shardkeep.jobs.division.assignment import warn_of_odd_shards
 from shardkeep.jobs.division.divide import ShardFile
 from shardkeep.jobs.division.packed_frames import batches
@@ -250,8 +251,10 @@ def pack(
         )
         writer.close(progress=steps.begin("sync to disk", given.total_bytes))
     outputs = tuple(
-        ShardFile(path, count, os.path.getsize(path))
-        for path, count in zip(writer.paths, writer.records, strict=True)
+        ShardFile(path, count, size_bytes)
+        for path, count, size_bytes in zip(
+            writer.paths, writer.records, sizes_bytes(writer.paths), strict=True
+        )
     )
     return PackReport(
         kind=given.kind,

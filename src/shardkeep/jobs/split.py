@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from shardkeep.files.incomplete import Incomplete
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import path_or_url
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.files.remote.copies import accepts_urls
@@ -126,7 +126,7 @@ def split(
     >>> [(os.path.basename(one.path), one.records, list(Reader(one.path))) for one in report.outputs]
     [('part-0-of-2.tfrecord', 2, [b'0', b'1']), ('part-1-of-2.tfrecord', 3, [b'2', b'3', b'4'])]
     """
-    name = local_path(pattern)
+    name = path_or_url(pattern)
     if shards is None:
         early_name(name, 0)
     else:

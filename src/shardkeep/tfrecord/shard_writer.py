@@ -14,7 +14,7 @@ from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanEr
 from shardkeep.files.budget import budget
 from shardkeep.files.durable import durably
 from shardkeep.files.file_set import FileSet
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, path_or_url
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.owner import OwnProcess
@@ -116,7 +116,7 @@ class ShardWriter(ReportedWriter):
         compression: WrittenCompression | None = None,
         exists: Exists = "fail",
     ) -> None:
-        self.pattern = local_path(pattern)
+        self.pattern = path_or_url(pattern)
         self._process = OwnProcess(self.pattern)
         given = {"shards": shards, "shard_bytes": shard_bytes, "shard_records": shard_records}
         chosen = checked_sizes(given)
@@ -132,9 +132,10 @@ class ShardWriter(ReportedWriter):
         self._next = self._filled_bytes = 0
         self._before: list[int] = []
         with contextlib.ExitStack() as stack:
-            stack.enter_context(
-                FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0, if_unsafe="warn")
-            )
+            if not is_url(self.pattern):  # the creation of an object is exclusive itself
+                stack.enter_context(
+                    FileLock(lock_name(self.pattern, len(self.paths)), timeout_s=0, if_unsafe="warn")
+                )
             stack.callback(_drop, self._sinks)  # not a method: the writer would be in a cycle
             self._files = stack.enter_context(FileSet(exists=exists))
             self._numbers = [self._files.add(path) for path in self.paths or [first]]
@@ -224,7 +225,7 @@ class ShardWriter(ReportedWriter):
         """
         self._process.check()
         self._check_open()
-        name = local_path(path)
+        name = path_or_url(path)
         number = self._files.add(name)
         try:
             with durably("write", name):

@@ -18,7 +18,7 @@ from shardkeep.errors import (
 )
 from shardkeep.files.durable import durability_error, durably
 from shardkeep.files.kinds.special import refuse_special
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import display, is_url, path_or_url
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.owner import OwnProcess
 from shardkeep.files.publish import publish_raw
@@ -134,7 +134,8 @@ class Writer(ReportedWriter):
     Parameters
     ----------
     path : str or os.PathLike
-        The final name; its folder must exist.
+        The final name; its folder must exist. Or the URL of an object in a remote store, which is written to
+        a local file first, and uploaded by `close`.
     compression : {None, "gzip", "zlib"}
         Compression of the whole file. A compressed file has no random access.
     exists : {"fail", "replace", "append"}
@@ -208,17 +209,24 @@ class Writer(ReportedWriter):
         exists: Literal["fail", "replace", "append"] = "fail",
         lock_timeout_s: float | None = 0.0,
     ) -> None:
-        self.path = local_path(path)
+        self.path = path_or_url(path)
         self._process = OwnProcess(self.path)
         self._packing = packing = written_compression(compression)
         if exists not in ("fail", "replace", "append"):
             raise PlanError(f'exists={exists!r} is not valid: use "fail", "replace" or "append"')
+        if is_url(self.path) and exists == "append":
+            shown = display(self.path)
+            message = (
+                f'{shown}: exists="append" needs a local file, since an object cannot be continued: write'
+            )
+            raise PlanError(f"{message} another object, and name both to the readers", path=shown)
         refuse_special(self.path)
         with contextlib.ExitStack() as stack:
             unsafe: IfUnsafe = "refuse" if exists == "append" else "warn"
             # With "fail" the target of a link is not used: the link itself occupies the name.
             locked = FileLock if exists == "fail" else lock_of_file
-            stack.enter_context(locked(self.path, timeout_s=lock_timeout_s, if_unsafe=unsafe))
+            if not is_url(self.path):  # the creation of an object is exclusive itself
+                stack.enter_context(locked(self.path, timeout_s=lock_timeout_s, if_unsafe=unsafe))
             if exists == "append":
                 self._file: Any = None
                 fd = open_to_append(self.path, packing)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 
 import shardkeep as sk
@@ -95,17 +96,16 @@ else:
 """
 
 
-@pytest.mark.parametrize("size", [100, 3 << 20])
-@pytest.mark.parametrize("name", ["s3", "webdav", "sftp", "hdfs"])
+@pytest.mark.parametrize(
+    ("name", "count", "size"),
+    [("s3", 16, 100), ("s3", 3, 10 << 20), ("webdav", 4, 100), ("sftp", 4, 100), ("hdfs", 4, 100)],
+)
 def test_one_of_many_processes_creates_an_object(
-    name: str, size: int, request: pytest.FixtureRequest
+    name: str, count: int, size: int, request: pytest.FixtureRequest
 ) -> None:
-    if size > 100 and name != "s3":
-        pytest.skip("the ways of other stores do not depend on the size")
     store: Store = request.getfixturevalue(f"{name}_store")
     url = f"{store.root}/raced.bin"
     pipe = subprocess.PIPE
-    count = 16 if size == 100 and name == "s3" else 6
     children = [
         subprocess.Popen(
             [sys.executable, "-c", _RACER, url, f"{number:02d}", str(size)],
@@ -239,3 +239,56 @@ def test_a_writer_of_a_path(store: Store) -> None:
     with sk.files.publish_path(f"{store.root}/a.txt") as temporary:
         Path(temporary).write_text("by name")
     assert content(f"{store.root}/a.txt") == b"by name"
+
+
+# -- writers and jobs ----------------------------------------------------------------------------------------
+
+
+def records(url: str) -> list[bytes]:
+    return list(sk.tfrecord.Reader(url))
+
+
+def test_writers_and_jobs(store: Store, tmp_path: Path) -> None:
+    root = store.root
+    with sk.tfrecord.Writer(f"{root}/a.tfrecord") as w:
+        for i in range(10):
+            w.write(b"%d" % i)
+    expected = [b"%d" % i for i in range(10)]
+    assert records(f"{root}/a.tfrecord") == expected
+    with pytest.raises(ExistsError):
+        sk.tfrecord.Writer(f"{root}/a.tfrecord")
+    with sk.tfrecord.ShardWriter(f"{root}/s-{{shard}}-of-{{shards}}", shard_records=4) as shards:
+        for one in expected:
+            shards.write(one)
+    assert shards.paths == [f"{root}/s-{i}-of-3" for i in range(3)]
+    assert [one for path in shards.paths for one in records(path)] == expected
+    report = sk.concat(shards.paths, f"{root}/joined.tfrecord")
+    assert report.outputs[0].path == f"{root}/joined.tfrecord"
+    assert records(f"{root}/joined.tfrecord") == expected
+    sk.split(f"{root}/joined.tfrecord", f"{root}/p-{{shard}}", shards=2)
+    assert records(f"{root}/p-0") + records(f"{root}/p-1") == expected
+    sk.pack({"x": np.arange(4)}, f"{root}/packed-{{shard}}", shards=2, shuffle=3)
+    assert len(records(f"{root}/packed-0") + records(f"{root}/packed-1")) == 4
+    assert os.listdir(spool_folder()) == []
+
+
+def test_a_merge_to_a_store(s3_store: Store, tmp_path: Path) -> None:
+    for rank in range(2):
+        with sk.hdf5.WorkerFile(tmp_path / "run", sk.World(rank=rank, size=2)) as out:
+            out.append("loss", [float(rank)])
+            out.commit(step=1)
+    report = sk.hdf5.merge(tmp_path / "run", f"{s3_store.root}/all.h5")
+    assert report.rows == {"loss": 2}
+    with sk.hdf5.open(f"{s3_store.root}/all.h5") as file:
+        assert file["loss"][:].tolist() == [0.0, 1.0]
+    with pytest.raises(ExistsError):
+        sk.hdf5.merge(tmp_path / "run", f"{s3_store.root}/all.h5")
+    with pytest.raises(PlanError, match="virtual"):
+        sk.hdf5.merge(tmp_path / "run", f"{s3_store.root}/v.h5", mode="virtual")
+
+
+def test_an_append_and_a_lock_are_refused(memory_store: Store) -> None:
+    with pytest.raises(PlanError, match="append"):
+        sk.tfrecord.Writer(f"{memory_store.root}/a", exists="append")
+    with pytest.raises(PlanError, match="local"):
+        sk.files.lock(f"{memory_store.root}/a")

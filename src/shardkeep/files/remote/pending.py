@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardkeep.errors import ShardkeepError
-from shardkeep.files.kinds.urls import url_name, url_parent
+from shardkeep.files.kinds.urls import is_url, url_name, url_parent
 from shardkeep.files.pending import Pending
+from shardkeep.files.remote.store import stat_many
 from shardkeep.files.remote.upload import upload_to
 
-__all__ = ["RemotePending", "spool_folder"]
+__all__ = ["RemotePending", "cache_root", "sizes_bytes", "spool_folder"]
 
 
-def spool_folder() -> str:
-    """Return the folder of files before their upload, which is created for this user only.
+def sizes_bytes(paths: Sequence[str]) -> list[int]:
+    """Return the sizes of files that were published, local or in one store."""
+    if any(map(is_url, paths)):
+        return [info.size_bytes for info in stat_many(paths)]
+    return [os.path.getsize(path) for path in paths]
 
-    It is ``$SHARDKEEP_CACHE_DIR/spool``, by default ``$XDG_CACHE_HOME/shardkeep/spool``.
-    """
+
+def cache_root() -> str:
+    """Return ``$SHARDKEEP_CACHE_DIR``, by default ``$XDG_CACHE_HOME/shardkeep``."""
     root = os.environ.get("SHARDKEEP_CACHE_DIR")
     if not root:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         root = os.path.join(base, "shardkeep")
-    folder = os.path.join(os.path.abspath(root), "spool")
+    return os.path.abspath(root)
+
+
+def spool_folder() -> str:
+    """Return the folder of files before their upload, which is created for this user only."""
+    folder = os.path.join(cache_root(), "spool")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
 
@@ -31,22 +43,26 @@ def spool_folder() -> str:
 class RemotePending:
     """A file in the spool that becomes an object, with the steps of `shardkeep.files.pending.Pending`."""
 
-    def __init__(self, url: str, *, replace: bool, by_name: bool = False, within: list[Any]) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        replace: bool,
+        within: list[Any],
+        local: Callable[..., Any] = Pending,
+        **options: Any,
+    ) -> None:
         self.path = url
         self.folder = url_parent(url)
+        self._replace = replace
         self._upload = upload_to(url, replace=replace)
-        local: list[Pending] = []
+        made: list[Any] = []
         try:
-            Pending(
-                os.path.join(spool_folder(), url_name(url)),
-                replace=True,
-                durable=False,
-                by_name=by_name,
-                within=local,
-            )
+            place = os.path.join(spool_folder(), url_name(url))
+            local(place, replace=True, durable=False, within=made, **options)
         finally:
-            if local:
-                self._local = local[0]
+            if made:
+                self._local = made[0]
                 within.append(self)
 
     @property
@@ -57,7 +73,22 @@ class RemotePending:
     @property
     def temporary(self) -> str:
         """The name of the file in the spool."""
-        return self._local.temporary
+        return str(self._local.temporary)
+
+    def rename(self, path: str) -> None:
+        """Replace the URL by another one in the same folder."""
+        self._upload = upload_to(path, replace=self._replace)
+        self.path = path
+
+    def take(self, written: str) -> None:
+        """Move a file of the same file system, or of another one, to the spool."""
+        try:
+            self._local.take(written)
+        except OSError:
+            copied = f"{self.file.name}.copy"
+            shutil.copyfile(written, copied)
+            self._local.take(copied)
+            os.unlink(written)
 
     def seal(self) -> None:
         """Send the bytes, as far as the store can do that before the object appears."""

@@ -22,6 +22,7 @@ import hashlib
 import math
 import os
 import secrets
+import tempfile
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -30,10 +31,10 @@ from typing import Any
 from shardkeep.errors import ExistsError, NotFoundError, PlanError, RemoteError, ShardkeepError
 from shardkeep.files import leftovers
 from shardkeep.files.kinds.urls import display, join_url, split_url, url_name, url_parent
-from shardkeep.files.remote import store
+from shardkeep.files.remote import requests, store
 from shardkeep.files.threads.tasks import Tasks
 
-__all__ = ["Upload", "remove", "upload_to"]
+__all__ = ["Upload", "remove", "upload_file", "upload_to"]
 
 _TOKEN = "shardkeep-upload"
 # S3 refuses parts below 5 MiB, except the last, and more than 10,000 of them.
@@ -66,7 +67,7 @@ def upload_to(url: str, *, replace: bool) -> Upload:
     shown = display(url)
     if not url_name(url):
         raise PlanError(f"{shown!r} is a folder: pass the URL of the object to write", path=shown)
-    protocols = store._system(url)[0].protocol
+    protocols = requests.repeated(url, "write", lambda _: requests.file_system(url)[0].protocol)
     names = {protocols} if isinstance(protocols, str) else set(protocols)
     way = next((kind for name, kind in _WAYS.items() if name in names), None)
     if way is None or split_url(url)[2]:
@@ -78,10 +79,34 @@ def upload_to(url: str, *, replace: bool) -> Upload:
     return way(url, replace=replace)
 
 
+def upload_file(source: str | bytes, url: str, *, replace: bool) -> None:
+    """Upload a local file, or some bytes.
+
+    Raises
+    ------
+    ExistsError, PlanError, RemoteError, MissingExtraError
+        As `upload_to` and `Upload.place`.
+    """
+    if isinstance(source, bytes):
+        with tempfile.NamedTemporaryFile(prefix="shardkeep-") as file:
+            file.write(source)
+            file.flush()
+            upload_file(file.name, url, replace=replace)
+        return
+    upload = upload_to(url, replace=replace)
+    try:
+        upload.send(source)
+        upload.place()
+    except BaseException:
+        with contextlib.suppress(ShardkeepError):
+            upload.undo()
+        raise
+
+
 def remove(url: str) -> None:
     """Remove an object; a missing one is not an error."""
     with contextlib.suppress(NotFoundError):
-        store.call(url, "remove", "rm_file")
+        requests.call(url, "remove", "rm_file")
 
 
 class Upload:
@@ -90,7 +115,7 @@ class Upload:
     def __init__(self, url: str, *, replace: bool) -> None:
         self.url = url
         self.replace = replace
-        self._system, self._path = store._system(url)
+        self._system, self._path = requests.file_system(url)
         self._source = ""
         self._size_bytes = 0
         self._may_exist = False
@@ -165,10 +190,10 @@ class Upload:
         def attempt(limit_s: float) -> Any:
             limit_s += size_bytes / _SLOWEST_BYTES_PER_S
             if not self._system.async_impl:
-                return store._in_thread(make, limit_s)
+                return requests._in_thread(make, limit_s)
             return _in_loop(self._system.loop, make, limit_s)
 
-        return store.repeated(self.url, what, attempt, repeat=repeat)
+        return requests.repeated(self.url, what, attempt, repeat=repeat)
 
 
 def _in_loop(loop: Any, make: Callable[[], Any], limit_s: float) -> Any:
@@ -182,7 +207,7 @@ def _in_loop(loop: Any, make: Callable[[], Any], limit_s: float) -> Any:
         ended.get(timeout=limit_s)
     except Empty:
         future.cancel()
-        raise store._SilentError from None
+        raise requests._SilentError from None
     except BaseException:
         future.cancel()
         raise
@@ -207,11 +232,11 @@ class _S3Upload(Upload):
         bucket, key, _ = self._system.split_path(self._path)
         return {"Bucket": bucket, "Key": key}
 
-    def _s3(self, method: str, *, size_bytes: int = 0, repeat: bool = True, **kwargs: Any) -> Any:
+    def _s3(self, method: str, *, size_bytes: int = 0, **arguments: Any) -> Any:
         def make() -> Any:
-            return self._system._call_s3(method, **{**self._object, **kwargs})
+            return self._system._call_s3(method, **{**self._object, **arguments})
 
-        return self._call("write", make, size_bytes=size_bytes, repeat=repeat)
+        return self._call("write", make, size_bytes=size_bytes)
 
     def _check_exclusive(self) -> None:
         bucket = f"{split_url(self.url)[0]} {self._system.endpoint_url}"
@@ -224,7 +249,7 @@ class _S3Upload(Upload):
 
     def _asked(self) -> bool:
         probe = join_url(url_parent(self.url), f".shardkeep-probe-{secrets.token_hex(8)}")
-        path = store._system(probe)[1]
+        path = requests.file_system(probe)[1]
         bucket, key, _ = self._system.split_path(path)
         name: dict[str, Any] = {"Bucket": bucket, "Key": key}
         try:
@@ -264,7 +289,7 @@ class _S3Upload(Upload):
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
     def _place(self) -> None:
-        condition = {} if self.replace else {"IfNoneMatch": "*"}
+        condition: dict[str, Any] = {} if self.replace else {"IfNoneMatch": "*"}
         try:
             if self._number is None:
                 with open(self._source, "rb") as file:
@@ -325,11 +350,11 @@ class _RenamedUpload(Upload):
         self._temporary = ""
         super().__init__(url, replace=replace)
         self._temporary_url = join_url(url_parent(url), leftovers.temporary_name(url_name(url)))
-        self._temporary = store._system(self._temporary_url)[1]
+        self._temporary = requests.file_system(self._temporary_url)[1]
 
     def _send(self) -> None:
         folder = url_parent(self.url)
-        store.call(folder, "make the folder", "makedirs", exist_ok=True)
+        requests.call(folder, "make the folder", "makedirs", exist_ok=True)
         for info in store.list_folder(folder):
             if leftovers.is_of_ended_process(url_name(info.url)):
                 remove(info.url)

@@ -23,7 +23,7 @@ from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, ExistsError, FormatError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.special import refuse_special
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, path_or_url
 from shardkeep.files.leftovers import let_read
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.remote.copies import accepts_urls
@@ -271,7 +271,12 @@ def merge(
     [0.5, 1.5]
     """
     start = time.monotonic()
-    target = local_path(output)
+    target = path_or_url(output)
+    if is_url(target) and mode == "virtual":
+        raise PlanError(
+            f'{target}: mode="virtual" needs a local file, since it refers to its sources: pass mode="copy"',
+            path=target,
+        )
     refuse_special(target)
     if exists == "fail" and os.path.lexists(target) and not dry_run:
         message = f'{target!r} exists: choose another name, or allow exists="replace"'
@@ -301,7 +306,7 @@ def merge(
         if plan.left_out:
             message = "; ".join(f"{name}: {reason}" for name, reason in plan.left_out.items())
             warn_user(f"left out of {target!r}: {message}")
-        compared = _write(plan, exists, parts, check, executor)
+        compared, size_bytes = _write(plan, exists, parts, check, executor)
     return MergeReport(
         output=target,
         mode=plan.mode,
@@ -309,7 +314,7 @@ def merge(
         sources=tuple(source.path for source in plan.sources),
         ways={one.name: f"{one.strategy}: {one.reason}" for one in plan.datasets},
         dropped_attributes=plan.dropped_attributes,
-        bytes=os.path.getsize(target),
+        bytes=size_bytes,
         seconds=time.monotonic() - start,
         findings=plan.findings + plan.earlier_findings,
         order_by=plan.order_by,
@@ -353,7 +358,7 @@ def _weights(mode: Mode, order_by: str, check: Extent) -> dict[str, int]:
 
 def _write(
     plan: MergePlan, exists: Exists, parts: Parts, check: Extent, executor: Executor | None
-) -> dict[str, int]:
+) -> tuple[dict[str, int], int]:
     target = plan.output
     with publish_raw(target, exists=exists) as temporary:
         temporary.deferred = True
@@ -375,8 +380,9 @@ def _write(
             compared = compare_with_sources(temporary.name, plan, check, parts.begin("compare"))
             synced = parts.begin("sync to disk")
             writeback.wait()
+            size_bytes = temporary.size_bytes
     synced(1, 1)
-    return compared
+    return compared, size_bytes
 
 
 def _read_back(

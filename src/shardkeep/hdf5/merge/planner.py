@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import path_or_url
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
@@ -84,7 +84,7 @@ def plan_merge(
     if on_mismatch not in ("refuse", "promote"):
         raise PlanError(f'on_mismatch={on_mismatch!r} is not valid: use "refuse" or "promote"')
     begun_ns = time.time_ns()
-    target = local_path(output)
+    target = path_or_url(output)
     root, expected = find_sources(sources)
     _refuse_output_as_source(target, expected)
     with contextlib.ExitStack() as own:

@@ -16,6 +16,7 @@ from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.hdf5.worker.contents import Contents, Storage
 from shardkeep.hdf5.worker.cut import cut_segment
 from shardkeep.hdf5.worker.rank_owner import RankExists, RankOwner
+from shardkeep.hdf5.worker.remote_rank import local_run
 from shardkeep.hdf5.worker.rollback import check_checkpoint, remove_after
 from shardkeep.world import World
 
@@ -37,7 +38,7 @@ class CommitSeries(RankOwner):
     ) -> None:
         self._world_size = world.size
         self._incarnation = uuid.uuid4().hex
-        self._contents = Contents(rank_folder(os.path.abspath(run_dir), world.rank), world.rank, storage)
+        self._contents = Contents(rank_folder(local_run(run_dir), world.rank), world.rank, storage)
         self._writers: dict[str, RowWriter] = {}
         super().__init__(run_dir, world, durable=durable, timeout_s=timeout_s, exists=exists)
 
@@ -79,6 +80,7 @@ class CommitSeries(RankOwner):
                 with self._segment.writing():
                     record = contents.write(self._segment.group, record)
                 self._segment.seal(segment_path(self._folder, record.sequence, record.step))
+                self._push()
                 # An interrupt here leaves a segment of which `contents` has no record; `rollback` reads it.
                 contents.committed(record)
 
@@ -129,6 +131,7 @@ class CommitSeries(RankOwner):
                 missing = f"uncommitted rows ({', '.join(lost)})" if lost else "no commit"
                 raise PlanError(f"rank {self.rank} has {missing}: call commit(step=…) before finish()")
             write_end(self._folder, self._contents.newest_crc32c, durable=self._durable)
+            self._push()
 
     def rollback(self, *, step: int | None) -> None:
         """Remove the commits of this rank after `step`, and all rows that were not committed.
@@ -169,7 +172,10 @@ class CommitSeries(RankOwner):
                 if mark is not None and self._failure is None:
                     self._commit_marked(mark)
                 self._segment.abort()
+                if self._remote is not None and self._failure is not None:
+                    self._remote.pull()  # the failed commit may have arrived, or not
                 remove_after(self._folder, step, durable=self._durable)
+                self._push()
                 self._load()
             self._failure = None
 

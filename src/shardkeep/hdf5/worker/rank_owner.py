@@ -20,7 +20,7 @@ from shardkeep.errors import (
     ShardkeepError,
 )
 from shardkeep.files import leftovers
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, path_or_url
 from shardkeep.files.locks.holder import holder_is_me
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.user_warning import warn_user
@@ -29,6 +29,7 @@ from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, 
 from shardkeep.hdf5.segments.segment import Segment
 from shardkeep.hdf5.segments.series_end import remove_end
 from shardkeep.hdf5.worker.cut import complete_cuts
+from shardkeep.hdf5.worker.remote_rank import RemoteRank, local_run
 from shardkeep.hdf5.worker.rollback import remove_after
 from shardkeep.world import REMEDY, World
 
@@ -51,10 +52,11 @@ class RankOwner:
     ) -> None:
         if exists not in get_args(RankExists):
             raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
-        self.run_dir = local_path(run_dir)
+        self.run_dir = path_or_url(run_dir)
         self.rank = world.rank
         # Absolute: the program may change its folder between two commits.
-        self._folder = rank_folder(os.path.abspath(run_dir), self.rank)
+        self._folder = rank_folder(local_run(run_dir), self.rank)
+        self._remote = RemoteRank(self.run_dir, self.rank) if is_url(self.run_dir) else None
         self._durable = durable
         self._mutex = threading.RLock()
         self._busy: str | None = None
@@ -76,6 +78,9 @@ class RankOwner:
             full.holder = error.holder
             raise full from None
         try:
+            if self._remote is not None:
+                self._remote.claim()
+                self._remote.pull()
             leftovers.remove_all(self._folder)
             complete_cuts(self._folder, durable=durable)
             remove_end(self._folder, durable=durable)
@@ -83,6 +88,7 @@ class RankOwner:
                 remove_after(self._folder, -1, durable=durable)
             elif exists == "fail":
                 self._refuse_commits()
+            self._push()
             self._segment = Segment(self._folder, durable=durable)
             self._load()
         except BaseException:
@@ -133,6 +139,11 @@ class RankOwner:
             message = f"rank {self.rank} has commits up to step {segments[-1].step} in {self.run_dir!r}"
             advice = 'continue after them with exists="resume", remove them with "replace"'
             raise ExistsError(f"{message}: {advice}, or choose another folder", path=self._folder)
+
+    def _push(self) -> None:
+        """Bring the folder of a rank in a store to the state of its mirror."""
+        if self._remote is not None:
+            self._remote.push()
 
     # -- what the file itself does ---------------------------------------------------------------------
 
@@ -209,6 +220,8 @@ class RankOwner:
                 self._closed = True
                 _alive.discard(self)
                 self._segment.abort()
+                if self._remote is not None and self._pid == os.getpid():
+                    self._remote.forget()
                 self._lock.release()
                 self._drop()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.kinds.special import refuse_special
+from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
@@ -155,7 +157,8 @@ def divide(
     sources = expand_shards(paths, incomplete)
     packing, verify = written_compression(compression), bool(verify)
     refuse_special(lock)
-    with FileLock(lock, timeout_s=0, if_unsafe="warn"):
+    exclusive = contextlib.nullcontext() if is_url(lock) else FileLock(lock, timeout_s=0, if_unsafe="warn")
+    with exclusive:
         before = [_identity(path) for path in sources]
         source_bytes = sum(was[2] for was in before if was is not None)
         parts = Parts(progress, source_bytes, _WEIGHTS[packing is not None])

@@ -36,9 +36,9 @@ class Store(NamedTuple):
         """Configure fsspec in this process and in its children, and return the store."""
         import fsspec.config
 
-        from shardkeep.files.remote import store
+        from shardkeep.files.remote import requests
 
-        store._systems.clear()  # they have the options of their first use
+        requests._systems.clear()  # they have the options of their first use
         patch.setitem(fsspec.config.conf, self.protocol, dict(self.options))
         patch.setenv(f"FSSPEC_{self.protocol.upper()}", json.dumps(self.options))
         for name, value in self.variables.items():

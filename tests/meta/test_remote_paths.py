@@ -161,7 +161,7 @@ def test_function_refuses_a_url(
                     pass
             elif hasattr(result, "__next__"):
                 next(result)
-        assert caught.value.path == url.replace("{shard}", "0")
+        assert str(caught.value.path).startswith(url.replace("{shard}", "0"))
 
 
 def commands_with_paths() -> Iterator[tuple[str, click.Parameter]]:

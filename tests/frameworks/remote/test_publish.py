@@ -37,7 +37,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 
 def content(url: str) -> bytes:
-    return store_room.read(url)
+    return bytes(store_room.read(url))
 
 
 def names(store: Store) -> list[str]:

@@ -127,7 +127,7 @@ class RemoteRank:
 
     def _check_owner(self) -> None:
         try:
-            token = json.loads(read(join_url(self.url, _OWNER))).get("token")
+            token = json.loads(bytes(read(join_url(self.url, _OWNER)))).get("token")
         except (NotFoundError, ValueError, AttributeError):
             token = None
         if token != self._token:

@@ -175,9 +175,8 @@ def test_a_kill_during_the_upload_leaves_nothing_visible(name: str, request: pyt
     url = f"{store.root}/large.bin"
     program = (
         "import os, signal, sys, shardkeep as sk\n"
-        "from shardkeep.files.remote import upload\n"
-        "cls = upload._S3Upload if sys.argv[1].startswith('s3') else upload._SftpUpload\n"
-        "cls._place = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from shardkeep.files.remote.upload import Upload\n"
+        "Upload.place = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
         "with sk.files.publish(sys.argv[1]) as file:\n"
         f"    file.write(bytes({LARGE}))\n"
     )

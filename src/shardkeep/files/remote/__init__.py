@@ -1,4 +1,4 @@
 """Objects in remote stores, through the back ends of fsspec.
 
-Other rooms import `store`, `requests`, `errors`, `cache`, `copies`, `pending` and `upload`.
+Other rooms import `store`, `requests`, `errors`, `cache`, `copies`, `pending`, `upload` and `uploads`.
 """

@@ -12,7 +12,7 @@ from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.urls import is_url, url_name, url_parent
 from shardkeep.files.pending import Pending
 from shardkeep.files.remote.store import stat_many
-from shardkeep.files.remote.upload import upload_to
+from shardkeep.files.remote.uploads import upload_to
 
 __all__ = ["RemotePending", "cache_root", "sizes_bytes", "spool_folder"]
 

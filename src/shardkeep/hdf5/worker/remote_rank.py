@@ -23,7 +23,8 @@ from shardkeep.errors import CorruptDataError, ExistsError, LockError, NotFoundE
 from shardkeep.files.kinds.urls import display, is_url, join_url, path_or_url, url_name
 from shardkeep.files.remote.pending import cache_root
 from shardkeep.files.remote.store import download, list_folder, read
-from shardkeep.files.remote.upload import remove, upload_file
+from shardkeep.files.remote.upload import remove
+from shardkeep.files.remote.uploads import upload_file
 from shardkeep.hdf5.segments.run_folder import rank_folder
 
 __all__ = ["RemoteRank", "local_run"]

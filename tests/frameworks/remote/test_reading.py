@@ -177,3 +177,15 @@ def test_refused_credentials_are_not_tried_again(faulty_s3: tuple[Store, FaultPr
     assert not any(
         word in str(caught.value) for word in secret.split("'") if len(word) > 8 and "://" not in word
     )
+
+
+def test_the_first_batch_needs_a_listing_the_indexes_and_one_shard(
+    faulty_s3: tuple[Store, FaultProxy], tmp_path: Path
+) -> None:
+    store, proxy = faulty_s3
+    write_shards(tmp_path / "local", store.root)
+    proxy.seen.clear()
+    next(iter(loader(f"{store.root}/*.tfrecord", prefetch=1)))
+    asked = [(seen.method, seen.target.partition("?")[0].rpartition(".")[2]) for seen in proxy.seen]
+    assert asked[:5] == [asked[0], *[("GET", "skidx")] * 4] and "list-type" in proxy.seen[0].target
+    assert set(asked[5:]) == {("GET", "tfrecord")}

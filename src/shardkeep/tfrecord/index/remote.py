@@ -1,7 +1,7 @@
 """Indexes of remote shards: stored next to them, or made when they are fetched.
 
-``shardkeep index s3://bucket/train`` writes ``<shard>.skidx`` next to each shard. All are fetched at once, so
-that a loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in
+``<shard>.skidx`` is next to a shard if the index was copied with it. All are fetched at once, so that a loader
+begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in
 the cache next to the copy of that version of the shard, and are used as long as the version is the same.
 
 The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
@@ -60,7 +60,8 @@ def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[St
         first = display(infos[missing[0]].url)
         warn_user(
             f"{len(missing):,} of {len(infos):,} shards have no index in their store, as {first}: each is"
-            f" fetched before the first batch; once, run: shardkeep index {first}"
+            " fetched before the first batch; make indexes by `shardkeep index` where the shards are local, and"
+            " copy the .skidx files next to them"
         )
         scanned = concurrently((_scanned, views[i], infos[i]) for i in missing)
         for i, starts in zip(missing, scanned, strict=True):
@@ -83,7 +84,8 @@ def fetch_checked(view: View, info: ObjectInfo, tick: Tick) -> str:
             os.unlink(file.name)
             shown = display(info.url)
             raise RemoteError(
-                f"{shown}: its index is of another content: shardkeep index {shown}", path=shown
+                f"{shown}: the index next to it is of another content: copy the .skidx file that belongs to it",
+                path=shown,
             )
     return path
 

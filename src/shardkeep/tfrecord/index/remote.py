@@ -1,8 +1,8 @@
 """Indexes of remote shards: stored next to them, or made when they are fetched.
 
-``<shard>.skidx`` is next to a shard if the index was copied with it. All are fetched at once, so that a loader
-begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in
-the cache next to the copy of that version of the shard, and are used as long as the version is the same.
+``<shard>.skidx`` is next to a shard if the index was copied with it. All are fetched at once, so that a
+loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in the cache
+next to the copy of that version of the shard, and are used as long as the version is the same.
 
 The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
 size when the index is read, the blocks when the shard is fetched.
@@ -60,8 +60,8 @@ def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[St
         first = display(infos[missing[0]].url)
         warn_user(
             f"{len(missing):,} of {len(infos):,} shards have no index in their store, as {first}: each is"
-            " fetched before the first batch; make indexes by `shardkeep index` where the shards are local, and"
-            " copy the .skidx files next to them"
+            " fetched before the first batch; make indexes by `shardkeep index` where the shards are local,"
+            " and copy the .skidx files next to them"
         )
         scanned = concurrently((_scanned, views[i], infos[i]) for i in missing)
         for i, starts in zip(missing, scanned, strict=True):
@@ -84,7 +84,7 @@ def fetch_checked(view: View, info: ObjectInfo, tick: Tick) -> str:
             os.unlink(file.name)
             shown = display(info.url)
             raise RemoteError(
-                f"{shown}: the index next to it is of another content: copy the .skidx file that belongs to it",
+                f"{shown}: the index next to it is of another content: copy the .skidx file of the shard",
                 path=shown,
             )
     return path

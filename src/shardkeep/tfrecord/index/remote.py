@@ -1,8 +1,8 @@
 """Indexes of remote shards: stored next to them, or made when they are fetched.
 
 ``<shard>.skidx`` is next to a shard if the index was copied with it. All are fetched at once, so that a
-loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in the cache
-next to the copy of that version of the shard, and are used as long as the version is the same.
+loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in the
+cache next to the copy of that version of the shard, and are used as long as the version is the same.
 
 The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
 size when the index is read, the blocks when the shard is fetched.

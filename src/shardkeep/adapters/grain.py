@@ -21,6 +21,7 @@ import numpy as np
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.random_access import Records, Rows
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
@@ -214,7 +215,7 @@ class TrackedDataset(grain.IterDataset):
 
     A pass that was left before its end begins again at the next ``iter``, so a batch that is only inspected
     is not lost; a pass of which all batches were handed out is followed by the next epoch, also if it was
-    ended by count.
+    ended by count. With ``epochs=None`` the current epoch begins again.
 
     Steps that read ahead, such as ``grain.experimental.device_put``, may follow: their iterators have the
     state of the batch that they hand out. Take the receipt from the loader then only at the end of a pass.
@@ -245,6 +246,7 @@ class TrackedDataset(grain.IterDataset):
         super().__init__(dataset)
         self._pass = source._pass
         self._pass.has_places = True
+        self._passes = Passes(source.loader)
         self._begin_pass()
 
     @property
@@ -253,33 +255,25 @@ class TrackedDataset(grain.IterDataset):
         return self._pass.loader
 
     def __iter__(self) -> grain.DatasetIterator:
-        if self._is_begun and not self._is_ended:
-            self.loader.rewind(self._bookmark)
         return _TrackedIterator(self)
 
     def __str__(self) -> str:
         return "TrackedDataset"
 
-    def _begin_pass(self) -> None:
-        self._bookmark, self._pass.begin = self.loader.bookmark(), self.loader.state_dict()
-        self._is_begun = self._is_ended = False
+    def _begin_pass(self) -> int:
+        number = self._passes.begin()
+        self._pass.begin = self.loader.state_dict()
+        return number
 
-    def _hand_out(self, batch: Any) -> None:
-        """Move the loader over a batch."""
+    def _hand_out(self, batch: Any, number: int) -> None:
+        """Move the loader over a batch of a pass."""
         place = batch.pop(_PLACE, None) if isinstance(batch, dict) else None
         if not isinstance(place, np.ndarray) or place.dtype != np.int64 or place.ndim != 1:
             raise PlanError(
                 f"a batch of the pipeline has no entry {_PLACE!r} as its source made it: transformations must"
                 " keep it, and one that merges, reorders or converts batches must follow TrackedDataset"
             )
-        found = Place.from_array(place)
-        self.loader.consume(found)
-        self._is_begun = True
-        # A run ends before each epoch that is a multiple of its number of epochs.
-        epochs = self.loader.epochs
-        self._is_ended = (
-            epochs is not None and found.next_epoch > found.epoch and not found.next_epoch % epochs
-        )
+        self._passes.consume(number, Place.from_array(place))
 
 
 class _TrackedIterator(grain.DatasetIterator):
@@ -289,12 +283,8 @@ class _TrackedIterator(grain.DatasetIterator):
         self._begin()
 
     def __next__(self) -> Any:
-        try:
-            batch = next(self._batches)
-        except StopIteration:
-            self._dataset._is_ended = True
-            raise
-        self._dataset._hand_out(batch)
+        batch = next(self._batches)
+        self._dataset._hand_out(batch, self._number)
         return batch
 
     def get_state(self) -> dict[str, Any]:
@@ -302,7 +292,7 @@ class _TrackedIterator(grain.DatasetIterator):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._close_batches()
-        self._dataset.loader.load_state_dict(state)
+        self._dataset._passes.load_state_dict(state)
         self._begin()
 
     def start_prefetch(self) -> None:
@@ -321,5 +311,5 @@ class _TrackedIterator(grain.DatasetIterator):
         return "TrackedDatasetIterator"
 
     def _begin(self) -> None:
-        self._dataset._begin_pass()
+        self._number = self._dataset._begin_pass()
         self._batches = self._dataset._parent.__iter__()

@@ -1,7 +1,7 @@
 """Datasets of a loader in TensorFlow's own loops and in Keras, the audit as judge.
 
-Covers `shardkeep.adapters.tensorflow.columns`, `shardkeep.adapters.tensorflow.dataset` and
-`shardkeep.adapters.tensorflow.passes`.
+Covers `shardkeep.adapters.tensorflow.columns`, `shardkeep.adapters.tensorflow.dataset`,
+`shardkeep.adapters.tensorflow.generator` and `shardkeep.adapters.passes`.
 """
 
 from __future__ import annotations
@@ -229,6 +229,42 @@ def test_damage_that_is_skipped_is_in_the_receipt(paths: list[str], tmp_path: Pa
         assert len(loader.receipt()["skipped"]) == 1
     with pytest.raises(tf.errors.OpError, match=r"CorruptRecordError.*damaged\.tfrecord"):
         list(to_dataset(make_loader([str(damaged)])))
+
+
+@pytest.mark.parametrize("calls", [None, 2])
+def test_a_batch_of_which_the_function_fails_was_not_used(paths: list[str], calls: int | None) -> None:
+    loader, expected = make_loader(paths), bare(paths, 1)[0]
+
+    def refused(batch: dict[str, Any]) -> Any:
+        if batch["x"][0] == expected[2][0]:  # a condition that TensorFlow converts from Python
+            return tf.gather(batch["x"], [16])
+        return batch["x"]
+
+    seen: list[list[int]] = []
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is not in"):
+        for x in to_dataset(loader, refused, calls):
+            seen.append(x.numpy().tolist())
+    assert seen == expected[:2]
+    assert loader.position == 32
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="faults are counted on Linux")
+def test_large_batches_use_the_same_memory_again(tmp_path: Path) -> None:
+    import resource
+
+    with sk.tfrecord.Writer(tmp_path / "x.tfrecord") as w:
+        for _ in range(400):
+            w.write_example({"x": [1.0] * 5000})
+    features = {"x": sk.FixedLen((5000,), "float32")}
+    dataset = to_dataset(sk.Loader(w.path, features, 20, sk.World(0, 1), epochs=5))
+    faults = []
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for batch in dataset:
+            del batch
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    pages = 5 * 400 * 5000 * 4 // 4096
+    assert faults[1] < pages / 2, (faults, pages)
 
 
 def test_another_object_than_a_loader_is_refused() -> None:

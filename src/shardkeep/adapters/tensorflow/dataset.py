@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
-from shardkeep.adapters.tensorflow.passes import Passes
+from shardkeep.adapters.tensorflow.generator import generated
 from shardkeep.loader import Loader, Place
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 else:
     tf = import_extra("tensorflow", "shardkeep.adapters.tensorflow")
 
-__all__ = ["LoaderDataset", "ShardkeepDataset", "to_dataset"]
+__all__ = ["LoaderDataset", "ShardkeepDataset", "StatefulPasses", "to_dataset"]
 
 
 class LoaderDataset(tf.data.Dataset):
@@ -64,7 +67,32 @@ class LoaderDataset(tf.data.Dataset):
         return [self._dataset]
 
 
-class ShardkeepDataset(LoaderDataset, tf.train.experimental.PythonState):
+class StatefulPasses(tf.train.experimental.PythonState):
+    """Passes over a loader with a state for `tf.train.Checkpoint`; base of what iterates over a loader."""
+
+    _passes: Passes
+
+    def serialize(self) -> str:
+        """Return the state of the loader, for `tf.train.Checkpoint`.
+
+        Returns
+        -------
+        str
+        """
+        return json.dumps(self._passes.loader.state_dict())
+
+    def deserialize(self, string_value: bytes) -> None:
+        """Move the loader to a state, for `tf.train.Checkpoint`; the iterators so far end.
+
+        Parameters
+        ----------
+        string_value : bytes
+            A result of `serialize`.
+        """
+        self._passes.load_state_dict(json.loads(string_value))
+
+
+class ShardkeepDataset(LoaderDataset, StatefulPasses):
     """Batches of a loader as a `tf.data.Dataset` with a state; `to_dataset` makes it.
 
     Attributes
@@ -79,14 +107,16 @@ class ShardkeepDataset(LoaderDataset, tf.train.experimental.PythonState):
         map_func: Callable[[dict[str, Any]], Any] | None = None,
         num_parallel_calls: int | None = None,
     ) -> None:
-        passes = Passes(loader)
+        passes = self._passes = Passes(loader)
         spec = batch_spec(loader)
 
-        def read() -> Iterator[tuple[Any, ...]]:
+        def begin() -> tuple[Iterator[list[Any]], int]:
             number = passes.begin()
+            return read(number), sys.maxsize if loader.epochs is None else len(loader)
+
+        def read(number: int) -> Iterator[list[Any]]:
             for batch, place in loader.read_ahead():
-                passes.check(number)
-                yield *flat_arrays(spec, batch), np.append(number, place.to_array())
+                yield [*flat_arrays(spec, batch), np.append(number, place.to_array())]
 
         def mapped(*tensors: Any) -> tuple[Any, Any]:
             batch = batch_of(spec, tensors[:-1])
@@ -97,32 +127,20 @@ class ShardkeepDataset(LoaderDataset, tf.train.experimental.PythonState):
             return np.True_
 
         def used(batch: Any, numbers: Any) -> Any:
-            tf.numpy_function(consume, [numbers], tf.bool)
+            tensors = filter(tf.is_tensor, tf.nest.flatten(batch, expand_composites=True))
+            with tf.control_dependencies(list(tensors)):
+                tf.numpy_function(consume, [numbers], tf.bool)
             return batch
 
-        signature = (*flat_specs(spec), tf.TensorSpec([None], tf.int64))
-        dataset = tf.data.Dataset.from_generator(read, output_signature=signature)
-        super().__init__(loader, dataset.map(mapped, num_parallel_calls).map(used))
-        self._passes = passes
+        def mapped_and_used(*tensors: Any) -> Any:
+            return used(*mapped(*tensors))
 
-    def serialize(self) -> str:
-        """Return the state of the loader, for `tf.train.Checkpoint`.
-
-        Returns
-        -------
-        str
-        """
-        return self._passes.serialize()
-
-    def deserialize(self, string_value: bytes) -> None:
-        """Move the loader to a state, for `tf.train.Checkpoint`; iterators of this dataset end.
-
-        Parameters
-        ----------
-        string_value : bytes
-            A result of `serialize`.
-        """
-        self._passes.deserialize(string_value)
+        dataset = generated(begin, [*flat_specs(spec), tf.TensorSpec([None], tf.int64)])
+        if num_parallel_calls is None:
+            dataset = dataset.map(mapped_and_used)
+        else:
+            dataset = dataset.map(mapped, num_parallel_calls).map(used)
+        super().__init__(loader, dataset)
 
 
 def to_dataset(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import json
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardkeep._extras import import_extra
-from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
+from shardkeep.adapters.tensorflow.dataset import StatefulPasses
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 
@@ -22,7 +22,7 @@ else:
 __all__ = ["StepReader"]
 
 
-class StepReader(tf.train.experimental.PythonState):
+class StepReader(StatefulPasses):
     """Batches by number, for steps that a `ClusterCoordinator` schedules on any worker.
 
     A step that is repeated after its worker was killed reads the same batch again.
@@ -60,7 +60,7 @@ class StepReader(tf.train.experimental.PythonState):
     """
 
     def __init__(self, loader: Loader) -> None:
-        checked_loader(loader)
+        self._passes = Passes(loader)
         if loader.world.size != 1:
             raise PlanError(
                 f"the loader has rank {loader.world.rank} of {loader.world.size}, but the coordinator reads"
@@ -151,22 +151,3 @@ class StepReader(tf.train.experimental.PythonState):
             for place in self._places[self._consumed : self._numbered]:
                 self.loader.consume(place)
                 self._consumed += 1
-
-    def serialize(self) -> str:
-        """Return the state of the loader, for `tf.train.Checkpoint`.
-
-        Returns
-        -------
-        str
-        """
-        return json.dumps(self.loader.state_dict())
-
-    def deserialize(self, string_value: bytes) -> None:
-        """Move the loader to a state, for `tf.train.Checkpoint`; begin a new iteration after it.
-
-        Parameters
-        ----------
-        string_value : bytes
-            A result of `serialize`.
-        """
-        self.loader.load_state_dict(json.loads(string_value))

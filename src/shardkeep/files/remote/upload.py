@@ -64,8 +64,10 @@ class Upload:
 
     def undo(self) -> None:
         """Remove what was sent; an object that replaced another one stays."""
+        # Before the temporary name is removed, whose absence would look like a rename.
+        is_ours = self._may_exist and not self.replace and self._is_ours()
         self._abort()
-        if self._may_exist and not self.replace and self._is_ours():
+        if is_ours:
             remove(self.url)
 
     # -- of one kind of store ----------------------------------------------------------------------------

@@ -24,6 +24,7 @@ __all__ = [
     "RecordPositions",
     "RecordSalvage",
     "WireError",
+    "assign_files",
     "correct_flipped_bits",
     "crc32c",
     "damaged_extent",
@@ -41,6 +42,8 @@ __all__ = [
     "hdf5_virtual_dataset",
     "hdf5_virtual_datasets",
     "image_shape",
+    "interleave_reads",
+    "interleave_slots",
     "lookup3",
     "mask_crc",
     "masked_crc32c",
@@ -56,6 +59,14 @@ __all__ = [
 
 _Path = str | os.PathLike[str]
 _Compression = Literal["gzip", "zlib", "zstd"] | None
+
+_I64 = npt.NDArray[np.int64]
+
+# -- assignment.rs
+
+def assign_files(sizes: _I64, world_size: int, /) -> _I64: ...
+def interleave_slots(counts: _I64, cycle_length: int, /) -> tuple[_I64, _I64, _I64]: ...
+def interleave_reads(counts: _I64, bounds: _I64, cycle_length: int, rows: _I64, /) -> _I64: ...
 
 # -- checksum.rs
 

@@ -49,6 +49,7 @@ WITH: dict[tuple[str, str], dict[str, Any]] = {
 READ = {
     ("Loader", "paths"),
     ("Reader", "path"),
+    ("audit", "data"),
     ("audit", "paths"),
     ("cat", "path"),
     ("concat", "paths"),

@@ -4,6 +4,7 @@
 //!
 //! * [`error`]    the error type, with path, record and offset
 //! * [`crc`]      CRC32C and the mask of TFRecord
+//! * [`assignment`] whole files for ranks, and slots that read them in turn
 //! * [`io`]       the descriptor pool, copies between files, reads of many small files
 //! * [`record`]   TFRecord frames: format, streams, scans, writing, correction of flipped bits
 //! * [`schema`]   the features of a batch and their kinds
@@ -12,6 +13,7 @@
 //!
 //! Images are decoded by the crate `shardkeep_image`, on which this one depends.
 
+pub mod assignment;
 pub mod batch;
 pub mod crc;
 pub mod error;

@@ -2,6 +2,7 @@
 //!
 //! The stub `src/shardkeep/_core.pyi` lists the same names in the same order of files.
 
+mod assignment;
 mod checksum;
 mod chunk_copy;
 mod descriptors;
@@ -31,6 +32,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     // The numpy crate loads the C API of NumPy at its first use, and panics if Ctrl-C interrupts that.
     py.import("numpy")?;
     numpy::npyffi::is_numpy_2(py);
+    assignment::register(m)?;
     checksum::register(m)?;
     chunk_copy::register(m)?;
     descriptors::register(m)?;

@@ -37,8 +37,11 @@ def _epochs(
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--epochs", callback=_epochs, help="Audit these epochs (2 or 0,1 or 0-2) instead of all.")
+@click.option("--data", multiple=True, help="Shards of the training, if their description is lost.")
 @json_option
-def audit(paths: tuple[str, ...], epochs: tuple[int, ...] | None, as_json: bool) -> int:
+def audit(
+    paths: tuple[str, ...], epochs: tuple[int, ...] | None, data: tuple[str, ...], as_json: bool
+) -> int:
     """Prove from receipts that every record was used exactly once.
 
     PATHS are receipts (JSON files), folders of runs, worker files or merged HDF5 files. The exit
@@ -49,7 +52,7 @@ def audit(paths: tuple[str, ...], epochs: tuple[int, ...] | None, as_json: bool)
     from shardkeep.cli.output.console import print_json
     from shardkeep.jobs import audit as audit_paths
 
-    report = audit_paths(paths, epochs=epochs)
+    report = audit_paths(paths, epochs=epochs, data=data or None)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from shardkeep.files.kinds.urls import display, is_url
 from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable
 from shardkeep.plan.proof.contents import Dataset
+from shardkeep.plan.proof.description import for_receipt
 from shardkeep.tfrecord.index.damaged import hole_error, index_around_damage
 from shardkeep.tfrecord.index.positions import load_positions
 
@@ -35,9 +36,10 @@ class Shards:
     table : ShardTable
         Map of global record numbers to (shard, record number in it), and back.
     identity : Dataset
-        Identity of the data set in states and receipts. Its fingerprint covers the names below the common
-        folder and the offset of every record. It is the same on any machine with the same files, and differs
-        if a file is added, removed, moved in the order, or rewritten with records of other lengths.
+        Identity of the data set in states and receipts, with its shards if they are few. Its fingerprint
+        covers the names below the common folder and the offset of every record. It is the same on any machine
+        with the same files, and differs if a file is added, removed, moved in the order, or rewritten with
+        records of other lengths.
     members : str
         A fingerprint that does not depend on the order of the files.
     holes : ndarray of uint64
@@ -68,6 +70,15 @@ class Shards:
     def sizes_bytes(self) -> tuple[int, ...]:
         """Size of each shard in bytes."""
         return tuple(self.positions.sizes_bytes.tolist())
+
+    def described(self) -> Dataset:
+        """Return the identity with the names, records and sizes of all shards."""
+        return replace(
+            self.identity,
+            shards=tuple(_names(self.paths) if self.remote is None else self.remote.names()),
+            counts=tuple(self.table.counts.tolist()),
+            sizes=self.sizes_bytes,
+        )
 
 
 def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int | None = None) -> Shards:
@@ -108,18 +119,16 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
         _digest_of_shard(name, records, size_bytes, checksum)
         for name, records, (size_bytes, checksum) in zip(names, counts, offsets, strict=True)
     ]
-    identity = Dataset(
-        fingerprint=digest_of(*each), records=sum(counts), shards=tuple(names), counts=tuple(counts)
-    )
-    return Shards(
+    shards = Shards(
         tuple(display(path) if is_url(path) else path for path in paths),
         positions,
         ShardTable(counts),
-        identity,
+        Dataset(fingerprint=digest_of(*each), records=sum(counts)),
         digest_of(*sorted(each)),
         holes,
         remote,
     )
+    return replace(shards, identity=for_receipt(shards.described()))
 
 
 def _around_damage(paths: Sequence[str], on_corrupt: str) -> tuple[RecordPositions, npt.NDArray[np.uint64]]:

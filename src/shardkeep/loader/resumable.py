@@ -15,6 +15,7 @@ from shardkeep.loader.state import make_state, read_state
 from shardkeep.plan import Segment
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import Mixture
+from shardkeep.plan.proof.description import DescribedReceipt, describe
 from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.world import World
 
@@ -207,7 +208,8 @@ class Resumable:
             Ranges of positions as types that JSON supports. `shardkeep audit` proves an epoch from the
             receipts of all ranks and, after a resume, of the runs before. Store the receipt with every
             checkpoint; then a run that returns to the checkpoint leaves no trace of the steps that it
-            repeats.
+            repeats. The receipt of a data set of many shards refers to the shards by a fingerprint: a
+            `WorkerFile` stores their description once in the run folder, elsewhere store `describe_data`.
 
         Notes
         -----
@@ -216,17 +218,16 @@ class Resumable:
         original.
         """
         progress = self._cursor.report()
-        shards, order = self._source.shards, self._source.order_settings()
-        identity = shards.identity
-        if self.cycle_length is not None:
-            identity = replace(identity, sizes=shards.sizes_bytes)
-        return Receipt(
+        order, dataset = self._source.order_settings(), self._source.shards.identity
+        if self.cycle_length is None:
+            dataset = replace(dataset, sizes=())
+        receipt = Receipt(
             id=self._cursor.receipt_id,
             rank=self.world.rank,
             world_size=self.world.size,
             batch_size=self.batch_size,
             remainder=self.remainder,
-            dataset=identity,
+            dataset=dataset,
             shuffle=order["shuffle"],
             seed=order["seed"],
             segments=progress.segments,
@@ -234,6 +235,21 @@ class Resumable:
             mixture=self.mixture,
             damage=progress.damage,
         ).to_dict()
+        return receipt if dataset.shards else DescribedReceipt(receipt, self._source.described)
+
+    def describe_data(self) -> dict[str, Any]:
+        """Return the description of the data set, to which receipts over many shards refer.
+
+        It is the same on every rank and in every run over the same shards. Save it once as a JSON file in the
+        folder of the receipts, or pass it with the receipts to `shardkeep.plan.audit`. A `WorkerFile` stores
+        it with the first commit.
+
+        Returns
+        -------
+        dict
+            Name, records and size of each shard, as types that JSON supports.
+        """
+        return describe(self._source.described())
 
     def _last_epoch(self, epochs: int) -> int:
         return (self.epoch // epochs + 1) * epochs

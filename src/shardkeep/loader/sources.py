@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from shardkeep.plan.file_assignment import FileSet
 from shardkeep.plan.mixture import MixedOrder, Mixture
 from shardkeep.plan.order import EpochOrder
 from shardkeep.plan.proof.contents import Dataset
+from shardkeep.plan.proof.description import for_receipt
 
 __all__ = ["MixedSource", "ShardSource", "Source"]
 
@@ -43,6 +45,9 @@ class Source(Protocol):
 
     def order_settings(self) -> dict[str, Any]:
         """Return the settings of the order, for a state."""
+
+    def described(self) -> Dataset:
+        """Return the identity of the data set with the names, records and sizes of all shards."""
 
     def describe(self) -> str:
         """Return the size of the source, for a loader's repr."""
@@ -103,6 +108,10 @@ class ShardSource:
         """Return shard and index of each row."""
         return record_ids(self.shards.table, records, rows)
 
+    def described(self) -> Dataset:
+        """Return the identity of the data set with the names, records and sizes of all shards."""
+        return self.shards.described()
+
     def order_settings(self) -> dict[str, Any]:
         """Return shuffle and seed."""
         return {"shuffle": self._shuffle, "seed": self._seed}
@@ -149,6 +158,10 @@ class MixedSource:
         shard = np.where(source < 0, -1, ids["shard"] - first_shards[source])
         return {"source": source.astype(np.int64), "shard": shard, "index": ids["index"]}
 
+    def described(self) -> Dataset:
+        """Return the identity of the mixture; the names of shards have the number of their data set."""
+        return _joined(self.shards.identity, [source.described() for source in self._sources])
+
     def order_settings(self) -> dict[str, Any]:
         """Return the parts of the mixture and the end of its epochs."""
         parts = [[part.weight, part.shuffle, part.seed] for part in self._mixture.parts]
@@ -163,23 +176,33 @@ class MixedSource:
 
 
 def _concatenated(all_shards: Sequence[Shards]) -> Shards:
-    """Concatenate the shards of several data sets; the names of shards get the number of their data set."""
+    """Concatenate the shards of several data sets."""
     identities = [shards.identity for shards in all_shards]
     identity = Dataset(
         fingerprint=digest_of(*(one.fingerprint for one in identities)),
         records=sum(one.records for one in identities),
-        shards=tuple(f"{i}:{name}" for i, one in enumerate(identities) for name in one.shards),
-        counts=tuple(count for one in identities for count in one.counts),
     )
+    if all(one.shards for one in identities):
+        identity = for_receipt(_joined(identity, identities))
     firsts = np.cumsum([0, *(one.records for one in identities)])
     return Shards(
         tuple(path for shards in all_shards for path in shards.paths),
         RecordPositions.joined([shards.positions for shards in all_shards]),
-        ShardTable(identity.counts),
+        ShardTable(np.concatenate([shards.table.counts for shards in all_shards])),
         identity,
         digest_of(*sorted(shards.members for shards in all_shards)),
         np.concatenate(
             [shards.holes + np.uint64(first) for shards, first in zip(all_shards, firsts[:-1], strict=True)]
         ),
         RemoteShards.joined([(shards.remote, shards.paths) for shards in all_shards]),
+    )
+
+
+def _joined(identity: Dataset, parts: Sequence[Dataset]) -> Dataset:
+    """Return a mixture with the shards of its parts; the names get the number of the part."""
+    return replace(
+        identity,
+        shards=tuple(f"{i}:{name}" for i, part in enumerate(parts) for name in part.shards),
+        counts=tuple(count for part in parts for count in part.counts),
+        sizes=tuple(size for part in parts for size in part.sizes),
     )

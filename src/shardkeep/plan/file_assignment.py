@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heapreplace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from shardkeep._core import assign_files, interleave_reads
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_RECORDS, MAX_WORLD_SIZE, checked_int
 from shardkeep.plan.interleave import Interleave
@@ -19,11 +20,8 @@ from shardkeep.plan.shards import ShardTable
 __all__ = ["MAX_CYCLE_LENGTH", "FileAssignment", "FileSet", "HistoryEntry", "balance", "merge_history"]
 
 MAX_CYCLE_LENGTH = 65_536
-# An audit and a resumed epoch use the same few histories repeatedly.
-_CACHED_HISTORIES = 4
-
-# Where one pass over the ranks assigns fewer files than this, the next files are assigned one by one.
-_FEW, _ONE_BY_ONE = 64, 4096
+# An audit and a resumed epoch use the same few histories and assignments repeatedly.
+_CACHED = 4
 
 I64 = NDArray[np.int64]
 
@@ -89,9 +87,11 @@ class FileSet:
     sizes: ArrayLike
     shuffled: bool = False
     seed: int = 0
+    _orders: dict[int, I64] = field(init=False, repr=False, default_factory=dict)
     _read: dict[tuple[int, tuple[HistoryEntry, ...]], I64] = field(
         init=False, repr=False, default_factory=dict
     )
+    _assigned: dict[tuple[object, ...], FileAssignment] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = np.asarray(self.sizes, np.int64)
@@ -101,12 +101,28 @@ class FileSet:
             )
         object.__setattr__(self, "sizes", sizes)
 
-    def reading_order(self, epoch: int) -> I64:
-        """Return the index of each file in the order of an epoch."""
-        index: I64 = np.arange(len(self.table))
-        if not self.shuffled or not index.size:
-            return index
-        return Permutation(index.size, self.seed, stream=stream_of(epoch, FILES_PURPOSE)).forward(index)
+    def in_order(self, epoch: int) -> I64:
+        """Return the files in the order of an epoch."""
+        order: I64 | None = self._orders.get(epoch)
+        if order is None:
+            order = np.arange(len(self.table))
+            if self.shuffled and order.size:
+                stream = stream_of(epoch, FILES_PURPOSE)
+                order = Permutation(order.size, self.seed, stream=stream).inverse(order)
+            _keep(self._orders, epoch, order)
+        return order
+
+    def assignment(
+        self, epoch: int, history: tuple[HistoryEntry, ...], world_size: int, cycle_length: int
+    ) -> FileAssignment:
+        """Return the assignment of what a history of an epoch left unread; errors as `read_after`."""
+        key = (epoch, history, world_size, cycle_length)
+        known = self._assigned.get(key)
+        if known is None:
+            read = self.read_after(epoch, history)
+            known = FileAssignment(self, epoch, read, world_size, cycle_length)
+            _keep(self._assigned, key, known)
+        return known
 
     def read_after(self, epoch: int, history: tuple[HistoryEntry, ...]) -> I64:
         """Return how many records of each file are delivered after a history of an epoch.
@@ -116,26 +132,23 @@ class FileSet:
         PlanError
             An entry has a number out of range, or more steps than the epoch.
         """
-        known = 0
-        read: I64 = np.zeros(len(self.table), np.int64)
-        for length in range(len(history), 0, -1):
-            if (epoch, history[:length]) in self._read:
-                known, read = length, self._read[epoch, history[:length]]
-                break
-        for length, entry in enumerate(history[known:], start=known + 1):
+        known = len(history)
+        while known and (epoch, history[:known]) not in self._read:
+            known -= 1
+        read = self._read[epoch, history[:known]] if known else np.zeros(len(self.table), np.int64)
+        for length in range(known, len(history)):
+            entry = history[length]
             world_size = checked_int("world_size", entry.world_size, 1, MAX_WORLD_SIZE)
             batch_size = checked_int("batch_size", entry.batch_size, 1, MAX_BATCH_SIZE)
             steps = checked_int("steps", entry.steps, 0, MAX_RECORDS)
-            assignment = FileAssignment(self, epoch, read, world_size, entry.cycle_length)
+            assignment = self.assignment(epoch, history[:length], world_size, entry.cycle_length)
             possible = -(-int(assignment.held.max()) // batch_size)
             if steps > possible:
                 raise PlanError(
                     f"the history claims {steps} steps, but {possible} are possible: was it edited?"
                 )
             read = assignment.read_after(np.minimum(assignment.held, steps * batch_size))
-            while len(self._read) >= _CACHED_HISTORIES:
-                del self._read[next(iter(self._read))]
-            self._read[epoch, history[:length]] = read
+            _keep(self._read, (epoch, history[: length + 1]), read)
         return read
 
 
@@ -155,6 +168,8 @@ class FileAssignment:
     ----------
     held : ndarray of int64, shape (world_size,)
         Number of records that each rank has to deliver.
+    already_read : int
+        Number of records that were delivered before.
     """
 
     files: FileSet
@@ -163,8 +178,10 @@ class FileAssignment:
     world_size: int
     cycle_length: int
     held: I64 = field(init=False, repr=False)
+    already_read: int = field(init=False, repr=False)
     _order: I64 = field(init=False, repr=False)
     _bounds: I64 = field(init=False, repr=False)
+    _read_after: dict[bytes, I64] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         checked_int("cycle_length", self.cycle_length, 1, MAX_CYCLE_LENGTH)
@@ -173,12 +190,16 @@ class FileAssignment:
         # In floating point, since the product of bytes and records may exceed int64.
         share = np.asarray(self.files.sizes) * (unread / np.maximum(counts, 1))
         sizes = np.where(unread > 0, np.maximum(share.astype(np.int64), 1), 0)
-        rank_of = balance(sizes, self.world_size)
-        order = np.lexsort((self.files.reading_order(self.epoch), rank_of))
-        order = order[int(np.count_nonzero(rank_of < 0)) :]
-        bounds = np.searchsorted(rank_of[order], np.arange(self.world_size + 1))
+        in_order = self.files.in_order(self.epoch)
+        # From 1, after the files that are not assigned; NumPy sorts two bytes by radix.
+        dtype = np.uint16 if self.world_size < 2**16 else np.uint32
+        rank_of = (balance(sizes, self.world_size)[in_order] + 1).astype(dtype)
+        bounds = np.cumsum(np.bincount(rank_of, minlength=self.world_size + 1))
+        order = in_order[np.argsort(rank_of, kind="stable")[bounds[0] :]]
+        bounds -= bounds[0]
         sums = np.concatenate([[0], np.cumsum(unread[order])])
         object.__setattr__(self, "held", sums[bounds[1:]] - sums[bounds[:-1]])
+        object.__setattr__(self, "already_read", int(self.read.sum()))
         object.__setattr__(self, "_order", order)
         object.__setattr__(self, "_bounds", bounds)
 
@@ -194,13 +215,15 @@ class FileAssignment:
 
     def read_after(self, rows: I64) -> I64:
         """Return the delivered records of each file once rank r has delivered ``rows[r]`` rows."""
-        read = self.read.copy()
-        for rank in np.flatnonzero(rows).tolist():
-            mine = self.files_of(rank)
-            if rows[rank] == self.held[rank]:
-                read[mine] = self.files.table.counts[mine]
-            else:
-                read[mine] += self.interleave(rank).read_after(int(rows[rank]))
+        key = rows.tobytes()
+        read = self._read_after.get(key)
+        if read is None:
+            order, read = self._order, self.read.copy()
+            if rows.any():
+                unread = self.files.table.counts[order] - read[order]
+                read[order] += interleave_reads(unread, self._bounds, self.cycle_length, rows)
+            read.flags.writeable = False
+            _keep(self._read_after, key, read)
         return read
 
 
@@ -227,39 +250,10 @@ def balance(sizes: ArrayLike, world_size: int) -> I64:
     >>> balance([5, 9, 0, 4], 2).tolist()
     [1, 0, -1, 1]
     """
-    checked = np.asarray(sizes, dtype=np.int64)
-    rank_of = np.full(checked.size, -1, np.int64)
-    order = np.argsort(-checked, kind="stable")[: int(np.count_nonzero(checked))]
-    loads = np.zeros(world_size, np.int64)
-    done = 0
-    while done < order.size:
-        files = order[done : done + world_size]
-        ranks = np.argsort(loads, kind="stable")[: files.size]
-        after = loads[ranks] + checked[files]
-        # Assign one file to each rank, until a rank that got one has less than the next rank.
-        ahead = np.minimum.accumulate(after)[:-1] <= loads[ranks][1:]
-        assigned = int(np.argmax(ahead)) + 1 if ahead.any() else files.size
-        rank_of[files[:assigned]] = ranks[:assigned]
-        loads[ranks[:assigned]] = after[:assigned]
-        done += assigned
-        if assigned < min(_FEW, files.size):
-            one_by_one = order[done : done + _ONE_BY_ONE]
-            rank_of[one_by_one] = _one_by_one(checked[one_by_one], loads)
-            done += one_by_one.size
-    return rank_of
+    return assign_files(np.ascontiguousarray(sizes, np.int64), world_size)
 
 
-def _one_by_one(sizes: I64, loads: I64) -> list[int]:
-    """Return the rank of each size, and add the sizes to the loads."""
-    # Load and rank in one int, which compares faster than a tuple.
-    bits = loads.size.bit_length()
-    heap = [load << bits | rank for rank, load in enumerate(loads.tolist())]
-    heapify(heap)
-    least = []
-    for size in sizes.tolist():
-        least.append(heap[0])
-        heapreplace(heap, heap[0] + (size << bits))
-    mask = (1 << bits) - 1
-    for entry in heap:
-        loads[entry & mask] = entry >> bits
-    return [entry & mask for entry in least]
+def _keep(cache: dict[Any, Any], key: object, value: object) -> None:
+    while len(cache) >= _CACHED:
+        del cache[next(iter(cache))]
+    cache[key] = value

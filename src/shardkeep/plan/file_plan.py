@@ -91,8 +91,7 @@ class FilePlan:
         if earlier and earlier[-1].same_assignment(mine):
             *rest, last = earlier
             earlier, before = tuple(rest), last.steps
-        read = self.files.read_after(self.epoch, earlier)
-        assignment = FileAssignment(self.files, self.epoch, read, self.world_size, self.cycle_length)
+        assignment = self.files.assignment(self.epoch, earlier, self.world_size, self.cycle_length)
         object.__setattr__(self, "_before", before)
         object.__setattr__(self, "_assignment", assignment)
         if not 0 <= before <= self._steps("mask"):
@@ -177,7 +176,7 @@ class FilePlan:
 
     def _delivered(self, steps: int) -> int:
         rows = np.minimum(self._assignment.held, steps * self.batch_size)
-        return int(self._assignment.read.sum() + rows.sum())
+        return self._assignment.already_read + int(rows.sum())
 
     def _steps(self, remainder: Remainder) -> int:
         if remainder == "drop":

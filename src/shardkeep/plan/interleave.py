@@ -9,11 +9,11 @@ therefore follow from the rounds in which the slots end.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from heapq import heapreplace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardkeep._core import interleave_slots
 from shardkeep.errors import PlanError
 
 __all__ = ["Interleave"]
@@ -42,8 +42,6 @@ class Interleave:
     >>> file, index = interleave.between(0, 6)
     >>> list(zip(file.tolist(), index.tolist()))
     [(0, 0), (1, 0), (0, 1), (2, 0), (0, 2), (2, 1)]
-    >>> interleave.read_after(3).tolist()
-    [2, 1, 0]
     """
 
     counts: I64
@@ -56,27 +54,14 @@ class Interleave:
     @classmethod
     def of(cls, counts: I64, cycle_length: int) -> Interleave:
         """Distribute the files over at most `cycle_length` slots."""
-        first = min(cycle_length, counts.size)
-        slot: I64 = np.arange(counts.size, dtype=np.int64)
-        begin: I64 = np.zeros(counts.size, np.int64)
-        free = [(end, number) for number, end in enumerate(counts[:first].tolist())]
-        if counts.size > first:
-            free.sort()
-            later = []
-            for count in counts[first:].tolist():
-                end, number = free[0]
-                later.append((end, number))
-                heapreplace(free, (end + count, number))
-            begin[first:], slot[first:] = np.array(later, np.int64).T
-        ends = np.zeros(first, np.int64)
-        for end, number in free:
-            ends[number] = end
+        slot, begin, ends = interleave_slots(np.ascontiguousarray(counts), cycle_length)
         order = np.lexsort((begin, slot))
         # 65,536 slots of 2**47 rounds are more than any disk holds.
         stride = int(ends.max(initial=0)) + 1
-        if first * stride >= 2**63:
+        if ends.size * stride >= 2**63:
             raise PlanError(
-                f"one rank would read {stride} records in each of {first} slots: pass a lower cycle_length"
+                f"one rank would read {stride} records in each of {ends.size} slots: pass a lower"
+                " cycle_length"
             )
         return cls(counts, slot, begin, ends, order, slot[order] * stride + begin[order])
 
@@ -101,19 +86,3 @@ class Interleave:
         stride = int(self.ends.max()) + 1
         file = self.order[np.searchsorted(self.keys, slot * stride + round_, side="right") - 1]
         return file, round_ - self.begin[file]
-
-    def read_after(self, records: int) -> I64:
-        """Return how many records of each file are among the first `records` of the sequence."""
-        sorted_ends = np.sort(self.ends)
-        # Rounds after which a slot ends, and the number of records before each of these rounds.
-        rounds = np.concatenate([[0], sorted_ends])
-        before = np.concatenate([[0], np.cumsum(np.diff(rounds) * np.arange(self.ends.size, 0, -1))])
-        ended = int(np.searchsorted(before, records, side="right")) - 1
-        if ended == self.ends.size:
-            return self.counts.copy()
-        busy = self.ends > rounds[ended]
-        full_rounds, more = divmod(records - int(before[ended]), self.ends.size - ended)
-        reached = np.minimum(self.ends, rounds[ended] + full_rounds)
-        reached[np.flatnonzero(busy)[:more]] += 1
-        read: I64 = np.clip(reached[self.slot] - self.begin, 0, self.counts)
-        return read

@@ -209,11 +209,15 @@ def _uncompressed(paths: list[str], options: _ReadOptions) -> Iterator[Any]:
     whole = loader(min(_BATCH_ROWS, max(1, _BATCH_BYTES // max(stored + options.row_bytes(), 1))))
     for batch in whole:
         yield to_arrow(batch, text=options.text)
-    _warn_of_damage(paths, whole.receipt())
+    _warn_of_damage(paths, whole.receipt(), whole.describe_data)
 
 
-def _warn_of_damage(paths: list[str], receipt: Mapping[str, Any]) -> None:
-    starts = np.cumsum([0, *receipt["dataset"]["counts"]])
+def _warn_of_damage(
+    paths: list[str], receipt: Mapping[str, Any], describe_data: Callable[[], Mapping[str, Any]]
+) -> None:
+    if not receipt.keys() & {"skipped", "repaired"}:
+        return
+    starts = np.cumsum([0, *describe_data()["counts"]])
     for kind in ("skipped", "repaired"):
         for _, record, start_bytes, stop_bytes, *_ in receipt.get(kind, ()):
             shard = int(np.searchsorted(starts, record, side="right")) - 1

@@ -29,7 +29,7 @@ from shardkeep.hdf5.merge.result import versions_of
 from shardkeep.hdf5.merge.schema import OnMismatch, SchemaUnifier, UnifiedDataset
 from shardkeep.hdf5.segments.series_check import RunCheck
 from shardkeep.hdf5.sources.inspection import Inspector, SourceInfo
-from shardkeep.hdf5.sources.receipts import receipts_in
+from shardkeep.hdf5.sources.receipts import committed_receipt, receipts_in
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.sources.templates import inspect_all
 from shardkeep.hdf5.storage.casts import converted_by_hdf5
@@ -108,7 +108,8 @@ def plan_merge(
                 run.add(one.path, info.record, listed=one.rank is None)
                 receipt = info.record.receipt
                 if receipt is not None:
-                    receipts[str(receipt.get("id", info.record.incarnation))] = receipt
+                    loader = str(receipt.get("id", info.record.incarnation))
+                    receipts[loader] = committed_receipt(one.path, receipt)
             elif info.has_receipts:
                 with open_source(one.path) as source:
                     receipts.update(receipts_in(source))

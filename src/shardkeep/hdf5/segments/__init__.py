@@ -1,5 +1,5 @@
-"""Segments of a run folder: their names, the record of a commit, the check of a series, rollback.
+"""Segments of a run folder: their names, the record of a commit, checks of a series, described data.
 
-Other rooms import `commit_record`, `run_folder`, `segment`, `series_check` and
+Other rooms import `commit_record`, `described_data`, `run_folder`, `segment`, `series_check` and
 `series_end`.
 """

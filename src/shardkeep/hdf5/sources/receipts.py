@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import Any
 
 import h5py
@@ -13,13 +14,21 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.segments.described_data import with_description
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sources.source import Source, open_source
 from shardkeep.hdf5.sources.tables import check_table, seal_table
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.names import own_names
+from shardkeep.plan.proof.description import (
+    DescribedReceipt,
+    describe,
+    fingerprint_to_describe,
+    is_description,
+    parse_description,
+)
 
-__all__ = ["RECEIPTS", "receipts", "receipts_in", "write_receipts"]
+__all__ = ["RECEIPTS", "committed_receipt", "receipts", "receipts_in", "write_receipts"]
 
 RECEIPTS = "_receipts"
 
@@ -41,7 +50,7 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     -------
     list of dict
         As ``loader.receipt()`` returned them, by rank, then in the order of the Loaders' first
-        commits.
+        commits. `shardkeep.plan.audit` finds the descriptions of their data sets.
 
     Raises
     ------
@@ -66,11 +75,13 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
-    """Return the receipts of one open file, by the id of their Loader."""
+    """Return the receipts of one open file with their data sets, by the id of their Loader."""
     record = source.record
     if record is not None:
-        receipt = record.receipt
-        return {} if receipt is None else {str(receipt.get("id", record.incarnation)): receipt}
+        if record.receipt is None:
+            return {}
+        receipt = committed_receipt(source.path, record.receipt)
+        return {str(receipt.get("id", record.incarnation)): receipt}
     tables = [name for name in ("_provenance", RECEIPTS) if name in source.file]
     if RECEIPTS not in own_names(source.file.id, tables):
         return {}
@@ -84,12 +95,32 @@ def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
     except ValueError as error:
         message = f"{RECEIPTS!r} of {source.path!r} is damaged ({error}): restore the file from a copy"
         raise CorruptDataError(message, path=source.path) from error
-    return {str(value.get("id", f"{source.path}#{i}")): value for i, value in enumerate(values)}
+    described = {
+        str(value.get("fingerprint")): partial(parse_description, value, source.path)
+        for value in values
+        if is_description(value)
+    }
+    found = {}
+    for i, value in enumerate(values):
+        if not is_description(value):
+            fingerprint = fingerprint_to_describe(value)
+            receipt = DescribedReceipt(value, described[fingerprint]) if fingerprint in described else value
+            found[str(value.get("id", f"{source.path}#{i}"))] = receipt
+    return found
+
+
+def committed_receipt(path: str, receipt: dict[str, Any]) -> dict[str, Any]:
+    """Return the receipt of a segment, with the description of its data set from the run folder."""
+    return with_description(os.path.dirname(os.path.dirname(os.path.abspath(path))), receipt)
 
 
 def write_receipts(file: h5py.File, values: tuple[dict[str, Any], ...]) -> None:
-    """Write receipts into a merged file, each as JSON text."""
-    texts = [json.dumps(value, separators=(",", ":")) for value in values]
+    """Write receipts into a merged file, and the descriptions of their data sets, each as JSON text."""
+    described = {
+        fingerprint_to_describe(value): value for value in values if isinstance(value, DescribedReceipt)
+    }
+    rows = [*values, *(describe(value.describe()) for value in described.values())]
+    texts = [json.dumps(value, separators=(",", ":")) for value in rows]
     dtype = h5py.string_dtype("utf-8")
     dataset = file.create_dataset(RECEIPTS, data=texts, shape=(len(texts),), dtype=dtype)
     seal_table(dataset, content_crc(np.array(texts, object)))
@@ -99,4 +130,4 @@ def _receipt_of(path: str) -> dict[str, Any]:
     with open_source(path) as source:
         if source.record is None or source.record.receipt is None:
             raise CorruptDataError(f"{path!r} has lost its receipt: restore it from a copy", path=path)
-        return source.record.receipt
+        return committed_receipt(path, source.record.receipt)

@@ -8,8 +8,10 @@ import uuid
 from typing import Any
 
 from shardkeep.errors import PlanError
+from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.leftovers import temporary_name
 from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
+from shardkeep.hdf5.segments.described_data import DescribedData
 from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
 from shardkeep.hdf5.segments.series_end import write_end
 from shardkeep.hdf5.storage.row_writer import RowWriter
@@ -38,7 +40,9 @@ class CommitSeries(RankOwner):
     ) -> None:
         self._world_size = world.size
         self._incarnation = uuid.uuid4().hex
-        self._contents = Contents(rank_folder(local_run(run_dir), world.rank), world.rank, storage)
+        run_path = local_run(run_dir)
+        self._contents = Contents(rank_folder(run_path, world.rank), world.rank, storage)
+        self._described = DescribedData(run_dir if is_url(run_dir) else run_path, durable=durable)
         self._writers: dict[str, RowWriter] = {}
         super().__init__(run_dir, world, durable=durable, timeout_s=timeout_s, exists=exists)
 
@@ -53,7 +57,8 @@ class CommitSeries(RankOwner):
             At least 0 and larger than `committed_step`.
         receipt : dict, optional
             ``loader.receipt()``, the records from which the rows were made. It is kept with the commit
-            and rolled back with it.
+            and rolled back with it. The first commit of a data set of many shards also stores their names
+            and sizes in the run folder, once for all ranks.
         state : dict, optional
             A small dict of JSON values from which the program continues, as ``loader.state_dict()``. It is
             `committed_state` until the next commit, and rolled back with the rows. A merge leaves it out.
@@ -76,6 +81,8 @@ class CommitSeries(RankOwner):
         with self._doing("commit"):
             contents = self._contents
             record = contents.next_record(step, receipt, state, self._world_size, self._incarnation)
+            self._described.add(receipt)
+            self._described.store()
             with self._all_or_nothing():
                 with self._segment.writing():
                     record = contents.write(self._segment.group, record)
@@ -108,6 +115,7 @@ class CommitSeries(RankOwner):
         """
         with self._doing("mark"):
             self._contents.mark(step, receipt, state)
+            self._described.add(receipt)
 
     def finish(self) -> None:
         """Record that this rank ends with its newest commit, whatever the steps of other ranks.
@@ -206,6 +214,7 @@ class CommitSeries(RankOwner):
     def _commit_marked(self, mark: MarkRecord) -> None:
         """Commit the rows up to a mark: write all under a temporary name, and cut that file."""
         contents = self._contents
+        self._described.store()
         path = os.path.join(self._folder, temporary_name("segment.h5"))
         step = contents.marks[-1].step + 1
         record = contents.next_record(step, None, None, self._world_size, self._incarnation)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.segments.commit_record import parse_record
+from shardkeep.hdf5.segments.described_data import data_path, read_described_data
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.segments.series_check import RunCheck
 from shardkeep.jobs.verification.finding import Finding, as_argument
 from shardkeep.jobs.verification.report import VerifiedFile
+from shardkeep.plan.proof.description import fingerprint_to_describe
 
 __all__ = ["check_run"]
 
@@ -16,6 +18,7 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
     """Check the commits of a run folder from the commit records of its segments, by path."""
     check = RunCheck()
     commits = 0
+    described: set[str] = set()
     findings: list[Finding] = []
 
     def add(text: str, command: str | None = None) -> None:
@@ -38,9 +41,24 @@ def check_run(folder: str, records: dict[str, str]) -> VerifiedFile:
                 continue
             commits += 1
             try:
-                check.add(segment.path, parse_record(text.encode(), segment.path), listed=False)
+                record = parse_record(text.encode(), segment.path)
+                check.add(segment.path, record, listed=False)
             except CorruptDataError as error:
                 add(str(error))
+                continue
+            fingerprint = None if record.receipt is None else fingerprint_to_describe(record.receipt)
+            if fingerprint is not None:
+                described.add(data_path(folder, fingerprint))
+    for path in sorted(described):
+        try:
+            read_described_data(path)
+        except FileNotFoundError:
+            add(
+                f"{path!r}, which describes the data of the receipts, is missing: an audit names no shard and"
+                " proves no epoch of whole files; restore it, or pass the shards to shardkeep audit as --data"
+            )
+        except CorruptDataError as error:
+            add(str(error))
     output = as_argument(f"{folder.rstrip('/')}.h5")
     for text in check.findings() if commits else ():
         add(text, f"shardkeep merge --incomplete warn {as_argument(folder)} {output}")

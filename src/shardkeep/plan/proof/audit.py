@@ -8,28 +8,29 @@ positions into names of shards and numbers of records.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, PlanError
+from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
 from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
+from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.plan.order import ORDER_VERSION
 from shardkeep.plan.proof.contents import Segment
 from shardkeep.plan.proof.damage import Damage
+from shardkeep.plan.proof.evidence import MAX_MESSAGES, ShardNames, comparable, newest_of, read_receipts
 from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.proof.runs import Run, RunKey, join_runs, named_ranks, runs_of
-from shardkeep.plan.shards import ShardTable
 
 __all__ = ["audit"]
 
 _MAX_NAMES = 5
-_MAX_MESSAGES = 8
 # A small file may claim a million ranks many times; this limit keeps the memory of an audit below 1 GB.
 _MAX_RANKS = 2**26
 
@@ -43,7 +44,7 @@ def audit(
     ----------
     receipts : iterable of Receipt or of dict
         Receipts of all ranks and all runs, in any order. Of several with one id, which belong to one Loader,
-        the longest counts.
+        the longest counts. Descriptions of data sets (``loader.describe_data()``) may be among them.
     epochs : iterable of int, optional
         Epochs to prove; by default all from 0 to the newest in any receipt. The audit then fails if that
         epoch is not finished.
@@ -58,7 +59,8 @@ def audit(
     ------
     PlanError
         A receipt is malformed (the message names receipt and key), the receipts claim more than 2**26 ranks
-        over all runs, or an epoch is not an int of at least 0.
+        over all runs, the description of a data set is missing that was read by whole files, or an epoch is
+        not an int of at least 0.
     CorruptDataError
         When a receipt does not have the checksum of its content.
 
@@ -71,7 +73,8 @@ def audit(
     --------
     Two ranks, 10 records, batches of 2; the second run takes over at position 4 with one rank.
 
-    >>> from shardkeep.plan.proof.contents import Dataset, Segment
+    >>> from shardkeep.plan.file_assignment import HistoryEntry
+    from shardkeep.plan.proof.contents import Segment
     >>> def receipt(id, rank, size, *segments):
     ...     return Receipt(
     ...         id=id * 32, rank=rank, world_size=size, batch_size=2, remainder="mask", shuffle=False, seed=0,
@@ -88,19 +91,13 @@ def audit(
         if not isinstance(value, Iterable):
             raise PlanError(f"{name} must be a list, not {value!r:.60}")
     wanted = None if epochs is None else {checked_int("epoch", e, 0, MAX_EPOCH) for e in epochs}
-    newest, problems = _newest(_read(receipts))
+    read, described = read_receipts(receipts)
+    newest, problems = newest_of(read)
     if not newest:
         return AuditReport(0, (), ("there are no receipts: collect loader.receipt() of every rank",))
-    kept, mixed = _comparable(newest)
+    kept, mixed = comparable(newest)
     problems += mixed
-    groups: dict[RunKey, list[tuple[Receipt, Segment]]] = defaultdict(list)
-    for receipt in kept:
-        for s in receipt.segments:
-            if wanted is not None and s.epoch not in wanted:
-                continue
-            cycle = receipt.cycle_length or 0
-            key = RunKey(s.epoch, s.start, receipt.world_size, receipt.batch_size, cycle, s.history)
-            groups[key].append((receipt, s))
+    groups = _runs_of(kept, wanted)
     claimed = sum(key.world_size for key in groups)
     if claimed > _MAX_RANKS:
         raise PlanError(
@@ -108,7 +105,10 @@ def audit(
             "fewer epochs at a time, or search for an edited world_size"
         )
     by_epoch: dict[int, list[Run]] = defaultdict(list)
-    sample = next((receipt for receipt in kept if receipt.dataset.counts), kept[0])
+    sample = next((receipt for receipt in kept if receipt.dataset.shards), kept[0])
+    shards = ShardNames(sample.dataset, described)
+    if sample.cycle_length is not None:
+        sample = replace(sample, dataset=shards.dataset)
     files = sample.files()
     for key in sorted(groups):
         ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
@@ -128,104 +128,38 @@ def audit(
         for one in receipt.damage:
             damage[one.epoch].append(one)
     found = [
-        _epoch(epoch, by_epoch.get(epoch, []), sample, damage[epoch], newest=epoch >= latest)
+        _epoch(epoch, by_epoch.get(epoch, []), sample, shards, damage[epoch], newest=epoch >= latest)
         for epoch in proved
     ]
     return AuditReport(len(newest), tuple(found), tuple(problems))
 
 
+def _runs_of(
+    receipts: Sequence[Receipt], wanted: Container[int] | None
+) -> dict[RunKey, list[tuple[Receipt, Segment]]]:
+    """Return the segments of the wanted epochs, by run."""
+    groups: dict[tuple[int, int, int, int, int, int], list[tuple[Receipt, Segment]]] = defaultdict(list)
+    # Histories are long, and the ranks of a run often share one object: each object is compared once.
+    numbers: dict[tuple[HistoryEntry, ...], int] = {}
+    known: dict[int, int] = {}
+    for receipt in receipts:
+        cycle = receipt.cycle_length or 0
+        for s in receipt.segments:
+            if wanted is not None and s.epoch not in wanted:
+                continue
+            number = known.get(id(s.history))
+            if number is None:
+                number = known[id(s.history)] = numbers.setdefault(s.history, len(numbers))
+            key = (s.epoch, s.start, receipt.world_size, receipt.batch_size, cycle, number)
+            groups[key].append((receipt, s))
+    return {
+        RunKey(epoch, start, world_size, batch_size, cycle, parts[0][1].history): parts
+        for (epoch, start, world_size, batch_size, cycle, _), parts in groups.items()
+    }
+
+
 def _untouched(runs: Sequence[Run]) -> bool:
     return not any(run.steps.any() or run.finished for run in runs)
-
-
-def _read(receipts: Iterable[Receipt | Mapping[str, Any]]) -> list[Receipt]:
-    read = []
-    for i, receipt in enumerate(receipts):
-        if not isinstance(receipt, Receipt):
-            try:
-                receipt = Receipt.from_dict(receipt)
-            except (PlanError, CorruptDataError) as error:
-                raise type(error)(f"receipt {i}: {error}") from None
-        read.append(receipt)
-    return read
-
-
-def _newest(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
-    """Return one receipt for each id, the one that covers the others, and contradictions."""
-    best: dict[str, Receipt] = {}
-    problems: list[str] = []
-    for receipt in receipts:
-        known = best.get(receipt.id)
-        if known is None or _covers(receipt, known):
-            best[receipt.id] = receipt
-        elif not _covers(known, receipt):
-            problems.append(
-                f"two receipts with the id {receipt.id} contradict each other (rank {known.rank} and rank "
-                f"{receipt.rank}): one was edited or its Loader copied; take receipts from the Loaders again"
-            )
-    return list(best.values()), problems[:_MAX_MESSAGES]
-
-
-def _covers(longer: Receipt, shorter: Receipt) -> bool:
-    """Return True if `longer` has all of `shorter`, as a later receipt of the same Loader does."""
-    if _identity(longer) != _identity(shorter):
-        return False
-    if not shorter.segments:
-        return True
-    *finished, current = shorter.segments
-    number = len(finished)
-    if len(longer.segments) <= number or list(longer.segments[:number]) != finished:
-        return False
-    grown = longer.segments[number]
-    return (
-        (grown.epoch, grown.start) == (current.epoch, current.start)
-        and grown.steps >= current.steps
-        and set(longer.damage) >= set(shorter.damage)
-    )
-
-
-def _identity(receipt: Receipt) -> tuple[object, ...]:
-    return (receipt.rank, receipt.world_size, receipt.batch_size, receipt.remainder, *_meaning(receipt))
-
-
-def _meaning(receipt: Receipt) -> tuple[object, ...]:
-    """Return the values that must be equal if positions of two receipts refer to the same records."""
-    blocks = (receipt.block_records, receipt.window_blocks) if receipt.shuffle == "blocks" else ()
-    data = receipt.dataset
-    return (
-        data.fingerprint,
-        data.records,
-        receipt.shuffle,
-        receipt.seed,
-        blocks,
-        receipt.order_version,
-        "records" if receipt.cycle_length is None else "files",
-        receipt.mixture,
-    )
-
-
-def _comparable(receipts: Sequence[Receipt]) -> tuple[list[Receipt], list[str]]:
-    """Return the largest group of comparable receipts, and how the others differ."""
-    counted = Counter(_meaning(receipt) for receipt in receipts)
-    if len(counted) == 1:
-        return list(receipts), []
-    usual = counted.most_common(1)[0][0]
-    names = [
-        *("data sets", "record numbers", "shuffles", "seeds", "block sizes", "order versions"),
-        *("values of shard_by", "mixtures"),
-    ]
-    problems = []
-    for i, name in enumerate(names):
-        values = Counter[object]()
-        for meaning, number in counted.items():
-            values[meaning[i]] += number
-        if len(values) > 1:
-            shown = "; ".join(f"{value!r:.80} in {n}" for value, n in values.most_common(4))
-            problems.append(
-                f"the receipts have different {name} ({shown}): their positions refer to different records; "
-                "audit each training separately"
-            )
-    return [receipt for receipt in receipts if _meaning(receipt) == usual], problems
 
 
 def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
@@ -239,13 +173,19 @@ def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
     if not gaps:
         return there, [] if there else ["no receipt has delivered a batch: nothing is proved"]
     return there, [
-        f"no receipt covers epoch {', '.join(gaps[:_MAX_MESSAGES])}: add the receipts of the earlier runs, "
+        f"no receipt covers epoch {', '.join(gaps[:MAX_MESSAGES])}: add the receipts of the earlier runs, "
         "or pass the epochs to prove as epochs="
     ]
 
 
 def _epoch(
-    epoch: int, runs: Sequence[Run], sample: Receipt, damage: Sequence[Damage], *, newest: bool
+    epoch: int,
+    runs: Sequence[Run],
+    sample: Receipt,
+    shards: ShardNames,
+    damage: Sequence[Damage],
+    *,
+    newest: bool,
 ) -> EpochAudit:
     records = sample.positions
     if any(_faults(run, runs) for run in runs):
@@ -261,7 +201,7 @@ def _epoch(
     if not runs:
         problems.append("no receipt covers this epoch: add the receipts of its runs")
     reached = max((run.stop for run in runs), default=0)
-    skipped = _damaged([one for one in damage if not one.repaired], sample)
+    skipped = _damaged([one for one in damage if not one.repaired], sample, shards)
     return EpochAudit(
         epoch=epoch,
         records=records,
@@ -269,10 +209,10 @@ def _epoch(
         lost=found.lost,
         repeated=found.repeated,
         dropped=found.dropped,
-        lost_names=_names(found.lost, sample, epoch),
-        repeated_names=_names(found.repeated, sample, epoch),
+        lost_names=_names(found.lost, sample, shards, epoch),
+        repeated_names=_names(found.repeated, sample, shards, epoch),
         skipped=skipped,
-        repaired=_damaged([one for one in damage if one.repaired], sample),
+        repaired=_damaged([one for one in damage if one.repaired], sample, shards),
         under_way=newest and not problems and found.lost.records == records - reached > 0,
         problems=tuple(_shortened(problems)),
     )
@@ -337,38 +277,28 @@ def _repetitions(runs: Sequence[Run]) -> list[str]:
     return said
 
 
-def _names(found: RangeSet, sample: Receipt, epoch: int) -> tuple[RecordName, ...]:
+def _names(found: RangeSet, sample: Receipt, shards: ShardNames, epoch: int) -> tuple[RecordName, ...]:
     positions = found.leading(_MAX_NAMES)
     if not positions or sample.order_version != ORDER_VERSION:
         return ()
     # If ranks read whole files, coverage counts record numbers.
     by_files = sample.cycle_length is not None
     records = np.array(positions) if by_files else sample.order(epoch).records_at(positions)
-    return _named(records.tolist(), sample)
+    return shards.name(records.tolist())
 
 
-def _damaged(damage: Sequence[Damage], sample: Receipt) -> tuple[DamagedRecord, ...]:
+def _damaged(damage: Sequence[Damage], sample: Receipt, shards: ShardNames) -> tuple[DamagedRecord, ...]:
     # A record that two runs read is one damaged record; a mixture may repeat records on purpose.
     found = sorted(damage, key=lambda one: one.record)
     if sample.mixture is None:
         found = [one for i, one in enumerate(found) if not i or one.record != found[i - 1].record]
-    names = _named([one.record for one in found], sample)
+    names = shards.name([one.record for one in found])
     return tuple(
         DamagedRecord(name, one.start_bytes, one.stop_bytes) for name, one in zip(names, found, strict=True)
     )
 
 
-def _named(records: Sequence[int], sample: Receipt) -> tuple[RecordName, ...]:
-    if not records or not sample.dataset.counts:
-        return tuple(RecordName(record, None, -1) for record in records)
-    shard, index = ShardTable(sample.dataset.counts).locate(records)
-    return tuple(
-        RecordName(record, sample.dataset.shards[s], i)
-        for record, s, i in zip(records, shard.tolist(), index.tolist(), strict=True)
-    )
-
-
 def _shortened(problems: Sequence[str]) -> list[str]:
-    if len(problems) <= _MAX_MESSAGES:
+    if len(problems) <= MAX_MESSAGES:
         return list(problems)
-    return [*problems[: _MAX_MESSAGES - 1], f"{len(problems) - _MAX_MESSAGES + 1} more problems of this kind"]
+    return [*problems[: MAX_MESSAGES - 1], f"{len(problems) - MAX_MESSAGES + 1} more problems of this kind"]

@@ -46,10 +46,11 @@ class Dataset:
     records : int
         Number of records of all shards together.
     shards : tuple of str, counts : tuple of int
-        Name and number of records of each shard, in order. Both may be empty; an audit then reports global
-        record numbers instead of names.
+        Name and number of records of each shard, in order. Both are empty in a receipt that refers to a
+        description of its data set (`shardkeep.plan.proof.description`).
     sizes : tuple of int
-        Size of each shard in bytes, by which whole shards were assigned to ranks; empty otherwise.
+        Size of each shard in bytes, by which whole shards are assigned to ranks; empty in a receipt of ranks
+        that share the records of all shards.
     """
 
     fingerprint: str
@@ -109,29 +110,38 @@ def segments_from_dicts(entries: Sequence[object], positions: int) -> list[Segme
     return segments
 
 
-def parse_dataset(fields: Fields) -> Dataset:
-    """Parse the data set of a receipt."""
+def parse_dataset(fields: Fields, *, has_shards: bool = True) -> Dataset:
+    """Parse a data set, from a receipt or a description, with or without its shards."""
+    what = fields.what
     records = fields.integer("records", 0, MAX_RECORDS)
     fingerprint = fields.text("fingerprint", ".{1,1024}", "a text of 1 to 1024 characters")
+    if not has_shards:
+        fields.nothing_else()
+        return Dataset(fingerprint, records)
     shards, counts = fields.sequence("shards"), fields.sequence("counts")
     for i, name in enumerate(shards):
         if not isinstance(name, str):
             raise PlanError(
-                f"receipt has dataset.shards[{i}] of {kind_of(name)}, expected a string: was the file edited?"
+                f"{what} has dataset.shards[{i}] of {kind_of(name)}, expected a string: was the file edited?"
             )
-    numbers = _whole_numbers(counts, "dataset.counts")
+    numbers = _whole_numbers(counts, f"{what} has dataset.counts")
     if len(shards) != len(counts):
         raise PlanError(
-            f"receipt has {len(shards)} dataset.shards and {len(counts)} dataset.counts: was the file edited?"
+            f"{what} has {len(shards)} dataset.shards and {len(counts)} dataset.counts: was the file edited?"
         )
     if counts and sum(numbers) != records:
         raise PlanError(
-            f"receipt has dataset.counts that add up to {sum(numbers)}, not to dataset.records={records}: "
+            f"{what} has dataset.counts that add up to {sum(numbers)}, not to dataset.records={records}: "
             "was the file edited?"
         )
-    sizes = _whole_numbers(fields.sequence("sizes"), "dataset.sizes") if "sizes" in fields else []
+    sizes = fields.sequence("sizes") if "sizes" in fields else []
+    bytes_ = _whole_numbers(sizes, f"{what} has dataset.sizes")
+    if sizes and len(sizes) != len(shards):
+        raise PlanError(
+            f"{what} has {len(shards)} dataset.shards and {len(sizes)} dataset.sizes: was the file edited?"
+        )
     fields.nothing_else()
-    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(sizes))
+    return Dataset(fingerprint, records, tuple(cast("Sequence[str]", shards)), tuple(numbers), tuple(bytes_))
 
 
 def history_to_lists(history: Sequence[HistoryEntry]) -> list[list[int]]:
@@ -165,7 +175,7 @@ def _whole_numbers(values: Sequence[object], where: str) -> list[int]:
     numbers = []
     for i, value in enumerate(values):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_RECORDS:
-            raise PlanError(f"receipt has {where}[{i}]={value!r:.60}, expected an int of at least 0")
+            raise PlanError(f"{where}[{i}]={value!r:.60}, expected an int of at least 0")
         numbers.append(value)
     return numbers
 

@@ -11,14 +11,15 @@ __all__ = ["Fields", "kind_of"]
 
 
 class Fields:
-    """Keys of an untrusted mapping; an error names the key that is wrong."""
+    """Keys of an untrusted mapping; an error names the key that is wrong, and `what` has it."""
 
-    def __init__(self, data: object, prefix: str) -> None:
-        where = prefix.rstrip(".") or "receipt"
+    def __init__(self, data: object, prefix: str, what: str = "receipt") -> None:
+        where = prefix.rstrip(".") or what
         if not isinstance(data, Mapping):
-            raise PlanError(f"{where} is {kind_of(data)}, not an object: is this a receipt of shardkeep?")
+            raise PlanError(f"{where} is {kind_of(data)}, not an object: was it written by shardkeep?")
         self._data = data
         self._prefix = prefix
+        self.what = what
         self._taken: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -28,7 +29,7 @@ class Fields:
         self._taken.add(key)
         if key not in self._data:
             raise PlanError(
-                f"receipt has no {self._prefix}{key}: is the file complete and a receipt of shardkeep?"
+                f"{self.what} has no {self._prefix}{key}: is the file complete and written by shardkeep?"
             )
         return self._data[key]
 
@@ -36,7 +37,7 @@ class Fields:
         shown = repr(value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return PlanError(
-            f"receipt has {self._prefix}{key}={shown}, expected {expected}: was the file edited?"
+            f"{self.what} has {self._prefix}{key}={shown}, expected {expected}: was the file edited?"
         )
 
     def integer(self, key: str, low: int, high: int) -> int:
@@ -63,7 +64,7 @@ class Fields:
 
     def mapping(self, key: str) -> Fields:
         """Return the mapping under a key."""
-        return Fields(self._take(key), f"{self._prefix}{key}.")
+        return Fields(self._take(key), f"{self._prefix}{key}.", self.what)
 
     def sequence(self, key: str) -> Sequence[object]:
         """Return a list, without a check of its elements."""
@@ -77,7 +78,8 @@ class Fields:
         for key in self._data:
             if key not in self._taken:
                 raise PlanError(
-                    f"receipt has the unknown key {self._prefix}{key!s:.60}: is it from a newer shardkeep?"
+                    f"{self.what} has the unknown key {self._prefix}{key!s:.60}: is it from a newer"
+                    " shardkeep?"
                 )
 
 

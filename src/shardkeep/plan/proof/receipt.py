@@ -5,13 +5,15 @@ the last loaded state on: a Loader gets a new `id` with each loaded state. Recei
 several with one `id` the longest is complete.
 
 As JSON a receipt has the CRC32C of its content (`sealed_json`), so that a flipped bit cannot change a proof.
-Receipts of versions 1 and 2 have no checksum and are read without it.
+Receipts of versions 1 and 2 have no checksum and are read without it. A receipt of up to version 3 has the
+shards of its data set; one of version 4 refers to their description by the fingerprint (`description`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from shardkeep._summary import summary
@@ -36,9 +38,12 @@ from shardkeep.plan.proof.fields import Fields
 from shardkeep.plan.proof.sealed_json import CRC_KEY, check_seal, seal
 from shardkeep.plan.shards import ShardTable
 
-__all__ = ["RECEIPT_VERSION", "Receipt", "check_receipt_seal"]
+__all__ = ["RECEIPT_VERSION", "Receipt", "ReceiptParser", "check_receipt_seal"]
 
-RECEIPT_VERSION = 3
+RECEIPT_VERSION = 4
+# The receipts of a rank in all runs come one after another, then those of the next rank.
+_MOST_KNOWN = 1024
+_FIRST_WITH_CHECKSUM = _LAST_WITH_SHARDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +57,7 @@ class Receipt:
     rank, world_size, batch_size, remainder
         Settings as in `EpochPlan`, the same for all segments.
     dataset : Dataset
+        The data set, with or without its shards.
     shuffle, seed, block_records, window_blocks, order_version
         Settings that determine the record at each position (see `epoch_order`).
     segments : tuple of Segment
@@ -129,9 +135,20 @@ class Receipt:
         Returns
         -------
         FileSet or None
+
+        Raises
+        ------
+        PlanError
+            The receipt does not have the shards of its data set.
         """
         if self.cycle_length is None:
             return None
+        if self.dataset.records and not self.dataset.sizes:
+            raise PlanError(
+                f"the receipts refer to the data set {self.dataset.fingerprint:.60}, and its description is "
+                "missing, without which epochs of whole files cannot be proved: pass loader.describe_data() "
+                "with the receipts, or the shards to shardkeep audit as --data"
+            )
         table = ShardTable(self.dataset.counts)
         return FileSet(table, self.dataset.sizes, shuffled=self.shuffle is not False, seed=self.seed)
 
@@ -173,7 +190,7 @@ class Receipt:
             "repaired": damage_to_lists(self.damage, repaired=True),
         }
         values = {
-            "receipt_version": RECEIPT_VERSION,
+            "receipt_version": _LAST_WITH_SHARDS if self.dataset.shards else RECEIPT_VERSION,
             "id": self.id,
             "rank": self.rank,
             "world_size": self.world_size,
@@ -182,9 +199,11 @@ class Receipt:
             "dataset": {
                 "fingerprint": self.dataset.fingerprint,
                 "records": self.dataset.records,
-                "shards": list(self.dataset.shards),
-                "counts": list(self.dataset.counts),
-                **({"sizes": list(self.dataset.sizes)} if self.dataset.sizes else {}),
+                **{
+                    key: list(values)
+                    for key in ("shards", "counts", "sizes")
+                    if (values := getattr(self.dataset, key))
+                },
             },
             "shuffle": self.shuffle,
             "seed": self.seed,
@@ -221,7 +240,10 @@ class Receipt:
             The checksum does not match the content.
         """
         check_receipt_seal(data)
-        fields = Fields(data, "")
+        return cls._of_fields(Fields(data, ""))
+
+    @classmethod
+    def _of_fields(cls, fields: Fields) -> Receipt:
         if CRC_KEY in fields:
             fields.text(CRC_KEY, ".*", "a text")
         version = fields.integer("receipt_version", 1, 2**31)
@@ -230,12 +252,13 @@ class Receipt:
                 f"receipt has receipt_version={version}, expected at most {RECEIPT_VERSION}: update shardkeep"
             )
         world_size = fields.integer("world_size", 1, MAX_WORLD_SIZE)
-        dataset = parse_dataset(fields.mapping("dataset"))
+        dataset = parse_dataset(fields.mapping("dataset"), has_shards=version <= _LAST_WITH_SHARDS)
         mixture = parse_mixture(fields.mapping("mixture"), dataset) if "mixture" in fields else None
         cycle_length = None
         if "cycle_length" in fields:
             cycle_length = fields.integer("cycle_length", 1, MAX_CYCLE_LENGTH)
-            if len(dataset.sizes) != len(dataset.counts) or sum(dataset.counts) != dataset.records:
+            unequal = len(dataset.sizes) != len(dataset.counts) or sum(dataset.counts) != dataset.records
+            if version <= _LAST_WITH_SHARDS and unequal:
                 raise PlanError(
                     "receipt has a cycle_length, but no dataset.sizes and counts: was the file edited?"
                 )
@@ -249,8 +272,8 @@ class Receipt:
             if key in fields
         ]
         receipt = cls(
-            id=fields.text("id", "[0-9a-f]{32}", "32 hexadecimal digits"),
-            rank=fields.integer("rank", 0, world_size - 1),
+            id=_id_in(fields),
+            rank=_rank_in(fields, world_size),
             world_size=world_size,
             batch_size=fields.integer("batch_size", 1, MAX_BATCH_SIZE),
             remainder=cast(Remainder, fields.choice("remainder", get_args(Remainder))),
@@ -269,15 +292,55 @@ class Receipt:
         return receipt
 
 
-def check_receipt_seal(data: object, path: str | None = None) -> None:
-    """Raise a `CorruptDataError` for a receipt that was damaged or edited; `path` is its file."""
+class ReceiptParser:
+    """Parser of many receipts: those of one run differ in `id` and `rank`, and the rest is parsed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Receipt] = {}
+
+    def parse(self, data: Mapping[str, Any]) -> Receipt:
+        """Return ``Receipt.from_dict(data)``, with its errors."""
+        text = check_receipt_seal(data)
+        fields = Fields(data, "")
+        if text is None or "id" not in fields or "rank" not in fields:
+            return Receipt._of_fields(fields)
+        # In JSON no string contains these quotes, so each pattern is a key with its value.
+        for key in ("id", "rank"):
+            part = json.dumps({key: data[key]}, separators=(",", ":"))[1:-1]
+            text = text.replace(part.encode(), b"", 1)
+        known = self._known.get(text)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text] = Receipt._of_fields(fields)
+            return known
+        return replace(known, id=_id_in(fields), rank=_rank_in(fields, known.world_size))
+
+
+def _id_in(fields: Fields) -> str:
+    return fields.text("id", "[0-9a-f]{32}", "32 hexadecimal digits")
+
+
+def _rank_in(fields: Fields, world_size: int) -> int:
+    return fields.integer("rank", 0, world_size - 1)
+
+
+def check_receipt_seal(data: object, path: str | None = None) -> bytes | None:
+    """Return the canonical text of a receipt with a checksum; None for an older one, or another object.
+
+    Raises
+    ------
+    CorruptDataError
+        The receipt was damaged or edited; `path` is its file.
+    """
     if not isinstance(data, Mapping):
-        return
+        return None
     # `from_dict` refuses a later version.
-    if CRC_KEY not in data and data.get("receipt_version") != RECEIPT_VERSION:
-        return
+    versions = range(_FIRST_WITH_CHECKSUM, RECEIPT_VERSION + 1)
+    if CRC_KEY not in data and data.get("receipt_version") not in versions:
+        return None
     try:
-        check_seal(data)
+        return check_seal(data)
     except (ValueError, TypeError, RecursionError) as error:
         where = "" if path is None else f" in {path!r}"
         message = f"the receipt{where} is damaged or was edited ({error}): take it from a copy"

@@ -27,17 +27,19 @@ def seal(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> seal({"rank": 3})
     {'rank': 3, 'crc32c': '6dea8974'}
     """
-    return {**values, CRC_KEY: f"{_crc_of(values):08x}"}
+    return {**values, CRC_KEY: f"{crc32c(_canonical(values)):08x}"}
 
 
-def check_seal(values: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` if a JSON object does not have the checksum of its content."""
+def check_seal(values: Mapping[str, Any]) -> bytes:
+    """Return the canonical text of a JSON object; raise a `ValueError` if its checksum is not that of it."""
     stored = values.get(CRC_KEY)
     if stored is None:
         raise ValueError("its checksum is missing")
-    computed = f"{_crc_of({key: value for key, value in values.items() if key != CRC_KEY}):08x}"
+    text = _canonical({key: value for key, value in values.items() if key != CRC_KEY})
+    computed = f"{crc32c(text):08x}"
     if stored != computed:
         raise ValueError(f"its checksum is {stored!r:.40}, expected {computed!r}")
+    return text
 
 
 def sealed_text(values: Mapping[str, Any]) -> bytes:
@@ -70,5 +72,5 @@ def _end_of(body: bytes) -> bytes:
     return f',"{CRC_KEY}":"{crc:08x}"}}'.encode()
 
 
-def _crc_of(values: Mapping[str, Any]) -> int:
-    return crc32c(json.dumps(values, separators=(",", ":"), sort_keys=True, allow_nan=False).encode())
+def _canonical(values: Mapping[str, Any]) -> bytes:
+    return json.dumps(values, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()

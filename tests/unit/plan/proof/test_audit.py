@@ -1,6 +1,7 @@
 """The audit: ok for correct histories only, and fast for the largest.
 
-Covers `shardkeep.plan.proof.damage`, `shardkeep.plan.proof.report` and `shardkeep.plan.proof.runs`.
+Covers `shardkeep.plan.proof.damage`, `shardkeep.plan.proof.evidence`, `shardkeep.plan.proof.report` and
+`shardkeep.plan.proof.runs`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import copy
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.plan import Damage, Dataset, Receipt, Segment
 from shardkeep.plan.file_assignment import HistoryEntry
+from shardkeep.plan.proof.receipt import ReceiptParser
 from shardkeep.plan.proof.sealed_json import seal
 
 RECEIPT = Receipt(
@@ -150,7 +152,7 @@ def test_old_receipt_without_a_checksum_is_accepted() -> None:
     with pytest.raises(CorruptDataError, match="checksum is missing"):
         Receipt.from_dict(PLAIN | {"receipt_version": 3})
     with pytest.raises(PlanError, match="update shardkeep"):
-        Receipt.from_dict(seal(PLAIN | {"receipt_version": 4}))
+        Receipt.from_dict(seal(PLAIN | {"receipt_version": 5}))
 
 
 def test_flipped_bit_is_always_an_error() -> None:
@@ -168,6 +170,53 @@ def test_flipped_bit_is_always_an_error() -> None:
         assert receipt == RECEIPT
         read += 1
     assert read < 100
+
+
+def test_receipts_of_the_ranks_of_a_run_are_parsed_as_single_ones() -> None:
+    parser = ReceiptParser()
+    many = [replace(RECEIPT, id=f"{rank:032d}", rank=rank % 2) for rank in range(4)]
+    many += [replace(one, segments=(*one.segments, Segment(2, 0, 1))) for one in many]
+    assert [parser.parse(one.to_dict()) for one in many] == many
+    assert parser.parse(PLAIN) == RECEIPT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": 10**6},
+        {"rank": -1},
+        {"rank": True},
+        {"rank": 0.0},
+        {"rank": "0"},
+        {"id": "0"},
+        {"id": 0},
+        {"id": {"b": 1, "a": 2}},
+        {"id": 'x","rank":1'},
+        {"rank": [1]},
+        {"extra": {"id": "0" * 32}},
+        {"extra": {"rank": 0, "id": "0" * 32}},
+    ],
+)
+def test_id_and_rank_of_each_receipt_are_checked(change: dict[str, Any]) -> None:
+    parser = ReceiptParser()
+    data = RECEIPT.to_dict()
+    parser.parse(data)
+    del data["crc32c"]
+    for wrong in (data | change, {key: data[key] for key in data if key not in change} | {"a": change}):
+        with pytest.raises(PlanError) as alone:
+            Receipt.from_dict(seal(wrong))
+        with pytest.raises(PlanError) as cached:
+            parser.parse(seal(wrong))
+        assert str(cached.value) == str(alone.value)
+
+
+def test_a_flipped_bit_is_an_error_after_the_same_receipt() -> None:
+    parser = ReceiptParser()
+    data = RECEIPT.to_dict()
+    parser.parse(data)
+    for key, value in (("rank", 1), ("id", "1" * 32), ("seed", 8), ("crc32c", "00000000")):
+        with pytest.raises(CorruptDataError, match="damaged or was edited"):
+            parser.parse(data | {key: value})
 
 
 JSON = st.recursive(

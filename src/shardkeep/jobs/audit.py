@@ -64,7 +64,7 @@ def audit(
         `data` are not the shards of the receipts; or they are necessary, as ranks read whole files.
     """
     given = path_list(paths)
-    shards = None if data is None else expand(data)
+    described = None if data is None else open_shards(expand(data), on_corrupt="skip").described()
     receipts = [receipt for path in given for receipt in gather_receipts(path)]
     if not receipts:
         names = "in " + ", ".join(os.fspath(path) for path in given) if given else "no path was passed"
@@ -72,8 +72,9 @@ def audit(
             f"no receipt found ({names}); commit with receipt=loader.receipt(), or save it as JSON",
             path=given[0] if given else None,
         )
-    if shards is not None:
-        receipts.append(_described(shards, receipts))
+    if described is not None:
+        _check_described(described, receipts)
+        receipts.append(describe(described))
     return plan.audit(receipts, epochs=epochs)
 
 
@@ -137,9 +138,8 @@ def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
     raise FormatError(f"{path}: JSON, but neither a receipt of a Loader nor a list of receipts", path=path)
 
 
-def _described(paths: list[str], receipts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the description of the shards, which must be those of a receipt."""
-    found = open_shards(paths, on_corrupt="skip").described()
+def _check_described(found: plan.Dataset, receipts: Iterable[dict[str, Any]]) -> None:
+    """Raise a `PlanError` if the shards are not those of a receipt."""
     named = [one["dataset"] for one in receipts if isinstance(one.get("dataset"), dict)]
     if not any(one.get("fingerprint") == found.fingerprint for one in named):
         other = f", not the {named[0].get('records')!r:.60} of the receipts" if named else ""
@@ -147,4 +147,3 @@ def _described(paths: list[str], receipts: Iterable[dict[str, Any]]) -> dict[str
             f"the data are not those of the receipts: {len(found.shards)} shards with {found.records} records"
             f"{other}; pass the shards of the training, in its order, as data= (--data)"
         )
-    return describe(found)

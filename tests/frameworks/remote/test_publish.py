@@ -1,4 +1,8 @@
-"""Files that are published to a store: whole or not at all, by one of several processes, under faults."""
+"""Files that are published to a store: whole or not at all, by one of several processes, under faults.
+
+Covers `shardkeep.files.remote.pending`, `shardkeep.files.remote.upload`, `shardkeep.files.remote.uploads`,
+`shardkeep.files.remote.renamed_upload` and `shardkeep.files.remote.s3_upload`.
+"""
 
 from __future__ import annotations
 

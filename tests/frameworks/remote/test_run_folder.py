@@ -1,4 +1,7 @@
-"""Run folders in a store: commits are uploads, resumes and merges read them."""
+"""Run folders in a store: commits are uploads, resumes and merges read them.
+
+Covers `shardkeep.hdf5.worker.remote_rank`.
+"""
 
 from __future__ import annotations
 

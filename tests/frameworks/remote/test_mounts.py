@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("hdfs_native")
+
 import shardkeep as sk
 from shardkeep.errors import ExistsError, LockError, LockTimeoutError
 

@@ -16,6 +16,8 @@ import fsspec
 import numpy as np
 import pytest
 
+pytest.importorskip("hdfs_native")
+
 import shardkeep as sk
 from shardkeep.errors import ExistsError, PlanError, RemoteError
 from shardkeep.files.remote import store as store_room

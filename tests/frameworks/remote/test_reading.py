@@ -13,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 
+pytest.importorskip("hdfs_native")
+
 import shardkeep as sk
 from shardkeep.errors import NotFoundError, RemoteError
 from shardkeep.files.remote import store as objects

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("hdfs_native")
+
 import shardkeep as sk
 from shardkeep.errors import DurabilityError, LockError, RemoteError
 from shardkeep.files.remote import store as store_room

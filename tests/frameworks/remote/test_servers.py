@@ -12,6 +12,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
+
+pytest.importorskip("hdfs_native")
 from aiohttp import ClientError
 from botocore.exceptions import BotoCoreError, FlexibleChecksumError
 

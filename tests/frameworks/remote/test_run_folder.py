@@ -17,6 +17,7 @@ pytest.importorskip("hdfs_native")
 
 import shardkeep as sk
 from shardkeep.errors import DurabilityError, LockError, RemoteError
+from shardkeep.files.kinds.urls import url_name
 from shardkeep.files.remote import store as store_room
 from tests.frameworks.remote.servers.fault_proxy import FaultProxy
 from tests.frameworks.remote.servers.store import Store
@@ -63,6 +64,28 @@ def test_commits_are_objects(run: str, tmp_path: Path) -> None:
     with sk.hdf5.open(report.output) as file:
         assert sorted(file["loss"][:].tolist()) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert sk.verify(run).ok
+
+
+@pytest.mark.parametrize("shard_by", ["records", "files"])
+def test_an_audit_has_the_description_of_the_data(shard_by: str, s3_store: Store, tmp_path: Path) -> None:
+    run, merged = f"{s3_store.root}/run", f"{s3_store.root}/all.h5"
+    for shard in range(120):
+        with sk.tfrecord.Writer(tmp_path / f"{'long-name-' * 5}{shard:03d}.tfrecord") as shards:
+            shards.write_example({"x": shard})
+    for rank in range(2):
+        world = sk.World(rank=rank, size=2)
+        loader = sk.Loader(tmp_path / "*.tfrecord", None, 30, world, shuffle="blocks", shard_by=shard_by)  # type: ignore[arg-type]
+        with sk.hdf5.WorkerFile(run, world) as out:
+            for step, _ in enumerate(loader):
+                out.append("x", [step])
+                out.commit(step=step, receipt=loader.receipt())
+    receipts = sk.hdf5.receipts(run)
+    assert not any(one["dataset"].get("shards") for one in receipts)
+    described = [url_name(info.url) for info in store_room.list_folder(run)]
+    assert described == [f"data-{receipts[0]['dataset']['fingerprint']}.json"]
+    sk.hdf5.merge(run, merged)
+    for url in (run, merged):
+        assert sk.audit(url).ok and sk.verify(url).ok
 
 
 def test_rollbacks_and_marks(run: str) -> None:

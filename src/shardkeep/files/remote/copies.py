@@ -11,7 +11,15 @@ from typing import Any, ParamSpec, TypeVar
 
 from shardkeep._paths_in_messages import shown
 from shardkeep.errors import NotFoundError, PlanError
-from shardkeep.files.kinds.urls import display, is_pattern, is_url, path_or_url, split_url, url_parent
+from shardkeep.files.kinds.urls import (
+    display,
+    is_pattern,
+    is_url,
+    join_url,
+    path_or_url,
+    split_url,
+    url_parent,
+)
 from shardkeep.files.leftovers import find_companion
 from shardkeep.files.remote.cache import View
 from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
@@ -121,7 +129,8 @@ class Copies:
             infos, folder = self._infos(url)
             wanted += infos
             found.append(infos if folder is None else url.rstrip("/"))
-        view = View(common_parent([info.url for info in wanted]))
+        folders = [join_url(one, ".") for one in found if isinstance(one, str) and is_url(one)]
+        view = View(common_parent([*folders, *(info.url for info in wanted)]))
         self.views.append(view)
         concurrently((view.fetch, info) for info in wanted)
         local: list[Any] = []

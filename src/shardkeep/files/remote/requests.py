@@ -106,16 +106,19 @@ def repeated(url: str, what: str, attempt: Callable[[float], _Result], *, repeat
     limit_s = timeout_s()
     end_s = time.monotonic() + limit_s
     each_s = limit_s / _ATTEMPTS_IN_TIME if repeat else limit_s
+    told: tuple[Exception, Exception | None] | None = None
     for number in count():
+        attempt_limit_s = max(min(each_s, end_s - time.monotonic()), 0.001)
         try:
-            return attempt(max(min(each_s, end_s - time.monotonic()), 0.001))
-        except _SilentError:
-            failure: Exception = silent(what, url, limit_s)
-            cause: Exception | None = None
+            return attempt(attempt_limit_s)
         except Exception as error:
-            failure, cause = converted(error, what, url), error
-            if type(error).__name__ == "FSTimeoutError":
-                failure = silent(what, url, limit_s)
+            failure: Exception = converted(error, what, url)
+            cause: Exception | None = error
+            if isinstance(error, _SilentError) or type(error).__name__ == "FSTimeoutError":
+                failure, cause = silent(what, url, limit_s), None
+                if told is not None and attempt_limit_s < each_s:  # a short attempt says less than its elder
+                    failure, cause = told
+        told = failure, cause
         pause_s = min(_FIRST_PAUSE_S * 2**number, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5)
         transient = isinstance(failure, RemoteError) and failure.transient
         if not repeat or not transient or time.monotonic() + pause_s >= end_s:

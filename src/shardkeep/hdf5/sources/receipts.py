@@ -33,7 +33,7 @@ __all__ = ["RECEIPTS", "committed_receipt", "receipts", "receipts_in", "write_re
 RECEIPTS = "_receipts"
 
 
-@accepts_urls("path")
+@accepts_urls("path", folders=True)
 def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the newest receipt of every Loader, from the commits that were not rolled back.
 

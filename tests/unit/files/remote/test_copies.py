@@ -49,6 +49,16 @@ def test_a_folder_is_read_with_all_in_it(local: Path, own_cache: Path) -> None:
     assert sk.info(URL).path == URL
 
 
+def test_a_folder_with_one_folder_in_it_is_the_folder() -> None:
+    run = f"{URL}/run"
+    with sk.hdf5.WorkerFile(run, sk.World(rank=0, size=1)) as out:
+        out.append("x", [1.0])
+        out.commit(step=1)
+    assert sk.verify(run).ok
+    assert sk.info(run).path == run
+    assert sk.hdf5.merge(run, f"{URL}/all.h5").rows == {"x": 1}
+
+
 def test_data_is_that_of_local_files(local: Path, tmp_path: Path) -> None:
     pattern, shards = f"{URL}/t-*", sorted(map(str, local.glob("t-*")))
     features = {"x": sk.FixedLen()}

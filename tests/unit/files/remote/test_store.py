@@ -160,6 +160,19 @@ def test_a_store_that_stays_overloaded_is_an_error(folder: str, monkeypatch: pyt
     assert (caught.value.status, caught.value.request_id) == (503, "r7")
 
 
+def test_a_last_attempt_that_is_too_short_hides_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDKEEP_REMOTE_TIMEOUT_S", "0.3")
+    monkeypatch.setattr(requests, "_FIRST_PAUSE_S", 0.001)
+
+    def attempt(limit_s: float) -> None:
+        if limit_s < 0.09:
+            raise requests._SilentError
+        raise type("SlowDown", (Exception,), {"status": 503})
+
+    with pytest.raises(RemoteError, match="status 503"):
+        requests.repeated("memory://x", "read", attempt)
+
+
 @pytest.mark.parametrize("value", ["0", "soon", "-1", "inf", "nan"])
 def test_an_invalid_time_limit_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDKEEP_REMOTE_TIMEOUT_S", value)

@@ -1,19 +1,24 @@
-"""Measurement of plans of a very large training, and a simulated run.
+"""Measurement of plans, receipts and audits from a small training to a very large one.
 
-``python -m benchmarks.plan_scale [--quick]``
+``python -m benchmarks.plan_scale [--quick] [SHARDS,RECORDS,RANKS …]``
 
-The training has a million shards with 10^10 records and 16,384 ranks. Each plan is computed and timed in a
-new process, from the numbers of records to the part of every rank in a step; the peak of memory is that of
-the process. Then whole epochs are simulated: ranks are killed between checkpoints, and another number of
+The largest training has a million shards with 10^10 records and 16,384 ranks. Each plan is computed and timed
+in a new process, from the numbers of records to the part of every rank in a step; the peak of memory is that
+of the process. Then whole epochs are simulated: ranks are killed between checkpoints, and another number of
 ranks resumes from the last one. Every rank leaves a receipt at each checkpoint. The audit must prove the
-epochs, and name an injected fault.
+epochs, and name an injected fault; its memory does not include that of the receipts. A worker file then
+commits rows with one of the receipts.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import json
 import multiprocessing
+import statistics
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,12 +26,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shardkeep.hdf5 import WorkerFile
 from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, audit, epoch_order
 from shardkeep.plan.file_assignment import FileSet, HistoryEntry, merge_history
 from shardkeep.plan.file_plan import FilePlan
+from shardkeep.plan.proof.description import DescribedReceipt, describe, for_receipt
 from shardkeep.plan.proof.report import AuditReport
+from shardkeep.world import World
 
-__all__ = ["FAULTS", "SMALL", "WHOLE", "Scale", "measured", "plan_by_files", "plan_by_records", "simulated"]
+__all__ = ["FAULTS", "Scale", "committed", "measured", "plan_by_files", "plan_by_records", "simulated"]
 
 Fault = Literal["no receipt", "a step behind", "an older checkpoint"]
 FAULTS: tuple[Fault, ...] = ("no receipt", "a step behind", "an older checkpoint")
@@ -52,8 +60,13 @@ class Scale:
         return np.diff(np.concatenate([[0], np.sort((edges + even) // 2), [self.records]]))
 
 
-WHOLE = Scale(1_000_000, 10_000_000_000, 16_384)
-SMALL = Scale(2_000, 1_000_000, 64, 16)
+_SCALES = [
+    Scale(1_000, 10**7, 64),
+    Scale(20_000, 10**8, 1_024),
+    Scale(100_000, 10**9, 4_096),
+    Scale(1_000_000, 10**10, 16_384),
+]
+_SMALL = Scale(2_000, 10**6, 64, 16)
 
 
 def plan_by_records(scale: Scale, counts: Any) -> int:
@@ -92,8 +105,12 @@ def _tell(work: Any, scale: Scale, sender: Any) -> None:
     clock, processor = time.perf_counter(), time.process_time()
     work(scale, counts)
     seconds, busy = time.perf_counter() - clock, time.process_time() - processor
+    sender.send((seconds, busy, _memory("VmHWM")))
+
+
+def _memory(kind: str) -> int:
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    sender.send((seconds, busy, int(status.partition("VmHWM:")[2].split()[0]) * 1024))
+    return int(status.partition(f"{kind}:")[2].split()[0]) * 1024
 
 
 def simulated(
@@ -113,9 +130,9 @@ def simulated(
     """
     rng = np.random.default_rng(seed)
     counts = scale.counts()
-    shards = tuple(f"{i:07d}" for i in range(scale.shards))
-    sizes = tuple((counts * _RECORD_BYTES).tolist()) if by_files else ()
-    dataset = Dataset("simulated", scale.records, shards, tuple(counts.tolist()), sizes)
+    shards = tuple(f"train-{i:07d}-of-{scale.shards:07d}.tfrecord" for i in range(scale.shards))
+    sizes = tuple((counts * _RECORD_BYTES).tolist())
+    dataset = Dataset("f" * 32, scale.records, shards, tuple(counts.tolist()), sizes)
     blank = Receipt(
         id="0" * 32,
         rank=0,
@@ -177,40 +194,67 @@ def _id(rng: np.random.Generator) -> str:
     return rng.bytes(16).hex()
 
 
-def _audited(scale: Scale, *, epochs: int, **options: Any) -> tuple[AuditReport, str]:
-    receipts, runs = simulated(scale, epochs=epochs, **options)
-    clock = time.perf_counter()
-    report = audit(receipts, epochs=range(epochs))
-    seconds = time.perf_counter() - clock
-    return report, f"{runs} runs, {len(receipts):,} receipts, audited in {seconds:.2f} s"
+def committed(receipt: Receipt) -> str:
+    """Return the sizes of a receipt and its description, and the times of commits with the receipt."""
+    dataset, seconds = receipt.dataset, []
+    told = replace(receipt, dataset=for_receipt(dataset)).to_dict()
+    with tempfile.TemporaryDirectory() as folder, WorkerFile(folder, World(0, 1)) as out:
+        for step in range(40):
+            out.append("loss", np.zeros(64, "f4"))
+            clock = time.perf_counter()
+            out.commit(step=step, receipt=DescribedReceipt(told, lambda: dataset))
+            seconds.append(time.perf_counter() - clock)
+    size, described = len(json.dumps(told)), len(json.dumps(describe(dataset)))
+    first, median = (1e3 * s for s in (seconds[0], statistics.median(seconds[1:])))
+    return (
+        f"receipt {size} bytes, description {described:,}; first commit {first:.1f} ms, median {median:.1f}"
+    )
 
 
-def main() -> None:
-    """Print a line for each plan and each simulated training; exit with 3 if a result is wrong."""
-    parser = argparse.ArgumentParser(prog="benchmarks.plan_scale", description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a small training")
-    scale = SMALL if parser.parse_args().quick else WHOLE
+def _audited(receipts: list[Receipt]) -> tuple[AuditReport, str]:
+    # Without what the simulation freed; VmHWM restarts at VmRSS.
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before, clock = _memory("VmRSS"), time.perf_counter()
+    report = audit(receipts, epochs=[0])
+    seconds, more = time.perf_counter() - clock, _memory("VmHWM") - before
+    return report, f"{len(receipts):,} receipts, {seconds:.2f} s, {more / 2**20:.0f} MiB"
+
+
+def _print_costs(scale: Scale) -> bool:
+    """Print the costs of a training; return True if an audit was wrong."""
     print(f"{scale.records:,} records in {scale.shards:,} shards, {scale.ranks:,} ranks", flush=True)
     for work in (plan_by_records, plan_by_files):
         seconds, busy, peak = measured(work, scale)
-        print(
-            f"{work.__name__}: {seconds:.2f} s ({busy:.2f} s of processor), {peak / 2**20:.0f} MiB",
-            flush=True,
-        )
+        told = f"{seconds:.2f} s ({busy:.2f} s of processor), {peak / 2**20:.0f} MiB"
+        print(f"    {work.__name__}: {told}", flush=True)
     wrong = False
     for by_files in (False, True):
-        # Histories of whole files are replayed from run to run, which takes longer, so one epoch and one
-        # fault.
+        # Histories of whole files are replayed from run to run, which takes longer, so one fault.
         for fault in (None, *FAULTS[: 1 if by_files else None]):
-            report, told = _audited(scale, epochs=1 if by_files else 2, by_files=by_files, fault=fault)
-            print(f"{'by files' if by_files else 'by records'}, {fault or 'no fault'}: {told}")
-            print("\n".join(f"    {line:.150}" for line in _lines(report)), flush=True)
+            receipts, runs = simulated(scale, epochs=1, by_files=by_files, fault=fault)
+            report, told = _audited(receipts)
+            how = "by files" if by_files else "by records"
+            print(f"    audit {how}, {fault or 'no fault'}: {runs} runs, {told}", flush=True)
+            problems = [*(text for epoch in report.epochs for text in epoch.problems), *report.problems]
+            print("".join(f"        {text:.150}\n" for text in problems), end="")
             wrong |= report.ok == (fault is not None)
-    sys.exit(3 if wrong else 0)
+    print(f"    {committed(receipts[0])}", flush=True)
+    return wrong
 
 
-def _lines(report: AuditReport) -> list[str]:
-    return [text for epoch in report.epochs for text in (str(epoch), *epoch.problems)] + [*report.problems]
+def main() -> None:
+    """Print the costs of each training; exit with 3 if a result is wrong."""
+    parser = argparse.ArgumentParser(prog="benchmarks.plan_scale", description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="a small training")
+    parser.add_argument("scales", nargs="*", type=_scale, default=_SCALES, metavar="SHARDS,RECORDS,RANKS")
+    arguments = parser.parse_args()
+    wrong = [_print_costs(scale) for scale in ([_SMALL] if arguments.quick else arguments.scales)]
+    sys.exit(3 if any(wrong) else 0)
+
+
+def _scale(text: str) -> Scale:
+    return Scale(*map(int, text.split(",")))
 
 
 if __name__ == "__main__":

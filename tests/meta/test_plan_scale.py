@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +25,16 @@ def test_its_audit_is_clean(by_files: bool, seed: int) -> None:
 
 
 @pytest.mark.parametrize("by_files", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_its_audit_is_clean_for_more_records_than_32_bits_count(by_files: bool, seed: int) -> None:
+    scale = plan_scale.Scale(shards=7, records=10**13, ranks=5, batch_size=10**9)
+    receipts, _ = plan_scale.simulated(scale, by_files=by_files, epochs=1, seed=seed)
+    report = audit(receipts, epochs=[0])
+    assert report.ok, report
+    assert report.epochs[0].delivered == 10**13
+
+
+@pytest.mark.parametrize("by_files", [False, True])
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -39,6 +50,14 @@ def test_its_audit_names_a_fault(by_files: bool, fault: Any, said: str) -> None:
     (failed,) = (epoch for epoch in report.epochs if not epoch.ok)
     assert said in failed.problems[0]
     assert failed.lost_names or failed.repeated_names
+
+
+def test_commits_with_a_receipt_are_measured() -> None:
+    receipts, _ = plan_scale.simulated(SCALE, epochs=1)
+    assert re.fullmatch(
+        r"receipt \d{3} bytes, description 1\d,\d{3}; first commit [\d.]+ ms, median [\d.]+",
+        plan_scale.committed(receipts[0]),
+    )
 
 
 @pytest.mark.parametrize("work", [plan_scale.plan_by_records, plan_scale.plan_by_files])

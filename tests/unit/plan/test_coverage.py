@@ -43,6 +43,19 @@ def test_coverage_equals_a_count_of_each_position(rows, records: int, border: in
     assert found.repeated == ranges(depth > 1)
 
 
+@given(RANGES, st.integers(1, 80), st.integers(2**28, 2**53))
+def test_coverage_of_larger_ranges_is_larger_by_the_same_factor(rows, records: int, factor: int) -> None:  # type: ignore[no-untyped-def]
+    small = measure_coverage(table(rows), records)
+    wide = [
+        (start * factor, stride * factor, count, length * factor) for start, stride, count, length in rows
+    ]
+    large = measure_coverage(table(wide), records * factor)
+    assert large.delivered == small.delivered * factor
+    for less, more in ((small.lost, large.lost), (small.repeated, large.repeated)):
+        assert (more.records, more.ranges) == (less.records * factor, less.ranges)
+        assert more.first == tuple((start * factor, stop * factor) for start, stop in less.first)
+
+
 @pytest.mark.parametrize("piece", [50, 2**21])
 def test_only_the_first_ranges_are_kept(piece: int) -> None:
     found = measure_coverage(table([(0, 10, 1000, 9)]), 10_000, piece=piece)

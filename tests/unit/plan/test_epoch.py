@@ -95,6 +95,26 @@ def test_some_ranks_get_nothing_if_there_are_more_ranks_than_records() -> None:
     assert [plan.rank_span(0, rank) for rank in range(5)] == [(0, 0), (0, 1), (1, 1), (1, 2), (2, 3)]
 
 
+@given(st.integers(10**10, 2**60), st.integers(1, 2**12), st.integers(1, 2**31 - 1), st.data())
+def test_the_ranks_share_each_step_of_a_very_long_epoch(
+    records: int, world: int, batch: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, records))
+    plan = EpochPlan(records, start, world, batch, "mask")
+    assert plan.steps == -(-(records - start) // (world * batch))
+    for step in {0, plan.steps // 2, plan.steps - 1} if plan.steps else ():
+        first, last = start + step * world * batch, min(start + (step + 1) * world * batch, records)
+        starts, stops = plan.step_spans(step)
+        assert (starts[0], stops[-1]) == (first, last) == plan.span(step)
+        assert np.array_equal(starts[1:], stops[:-1])
+        assert np.ptp(stops - starts) <= 1
+        rank = data.draw(st.integers(0, world - 1))
+        expected = int(starts[rank]), int(stops[rank])
+        assert expected == plan.rank_span(step, rank)
+        assert expected == tuple(int(edge[-1]) for edge in plan.rank_spans(max(step - 1, 0), step + 1, rank))
+        assert plan.positions_after(step, step + 1) == [last]
+
+
 def test_the_largest_numbers_do_not_overflow() -> None:
     plan = EpochPlan(2**60, 1, 2**20, 2**31 - 1, "mask")
     starts, stops = plan.rank_spans(plan.steps - 2, plan.steps, 2**20 - 1)

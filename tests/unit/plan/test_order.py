@@ -34,11 +34,28 @@ def test_every_order_is_a_permutation(records, shuffle, seed, epoch, block_recor
     assert np.array_equal(order.positions_of(image), np.arange(records))
 
 
-@pytest.mark.parametrize("shuffle", [False, "global", "blocks"])
-def test_orders_of_ten_billion_records_are_computed_directly(shuffle) -> None:  # type: ignore[no-untyped-def]
-    order = epoch_order(10_000_000_001, shuffle=shuffle, seed=3, epoch=2)
-    ends = np.array([0, 1, 4_999_999_999, 9_999_999_999, 10_000_000_000])
-    assert np.array_equal(order.positions_of(order.records_at(ends)), ends)
+@given(
+    records=st.integers(10**10, 2**60),
+    shuffle=st.sampled_from([False, "global", "blocks"]),
+    seed=st.integers(0, 2**64 - 1),
+    block_records=st.integers(1, 2**31 - 1),
+    window_blocks=st.integers(1, 2**31 - 1),
+    data=st.data(),
+)
+def test_orders_of_ten_billion_records_and_more_are_computed_directly(  # type: ignore[no-untyped-def]
+    records, shuffle, seed, block_records, window_blocks, data
+) -> None:
+    order = epoch_order(
+        records, shuffle=shuffle, seed=seed, block_records=block_records, window_blocks=window_blocks
+    )
+    some = data.draw(st.lists(st.integers(0, records - 1), max_size=5, unique=True))
+    positions = np.unique([0, 1, records // 2, records - 2, records - 1, *some])
+    image = order.records_at(positions)
+    assert image.dtype == np.int64
+    assert ((image >= 0) & (image < records)).all()
+    assert len(np.unique(image)) == len(positions)
+    assert np.array_equal(order.positions_of(image), positions)
+    assert np.array_equal(order.records_at(order.positions_of(positions)), positions)
 
 
 def test_orders_of_version_1_never_change() -> None:

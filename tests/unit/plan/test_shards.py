@@ -24,6 +24,19 @@ def test_global_numbers_count_through_the_shards(counts: list[int]) -> None:
     assert np.array_equal(table.global_of(shard, index), np.arange(table.total))
 
 
+@given(st.lists(st.integers(0, 2**56), min_size=1, max_size=16), st.data())
+def test_table_of_very_many_records(counts: list[int], data: st.DataObject) -> None:
+    counts[data.draw(st.integers(0, len(counts) - 1))] += 10**10
+    table = ShardTable(counts)
+    assert table.total == sum(counts)
+    for shard in np.flatnonzero(counts).tolist():
+        index = data.draw(st.integers(0, counts[shard] - 1))
+        for one in (0, index, counts[shard] - 1):
+            record = sum(counts[:shard]) + one
+            assert [int(found) for found in table.locate(record)] == [shard, one]
+            assert int(table.global_of(shard, one)) == record
+
+
 def test_table_of_a_million_shards() -> None:
     counts = np.random.default_rng(1).integers(0, 20_000, 1_000_000)
     table = ShardTable(counts)

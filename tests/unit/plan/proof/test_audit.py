@@ -301,6 +301,31 @@ def test_16_384_ranks_and_ten_billion_records(lacking: tuple[int, ...]) -> None:
     assert time.process_time() - begin < 100
 
 
+@given(st.data())
+def test_kills_and_resumes_of_very_long_epochs_are_proved(data: st.DataObject) -> None:
+    records = data.draw(st.integers(10**10, 10**12))
+    numbers = {"dataset": Dataset("big", records), "shuffle": "global", "seed": 2**64 - 1}
+    position, receipts, plans = 0, [], []
+    while position < records:
+        size = data.draw(st.integers(2, 64))
+        batch = data.draw(st.integers(records // (500 * size) + 1, 2**31 - 1))
+        plan = EpochPlan(records, position, size, batch, "mask")
+        steps = data.draw(st.integers(1, plan.steps)) if len(plans) < 3 else plan.steps
+        receipts += run(size, (0, position, steps), batch=batch, **numbers)
+        plans += [(plan, steps)] * size
+        position = plan.position_after(steps)
+    (epoch,) = audit(json.loads(json.dumps([r.to_dict() for r in receipts]))).epochs
+    assert epoch.ok
+    assert epoch.delivered == records
+    chosen = data.draw(st.integers(0, len(receipts) - 1))
+    (plan, steps), one = plans[chosen], receipts.pop(chosen)
+    report = audit(receipts, epochs=[0])
+    starts, stops = plan.rank_spans(0, steps, one.rank)
+    assert report.ok is False
+    assert report.epochs[0].lost.records == sum((stops - starts).tolist())
+    assert report.epochs[0].delivered == records - sum((stops - starts).tolist())
+
+
 def test_all_ranks_at_different_steps() -> None:
     made = np.random.default_rng(0).integers(90, 110, 16_384).tolist()
     (epoch,) = audit(big(*made)).epochs

@@ -1,0 +1,84 @@
+"""Measurement of merging and verifying the files of very many ranks.
+
+``python -m benchmarks.merge_many [ranks] [datasets]``
+
+Each rank commits a few rows of every dataset once. The commands that merge them into one file, as a copy and
+as a virtual file, and verify the copy, run in processes of their own, whose peak of memory is reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.world import World
+
+__all__ = ["measured"]
+
+_PROCESSES = 2
+
+
+def _write(run: Path, first: int, ranks: int, datasets: int) -> None:
+    for rank in range(first, ranks, _PROCESSES):
+        with WorkerFile(run, World(rank, ranks), durable=False) as out:
+            for i in range(datasets):
+                out.append(f"metric_{i:02d}", np.full((20, 8), rank + i, "f4"))
+            out.commit(step=1)
+
+
+def measured(ranks: int, datasets: int) -> dict[str, tuple[float, int]]:
+    """Return the seconds and the bytes of memory of each command.
+
+    Parameters
+    ----------
+    ranks, datasets : int
+        Number of ranks, and of datasets of each.
+
+    Returns
+    -------
+    dict
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run, copy = Path(folder, "run"), Path(folder, "copy.h5")
+        arguments = [(run, first, ranks, datasets) for first in range(_PROCESSES)]
+        with multiprocessing.get_context("spawn").Pool(_PROCESSES) as pool:
+            pool.starmap(_write, arguments)
+        return {
+            "copy": _run("merge", run, copy),
+            "virtual": _run("merge", run, Path(folder, "virtual.h5"), "--mode", "virtual"),
+            "verify": _run("verify", copy),
+        }
+
+
+def _run(*arguments: str | Path) -> tuple[float, int]:
+    clock = time.perf_counter()
+    command = [sys.executable, "-m", "shardkeep", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} exited with {process.returncode}")
+    return time.perf_counter() - clock, used.ru_maxrss * 1024
+
+
+def main() -> None:
+    """Print a line for each command."""
+    parser = argparse.ArgumentParser(prog="benchmarks.merge_many", description=__doc__.partition("\n")[0])
+    parser.add_argument("ranks", type=int, nargs="?", default=2000)
+    parser.add_argument("datasets", type=int, nargs="?", default=50)
+    arguments = parser.parse_args()
+    for command, (seconds, peak) in measured(arguments.ranks, arguments.datasets).items():
+        print(f"{command:8} {seconds:6.1f} s {peak / 2**20:6.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

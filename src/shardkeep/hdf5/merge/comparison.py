@@ -159,7 +159,8 @@ class _Result:
         self._file, self._plan, self._full = file, plan, full
         self._one, self._count = one, count
         self._dataset = self._open()
-        if one.strategy == "virtual" and not one.keyed:
+        # A row without values has none to map: HDF5 stores an empty selection for it.
+        if one.strategy == "virtual" and not one.keyed and 0 not in one.row_shape:
             self._check_mappings()
         self._layout = read_layout(self._dataset) if one.strategy in ("chunks", "chunks and rows") else None
         self._decoded: dict[Layout, int] = {}

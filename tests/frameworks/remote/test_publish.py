@@ -104,7 +104,14 @@ else:
 
 @pytest.mark.parametrize(
     ("name", "count", "size"),
-    [("s3", 16, 100), ("s3", 3, 10 << 20), ("webdav", 4, 100), ("sftp", 4, 100), ("hdfs", 4, 100)],
+    [
+        ("s3", 6, 100),
+        ("s3", 3, 20 << 20),  # two parts
+        pytest.param("s3", 16, 100, marks=pytest.mark.slow),
+        ("webdav", 4, 100),
+        ("sftp", 4, 100),
+        ("hdfs", 4, 100),
+    ],
 )
 def test_one_of_many_processes_creates_an_object(
     name: str, count: int, size: int, request: pytest.FixtureRequest
@@ -170,7 +177,7 @@ def test_an_interrupt_during_the_upload_leaves_no_upload(
     child = subprocess.Popen([sys.executable, "-c", program, url], stderr=subprocess.PIPE, text=True)
     eventually(lambda: any(seen.fault == "stall" for seen in proxy.seen))
     child.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in child.communicate(timeout=100)[1]
+    assert "KeyboardInterrupt" in child.communicate(timeout=15)[1]
     assert names(store) == []
     assert uploads_of(store) == []
 

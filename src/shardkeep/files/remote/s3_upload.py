@@ -83,7 +83,8 @@ class S3Upload(Upload):
         made = self._s3("create_multipart_upload", Metadata={_TOKEN: self._token})
         self._number = made["UploadId"]
         starts = range(0, self._size_bytes, part_bytes)
-        with Tasks[dict[str, Any]](min(_PARTS_TOGETHER, len(starts)), "shardkeep-upload") as tasks:
+        threads = min(_PARTS_TOGETHER, len(starts))
+        with Tasks[dict[str, Any]](threads, "shardkeep-upload") as tasks, self._stopping_others():
             parts = tasks.run(
                 (self._send_part, number, start, part_bytes) for number, start in enumerate(starts, 1)
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -34,6 +34,8 @@ class Upload:
         self._source = ""
         self._size_bytes = 0
         self._may_exist = False
+        self._running: set[Any] = set()
+        self._stopping = False
         if not replace:
             if self._exists():
                 raise self._taken()
@@ -64,6 +66,7 @@ class Upload:
 
     def undo(self) -> None:
         """Remove what was sent; an object that replaced another one stays."""
+        self._stopping = False
         # Before the temporary name is removed, whose absence would look like a rename.
         is_ours = self._may_exist and not self.replace and self._is_ours()
         self._abort()
@@ -108,27 +111,42 @@ class Upload:
             limit_s += size_bytes / _SLOWEST_BYTES_PER_S
             if not self._system.async_impl:
                 return requests._in_thread(make, limit_s)
-            return _in_loop(self._system.loop, make, limit_s)
+            return self._in_loop(make, limit_s)
 
         return requests.repeated(self.url, what, attempt, repeat=repeat)
 
+    def _in_loop(self, make: Callable[[], Any], limit_s: float) -> Any:
+        import asyncio
 
-def _in_loop(loop: Any, make: Callable[[], Any], limit_s: float) -> Any:
-    import asyncio
+        # Cancelled after an interrupt or in silence: the object must not appear later.
+        future = asyncio.run_coroutine_threadsafe(make(), self._system.loop)
+        self._running.add(future)
+        ended: SimpleQueue[Any] = SimpleQueue()
+        future.add_done_callback(ended.put)
+        try:
+            if self._stopping:
+                future.cancel()
+            ended.get(timeout=limit_s)
+        except Empty:
+            future.cancel()
+            raise requests._SilentError from None
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            self._running.discard(future)
+        return future.result()
 
-    # Cancelled after an interrupt or in silence: the object must not appear later.
-    future = asyncio.run_coroutine_threadsafe(make(), loop)
-    ended: SimpleQueue[Any] = SimpleQueue()
-    future.add_done_callback(ended.put)
-    try:
-        ended.get(timeout=limit_s)
-    except Empty:
-        future.cancel()
-        raise requests._SilentError from None
-    except BaseException:
-        future.cancel()
-        raise
-    return future.result()
+    @contextlib.contextmanager
+    def _stopping_others(self) -> Iterator[None]:
+        """After an error or interrupt in the body, end the calls of other threads until `undo`."""
+        try:
+            yield
+        except BaseException:
+            self._stopping = True
+            for future in list(self._running):
+                future.cancel()
+            raise
 
 
 def is_refusal(error: ShardkeepError) -> bool:

@@ -92,6 +92,7 @@ class FaultProxy:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.connections = 0
+        self._serving: set[asyncio.Task[object] | None] = set()
         self.port = 0
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,6 +133,10 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        # After the end of a request nothing else refers to a task that waits for the server, and the garbage
+        # collector would destroy it.
+        task = asyncio.current_task()
+        self._serving.add(task)
         try:
             await asyncio.sleep(self.latency_s)  # of the connection itself
             await (self._http if self.inspect else self._forward)(reader, writer)
@@ -139,6 +144,7 @@ class FaultProxy:
             _reset(writer)
         finally:
             writer.close()
+            self._serving.discard(task)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, forth = await asyncio.open_connection("127.0.0.1", self.upstream, limit=1 << 20)

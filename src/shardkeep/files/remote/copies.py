@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from shardkeep._paths_in_messages import shown
@@ -108,10 +108,11 @@ class Copies:
                 return paths
             found = self._copied([paths])
             return found if is_pattern(str(paths)) else found[0]
-        if paths is None or isinstance(paths, dict) or not hasattr(paths, "__iter__"):
+        is_data = isinstance(paths, dict) or hasattr(paths, "dtype")  # of `pack`
+        if is_data or not isinstance(paths, Iterable):
             return paths
-        listed = list(paths)
-        return self._copied(listed) if any(is_url(one) for one in listed) else listed
+        listed = list(paths) if isinstance(paths, Iterator) else paths
+        return self._copied(list(listed)) if any(is_url(one) for one in listed) else listed
 
     def close(self) -> None:
         """Let the cache remove the copies."""

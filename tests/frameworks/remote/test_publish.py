@@ -177,7 +177,7 @@ def test_an_interrupt_during_the_upload_leaves_no_upload(
     child = subprocess.Popen([sys.executable, "-c", program, url], stderr=subprocess.PIPE, text=True)
     eventually(lambda: any(seen.fault == "stall" for seen in proxy.seen))
     child.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in child.communicate(timeout=15)[1]
+    assert "KeyboardInterrupt" in child.communicate(timeout=30)[1]
     assert names(store) == []
     assert uploads_of(store) == []
 
@@ -304,3 +304,9 @@ def test_an_append_and_a_lock_are_refused(memory_store: Store) -> None:
         sk.tfrecord.Writer(f"{memory_store.root}/a", exists="append")
     with pytest.raises(PlanError, match="local"):
         sk.files.lock(f"{memory_store.root}/a")
+
+
+@pytest.mark.parametrize("url", ["zip://a::memory://none.zip", "http://127.0.0.1:1/a"])
+def test_a_store_that_writes_no_whole_objects_is_refused(url: str) -> None:
+    with pytest.raises(PlanError, match="only reads them"):
+        sk.tfrecord.Writer(url)

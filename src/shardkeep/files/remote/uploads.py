@@ -55,10 +55,12 @@ def upload_to(url: str, *, replace: bool) -> Upload:
     shown = display(url)
     if not url_name(url):
         raise PlanError(f"{shown!r} is a folder: pass the URL of the object to write", path=shown)
-    protocols = requests.repeated(url, "write", lambda _: requests.file_system(url)[0].protocol)
-    names = {protocols} if isinstance(protocols, str) else set(protocols)
+    names: set[str] = set()
+    if not split_url(url)[2]:  # not in an archive, which may not exist
+        protocols = requests.repeated(url, "write", lambda _: requests.file_system(url)[0].protocol)
+        names = {protocols} if isinstance(protocols, str) else set(protocols)
     way = next((kind for name, kind in _WAYS.items() if name in names), None)
-    if way is None or split_url(url)[2]:
+    if way is None:
         raise PlanError(
             f"{shown}: objects there cannot be written whole or not at all, so Shardkeep only reads them;"
             " write a local file, and copy it",

@@ -16,9 +16,10 @@ import pytest
 pytest.importorskip("hdfs_native")
 
 import shardkeep as sk
-from shardkeep.errors import DurabilityError, LockError, RemoteError
+from shardkeep.errors import CorruptDataError, DurabilityError, LockError, RemoteError
 from shardkeep.files.kinds.urls import url_name
 from shardkeep.files.remote import store as store_room
+from shardkeep.files.remote.uploads import upload_file
 from tests.frameworks.remote.servers.fault_proxy import FaultProxy
 from tests.frameworks.remote.servers.store import Store
 
@@ -103,6 +104,23 @@ def test_rollbacks_and_marks(run: str) -> None:
     assert segments(run) == ["00000000-step-10.h5"]
     worker(run, exists="replace").close()
     assert segments(run) == []
+
+
+def test_a_cut_that_a_crash_left_with_two_names_is_completed(memory_store: Store) -> None:
+    run = f"{memory_store.root}/run"
+    with worker(run) as out:
+        out.append("x", [1.0])
+        out.mark(5)
+        out.append("x", [2.0])
+        out.commit(step=10)
+        out.rollback(step=5)
+    name = f"{run}/rank-00000/00000000-step-5"
+    upload_file(bytes(store_room.read(f"{name}.h5")), f"{name}-from-10.h5", replace=False)
+    with pytest.raises(CorruptDataError, match="contradict"):
+        sk.hdf5.merge(run, f"{memory_store.root}/all.h5")
+    worker(run).close()
+    assert segments(run) == ["00000000-step-5.h5"]
+    assert sk.hdf5.merge(run, f"{memory_store.root}/all.h5").rows == {"x": 1}
 
 
 def test_an_older_process_of_the_rank_commits_no_more(

@@ -23,7 +23,8 @@ _ADVICE = {
     403: "check the credentials and the permissions of the bucket, and that the name is right",
     412: "another writer has changed it: read it again",
 }
-# Names of classes, since no back end need be installed. Resets, closed connections, short bodies.
+# Names of classes, since no back end need be installed. Resets, closed connections, short bodies, and
+# listings of WebDAV that end in an error, because a file was renamed meanwhile.
 _TRANSIENT_CLASSES = {
     "ClientConnectionError",
     "ClientPayloadError",
@@ -37,6 +38,7 @@ _TRANSIENT_CLASSES = {
     "IncompleteRead",
     "IncompleteReadError",
     "NetworkError",
+    "ParseError",
     "ProtocolError",
     "ReadTimeoutError",
     "RemoteProtocolError",

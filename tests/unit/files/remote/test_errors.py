@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from typing import Any, ClassVar
+from xml.etree.ElementTree import ParseError, fromstring
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_a_refused_connection_is_not_an_absent_object() -> None:
     outer = FileNotFoundError(URL)
     outer.__cause__ = ConnectionRefusedError("refused")
     error = converted(outer, "read", URL)
+    assert isinstance(error, RemoteError) and error.transient
+
+
+def test_a_listing_that_is_cut_by_a_rename_is_repeated() -> None:
+    with pytest.raises(ParseError) as caught:
+        fromstring("<D:multistatus xmlns:D='DAV:'></D:multistatus>Internal Server Error")
+    error = converted(caught.value, "list", URL)
     assert isinstance(error, RemoteError) and error.transient
 
 

@@ -99,7 +99,7 @@ def test_invalid_arguments_are_refused() -> None:
     assert list(once) == RECORDS
     with pytest.raises(PlanError, match="has no seek and was read already"):
         list(once)
-    with pytest.raises(PlanError, match="no lock"):
+    with pytest.raises(PlanError, match="only a local file has a lock"):
         Reader(io.BytesIO(PLAIN), lock=True)
 
 

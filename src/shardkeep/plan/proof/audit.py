@@ -73,8 +73,7 @@ def audit(
     --------
     Two ranks, 10 records, batches of 2; the second run takes over at position 4 with one rank.
 
-    >>> from shardkeep.plan.file_assignment import HistoryEntry
-    from shardkeep.plan.proof.contents import Segment
+    >>> from shardkeep.plan import Dataset, Receipt, Segment
     >>> def receipt(id, rank, size, *segments):
     ...     return Receipt(
     ...         id=id * 32, rank=rank, world_size=size, batch_size=2, remainder="mask", shuffle=False, seed=0,

@@ -21,13 +21,15 @@ X = {"x": FixedLen()}
 def write(path: Path, first: int) -> None:
     with Writer(path, exists="replace") as w:
         for i in range(first, first + 50):
-            w.write_example({"x": i})
+            # The engine keeps smaller shards in memory.
+            w.write_example({"x": i, "filling": bytes(2000)})
 
 
 @pytest.fixture
 def loader(tmp_path: Path) -> Any:
     for i in range(2):
         write(tmp_path / f"{i}.tfrecord", 50 * i)
+        os.utime(tmp_path / f"{i}.tfrecord", (10**9, 10**9))  # changes are later, however coarse the clock is
     return Loader(str(tmp_path / "*.tfrecord"), X, 5, World(), prefetch=1, threads=1, on_corrupt="skip")
 
 
@@ -74,7 +76,8 @@ def test_file_deleted_while_closed_is_an_error(loader: Loader, tmp_path: Path) -
 def test_truncated_file_is_an_error(loader: Loader, tmp_path: Path) -> None:
     batches = begun(loader)
     os.truncate(tmp_path / "0.tfrecord", 500)
-    with pytest.raises(TruncatedFileError, match=rf"0.tfrecord: record \d+ at byte .*\(written {YEAR}\)"):
+    # The time of the change follows, unless the read came before ext4 set it, after the size.
+    with pytest.raises(TruncatedFileError, match=r"0.tfrecord: record \d+ at byte .* has only \d+ bytes now"):
         list(batches)
 
 
@@ -82,9 +85,6 @@ def test_file_rewritten_in_place_is_an_error_and_not_skipped(loader: Loader, tmp
     batches = begun(loader)
     with open(tmp_path / "0.tfrecord", "r+b") as file:
         file.write(bytes(os.path.getsize(tmp_path / "0.tfrecord")))
-    # Later, however coarse the clock of the file system is.
-    later_ns = os.stat(tmp_path / "0.tfrecord").st_mtime_ns + 2_000_000_000
-    os.utime(tmp_path / "0.tfrecord", ns=(later_ns, later_ns))
     with pytest.raises(CorruptDataError, match=rf"was written to \({YEAR}\)") as caught:
         list(batches)
     assert not isinstance(caught.value, CorruptRecordError)

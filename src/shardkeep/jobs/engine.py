@@ -79,9 +79,9 @@ def _dask(address: str | None) -> Iterator[Executor]:
     distributed = import_extra("distributed", 'engine "dask"')
     where = {"scheduler_file": address} if address and os.path.isfile(address) else {"address": address}
     try:
-        # The last two are for a new cluster.
+        # The last two are for a new cluster; port 8787, the default, may be that of another one.
         client = distributed.Client(
-            **where, set_as_default=False, threads_per_worker=1, dashboard_address=None
+            **where, set_as_default=False, threads_per_worker=1, dashboard_address="127.0.0.1:0"
         )
     except (OSError, ValueError) as error:
         raise _not_reached("a Dask scheduler", address, error) from error

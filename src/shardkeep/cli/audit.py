@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
 from shardkeep.cli.exit_codes import ExitCode
+from shardkeep.cli.options.engine import engine_options
 from shardkeep.cli.options.general import command, examples, json_option
 
 _MOST_EPOCHS = 100_000
@@ -39,9 +41,8 @@ def _epochs(
 @click.option("--epochs", callback=_epochs, help="Audit these epochs (2 or 0,1 or 0-2) instead of all.")
 @click.option("--data", multiple=True, help="Shards of the training, if their description is lost.")
 @json_option
-def audit(
-    paths: tuple[str, ...], epochs: tuple[int, ...] | None, data: tuple[str, ...], as_json: bool
-) -> int:
+@engine_options
+def audit(paths: tuple[str, ...], data: tuple[str, ...], as_json: bool, **options: Any) -> int:
     """Prove from receipts that every record was used exactly once.
 
     PATHS are receipts (JSON files), folders of runs, worker files or merged HDF5 files. The exit
@@ -50,9 +51,11 @@ def audit(
     """
     from shardkeep.cli.output.audit import print_audit
     from shardkeep.cli.output.console import print_json
+    from shardkeep.cli.output.progress import watched
     from shardkeep.jobs import audit as audit_paths
 
-    report = audit_paths(paths, epochs=epochs, data=data or None)
+    with watched("audit") as progress:
+        report = audit_paths(paths, data=data or None, progress=progress, **options)
     if as_json:
         print_json(report.to_dict())
     else:

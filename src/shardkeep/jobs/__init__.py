@@ -8,7 +8,7 @@ and `verify`.
 """
 
 from shardkeep._lazy import public_names
-from shardkeep.jobs.audit import audit, gather_receipts
+from shardkeep.jobs.audit import audit
 from shardkeep.jobs.cat import RecordItem, RowItem, cat, show_record
 from shardkeep.jobs.concat import concat
 from shardkeep.jobs.division.divide import ShardFile, SplitReport
@@ -52,7 +52,6 @@ __all__ = [
     "cat",
     "concat",
     "engine",
-    "gather_receipts",
     "info",
     "pack",
     "repair",

@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardkeep import hdf5, plan
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError, PlanError
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand, path_list
 from shardkeep.files.remote.copies import accepts_urls
+from shardkeep.files.threads.work import Tick, Work
 from shardkeep.hdf5.segments.described_data import is_data_path, with_description
+from shardkeep.hdf5.segments.run_folder import list_ranks
+from shardkeep.hdf5.sources.receipts import receipts_of_rank
 from shardkeep.loader.dataset import open_shards
 from shardkeep.plan.proof.description import DESCRIPTION_KEY, describe
 from shardkeep.plan.proof.receipt import check_receipt_seal
 
-__all__ = ["audit", "gather_receipts"]
+__all__ = ["audit"]
 
 PathLike = str | os.PathLike[str]
 
 # Every receipt has both keys, so a receipt in which one of them is damaged is still recognised.
 _KEYS = ("receipt_version", "segments")
 _ANY_KEY = (*_KEYS, DESCRIPTION_KEY)
+# About the metadata of the two segments that are read of a rank, for the progress.
+_RANK_BYTES = 8192
+
+
+class _Part(NamedTuple):
+    """The folder of a rank, or a JSON file, of which `is_stray` is True in a folder with other JSON files."""
+
+    path: str
+    size_bytes: int
+    is_rank: bool = False
+    is_stray: bool = False
 
 
 @accepts_urls("paths", folders=True)
@@ -33,6 +48,8 @@ def audit(
     *,
     epochs: Sequence[int] | None = None,
     data: PathLike | Iterable[PathLike] | None = None,
+    executor: Executor | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> plan.AuditReport:
     """Prove from receipts that every record was used exactly once in every epoch.
 
@@ -46,6 +63,10 @@ def audit(
         Epochs to audit. By default all epochs of any receipt, including one that is still in progress.
     data : path, pattern or iterable of them, optional
         The shards of the training, in its order, if receipts refer to them and their description is lost.
+    executor : concurrent.futures.Executor, optional
+        Its workers read the receipts of the ranks and the JSON files; see `shardkeep.engine`.
+    progress : callable, optional
+        Called as ``progress(done_bytes, total_bytes)`` in the calling thread.
 
     Returns
     -------
@@ -55,17 +76,19 @@ def audit(
     Raises
     ------
     NotFoundError
-        A path does not exist, or no receipt was found.
+        A path does not exist, or no receipt was found. A worker of the executor does not have a file.
     FormatError
         A file is neither JSON with receipts nor HDF5.
     CorruptDataError
         A receipt is damaged: its checksum does not match, or it is not valid JSON.
     PlanError
         `data` are not the shards of the receipts; or they are necessary, as ranks read whole files.
+    EngineError
+        The executor did not finish a task.
     """
     given = path_list(paths)
     described = None if data is None else open_shards(expand(data), on_corrupt="skip").described()
-    receipts = [receipt for path in given for receipt in gather_receipts(path)]
+    receipts = _read_all(given, executor, progress)
     if not receipts:
         names = "in " + ", ".join(os.fspath(path) for path in given) if given else "no path was passed"
         raise NotFoundError(
@@ -78,41 +101,42 @@ def audit(
     return plan.audit(receipts, epochs=epochs)
 
 
-def gather_receipts(path: PathLike) -> list[dict[str, Any]]:
-    """Return the receipts at one path.
+def _read_all(
+    paths: Iterable[PathLike], executor: Executor | None, progress: Callable[[int, int], None] | None
+) -> list[dict[str, Any]]:
+    """Return the receipts at all paths, with the descriptions of their data sets."""
+    receipts: list[dict[str, Any]] = []
+    parts: list[_Part] = []
+    for path in paths:
+        kind = identify(path)
+        name = os.fspath(path)
+        if kind.name == "folder":
+            for file in sorted(Path(path).glob("*.json")):
+                if not is_data_path(file):
+                    parts.append(_Part(str(file), file.stat().st_size, is_stray=True))
+            parts += [_Part(rank, _RANK_BYTES, is_rank=True) for rank in list_ranks(name).values()]
+        elif kind.name == "hdf5":
+            receipts += hdf5.receipts(path)
+        elif kind.described == "JSON text":
+            parts.append(_Part(name, os.path.getsize(path)))
+        else:
+            advice = f"; {kind.advice}" if kind.advice else ""
+            raise FormatError(
+                f"{name}: expected an HDF5 file or JSON receipts, found {kind.described}{advice}", path=path
+            )
+    work = Work(progress, sum(part.size_bytes for part in parts), executor)
+    # One thread: HDF5 has one lock, and so has Python for JSON.
+    for part, found in zip(parts, work.run(_read, parts, 1), strict=True):
+        # Here, since a receipt that a worker returns has lost what it can read later.
+        receipts += [with_description(os.path.dirname(part.path), receipt) for receipt in found]
+    return receipts
 
-    Parameters
-    ----------
-    path : path
-        JSON file, HDF5 file, or folder with any of them.
 
-    Returns
-    -------
-    list of dict
-
-    Raises
-    ------
-    NotFoundError
-        `path` does not exist.
-    FormatError
-        The file is neither HDF5 nor JSON, or its JSON is not a receipt.
-    CorruptDataError
-        A receipt is damaged.
-    """
-    kind = identify(path)
-    if kind.name == "folder":
-        loose = [file for file in sorted(Path(path).glob("*.json")) if not is_data_path(file)]
-        receipts = [receipt for file in loose for receipt in _from_json(file, stray=True)]
-        return receipts + hdf5.receipts(path)
-    if kind.name == "hdf5":
-        return hdf5.receipts(path)
-    if kind.described == "JSON text":
-        return _from_json(Path(path))
-    advice = f"; {kind.advice}" if kind.advice else ""
-    raise FormatError(
-        f"{os.fspath(path)}: expected an HDF5 file or JSON receipts, found {kind.described}{advice}",
-        path=path,
-    )
+def _read(part: _Part, tick: Tick) -> list[dict[str, Any]]:
+    path = part.path
+    found = receipts_of_rank(path) if part.is_rank else _from_json(Path(path), stray=part.is_stray)
+    tick(part.size_bytes)
+    return found
 
 
 def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
@@ -132,7 +156,7 @@ def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
     if all(isinstance(one, dict) and any(key in one for key in _ANY_KEY) for one in receipts):
         for receipt in receipts:
             check_receipt_seal(receipt, os.fspath(path))
-        return [with_description(os.path.dirname(path), receipt) for receipt in receipts]
+        return receipts
     if stray:
         return []
     raise FormatError(f"{path}: JSON, but neither a receipt of a Loader nor a list of receipts", path=path)

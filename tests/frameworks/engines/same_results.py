@@ -16,13 +16,15 @@ import numpy as np
 
 import shardkeep as sk
 from shardkeep.files.threads.work import Tick, WorkFile
+from shardkeep.plan import Dataset, Receipt, Segment
+from shardkeep.plan.proof.description import DescribedReceipt
 from tests.png_files import deep_png
 
 FILES = 60
 
 
 def make_data(folder: Path) -> Path:
-    """Make shards of several sizes, a damaged and a compressed one, and a run of four ranks."""
+    """Make shards of several sizes, a damaged and a compressed one, a run of four ranks, and receipts."""
     data = folder / "data"
     data.mkdir()
     random = np.random.default_rng(4)
@@ -51,8 +53,30 @@ def make_data(folder: Path) -> Path:
                 worker.append("x", random.normal(size=(50, 7)))
                 worker.append("packed", random.integers(0, 9, (3000, 20)))
                 worker.append("label", random.integers(0, 9, 50))
-                worker.commit(step=step)
+                worker.commit(step=step, receipt=receipt(rank, step))
+    (data / "receipts").mkdir()
+    for rank in range(12):
+        text = json.dumps(receipt(4 + rank, 2 - rank // 10))
+        (data / f"receipts/{rank}.json").write_text(text)
     return data
+
+
+def receipt(rank: int, steps: int) -> DescribedReceipt:
+    """Return the receipt of one of 16 ranks, which does not have the names of the shards."""
+    counts = (20,) * 100
+    dataset = Dataset("0" * 32, sum(counts), tuple(f"shard{i}" for i in range(len(counts))), counts)
+    made = Receipt(
+        id=f"{rank:032x}",
+        rank=rank,
+        world_size=16,
+        batch_size=4,
+        remainder="mask",
+        dataset=Dataset(dataset.fingerprint, dataset.records),
+        shuffle=False,
+        seed=0,
+        segments=(Segment(0, 0, steps),),
+    )
+    return DescribedReceipt(made.to_dict(), lambda: dataset)
 
 
 def damage(path: Path) -> None:
@@ -62,6 +86,7 @@ def damage(path: Path) -> None:
 
 
 JOBS: dict[str, Callable[..., Any]] = {
+    "audit": lambda data, out, **options: sk.audit([data / "run", data / "receipts"], **options).to_dict(),
     "verify": lambda data, out, **options: sk.verify(data, **options).to_dict(),
     "index": lambda data, out, **options: [
         one.starts.tolist() for one in sk.build_index(sorted(data.glob("*.tfrecord")), **options)

@@ -39,10 +39,13 @@ def shardkeep(folder: Path, *arguments: str, ranks: int = 0) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("command", ["verify", "index", "split", "concat", "pack", "merge", "repair"])
+@pytest.mark.parametrize(
+    "command", ["audit", "verify", "index", "split", "concat", "pack", "merge", "repair"]
+)
 def test_three_ranks_change_no_byte(command: str, data: Path, tmp_path: Path) -> None:
     shards = sorted(map(str, data.glob("*.tfrecord")))
     arguments = {
+        "audit": ["audit", str(data / "run"), str(data / "receipts")],
         "verify": ["verify", str(data / "train-*"), str(data / "run")],
         "index": ["index", *shards],
         "split": ["split", *shards, "part-{shard}", "--shards", "7", "--mode", "round-robin"],
@@ -54,7 +57,7 @@ def test_three_ranks_change_no_byte(command: str, data: Path, tmp_path: Path) ->
     found = []
     for name, ranks in (("here", 0), ("there", 3)):
         done = shardkeep(tmp_path / name, *arguments, "--json", ranks=ranks)
-        assert done.returncode == (3 if command == "repair" else 0), done.stderr
+        assert done.returncode == (3 if command in ("audit", "repair") else 0), done.stderr
         found.append(left_behind(done.stdout, tmp_path / name, data))
     assert found[0] == found[1]
 

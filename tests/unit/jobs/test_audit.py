@@ -13,7 +13,7 @@ import pytest
 
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.hdf5 import WorkerFile, merge
-from shardkeep.jobs import audit, gather_receipts
+from shardkeep.jobs import audit
 from shardkeep.jobs.audit import _from_json
 from shardkeep.plan import Dataset, Receipt, Segment
 from shardkeep.world import World
@@ -84,7 +84,7 @@ def test_json_without_a_receipt_is_refused(tmp_path: Path, content: str) -> None
     path = tmp_path / "a.json"
     path.write_text(content)
     with pytest.raises(FormatError) as caught:
-        gather_receipts(path)
+        audit(path)
     assert caught.value.path == str(path)
     assert str(path) in str(caught.value)
 

@@ -14,6 +14,7 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.read_errors import reading
+from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.segments.described_data import with_description
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments
 from shardkeep.hdf5.sources.source import Source, open_source
@@ -28,7 +29,14 @@ from shardkeep.plan.proof.description import (
     parse_description,
 )
 
-__all__ = ["RECEIPTS", "committed_receipt", "receipts", "receipts_in", "write_receipts"]
+__all__ = [
+    "RECEIPTS",
+    "committed_receipt",
+    "receipts",
+    "receipts_in",
+    "receipts_of_rank",
+    "write_receipts",
+]
 
 RECEIPTS = "_receipts"
 
@@ -63,15 +71,28 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     if os.path.isfile(target):
         with open_source(target) as source:
             return list(receipts_in(source).values())
-    result: list[dict[str, Any]] = []
-    for folder in list_ranks(target).values():
-        segments = list_segments(folder)
-        if segments:
-            with open_source(segments[-1].path) as source:
-                record = source.record
-            newest = {} if record is None else record.receipts
-            result += [_receipt_of(segments[number].path) for number in newest.values()]
-    return result
+    run_dir = os.path.abspath(target)
+    return [
+        with_description(run_dir, one)
+        for folder in list_ranks(target).values()
+        for one in receipts_of_rank(folder)
+    ]
+
+
+def receipts_of_rank(folder: str) -> list[dict[str, Any]]:
+    """Return the receipts in the folder of a rank as `receipts` does, without their data sets."""
+    segments = list_segments(folder)
+    newest = _record_of(segments[-1].path) if segments else None
+    if newest is None:
+        return []
+    found = []
+    for number in newest.receipts.values():
+        path = segments[number].path
+        record = newest if number == len(segments) - 1 else _record_of(path)
+        if record is None or record.receipt is None:
+            raise CorruptDataError(f"{path!r} has lost its receipt: restore it from a copy", path=path)
+        found.append(record.receipt)
+    return found
 
 
 def receipts_in(source: Source) -> dict[str, dict[str, Any]]:
@@ -126,8 +147,6 @@ def write_receipts(file: h5py.File, values: tuple[dict[str, Any], ...]) -> None:
     seal_table(dataset, content_crc(np.array(texts, object)))
 
 
-def _receipt_of(path: str) -> dict[str, Any]:
+def _record_of(path: str) -> CommitRecord | None:
     with open_source(path) as source:
-        if source.record is None or source.record.receipt is None:
-            raise CorruptDataError(f"{path!r} has lost its receipt: restore it from a copy", path=path)
-        return committed_receipt(path, source.record.receipt)
+        return source.record

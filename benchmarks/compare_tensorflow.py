@@ -17,7 +17,15 @@ COMPARISONS = [
         256,
     ),
     Comparison(
-        "model.fit with to_dataset, beside one repeated batch",
+        "model.fit of a small network with to_dataset, beside one repeated batch",
+        "small",
+        "adapter train to_dataset",
+        "adapter train repeated",
+        0.9,
+        256,
+    ),
+    Comparison(
+        "model.fit of one Dense layer with to_dataset, beside one repeated batch",
         "small",
         "adapter fit to_dataset",
         "adapter fit repeated",
@@ -25,7 +33,7 @@ COMPARISONS = [
         256,
     ),
     Comparison(
-        "model.fit with to_dataset, beside interleave + map + batch, in processor time",
+        "model.fit of one Dense layer with to_dataset, beside interleave + map + batch, in processor time",
         "small",
         "adapter processor fit to_dataset",
         "adapter processor fit tutorial",

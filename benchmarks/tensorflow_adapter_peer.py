@@ -21,11 +21,14 @@ def for_keras(batch):
 
 
 @functools.cache
-def model():
-    """Return a model that costs little, so that the input decides."""
+def model(kind):
+    """Return a small network for "train"; for "fit" one that costs little, so that the input decides."""
     import keras
+    from keras.layers import Conv2D, Dense, Flatten, MaxPooling2D
 
-    one = keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten(), keras.layers.Dense(10)])
+    convolutions = [Conv2D(32, 3, activation="relu"), MaxPooling2D(), Conv2D(64, 3, activation="relu")]
+    layers = convolutions if kind == "train" else []
+    one = keras.Sequential([keras.Input((32, 32, 3)), *layers, Flatten(), Dense(10)])
     one.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return one
 
@@ -52,19 +55,19 @@ def drained(batches):
 
 
 def run(job, paths, batch):
-    """Run "adapter [processor] [fit] NAME"; the seconds of "processor" are those of all threads.
+    """Run "adapter [processor] [fit | train] NAME"; the seconds of "processor" are those of all threads.
 
-    The tutorial's input, which is slow, reads a quarter of the files.
+    The tutorial's input and the network, which are slow, take a quarter of the files.
     """
     words = job.split()[1:]
-    paths = tuple(paths[: len(paths) // 4] if words[-1] == "tutorial" else paths)
+    paths = tuple(paths[: len(paths) // 4] if {"tutorial", "train"} & {*words} else paths)
     clock = time.process_time if "processor" in words else time.perf_counter
     records = loader(paths, batch).positions
     start = clock()
     if words[-1] == "loader":
         drained(loader(paths, batch))
-    elif "fit" in words:
-        model().fit(dataset(words[-1], paths, batch), shuffle=False, verbose=0)
+    elif len(words) > 1 and words[-2] in {"fit", "train"}:
+        model(words[-2]).fit(dataset(words[-1], paths, batch), shuffle=False, verbose=0)
     else:
         drained(dataset(words[-1], paths, batch))
     return clock() - start, records

@@ -128,6 +128,10 @@ def test_the_cardinality_is_that_of_a_pass(paths: list[str], options: dict[str, 
     assert to_dataset(make_loader(paths, **options)).cardinality().numpy() == steps
 
 
+def test_no_thread_tunes_it_for_which_the_end_of_an_iterator_would_wait(paths: list[str]) -> None:
+    assert to_dataset(make_loader(paths)).options().autotune.enabled is False
+
+
 def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str]) -> None:
     loader = make_loader(paths)
     dataset = to_dataset(loader)

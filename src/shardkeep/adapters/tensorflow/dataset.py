@@ -40,6 +40,9 @@ class LoaderDataset(tf.data.Dataset):
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         # TensorFlow would otherwise add a prefetch, which uses two batches more than were handed out.
         options.experimental_optimization.inject_prefetch = False
+        # Nothing here has a parallelism to tune, and the end of an iterator waits for the sleep of the thread
+        # that tunes, which grows from 10 ms to a minute while the iterator lives.
+        options.autotune.enabled = False
         self.loader = loader
         self._dataset = dataset.with_options(options)
         super().__init__(self._dataset._variant_tensor)

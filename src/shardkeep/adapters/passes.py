@@ -22,17 +22,11 @@ class Passes:
     Parameters
     ----------
     loader : Loader
-
-    Attributes
-    ----------
-    steps : int
-        Number of batches of the current run that were used.
     """
 
     def __init__(self, loader: Loader) -> None:
         checked_loader(loader)
         self.loader = loader
-        self.steps = self._steps_before = 0
         # Threads of TensorFlow read and use batches, also of an iterator that another one has replaced.
         self._lock = threading.Lock()
         self._number = 0
@@ -44,11 +38,8 @@ class Passes:
         """Begin a pass, which ends the one before; return its number."""
         with self._lock:
             loader = self.loader
-            if self._is_open:
-                is_moved = (loader.epoch, loader.position) != self._stop
-                if not is_moved:
-                    loader.rewind(self._start)
-                self.steps = 0 if is_moved else self._steps_before
+            if self._is_open and (loader.epoch, loader.position) == self._stop:
+                loader.rewind(self._start)
             return self._end()
 
     def check(self, number: int) -> None:
@@ -62,20 +53,18 @@ class Passes:
             self.check(number)
             loader = self.loader
             if not self._is_open:
-                self._start, self._steps_before = loader.bookmark(), self.steps
+                self._start = loader.bookmark()
             loader.consume(place)
             self._stop = loader.epoch, loader.position
             # A run ends before each epoch that is a multiple of its number of epochs; a run without an end
             # is left and taken up within an epoch.
             ends = place.next_epoch > place.epoch and not place.next_epoch % (loader.epochs or 1)
-            self.steps = 0 if ends else self.steps + 1
             self._is_open = not ends
 
-    def load_state_dict(self, state: Mapping[str, Any], steps: int = 0) -> None:
-        """Move the loader to a state, before which its run had so many steps; end the pass."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Move the loader to a state, and end the pass."""
         with self._lock:
             self.loader.load_state_dict(state)
-            self.steps = steps
             self._end()
 
     def __getstate__(self) -> dict[str, Any]:

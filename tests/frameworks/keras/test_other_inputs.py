@@ -10,7 +10,8 @@ import pytest
 
 keras = pytest.importorskip("keras")
 
-from tests.frameworks.exactly_once import judge, make_loader, write_shards  # noqa: E402
+import shardkeep as sk  # noqa: E402
+from tests.frameworks.exactly_once import judge, make_loader, rows, write_shards  # noqa: E402
 from tests.frameworks.keras.counting import Passes, counting_model  # noqa: E402
 
 # TensorFlow and torch of NumPy 2.
@@ -25,18 +26,33 @@ def fit(data: Any) -> list[list[int]]:
     return passes.records
 
 
-# Keras finds out the length of an iterable dataset of torch by its end, and warns of that end.
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
-@pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
-def test_fit_takes_a_torch_dataloader_that_makes_pairs(tmp_path: Path) -> None:
+def pairs(loader: sk.Loader) -> Any:
+    """Return torch's DataLoader with the pairs and weights that Keras takes."""
     from shardkeep.adapters.torch import DataLoader
 
     class Pairs(DataLoader):
         def __iter__(self) -> Iterator[Any]:
             return ((batch["x"], batch["x"], batch["valid"].float()) for batch in super().__iter__())
 
+    return Pairs(loader)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
+def test_fit_takes_a_torch_dataloader_that_makes_pairs(tmp_path: Path) -> None:
     loader = make_loader(write_shards(tmp_path))
-    judge(fit(Pairs(loader)), [loader.receipt()])
+    judge(fit(pairs(loader)), [loader.receipt()])
+    assert loader.epoch == 3
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of the resumed epoch
+@pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
+def test_fit_trains_whole_epochs_after_a_resumed_one_of_a_torch_dataloader(tmp_path: Path) -> None:
+    paths = write_shards(tmp_path)
+    first, loader = make_loader(paths), make_loader(paths)
+    seen = [row for _, batch in zip(range(3), first, strict=False) for row in rows(batch)]
+    loader.load_state_dict(first.state_dict())
+    passes = fit(pairs(loader))
+    judge([seen + passes[0], *passes[1:]], [first.receipt(), loader.receipt()])
     assert loader.epoch == 3
 
 
@@ -47,6 +63,6 @@ def test_fit_takes_a_tensorflow_dataset(tmp_path: Path) -> None:
     from shardkeep.adapters.tensorflow import to_dataset
 
     loader = make_loader(write_shards(tmp_path))
-    pairs = to_dataset(loader, lambda batch: (batch["x"], batch["x"], tf.cast(batch["valid"], tf.float32)))
-    judge(fit(pairs), [loader.receipt()])
+    data = to_dataset(loader, lambda batch: (batch["x"], batch["x"], tf.cast(batch["valid"], tf.float32)))
+    judge(fit(data), [loader.receipt()])
     assert loader.epoch == 3

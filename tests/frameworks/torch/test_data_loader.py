@@ -112,6 +112,31 @@ def test_a_plain_dataloader_takes_the_dataset_with_set_epoch(paths: list[str], p
     assert passes == bare(paths, 3)
 
 
+# torch warns if a pass has more batches than the length that was asked for, also before an earlier pass.
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("plain", [True, False])
+def test_the_length_is_that_of_a_whole_pass_also_before_the_rest_of_one(
+    paths: list[str], plain: bool, workers: int
+) -> None:
+    loader = make_loader(paths, epochs=2)
+    loader.load_state_dict({**loader.state_dict(), "position": 48})
+    dataset = ShardkeepDataset(loader)
+    batches = (
+        torch.utils.data.DataLoader(
+            dataset, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+        )
+        if plain
+        else DataLoader(loader, workers)
+    )
+    expected = bare(paths, 4)
+    assert len(batches) == 28
+    assert [rows(batch) for batch in batches] == [*expected[0][3:], *expected[1]]
+    if plain:
+        dataset.set_epoch(2)
+    assert [rows(batch) for batch in batches] == [*expected[2], *expected[3]]
+    assert len(batches) == 28
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_files_are_divided_among_workers(paths: list[str], workers: int) -> None:
     loader = sk.Loader(
@@ -151,8 +176,9 @@ def test_options_that_choose_samples_are_refused(paths: list[str], option: dict[
 
 def test_a_loader_without_an_end_has_no_length(paths: list[str]) -> None:
     batches = DataLoader(make_loader(paths, epochs=None))
-    with pytest.raises(TypeError, match="epochs=None"):
-        len(batches)
+    for sized in (batches, batches.dataset):
+        with pytest.raises(TypeError, match="epochs=None"):
+            len(sized)
     assert [rows(batch) for _, batch in zip(range(20), batches, strict=False)]
 
 

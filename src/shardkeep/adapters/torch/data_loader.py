@@ -40,7 +40,8 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     lost; a pass of which all batches were handed out is followed by the next epoch, also if it was ended by
     count.
 
-    ``len`` is the number of batches of the pass: those that were handed out, and those that are left.
+    ``len`` is the number of batches of a whole pass, also before a resumed one, which has fewer: frameworks
+    take it once for all epochs, and add what a checkpoint counted.
 
     A state fits any `num_workers`, and as that of `Loader` any number of ranks and batch size.
 
@@ -94,7 +95,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
                 "Lightning reads a batch ahead of a loader with epochs=None, so its checkpoints would skip"
                 " one: set epochs=1 in the Loader, and max_steps or max_epochs in the Trainer"
             )
-        return len(self.loader) + self._passes.steps
+        return len(self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that was handed out.
@@ -102,9 +103,9 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         Returns
         -------
         dict
-            The state of the loader, with the number of batches of this pass that were handed out.
+            The state of the loader, with the number of batches before it in this pass.
         """
-        return {**self.loader.state_dict(), "batches": self._passes.steps}
+        return {**self.loader.state_dict(), "batches": self._made()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Move the loader to a state of `state_dict`, or of `Loader.state_dict`.
@@ -119,14 +120,15 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         PlanError
             The state belongs to another data set, shuffle or seed.
         """
-        steps = int(state.get("batches", 0))
-        self._passes.load_state_dict(state, steps)
+        self._passes.load_state_dict(state)
         if lightning.is_calling():
             # The length of an epoch that Lightning knows is that of this world and batch size.
-            epochs = self.loader.epochs or 1
-            self._passes.steps = max(0, self.loader.steps_per_epoch * epochs - len(self.loader))
-            if self._passes.steps != steps:
-                lightning.correct_count(steps, self._passes.steps)
+            before, now = int(state.get("batches", 0)), self._made()
+            if before != now:
+                lightning.correct_count(before, now)
+
+    def _made(self) -> int:
+        return 0 if self.loader.epochs is None else len(self.dataset) - len(self.loader)
 
     @property
     def _is_accelerate_prepared(self) -> bool:

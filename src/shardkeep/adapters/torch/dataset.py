@@ -43,6 +43,8 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
     `set_epoch` before each pass, as with torch's DistributedSampler. `shardkeep.adapters.torch.DataLoader`
     moves it by itself, and has a state.
 
+    ``len`` is the number of batches of a whole pass, also before a resumed one, which has fewer.
+
     The iterator has a state of its worker, so torchdata's ``StatefulDataLoader(dataset, batch_size=None)``
     resumes in mid-epoch with the same number of workers and ranks; others are refused.
 
@@ -92,6 +94,11 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
                 loader.load_state_dict(json.loads(shared[16 : 16 + length].tobytes()))
         part = (0, 1) if worker is None else (worker.id, worker.num_workers)
         return _Batches(loader, part, self._with_place)
+
+    def __len__(self) -> int:
+        loader = self.loader
+        # torch and Keras keep the first length that they got for all later passes.
+        return loader.steps_per_epoch * loader.epochs if loader.epochs else len(loader)
 
     def __getstate__(self) -> dict[str, Any]:
         refuse_division(self.loader.world)  # before it is sent to a worker, where the caller is not visible

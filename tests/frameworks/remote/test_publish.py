@@ -1,7 +1,8 @@
 """Files that are published to a store: whole or not at all, by one of several processes, under faults.
 
-Covers `shardkeep.files.remote.pending`, `shardkeep.files.remote.upload`, `shardkeep.files.remote.uploads`,
-`shardkeep.files.remote.renamed_upload` and `shardkeep.files.remote.s3_upload`.
+Covers `shardkeep.files.remote.pending`, `shardkeep.files.remote.base_upload`,
+`shardkeep.files.remote.uploads`, `shardkeep.files.remote.renamed_upload` and
+`shardkeep.files.remote.s3_upload`.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def test_a_kill_during_the_upload_leaves_nothing_visible(name: str, request: pyt
     url = f"{store.root}/large.bin"
     program = (
         "import os, signal, sys, shardkeep as sk\n"
-        "from shardkeep.files.remote.upload import Upload\n"
+        "from shardkeep.files.remote.base_upload import Upload\n"
         "Upload.place = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
         "with sk.files.publish(sys.argv[1]) as file:\n"
         f"    file.write(bytes({LARGE}))\n"

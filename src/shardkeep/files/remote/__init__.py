@@ -1,4 +1,4 @@
 """Objects in remote stores, through the back ends of fsspec.
 
-Other rooms import `store`, `requests`, `errors`, `cache`, `copies`, `pending`, `upload` and `uploads`.
+Other rooms import `store`, `requests`, `errors`, `cache`, `copies`, `pending`, `base_upload` and `uploads`.
 """

@@ -8,7 +8,7 @@ from shardkeep.errors import NotFoundError, PlanError, RemoteError, ShardkeepErr
 from shardkeep.files import leftovers
 from shardkeep.files.kinds.urls import display, join_url, url_name, url_parent
 from shardkeep.files.remote import requests, store
-from shardkeep.files.remote.upload import Upload, remove
+from shardkeep.files.remote.base_upload import Upload, remove
 
 __all__ = ["HdfsUpload", "SftpUpload", "WebdavUpload"]
 

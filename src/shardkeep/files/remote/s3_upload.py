@@ -13,7 +13,7 @@ from typing import Any
 from shardkeep.errors import NotFoundError, RemoteError, ShardkeepError
 from shardkeep.files.kinds.urls import display, join_url, split_url, url_parent
 from shardkeep.files.remote import requests
-from shardkeep.files.remote.upload import Upload, is_refusal, not_exclusive
+from shardkeep.files.remote.base_upload import Upload, is_refusal, not_exclusive
 from shardkeep.files.threads.tasks import Tasks
 
 __all__ = ["S3Upload"]

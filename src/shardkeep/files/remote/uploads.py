@@ -26,9 +26,9 @@ from typing import Any
 from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.files.kinds.urls import display, split_url, url_name
 from shardkeep.files.remote import requests
+from shardkeep.files.remote.base_upload import Upload, is_refusal
 from shardkeep.files.remote.renamed_upload import HdfsUpload, SftpUpload, WebdavUpload
 from shardkeep.files.remote.s3_upload import S3Upload
-from shardkeep.files.remote.upload import Upload, is_refusal
 
 __all__ = ["upload_file", "upload_to"]
 

@@ -21,9 +21,9 @@ import secrets
 from shardkeep._paths_in_messages import show_as
 from shardkeep.errors import CorruptDataError, ExistsError, LockError, NotFoundError
 from shardkeep.files.kinds.urls import display, is_url, join_url, path_or_url, url_name
+from shardkeep.files.remote.base_upload import remove
 from shardkeep.files.remote.pending import cache_root
 from shardkeep.files.remote.store import download, list_folder, read
-from shardkeep.files.remote.upload import remove
 from shardkeep.files.remote.uploads import upload_file
 from shardkeep.hdf5.segments.run_folder import rank_folder
 

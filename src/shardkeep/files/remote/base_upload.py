@@ -1,4 +1,4 @@
-"""Upload of one file, for stores of every kind."""
+"""Base class of the upload of a file, with the steps that all stores have."""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ READ = {
     ("Reader", "path"),
     ("audit", "data"),
     ("audit", "paths"),
+    ("build_index", "paths"),
     ("cat", "path"),
     ("concat", "paths"),
     ("doctor", "paths"),
@@ -63,10 +64,13 @@ READ = {
     ("read_arrow", "paths"),
     ("read_columns", "paths"),
     ("read_scalars", "logdir_or_file"),
+    ("read_text_index", "path"),
+    ("read_text_index", "shard"),
     ("receipts", "path"),
     ("split", "paths"),
     ("verify", "path"),
     ("verify", "paths"),
+    ("write_text_index", "path"),
 }
 WRITTEN = {
     ("ShardWriter", "pattern"),
@@ -150,7 +154,7 @@ def test_function_refuses_a_url(
     values: list[Any] = [url]
     if re.search("Iterable|Sequence|PathsLike|Sources", annotation):
         values = [["a.tfrecord", url]] if "Sequence" in annotation else [url, [url]]
-    if name == "publish_set":
+    if name in ("build_index", "publish_set"):
         values = [[url]]
     for value in values:
         accepted = (name, argument) in READ | WRITTEN

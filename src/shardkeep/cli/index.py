@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @examples(
     "shardkeep index 'train-*.tfrecord'",
     "shardkeep index data --text .idx",
+    "shardkeep index 's3://bucket/train-*.tfrecord'",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--verify", is_flag=True, help="Check the checksums of the payloads, too.")
@@ -42,9 +43,9 @@ def index(
 ) -> None:
     """Write the index of each TFRecord file.
 
-    PATHS are uncompressed TFRecord files, folders or patterns. An index has the offset of every record; it
-    is written to PATH.skidx, or to the cache folder if the folder of PATH is read-only. Readers
-    and loaders use it until the file changes. --exists applies to the text index.
+    PATHS are uncompressed TFRecord files, folders or patterns, or URLs of files. An index has the offset of
+    every record; it is written to PATH.skidx, or to the cache folder if the folder of PATH is read-only.
+    Readers and loaders use it until the file changes. --exists applies to the text index.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

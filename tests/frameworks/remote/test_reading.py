@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("hdfs_native")
 
 import shardkeep as sk
+from shardkeep.cli.app import run
 from shardkeep.errors import NotFoundError, RemoteError
 from shardkeep.files.remote import store as objects
 from shardkeep.tfrecord import Writer
@@ -88,6 +89,34 @@ def test_a_shard_that_changes_under_a_loader_is_an_error(any_store: Store, tmp_p
     with pytest.raises(RemoteError, match="has changed while it was in use") as caught:
         values(batches)
     assert caught.value.path == f"{any_store.root}/{name}"
+
+
+def test_an_index_is_built_in_each_store(
+    any_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_shards(tmp_path / "local", any_store.root, indexes=False)
+    here = sk.tfrecord.build_index([tmp_path / "local" / "*.tfrecord"])
+    assert run(["index", "--verify", f"{any_store.root}/*.tfrecord"]) == 0
+    assert len(objects.list_objects(f"{any_store.root}/*.skidx")) == SHARDS
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "other"))
+    remote = [one.url for one in objects.list_objects(f"{any_store.root}/*.tfrecord")]
+    assert [sk.tfrecord.Reader(url)[-1] for url in remote] == [
+        sk.tfrecord.Reader(path)[-1] for path in sorted((tmp_path / "local").glob("*.tfrecord"))
+    ]
+    assert values(loader(remote)) == list(range(SHARDS * RECORDS))  # without a warning
+    assert sk.tfrecord.build_index(remote) == here
+
+
+def test_the_index_for_a_bucket_that_refuses_writes_is_kept_in_the_cache(
+    faulty_s3: tuple[Store, FaultProxy], tmp_path: Path
+) -> None:
+    store, proxy = faulty_s3
+    write_shards(tmp_path / "local", store.root, indexes=False)
+    proxy.inject("status", 100, status=403, method="PUT")
+    with pytest.warns(RuntimeWarning, match=f"indexes of {store.root} are only in the cache of this host"):
+        sk.tfrecord.build_index([f"{store.root}/*.tfrecord"])
+    assert objects.list_objects(f"{store.root}/*.skidx") == []
+    assert values(loader(f"{store.root}/*.tfrecord")) == list(range(SHARDS * RECORDS))
 
 
 def test_two_ranks_of_a_host_fetch_each_shard_once(

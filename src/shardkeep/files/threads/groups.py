@@ -15,6 +15,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
 from shardkeep.errors import EngineError, NotFoundError, PlanError, ShardkeepError
+from shardkeep.files.kinds.urls import is_url
 
 __all__ = ["Located", "divide", "engine_error", "perform", "resume"]
 
@@ -67,9 +68,10 @@ def perform(
     results: list[_Result] = []
     for item in items:
         try:
-            _refuse_other_folder(item.path, folder)
-            if not os.path.lexists(item.path):
-                raise _NotHereError(item.path, socket.gethostname())
+            if not is_url(item.path):
+                _refuse_other_folder(item.path, folder)
+                if not os.path.lexists(item.path):
+                    raise _NotHereError(item.path, socket.gethostname())
             results.append(task(item, _ignore))
         except Exception as error:
             path = getattr(error, "path", None) or item.path

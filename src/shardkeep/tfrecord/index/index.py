@@ -16,13 +16,15 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.kind import require_kind
-from shardkeep.files.kinds.urls import local_path
-from shardkeep.files.paths import expand, path_list
+from shardkeep.files.kinds.urls import display, is_pattern, is_url, local_path, path_or_url, url_parent
+from shardkeep.files.paths import expand
+from shardkeep.files.remote.store import stat_many
 from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
+from shardkeep.tfrecord.index.remote import build_remote
 from shardkeep.tfrecord.index.scan import Starts, frame_starts, scan_in_parts, thread_count
 
 __all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
@@ -35,6 +37,7 @@ _WORTH_BYTES = 1 << 20
 # The search for an index file takes 70 us on a local file system; on a remote one it is mostly waiting.
 _QUICK_S = 0.002
 _SEARCH_THREADS = 16
+_FETCHES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +135,12 @@ def build_index(
     Parameters
     ----------
     paths : path, or iterable of paths and patterns
-        Uncompressed TFRecord files. For one path the result is an `Index`, for an iterable a list of them.
+        Uncompressed TFRecord files, or URLs of them. For one path the result is an `Index`, for an iterable a
+        list of them.
     verify : bool
         Check the CRC of every payload too. The headers' are checked in any case.
     threads : int, optional
-        Number of files that are scanned at once; by default the number of processors.
+        Number of files that are scanned at once; by default the number of processors, with URLs 8.
     executor : concurrent.futures.Executor, optional
         Its workers scan the files and store their indexes instead of threads; see `shardkeep.engine`.
     progress : callable, optional
@@ -160,6 +164,8 @@ def build_index(
     DurabilityError
         An index cannot be stored, neither in the folder of its file nor in the cache folder: no permission,
         full disk. The other indexes may be stored.
+    RemoteError, MissingExtraError
+        A URL cannot be read.
 
     Notes
     -----
@@ -168,6 +174,9 @@ def build_index(
     the environment variable ``SHARDKEEP_INDEX=cache`` it is always written to the cache folder, with
     ``SHARDKEEP_INDEX=off`` no index is stored or used, only returned. The index of a file that changes during
     the scan is returned and not stored, with a `RuntimeWarning`.
+
+    The index of a URL is uploaded to ``<url>.skidx`` in the same way. If the store refuses it, it is only
+    stored in the cache of the host (``$SHARDKEEP_CACHE_DIR``), with a `RuntimeWarning`.
 
     An index file appears whole or not at all: any number of processes may build at once, while others read.
     It is used only while it matches the file: if the file has changed, it is built again, and if the file has
@@ -190,15 +199,17 @@ def build_index(
         return build_index(
             [_one_path(paths)], verify=verify, threads=threads, executor=executor, progress=progress
         )[0]
-    files = [
-        WorkFile(name, _size_bytes(name)) for name in expand([local_path(path) for path in path_list(paths)])
-    ]
+    names = expand(paths)
+    remote = stat_many([name for name in names if is_url(name)])
+    sizes = {info.url: info.size_bytes for info in remote}
+    files = [WorkFile(name, sizes[name] if is_url(name) else _size_bytes(name)) for name in names]
     work = Work(progress, sum(file.size_bytes for file in files), executor)
-    found = work.run(functools.partial(_build, verify), files, thread_count(threads))
-    for file, (_, is_stored) in zip(files, found, strict=True):
-        if not is_stored:
-            warn_user(f"{file.path!r} changed during the scan, and its index is not stored: index it again")
-    return [Index(starts) for starts, _ in found]
+    count = _FETCHES if remote and threads is None else thread_count(threads)
+    found = work.run(functools.partial(_build, verify), files, count)
+    warnings = {what: why for _, what, why in reversed(found) if what}  # one for each store
+    for what, why in reversed(warnings.items()):
+        warn_user(f"{what}: {why}")
+    return [Index(starts) for starts, *_ in found]
 
 
 def load_index(path: Path) -> Index:
@@ -248,8 +259,8 @@ def find_index(path: str) -> Starts | None:
 
 
 def _one_path(path: Path) -> str:
-    name = local_path(path)
-    if glob.has_magic(name) and not os.path.lexists(name):
+    name = path_or_url(path)
+    if is_pattern(name) if is_url(name) else glob.has_magic(name) and not os.path.lexists(name):
         raise NotFoundError(f"{name}: no such file; pass a pattern in a list, [{name!r}]", path=name)
     return name
 
@@ -281,8 +292,15 @@ def _find(path: str) -> Starts | None:
     return starts if starts is not None and int(starts[-1]) == status.st_size else None
 
 
-def _build(verify: bool, file: WorkFile, tick: Tick) -> tuple[Starts, bool]:
-    return _scan_and_save(file.path, verify=verify, rebuild=True, tick=tick)
+def _build(verify: bool, file: WorkFile, tick: Tick) -> tuple[Starts, str, str]:
+    """Return the offsets of a file, and if its index is not where the caller expects it, what and why."""
+    if is_url(file.path):
+        starts, error = build_remote(file.path, verify=verify, tick=tick)
+        what = f"indexes of {display(url_parent(file.path))} are only in the cache of this host"
+        return (starts, "", "") if error is None else (starts, what, str(error))
+    starts, is_stored = _scan_and_save(file.path, verify=verify, rebuild=True, tick=tick)
+    what = f"{file.path!r} changed during the scan, and its index is not stored"
+    return (starts, "", "") if is_stored else (starts, what, "index it again")
 
 
 def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Tick) -> tuple[Starts, bool]:

@@ -1,8 +1,9 @@
 """Indexes of remote shards: stored next to them, or made when they are fetched.
 
-``<shard>.skidx`` is next to a shard if the index was copied with it. All are fetched at once, so that a
-loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are kept in the
-cache next to the copy of that version of the shard, and are used as long as the version is the same.
+``<shard>.skidx`` is next to a shard if the index was copied with it, or built there. All are fetched at
+once, so that a loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are
+kept in the cache next to the copy of that version of the shard, and are used as long as the version is the
+same.
 
 The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
 size when the index is read, the blocks when the shard is fetched.
@@ -15,16 +16,18 @@ import os
 import secrets
 from collections.abc import Sequence
 
-from shardkeep.errors import RemoteError
+from shardkeep.errors import RemoteError, ShardkeepError
 from shardkeep.files.kinds.urls import display, url_parent
 from shardkeep.files.remote.cache import Tick, View, object_path
-from shardkeep.files.remote.store import ObjectInfo, concurrently, list_folder, read_many
+from shardkeep.files.remote.store import ObjectInfo, concurrently, list_folder, read_many, stat
+from shardkeep.files.remote.uploads import upload_file
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.index.binary import decode, encode
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts
+from shardkeep.tfrecord.index.store import index_mode
 
-__all__ = ["fetch_checked", "remote_starts"]
+__all__ = ["build_remote", "fetch_checked", "remote_starts"]
 
 _SUFFIX = ".skidx"
 
@@ -60,13 +63,43 @@ def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[St
         first = display(infos[missing[0]].url)
         warn_user(
             f"{len(missing):,} of {len(infos):,} shards have no index in their store, as {first}: each is"
-            " fetched before the first batch; make indexes by `shardkeep index` where the shards are local,"
-            " and copy the .skidx files next to them"
+            " fetched before the first batch; make them by `shardkeep index`"
         )
         scanned = concurrently((_scanned, views[i], infos[i]) for i in missing)
         for i, starts in zip(missing, scanned, strict=True):
-            found[i] = starts
+            found[i] = starts[0]
     return found  # type: ignore[return-value]
+
+
+def build_remote(url: str, *, verify: bool, tick: Tick) -> tuple[Starts, ShardkeepError | None]:
+    """Scan a shard, and store its index next to it; in the cache if the store refuses it.
+
+    Parameters
+    ----------
+    url : str
+    verify : bool
+        Check the CRC of every payload.
+    tick : callable
+        Called with numbers of bytes, whose sum is the size of the shard.
+
+    Returns
+    -------
+    starts : ndarray of uint64
+    error : ShardkeepError or None
+        The reason why the index is only in the cache.
+    """
+    info = stat(url)
+    view = View(url_parent(url))
+    try:
+        starts, data = _scanned(view, info, verify=verify, tick=tick)
+    finally:
+        view.close()
+    if index_mode(automatic=False) == "beside":
+        try:
+            upload_file(data, url + _SUFFIX, replace=True)
+        except ShardkeepError as error:
+            return starts, error
+    return starts, None
 
 
 def fetch_checked(view: View, info: ObjectInfo, tick: Tick) -> str:
@@ -122,13 +155,19 @@ def _keep(info: ObjectInfo, data: bytes | memoryview) -> None:
     os.rename(temporary, path)
 
 
-def _scanned(view: View, info: ObjectInfo) -> Starts:
-    path = view.fetch(info)
-    starts = frame_starts([path], threads=1)[0]
+def _scanned(
+    view: View, info: ObjectInfo, *, verify: bool = False, tick: Tick = lambda _: None
+) -> tuple[Starts, bytes]:
+    """Return the offsets and the index of a shard, which is stored in the cache."""
+    path = view.fetch(info, lambda _: tick(0))
+    starts = frame_starts([path], verify=verify, threads=1)[0]
+    tick(info.size_bytes)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _keep(info, encode(starts, sample_blocks(fd, info.size_bytes, 0)[0]))
+        data = encode(starts, sample_blocks(fd, info.size_bytes, 0)[0])
     finally:
         os.close(fd)
+    if index_mode(automatic=False) != "off":
+        _keep(info, data)
     view.drop(info.url)
-    return starts
+    return starts, data

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from shardkeep.errors import FormatError, NotFoundError, PlanError
 from shardkeep.files.kinds.urls import local_path
 from shardkeep.files.publish import Exists, publish
+from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.tfrecord.format.frame import HEADER_BYTES, OVERHEAD_BYTES
 from shardkeep.tfrecord.index.fingerprint import header_of
 from shardkeep.tfrecord.index.index import Index, load_index
@@ -32,6 +33,7 @@ _LAST_LINE_BYTES = 64
 _LINES = 65_536
 
 
+@accepts_urls("path")
 def write_text_index(
     path: str | os.PathLike[str], output: str | os.PathLike[str], *, exists: Exists = "fail"
 ) -> Index:
@@ -85,6 +87,7 @@ def write_text_index(
     return index
 
 
+@accepts_urls("path", "shard")
 def read_text_index(path: str | os.PathLike[str], shard: str | os.PathLike[str]) -> Index:
     """Read a text index and check that it is that of a shard.
 

@@ -1,4 +1,4 @@
-"""Loaders of remote shards. Covers `shardkeep.loader.remote.shards` and `shardkeep.tfrecord.index.remote`."""
+"""Loaders of remote shards. Covers `shardkeep.loader.remote.shards`."""
 
 from __future__ import annotations
 

@@ -88,10 +88,11 @@ lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a benchmark's name)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-docs: $(VENV)/.dev  ## write the pages that are generated from the code
+docs: $(VENV)/.dev  ## write the pages that are made from the code, and the site: docs/_build/html
 	$(BIN)/python docs/generate.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . docs/_build/html
 
-ci: system-packages frameworks lint test  ## the checks of continuous integration
+ci: system-packages frameworks lint docs test  ## the checks of continuous integration
 	$(MAKE) --jobs=2 --output-sync test-frameworks
 
 system-packages:  ## install what tests need from Debian; as another user or elsewhere, print what is missing

@@ -66,11 +66,11 @@ def design_page() -> str:
         *(f"- [{_title(note)}]({note.name})" for note in notes),
         "\nThe directions of imports, from top to bottom; `make lint` enforces them:\n",
         f"```text\n{LAYERS}\n```\n",
-        "Four crates in Rust do the work that must be fast or must survive hostile bytes: `shardkeep- "
-        "core` (framing, checksums, Examples, columns, the batch engine, copies of chunks), `shardkeep- "
-        "image` (PNG, JPEG, WebP, resizing), `shardkeep-hdf5` (a reader of HDF5 metadata, for merge, open "
-        "and verify) and `shardkeep-py` (the binding). Plans, policy, writing HDF5, the collector, "
-        "messages and commands are Python.\n",
+        "Four crates in Rust do the work that must be fast or must survive hostile bytes: "
+        "`shardkeep-core` (framing, checksums, Examples, columns, the batch engine, copies of chunks), "
+        "`shardkeep-image` (PNG, JPEG, WebP, resizing), `shardkeep-hdf5` (a reader of HDF5 "
+        "metadata, for merge, open and verify) and `shardkeep-py` (the binding). Plans, "
+        "policy, writing HDF5, the collector, messages and commands are Python.\n",
     ]
     return "\n".join(parts)
 

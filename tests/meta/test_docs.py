@@ -138,12 +138,13 @@ def test_readme_is_short() -> None:
     [
         ("docs/index.md", "docs"),
         ("docs/index.md", "docs/frameworks"),
+        ("docs/api/index.md", "docs/api"),
         ("docs/design/README.md", "docs/design"),
     ],
 )
 def test_index_leads_to_every_page(index: str, folder: str) -> None:
     linked = {(ROOT / index).parent.joinpath(t).resolve() for t in LINK.findall((ROOT / index).read_text())}
-    pages = {page.resolve() for page in (ROOT / folder).glob("*.md")} - {(ROOT / index).resolve()}
+    pages = {page.resolve() for page in (ROOT / folder).glob("*.[mr][ds]*")} - {(ROOT / index).resolve()}
     assert pages <= linked
 
 

@@ -113,7 +113,7 @@ class Loader(Resumable):
 
     Notes
     -----
-    A batch is a dict of arrays with rows on the first axis: `FixedLen` (batch, *shape), `Image` (batch,
+    A batch is a dict of arrays with rows on the first axis: `FixedLen` ``(batch, *shape)``, `Image` (batch,
     height, width, channels), `VarLen` and raw records a `Ragged`. Padded rows are zeros, empty strings, or
     empty. The arrays belong to the caller and are not reused.
 

@@ -296,7 +296,7 @@ class Writer(ReportedWriter):
         columns : mapping of str to array, list or Ragged, or Arrow table
             Columns with the same number of rows along the first axis. Integers and booleans become
             ``int64_list``, floats ``float_list`` (float32), bytes and str ``bytes_list``. The rows of an
-            array of shape (rows, *shape) are stored flat; those of a `Ragged`, with their own lengths.
+            array of shape ``(rows, *shape)`` are stored flat; those of a `Ragged`, with their own lengths.
             A pyarrow Table, a Polars DataFrame, and others with ``__arrow_c_stream__`` (pip install
             'shardkeep[arrow]'): lists and tensors are stored flat, and a null is a feature without values.
 

@@ -61,7 +61,7 @@ def read_columns(
     -------
     dict of str to ndarray or Ragged
         In the order of `features`; a row for each record, in the order of the files and of the records in
-        them. `FixedLen`: (rows, *shape), int64, float32, or object (of `bytes`). `VarLen`: a `Ragged`.
+        them. `FixedLen`: ``(rows, *shape)``, int64, float32, or object (of `bytes`). `VarLen`: a `Ragged`.
         `Image`: (rows, height, width, channels), uint8 or float32; (0, 0, 0, channels) without records.
 
     Raises

@@ -42,7 +42,7 @@ class FixedLen:
 
     Notes
     -----
-    In a batch: an array of shape (batch, *shape). Bytes come as an object array of `bytes`.
+    In a batch: an array of shape ``(batch, *shape)``. Bytes come as an object array of `bytes`.
 
     Examples
     --------

@@ -217,12 +217,12 @@ def infer_schema(
 
         - `FixedLen` of shape () or (n,): every sampled record has it, with this number of values;
         - `Image`, uint8: every sampled record has it as one PNG, JPEG or WebP. Its channels are those of the
-        images, or 3 if they differ. ``size`` is None where all have one size, so that an image of another
-        size is an error later; where sizes differ, it is the most frequent size, to which the others are
-        resized;
+          images, or 3 if they differ. ``size`` is None where all have one size, so that an image of another
+          size is an error later; where sizes differ, it is the most frequent size, to which the others are
+          resized;
         - `VarLen`: everything else: a number of values that differs, or a feature that some records lack. The
-        latter is never a `FixedLen` with a default, since a default cannot be distinguished from a stored
-        value; to use one, write ``FixedLen(shape, dtype, default=…)`` instead.
+          latter is never a `FixedLen` with a default, since a default cannot be distinguished from a stored
+          value; to use one, write ``FixedLen(shape, dtype, default=…)`` instead.
 
         ``schema.source()`` is Python source with the observations as comments. A record outside the sample
         may still differ: reading it then raises an error that names it.

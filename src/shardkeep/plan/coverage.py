@@ -7,8 +7,9 @@ intervals piece by piece, so memory stays bounded for any number of intervals.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +47,41 @@ class StridedRanges:
 
     @classmethod
     def intervals(cls, starts: I64, stops: I64) -> StridedRanges:
-        """Return one interval for each pair (start, stop), without empty ones."""
-        real = stops > starts
-        ones = np.ones(int(real.sum()), np.int64)
-        return cls(starts[real], ones, ones, stops[real] - starts[real])
+        """Return one interval for each pair (start, stop)."""
+        ones = np.broadcast_to(np.int64(1), starts.shape)
+        return cls(starts, ones, ones, stops - starts)
+
+    @classmethod
+    def joined(cls, parts: Iterable[StridedRanges]) -> StridedRanges:
+        """Return one table with the ranges of several, without empty ones.
+
+        Intervals that meet become one: neighbours in the table, and those with the same index in two
+        consecutive parts, as the records of a file that two runs have read.
+        """
+        found, last = [], cls.concatenate([])
+        for part in parts:
+            if part.start.size == last.start.size:
+                meets = last._ends_at(part)
+                found.append(last._chosen(~meets & (last.length > 0)))
+                start = np.where(meets, last.start, part.start)
+                part = cls(start, part.stride, part.count, part.length + meets * last.length)
+            else:
+                found.append(last)
+            last = part
+        whole = cls.concatenate([*found, last])
+        whole = whole._chosen(whole.length > 0)
+        begins = np.append(True, ~whole._chosen(slice(-1))._ends_at(whole._chosen(slice(1, None))))
+        first = np.flatnonzero(begins[: whole.start.size])
+        return replace(whole._chosen(first), length=np.add.reduceat(whole.length, first))
+
+    def _ends_at(self, other: StridedRanges) -> NDArray[np.bool_]:
+        """Return which ranges are an interval that ends where that of the other table begins."""
+        single = (self.count == 1) & (other.count == 1)
+        meets: NDArray[np.bool_] = single & (self.start + self.length == other.start)
+        return meets
+
+    def _chosen(self, which: Any) -> StridedRanges:
+        return type(self)(*(getattr(self, name)[which] for name in self.__slots__))
 
     def inside(self, low: int, high: int) -> tuple[I64, I64]:
         """Return, for each range, the half-open range of k whose intervals overlap ``[low, high)``."""

@@ -193,7 +193,7 @@ class FileAssignment:
         in_order = self.files.in_order(self.epoch)
         # From 1, after the files that are not assigned; NumPy sorts two bytes by radix.
         dtype = np.uint16 if self.world_size < 2**16 else np.uint32
-        rank_of = (balance(sizes, self.world_size)[in_order] + 1).astype(dtype)
+        rank_of = (balance(sizes, self.world_size) + 1).astype(dtype)[in_order]
         bounds = np.cumsum(np.bincount(rank_of, minlength=self.world_size + 1))
         order = in_order[np.argsort(rank_of, kind="stable")[bounds[0] :]]
         bounds -= bounds[0]
@@ -218,11 +218,13 @@ class FileAssignment:
         key = rows.tobytes()
         read = self._read_after.get(key)
         if read is None:
-            order, read = self._order, self.read.copy()
+            order, read = self._order, self.read
             if rows.any():
-                unread = self.files.table.counts[order] - read[order]
-                read[order] += interleave_reads(unread, self._bounds, self.cycle_length, rows)
-            read.flags.writeable = False
+                before = read[order]
+                unread = self.files.table.counts[order] - before
+                read = read.copy()
+                read[order] = before + interleave_reads(unread, self._bounds, self.cycle_length, rows)
+                read.flags.writeable = False
             _keep(self._read_after, key, read)
         return read
 

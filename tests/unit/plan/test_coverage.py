@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ from hypothesis import strategies as st
 
 from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
 
-RANGES = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 8), st.integers(0, 25)), max_size=6
-)
+RANGE = st.tuples(st.integers(0, 60), st.integers(1, 20), st.integers(0, 8), st.integers(0, 25))
+RANGES = st.lists(RANGE, max_size=6)
 
 
 def table(rows) -> StridedRanges:  # type: ignore[no-untyped-def]
@@ -41,6 +41,24 @@ def test_coverage_equals_a_count_of_each_position(rows, records: int, border: in
     assert found.lost == ranges((depth == 0) & before)
     assert found.dropped == ranges((depth == 0) & ~before)
     assert found.repeated == ranges(depth > 1)
+
+
+@given(st.lists(st.lists(RANGE, min_size=3, max_size=3) | RANGES, max_size=5))
+def test_joined_ranges_cover_the_same(parts) -> None:  # type: ignore[no-untyped-def]
+    joined = StridedRanges.joined(table(rows) for rows in parts)
+    apart = table([one for rows in parts for one in rows])
+    assert measure_coverage(joined, 300) == measure_coverage(apart, 300)
+    assert joined.start.size <= apart.start.size
+
+
+def test_what_runs_read_of_each_file_in_turn_is_one_interval() -> None:
+    read = np.array([[0, 0, 0, 0], [2, 0, 5, 1], [4, 0, 5, 6], [4, 7, 5, 9]])
+    offsets = np.array([0, 4, 11, 16])
+    parts = [StridedRanges.intervals(offsets + a, offsets + b) for a, b in pairwise(read)]
+    joined = StridedRanges.joined(parts)
+    assert (joined.start.tolist(), joined.length.tolist()) == ([0], [25])
+    behind = StridedRanges.joined([parts[0], parts[2]])
+    assert measure_coverage(behind, 25).lost == RangeSet(7, 2, ((2, 4), (17, 22)))
 
 
 @given(RANGES, st.integers(1, 80), st.integers(2**28, 2**53))

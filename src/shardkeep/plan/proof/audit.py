@@ -191,10 +191,9 @@ def _epoch(
         joined = join_runs(runs)
         if not any(_faults(run, joined) for run in joined):
             runs = joined
-    dropped = StridedRanges.concatenate([run.dropped() for run in runs])
-    found = measure_coverage(
-        StridedRanges.concatenate([run.delivered() for run in runs]), records, dropped=dropped
-    )
+    dropped = StridedRanges.joined(run.dropped() for run in runs)
+    delivered = StridedRanges.joined(run.delivered() for run in runs)
+    found = measure_coverage(delivered, records, dropped=dropped)
     # Also without repeated positions, since the repeated step of a rank may have no rows.
     problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
     if not runs:

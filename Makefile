@@ -30,7 +30,7 @@ TESTS_tf        := tests/frameworks/tf src/shardkeep/adapters/tensorflow
 PACKAGES_legacy := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
 TESTS_legacy    := tests/frameworks/legacy $(patsubst %,tests/frameworks/tf/test_%.py,dataset run_hook thread_pools world) \
                    --deselect tests/frameworks/tf/test_dataset.py::test_keras_trains_whole_epochs_after_a_resumed_one
-PACKAGES_torch  := torch keras datasets lightning torchdata accelerate pillow tfrecord
+PACKAGES_torch  := torch keras datasets lightning torchdata accelerate transformers pillow tfrecord
 TESTS_torch     := tests/frameworks/torch src/shardkeep/adapters/torch
 PACKAGES_torch-oldest := torch==2.2.2 'numpy<2'
 TESTS_torch-oldest    := $(patsubst %,tests/frameworks/torch/test_%.py,data_loader map_style)

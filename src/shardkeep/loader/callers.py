@@ -9,7 +9,7 @@ from typing import Any
 from shardkeep.errors import PlanError
 from shardkeep.world import World
 
-__all__ = ["calling_modules", "refuse_division", "refuse_lightning", "refuse_torch_worker"]
+__all__ = ["calling_modules", "refuse_division", "refuse_lightning", "refuse_skipping", "refuse_torch_worker"]
 
 LIGHTNING = ("lightning.pytorch.", "pytorch_lightning.")
 _DIVIDING = "accelerate.data_loader"
@@ -33,6 +33,19 @@ def refuse_division(world: World) -> None:
             f"accelerate's prepare() would divide the batches of rank {world.rank} of {world.size} a second"
             " time, and records would be lost: do not pass this DataLoader to prepare(), since the Loader has"
             " rank and world size"
+        )
+
+
+def refuse_skipping() -> None:
+    """Raise in a DataLoader that accelerate's `skip_first_batches` made of the dataset of another one.
+
+    Hugging Face's Trainer calls it to resume.
+    """
+    if _DIVIDING in sys.modules and _DIVIDING in calling_modules():
+        raise PlanError(
+            "skip_first_batches() would read without the DataLoader, whose place would not move: set"
+            " ignore_data_skip=True in TrainingArguments, and load the state of the DataLoader that was saved"
+            " with the checkpoint"
         )
 
 

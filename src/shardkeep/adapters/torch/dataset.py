@@ -14,7 +14,7 @@ from shardkeep.adapters.torch.framework import torch
 from shardkeep.adapters.torch.tensors import column_tensors
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader
-from shardkeep.loader.callers import refuse_division
+from shardkeep.loader.callers import refuse_division, refuse_skipping
 
 __all__ = ["PLACE", "ShardkeepDataset"]
 
@@ -83,6 +83,8 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         self._publish()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        if self._with_place:
+            refuse_skipping()
         worker = torch.utils.data.get_worker_info()
         loader = self.loader
         if worker is not None:
@@ -101,7 +103,10 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         return loader.steps_per_epoch * loader.epochs if loader.epochs else len(loader)
 
     def __getstate__(self) -> dict[str, Any]:
-        refuse_division(self.loader.world)  # before it is sent to a worker, where the caller is not visible
+        # Before it is sent to a worker, where the caller is not visible.
+        if self._with_place:
+            refuse_skipping()
+        refuse_division(self.loader.world)
         return self.__dict__
 
     def _publish(self) -> None:

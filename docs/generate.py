@@ -14,6 +14,7 @@ import click
 from shardkeep import errors
 from shardkeep.cli import ExitCode
 from shardkeep.cli.app import app
+from shardkeep.diagnosis.explanation.knowledge import Entry, Explanation, entries
 
 HERE = Path(__file__).resolve().parent
 MADE = "<!-- Made from the code by `make docs`; edit the code, not this page. -->\n"
@@ -56,6 +57,28 @@ def errors_page() -> str:
     return "\n".join(parts)
 
 
+def known_errors_page() -> str:
+    """Return docs/errors-known.md."""
+    parts = [
+        "# Known errors\n",
+        MADE,
+        f"The {len(entries())} entries that `shardkeep explain` searches, with the texts of a log that they"
+        " match (… stands for any text within the line). Some entries also need a certain traceback around"
+        " the line, or have several causes; [explain](explain.md) reports the one that fits, with a command"
+        " that proves it.\n",
+    ]
+    area = ""
+    for entry in entries():
+        if not entry.name.startswith(f"{area}/"):
+            area = entry.name.partition("/")[0]
+            parts.append(f"## {AREAS[area]}\n")
+        parts += [f"### {_escaped(entry.explanation.title)}\n", f"`{entry.name}`: {_texts(entry)}\n"]
+        # A variant often has another fix for the same cause, or the other way round.
+        texts = dict.fromkeys(map(_explained, [entry.explanation, *(text for _, text in entry.variants)]))
+        parts += [f"{text}\n" for text in texts]
+    return "\n".join(parts)
+
+
 def design_page() -> str:
     """Return docs/design/README.md."""
     notes = sorted(path for path in (HERE / "design").glob("*.md") if path.name != "README.md")
@@ -86,7 +109,23 @@ are completed after this line in the file that the shell reads at its start:
 | fish | `~/.config/fish/config.fish` | `_SHARDKEEP_COMPLETE=fish_source shardkeep \\| source` |
 """
 LAYERS = "cli → demo → jobs → loader, collector → hdf5 → tfrecord → plan, files, world → _core, errors"
-PAGES = {"commands.md": commands_page, "errors.md": errors_page, "design/README.md": design_page}
+AREAS = {
+    "checkpoints": "Checkpoints and other data files",
+    "frameworks": "Ray, Dask, Grain, JAX and NumPy",
+    "hdf5": "HDF5",
+    "processes": "Processes",
+    "remote": "Object stores and HDFS",
+    "system": "File systems and limits",
+    "tensorflow": "TensorFlow",
+    "tfrecord": "TFRecord",
+    "torch": "PyTorch",
+}
+PAGES = {
+    "commands.md": commands_page,
+    "errors.md": errors_page,
+    "errors-known.md": known_errors_page,
+    "design/README.md": design_page,
+}
 
 
 def _title(page: Path) -> str:
@@ -104,6 +143,23 @@ def _backticks(text: str) -> str:
 
 def _first_paragraph(cls: type[errors.ShardkeepError]) -> str:
     return _backticks(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0])
+
+
+def _texts(entry: Entry) -> str:
+    texts = ["…".join(pieces) for pieces in entry.match]
+    return ", ".join(f"`` {text} ``" if "`" in text else f"`{text.strip()}`" for text in texts)
+
+
+def _explained(text: Explanation) -> str:
+    return f"Cause ({text.certainty}): {_escaped(text.cause)} Fix: {_escaped(text.fix)}"
+
+
+def _escaped(text: str) -> str:
+    """Return a text with its signs of Markdown escaped, except those in commands between backticks."""
+    parts = text.split("`")
+    return "`".join(
+        re.sub(r"(__|[*<\[])", r"\\\1", part) if at % 2 == 0 else part for at, part in enumerate(parts)
+    )
 
 
 def _in_tree_order(cls: type[errors.ShardkeepError]) -> list[type[errors.ShardkeepError]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -35,7 +37,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["commands.md", "errors.md", "design/README.md"])
+@pytest.mark.parametrize("name", ["commands.md", "errors.md", "errors-known.md", "design/README.md"])
 def test_generated_page_is_fresh(name: str) -> None:
     page = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert page == generator().PAGES[name](), "run `make docs`"
@@ -137,6 +139,8 @@ def test_readme_is_short() -> None:
     ("index", "folder"),
     [
         ("docs/index.md", "docs"),
+        ("docs/index.md", "docs/concepts"),
+        ("docs/index.md", "docs/formats"),
         ("docs/index.md", "docs/frameworks"),
         ("docs/api/index.md", "docs/api"),
         ("docs/design/README.md", "docs/design"),
@@ -146,6 +150,42 @@ def test_index_leads_to_every_page(index: str, folder: str) -> None:
     linked = {(ROOT / index).parent.joinpath(t).resolve() for t in LINK.findall((ROOT / index).read_text())}
     pages = {page.resolve() for page in (ROOT / folder).glob("*.[mr][ds]*")} - {(ROOT / index).resolve()}
     assert pages <= linked
+
+
+def variables_read(module: Path) -> Iterator[str]:
+    """Yield the environment variables that a module reads."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    constants = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            mapping, key = node.func.value, node.args[0]
+        elif isinstance(node, ast.Subscript):
+            mapping, key = node.value, node.slice
+        elif isinstance(node, ast.Compare):
+            mapping, key = node.comparators[0], node.left
+        else:
+            continue
+        if ast.unparse(mapping).rpartition(".")[2] in ("env", "environ", "environment"):
+            value = constants.get(key.id) if isinstance(key, ast.Name) else key
+            if isinstance(value, ast.Constant):
+                yield str(value.value)
+
+
+def test_page_of_the_environment_has_every_variable_that_is_read_and_no_other() -> None:
+    launchers = ROOT / "src/shardkeep/launchers.py"
+    read = {name for module in (ROOT / "src").rglob("*.py") for name in variables_read(module)}
+    # Launchers' variables are in tables; the other constants of that module are in its __all__.
+    read |= set(re.findall(r'"([A-Z][A-Z0-9_]+)"', launchers.read_text().partition("REMEDY = ")[2]))
+    for source in (ROOT / "crates").glob("*/src/**/*.rs"):
+        read |= set(re.findall(r'"(SHARDKEEP_[A-Z_]+)"', source.read_text(encoding="utf-8")))
+    rows = re.findall(r"^\| (.*) \|$", (ROOT / "docs/environment.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(_?[A-Z]+[0-9]*_?[A-Z_0-9]*|container)`", row)}
+    values = {"TRUE", "FALSE", "BEST_EFFORT", "AWS_PROFILE"}
+    assert named - values == read
 
 
 def dependencies() -> list[str]:

@@ -51,7 +51,7 @@ def max_cache_bytes() -> int:
         The variable is not a number of bytes.
     """
     text = os.environ.get(CACHE_VARIABLE)
-    if text is None:
+    if not text:
         return _CACHE_BYTES
     try:
         return max(0, int(text))

@@ -71,3 +71,10 @@ def test_cache_variable_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv(CACHE_VARIABLE, "1 MiB")
     with pytest.raises(PlanError, match="'1 MiB' is not a whole number of bytes"):
         max_cache_bytes()
+
+
+def test_empty_cache_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+    default = max_cache_bytes()
+    monkeypatch.setenv(CACHE_VARIABLE, "")
+    assert max_cache_bytes() == default

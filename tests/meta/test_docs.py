@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from shardkeep._extras import EXTRAS
 from shardkeep.cli.app import app
 from tests.doc_pages import FENCE, Step, blocks_of, name_of, run_steps, steps_of
 
@@ -131,6 +132,13 @@ def test_links_resolve(page: Path) -> None:
     assert broken == []
 
 
+def test_install_page_has_every_extra() -> None:
+    page = (ROOT / "docs/start/install.md").read_text(encoding="utf-8")
+    extras = {extra.extra for extra in EXTRAS.values()}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == extras
+    assert [e for e in EXTRAS.values() if f"{e.package} {e.minimum}" not in page] == []
+
+
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
 
@@ -141,6 +149,8 @@ def test_readme_is_short() -> None:
         ("docs/index.md", "docs"),
         ("docs/index.md", "docs/concepts"),
         ("docs/index.md", "docs/formats"),
+        ("docs/index.md", "docs/start"),
+        ("docs/index.md", "docs/how-to"),
         ("docs/index.md", "docs/frameworks"),
         ("docs/api/index.md", "docs/api"),
         ("docs/design/README.md", "docs/design"),

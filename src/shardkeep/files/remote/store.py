@@ -36,6 +36,8 @@ __all__ = [
 
 # Requests at the same time of one call. Stores answer each slowly, and many at once fast.
 CONCURRENT = 16
+# The same for small objects, whose time is latency.
+_CONCURRENT_SMALL = 64
 # Length of a range of a download: an attempt is repeated as a whole.
 PART_BYTES = 16 << 20
 _RECENT_S = 5.0
@@ -246,8 +248,8 @@ def checks_versions(url: str) -> bool:
 
 
 def read_many(urls: Sequence[str]) -> list[bytes | memoryview]:
-    """Return the bytes of several objects, which are read at the same time."""
-    return concurrently((read, url) for url in urls)
+    """Return the bytes of several small objects, which are read at the same time."""
+    return concurrently(((read, url) for url in urls), most=_CONCURRENT_SMALL)
 
 
 def download(info: ObjectInfo, path: str, tick: Callable[[int], object] | None = None) -> None:
@@ -315,10 +317,10 @@ def _short(url: str, has: int, expected: int) -> RemoteError:
     return failure
 
 
-def concurrently(calls: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Return the results of calls, each a function and its arguments, of which many run at once."""
+def concurrently(calls: Iterable[tuple[Any, ...]], *, most: int = CONCURRENT) -> list[Any]:
+    """Return the results of calls, each a function and its arguments, of which `most` run at once."""
     pending = list(calls)
     if len(pending) <= 1:
         return [function(*arguments) for function, *arguments in pending]
-    with Tasks[Any](min(CONCURRENT, len(pending)), "shardkeep-remote") as tasks:
+    with Tasks[Any](min(most, len(pending)), "shardkeep-remote") as tasks:
         return list(tasks.run(pending))

@@ -12,7 +12,7 @@ from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, PlanError, TruncatedFileError
 from shardkeep.tfrecord.format.frame import FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES
 
-__all__ = ["FileObject", "is_file_object"]
+__all__ = ["FileObject", "checked_payload", "is_file_object"]
 
 
 def is_file_object(source: Any) -> bool:
@@ -79,18 +79,7 @@ class FileObject:
 
     def _record(self, number: int, start: int, stop: int, verify: bool) -> bytes:
         frame = self._read(start, stop - start)
-        place: dict[str, Any] = {"path": self.name, "record": number, "offset_bytes": start}
-        where = f"{self.name}: record {number} at byte {start}"
-        if len(frame) < stop - start:
-            raise TruncatedFileError(f"{where}: the file became shorter since it was indexed", **place)
-        record = frame[HEADER_BYTES:-FOOTER_BYTES]
-        if len(record) != int.from_bytes(frame[:8], "little"):
-            raise CorruptRecordError(f"{where}: the file was rewritten after it was indexed", **place)
-        if verify and _core.masked_crc32c(record) != int.from_bytes(frame[-FOOTER_BYTES:], "little"):
-            raise CorruptRecordError(
-                f"{where}: the checksum of the payload is wrong: the record is damaged", **place
-            )
-        return record
+        return checked_payload(frame, self.name, number, start, stop - start, verify=verify)
 
     def _read(self, offset_bytes: int, count: int) -> bytes:
         self.file.seek(offset_bytes)
@@ -102,3 +91,26 @@ class FileObject:
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
+
+
+def checked_payload(
+    frame: bytes, name: str, number: int, start: int, frame_bytes: int, *, verify: bool
+) -> bytes:
+    """Return the payload of a frame that was read at the offset of an index.
+
+    Raises
+    ------
+    TruncatedFileError, CorruptRecordError
+    """
+    place: dict[str, Any] = {"path": name, "record": number, "offset_bytes": start}
+    where = f"{name}: record {number} at byte {start}"
+    if len(frame) < frame_bytes:
+        raise TruncatedFileError(f"{where}: the file became shorter since it was indexed", **place)
+    record = frame[HEADER_BYTES:-FOOTER_BYTES]
+    if len(record) != int.from_bytes(frame[:8], "little"):
+        raise CorruptRecordError(f"{where}: the file was rewritten after it was indexed", **place)
+    if verify and _core.masked_crc32c(record) != int.from_bytes(frame[-FOOTER_BYTES:], "little"):
+        raise CorruptRecordError(
+            f"{where}: the checksum of the payload is wrong: the record is damaged", **place
+        )
+    return record

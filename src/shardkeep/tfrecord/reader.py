@@ -18,11 +18,11 @@ from shardkeep.files.kinds.kind import HEAD_BYTES, Compression, FileKind, identi
 from shardkeep.files.kinds.urls import display, is_url, path_or_url
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.remote.cache import View
-from shardkeep.files.remote.copies import local_copy
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.format.compression import compression_name
 from shardkeep.tfrecord.format.file_kind import may_hold_records, with_file_kind
 from shardkeep.tfrecord.index.index import load_index
+from shardkeep.tfrecord.ranged_file import RangedFile
 
 __all__ = ["Reader", "lock_of_file"]
 
@@ -33,8 +33,9 @@ class Reader:
     Parameters
     ----------
     path : str, os.PathLike or binary file
-        A TFRecord file; the URL of one, which is fetched into the local cache; or an object to read one from,
-        as of `io.BytesIO` or fsspec (see `FileObject`).
+        A TFRecord file; the URL of one, which is fetched into the local cache when it is iterated, or when
+        that is cheaper than to read single records; or an object to read one from, as of `io.BytesIO` or
+        fsspec (see `FileObject`).
     compression : {"auto", None, "gzip", "zlib", "zstd"}
         "auto" detects it from the content, not from the name. TensorFlow's "GZIP", "ZLIB" and "" are
         accepted.
@@ -107,16 +108,20 @@ class Reader:
         self._object = FileObject(cast(BinaryIO, path)) if is_file_object(path) else None
         self._url: str | None = None
         self._view: View | None = None
+        self._ranged: RangedFile | None = None
         self._path = path_or_url(cast(str, path)) if self._object is None else self._object.name
         self.verify = bool(verify)
         self.lock = bool(lock)
         if self.lock and (self._object is not None or is_url(self._path)):
             raise PlanError(f"{self._path}: only a local file has a lock; pass its path")
-        if self._object is None and is_url(self._path):
-            self._fetch(self._path)
-        self.lock_timeout_s = lock_timeout_s
         self._compression: Any = "auto" if compression == "auto" else compression_name(compression)
+        if self._object is None and is_url(self._path):
+            self._url = self._path
+            self._open_remote(self._url)
+        self.lock_timeout_s = lock_timeout_s
         self._found: tuple[tuple[int, ...], Callable[..., list[bytes]] | None, int] | None = None
+        if self._ranged is not None:
+            return
         # Raises now for a file that is missing or of another kind.
         with self._locked():
             kind = self._kind()
@@ -132,6 +137,8 @@ class Reader:
     def compression(self) -> Compression | None:
         """Compression of the file: None, "gzip", "zlib" or "zstd"."""
         name: Any = self._compression
+        if self._ranged is not None:
+            return None
         if name == "auto" and self._object is not None:
             name = self._object.records(compression="auto", verify=False).compression
         elif name == "auto":
@@ -186,16 +193,22 @@ class Reader:
         return f"<Reader {self.path!r}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_found": None, "_view": None}
+        return {**self.__dict__, "_found": None, "_view": None, "_ranged": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._url is not None:
-            self._fetch(self._url)
+            self._open_remote(self._url)
 
-    def _fetch(self, url: str) -> None:
-        self._path, self._view = local_copy(url)
-        self._url = url
+    def _open_remote(self, url: str) -> None:
+        self._ranged, self._path = RangedFile(url), display(url)
+        if self._ranged.starts is None or self._compression not in ("auto", None):
+            self._fetch()
+
+    def _fetch(self) -> None:
+        if self._ranged is not None:
+            self._path, self._view = self._ranged.fetch()
+            self._ranged = None
 
     def _read_many(self, indices: Iterable[int]) -> list[bytes]:
         read_many, count = self._indexed()
@@ -217,7 +230,16 @@ class Reader:
         except CorruptRecordError as error:
             raise with_file_kind(error) from None
 
+    def _read_ranges(self, numbers: npt.NDArray[np.uint64]) -> list[bytes]:
+        assert self._ranged is not None
+        records = self._ranged.read_many(numbers, verify=self.verify)
+        if records is not None:
+            return records
+        self._fetch()
+        return self._read_many(numbers)
+
     def _records(self) -> Iterator[bytes]:
+        self._fetch()
         options: Any = {"compression": self._compression, "verify": self.verify}
         if self._object is not None:
             return self._guarded(self._object.records(**options))
@@ -259,6 +281,8 @@ class Reader:
                 return None, sum(1 for _ in self)
             file = self._object
             return partial(file.read_many, verify=self.verify), len(file.starts(verify=self.verify)) - 1
+        if self._ranged is not None and self._ranged.starts is not None:
+            return self._read_ranges, len(self._ranged.starts) - 1
         stat = os.stat(self._path)
         identity = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if self._found is None or self._found[0] != identity:

@@ -99,6 +99,7 @@ def test_an_index_is_built_in_each_store(
     assert run(["index", "--verify", f"{any_store.root}/*.tfrecord"]) == 0
     assert len(objects.list_objects(f"{any_store.root}/*.skidx")) == SHARDS
     monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "other"))
+    monkeypatch.setenv("SHARDKEEP_REMOTE_READ", "ranges")
     remote = [one.url for one in objects.list_objects(f"{any_store.root}/*.tfrecord")]
     assert [sk.tfrecord.Reader(url)[-1] for url in remote] == [
         sk.tfrecord.Reader(path)[-1] for path in sorted((tmp_path / "local").glob("*.tfrecord"))

@@ -16,10 +16,10 @@ import os
 import secrets
 from collections.abc import Sequence
 
-from shardkeep.errors import RemoteError, ShardkeepError
+from shardkeep.errors import NotFoundError, RemoteError, ShardkeepError
 from shardkeep.files.kinds.urls import display, url_parent
 from shardkeep.files.remote.cache import Tick, View, object_path
-from shardkeep.files.remote.store import ObjectInfo, concurrently, list_folder, read_many, stat
+from shardkeep.files.remote.store import ObjectInfo, concurrently, list_folder, read, read_many, stat
 from shardkeep.files.remote.uploads import upload_file
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.index.binary import decode, encode
@@ -27,7 +27,7 @@ from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts
 from shardkeep.tfrecord.index.store import index_mode
 
-__all__ = ["build_remote", "fetch_checked", "remote_starts"]
+__all__ = ["build_remote", "fetch_checked", "remote_starts", "stored_starts"]
 
 _SUFFIX = ".skidx"
 
@@ -69,6 +69,18 @@ def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[St
         for i, starts in zip(missing, scanned, strict=True):
             found[i] = starts[0]
     return found  # type: ignore[return-value]
+
+
+def stored_starts(info: ObjectInfo) -> Starts | None:
+    """Return the offsets of a shard from an index in the cache or in the store; None if there is none."""
+    starts = _kept(info)
+    if starts is None:
+        with contextlib.suppress(NotFoundError):
+            data = read(info.url + _SUFFIX)
+            starts = _decoded(data, info)
+            if starts is not None:
+                _keep(info, data)
+    return starts
 
 
 def build_remote(url: str, *, verify: bool, tick: Tick) -> tuple[Starts, ShardkeepError | None]:

@@ -88,6 +88,12 @@ impl Engine {
         self.inner.is_foreign()
     }
 
+    /// Close the file of a shard that no pending batch reads; its path may have another copy of the content later.
+    #[pyo3(signature = (shard, /))]
+    fn release(&self, shard: usize) {
+        self.inner.release(shard);
+    }
+
     #[pyo3(signature = (records, rows, /))]
     fn submit(&mut self, py: Python<'_>, records: PyReadonlyArray1<'_, u64>, rows: usize) -> PyResult<()> {
         let records = records.as_slice()?;

@@ -110,14 +110,14 @@ class BatchReader(Generic[_Delivery]):
             raise with_file_kind(error) from None
         finally:
             if taken is None:
-                self._engine = None
+                self._engine, self._steps = None, iter(())  # these refer to the engine, too
         return taken
 
     def _take(self) -> tuple[Batch, _Delivery] | None:
         if not self.is_running:
             self._engine = self._new_engine(self._options.threads)
             self._ahead.clear()
-            self._steps = self._here(self._remaining())
+            self._steps = self._here(self._remaining(), self._engine)
         engine = self._engine
         assert engine is not None
         self._submit_steps(engine)
@@ -142,11 +142,11 @@ class BatchReader(Generic[_Delivery]):
         )
         return batch, self._deliver(planned, damage)
 
-    def _here(self, steps: Iterator[PlannedStep]) -> Iterator[PlannedStep]:
+    def _here(self, steps: Iterator[PlannedStep], engine: _core.Engine) -> Iterator[PlannedStep]:
         shards = self._source.shards
         if shards.remote is None:
             return steps
-        return fetched_ahead(shards.remote, shards.table, steps, self._options.prefetch + 1)
+        return fetched_ahead(shards.remote, shards.table, steps, self._options.prefetch + 1, engine.release)
 
     def _new_engine(self, threads: int) -> _core.Engine:
         options = self._options

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,7 +29,13 @@ _AHEAD_BYTES = 512 << 20
 _STEPS_AHEAD = 4096
 
 
-def fetched_ahead(shards: RemoteShards, table: ShardTable, steps: Iterator[Any], keep: int) -> Iterator[Any]:
+def fetched_ahead(
+    shards: RemoteShards,
+    table: ShardTable,
+    steps: Iterator[Any],
+    keep: int,
+    release: Callable[[int], object],
+) -> Iterator[Any]:
     """Return the steps, each when its shards are here.
 
     Parameters
@@ -39,13 +45,24 @@ def fetched_ahead(shards: RemoteShards, table: ShardTable, steps: Iterator[Any],
     steps : iterator of PlannedStep
     keep : int
         Number of returned steps whose shards must stay.
+    release : callable
+        Called with the number of a shard before it is dropped: an open descriptor would keep its bytes on
+        the disk, and a shard that is fetched again is another file.
     """
-    return _FetchedAhead(shards, table, steps, keep)
+    return _FetchedAhead(shards, table, steps, keep, release)
 
 
 class _FetchedAhead:
-    def __init__(self, shards: RemoteShards, table: ShardTable, steps: Iterator[Any], keep: int) -> None:
-        self._shards, self._table, self._steps, self._keep = shards, table, steps, keep
+    def __init__(
+        self,
+        shards: RemoteShards,
+        table: ShardTable,
+        steps: Iterator[Any],
+        keep: int,
+        release: Callable[[int], object],
+    ) -> None:
+        self._shards, self._table, self._steps = shards, table, steps
+        self._keep, self._release_file = keep, release
         self._queue: deque[tuple[Any, list[int]]] = deque()
         self._returned: deque[list[int]] = deque()
         self._uses: Counter[int] = Counter()  # by steps that are ahead, or were returned and are kept
@@ -115,6 +132,7 @@ class _FetchedAhead:
                 self._unused[number] = self._shards.size_bytes(number)
         while self._unused and sum(self._unused.values()) > self._limit_bytes // 4:
             number, _ = self._unused.popitem(last=False)
+            self._release_file(number)
             self._shards.drop(number)
             self._here.discard(number)
             self._asked.discard(number)

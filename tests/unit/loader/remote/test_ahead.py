@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import shardkeep as sk
+from shardkeep import _core
 from shardkeep.errors import CorruptRecordError, PlanError, RemoteError
 from shardkeep.loader.remote import ahead
 from shardkeep.tfrecord.index.index import build_index
@@ -138,6 +139,30 @@ def test_an_epoch_over_data_larger_than_the_cache(
     assert sorted(found) == sorted([*range(500), *range(500)])
     if shuffle is False:
         assert most <= size * 0.6
+
+
+@pytest.mark.parametrize("shuffle", [False, "global"])
+def test_shards_that_are_fetched_again_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any
+) -> None:
+    write_shards(tmp_path / "local", URL, shards=10, padding=2000)
+    put_indexes(tmp_path / "local")
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", "300000")
+    limit = sk.files.budget().limit
+    _core.set_descriptor_limit(2)
+    try:
+        found = values(loader(f"{URL}/*.tfrecord", shuffle=shuffle, prefetch=1, batch_size=4, epochs=3))
+    finally:
+        _core.set_descriptor_limit(limit)
+    assert sorted(found) == sorted([*range(500)] * 3)
+
+
+def test_a_shard_that_is_dropped_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shards(tmp_path / "local", URL, shards=20, padding=2000)
+    put_indexes(tmp_path / "local")
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", "600000")
+    batches = loader(f"{URL}/*.tfrecord", prefetch=1)
+    assert max(sk.files.budget().open for _ in batches) < 10
 
 
 def test_a_shard_that_has_changed_is_an_error(local: Path, tmp_path: Path) -> None:

@@ -143,6 +143,13 @@ impl Engine {
         self.on_corrupt = on_corrupt;
     }
 
+    /// Close the file of a shard that no pending batch reads. Its path may have another copy of the content later.
+    pub fn release(&self, shard: usize) {
+        if let Some(shard) = self.shared.data.shard(shard) {
+            shard.file.release();
+        }
+    }
+
     /// Return the damaged records of the last taken batch that did not fail it, in the order of its rows.
     #[must_use]
     pub fn faults(&self) -> &[Fault] {

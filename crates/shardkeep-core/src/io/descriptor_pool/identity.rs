@@ -1,6 +1,7 @@
 //! Identity of a file, to detect that a path refers to another file than at the first opening.
 
 use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::{Inner, syscalls};
@@ -44,7 +45,7 @@ pub(super) fn check_identity(fd: RawFd, file: &Inner) -> Result<()> {
     }
     let now = Identity::of(&stat);
     let first = *file.identity.get_or_init(|| now);
-    if (first.device, first.inode) == (now.device, now.inode) {
+    if (first.device, first.inode) == (now.device, now.inode) || file.released.load(Ordering::Relaxed) {
         return Ok(());
     }
     Err(Error::new(

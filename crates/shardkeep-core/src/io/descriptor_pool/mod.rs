@@ -12,7 +12,7 @@
 //! * `fork`: the pool's lock is acquired before and released after `fork` in both processes, so that the child gets a
 //!   consistent pool. Pins of the parent's threads are removed in the child.
 //! * A file that is opened again must be the same inode. If the file was replaced, the read fails, so that it does not mix
-//!   two files.
+//!   two files. The caller of [`VirtualFile::release`] guarantees the content, and may replace the file.
 //! * A stale descriptor (`ESTALE` of a network file system) is retired at once, although other threads may have it pinned:
 //!   the next read opens the path again, and the last thread that has the old descriptor pinned closes it.
 
@@ -54,6 +54,8 @@ struct Inner {
     list_index: AtomicUsize,
     /// Identity at the first opening.
     identity: OnceLock<Identity>,
+    /// The file may have another identity when it is opened again.
+    released: AtomicBool,
 }
 
 /// Descriptors of the pool, for `shardkeep.files.budget()`.
@@ -90,6 +92,7 @@ impl VirtualFile {
                 recent: AtomicBool::new(false),
                 list_index: AtomicUsize::new(0),
                 identity: OnceLock::new(),
+                released: AtomicBool::new(false),
             }),
         }
     }
@@ -125,6 +128,12 @@ impl VirtualFile {
     #[must_use]
     pub fn may_be_closed(&self) -> bool {
         self.inner.identity.get().is_some() && pool::IS_SHORT.load(Ordering::Relaxed)
+    }
+
+    /// Close the file, which no thread reads. The path may have another copy of its content when it is read again.
+    pub fn release(&self) {
+        self.inner.released.store(true, Ordering::Relaxed);
+        POOL.close(&self.inner);
     }
 
     /// Return the time of the last write, if the file was written after it was opened first.

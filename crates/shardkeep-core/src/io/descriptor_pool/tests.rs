@@ -144,3 +144,15 @@ fn a_transient_file_is_counted_and_closed_after_use() {
     writer.try_lock().unwrap();
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn a_released_file_is_closed_and_may_be_replaced() {
+    let (folder, file) = file("released", b"whole");
+    let fd = file.lease().unwrap().fd;
+    std::fs::rename(folder.join("x"), folder.join("old")).unwrap();
+    std::fs::write(folder.join("x"), b"other").unwrap();
+    assert_eq!(read(&file).unwrap(), b"whole");
+    file.release();
+    assert!(file.inner.pin_if_open().is_none(), "descriptor {fd} stays open");
+    assert_eq!(read(&file).unwrap(), b"other");
+}

@@ -83,6 +83,7 @@ WRITTEN = {
     ("publish", "path"),
     ("publish_path", "path"),
     ("publish_set", "paths"),
+    ("rollback", "run_dir"),
     ("split", "pattern"),
     ("write_text_index", "output"),
 }

@@ -5,6 +5,7 @@ Covers `shardkeep.hdf5.worker.remote_rank`.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 pytest.importorskip("hdfs_native")
 
 import shardkeep as sk
+from shardkeep.cli.app import run as cli
 from shardkeep.errors import CorruptDataError, DurabilityError, LockError, RemoteError
 from shardkeep.files.kinds.urls import url_name
 from shardkeep.files.remote import store as store_room
@@ -65,6 +67,46 @@ def test_commits_are_objects(run: str, tmp_path: Path) -> None:
     with sk.hdf5.open(report.output) as file:
         assert sorted(file["loss"][:].tolist()) == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
     assert sk.verify(run).ok
+
+
+def test_a_run_is_rolled_back_in_its_store(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in range(2):
+        with worker(run, rank, 2) as out:
+            for step in (10, 20, 30):
+                out.append("loss", [float(step), step + 1.0])
+                if step == 20:
+                    out.mark(step=15)
+                    out.append("loss", [0.5])
+                out.commit(step=step)
+    names = segments(run, 1)
+    assert sk.hdf5.rollback(run, step=15, dry_run=True) == {0: 15, 1: 15}
+    assert segments(run, 1) == names
+    assert cli(["rollback", run, "--step", "15", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ranks"][1] == {"rank": 1, "before": 30, "after": 15}
+    assert segments(run, 1) == ["00000000-step-10.h5", "00000001-step-15.h5"]
+    with worker(run, 0, 1) as out:
+        assert out.committed_step == 15 and out.committed_rows == {"loss": 4}
+    assert sk.hdf5.rollback(run, step=None) == {0: None, 1: None}
+    assert segments(run, 1) == []
+    assert sk.hdf5.rollback(f"{run}-none", step=None) == {}
+    with pytest.raises(sk.NotFoundError, match=f"{run}-none"):
+        sk.hdf5.rollback(f"{run}-none", step=3)
+
+
+def test_a_rollback_excludes_a_worker(
+    s3_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = f"{s3_store.root}/run"
+    with worker(run) as out:
+        out.append("loss", [1.0])
+        out.commit(step=10)
+        with pytest.raises(sk.errors.LockTimeoutError):
+            sk.hdf5.rollback(run, step=-1)
+        monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "of-another-host"))
+        assert sk.hdf5.rollback(run, step=-1) == {0: None}
+        out.append("loss", [2.0])
+        with pytest.raises(LockError, match="was opened by another process since"):
+            out.commit(step=20)
 
 
 @pytest.mark.parametrize("shard_by", ["records", "files"])

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 
 from shardkeep.errors import CorruptDataError, FormatError, PlanError
 from shardkeep.files import leftovers
 from shardkeep.files.durable import durably, sync_folder
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, path_or_url, url_name, url_parent
 from shardkeep.files.locks.lock import FileLock
+from shardkeep.files.remote.copies import Copies
+from shardkeep.files.remote.store import list_tree
 from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
-from shardkeep.hdf5.segments.run_folder import SegmentName, list_ranks, list_segments, writer_path
+from shardkeep.hdf5.segments.run_folder import (
+    SegmentName,
+    is_rank_folder,
+    list_ranks,
+    list_segments,
+    make_rank_folder,
+    writer_path,
+)
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.worker.cut import complete_cuts, cut_segment
+from shardkeep.hdf5.worker.remote_rank import RemoteRank
 
 __all__ = ["check_checkpoint", "remove_after", "rollback"]
 
@@ -32,7 +43,7 @@ def rollback(
     Parameters
     ----------
     run_dir : str or os.PathLike
-        The run folder.
+        The run folder, or its URL.
     step : int or None
         The step of the checkpoint. None, which stands for a start without a checkpoint, and -1 remove
         everything; with None the folder may also be missing.
@@ -48,7 +59,8 @@ def rollback(
     ------
     LockTimeoutError
         Another process is writing a rank. Nothing was removed, unless that process began
-        during this call.
+        during this call. With a URL only a process of this host has a lock; the next commit of one on another
+        host raises `LockError`.
     NotFoundError
         The folder does not exist.
     PlanError
@@ -57,6 +69,8 @@ def rollback(
         A segment could not be removed, or the part up to a mark could not be written.
     CorruptDataError
         The rows of a segment that is cut at a mark are damaged.
+    RemoteError, MissingExtraError
+        The store failed or refused a request.
 
     Notes
     -----
@@ -76,7 +90,9 @@ def rollback(
     >>> rollback(run, step=20)
     {0: 20}
     """
-    target = local_path(run_dir)
+    target = path_or_url(run_dir)
+    if is_url(target):
+        return _roll_back_in_store(target, step, dry_run=dry_run)
     if step is None and not os.path.lexists(target):
         return {}
     step = check_checkpoint(step)
@@ -91,6 +107,33 @@ def rollback(
         with FileLock(writer_path(folder), timeout_s=0, if_unsafe="warn"):
             leftovers.remove_all(folder)
             result[rank] = remove_after(folder, step, durable=True)
+    return result
+
+
+def _roll_back_in_store(url: str, step: int | None, *, dry_run: bool) -> dict[int, int | None]:
+    folders = {url_parent(info.url) for info in list_tree(url)}
+    if step is None and not folders:
+        return {}
+    if dry_run or not folders:
+        copies = Copies(folders=True)
+        try:
+            return rollback(copies.of(url), step=step, dry_run=True)
+        finally:
+            copies.close()
+    step = check_checkpoint(step)
+    ranks = sorted(int(url_name(one).partition("-")[2]) for one in folders if is_rank_folder(one))
+    with contextlib.ExitStack() as stack:
+        remotes = {rank: RemoteRank(url, rank) for rank in ranks}
+        for remote in remotes.values():
+            make_rank_folder(remote.folder, durable=False)
+            stack.enter_context(FileLock(writer_path(remote.folder), timeout_s=0, if_unsafe="warn"))
+            stack.callback(remote.forget)
+        result = {}
+        for rank, remote in remotes.items():
+            remote.claim()
+            remote.pull()
+            result[rank] = remove_after(remote.folder, step, durable=False)
+            remote.push()
     return result
 
 

@@ -176,7 +176,7 @@ def _send_at_random(write_end, folder, seed):
         if turn % 50 == 0:
             _pass(server, pack(Kind.HELLO, data=HELLO))
         name = f"d{chance.randrange(30)}/x"
-        session = server._sessions.get(ROUTE)
+        session = server._sessions.by_route.get(ROUTE)
         sequence = 1 if session is None else min(session.entry.sequence + 1, (1 << 64) - 1)
         frames = chance.choice(
             [

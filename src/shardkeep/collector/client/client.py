@@ -393,7 +393,7 @@ class Client:
         outbox = Outbox(options["memory_bytes"])
         if options["spill_dir"] is not None:
             outbox.use_spill(SpillFile(options["spill_dir"], os.urandom(16), self.rank))
-        connection = Connection(finder, finder.description)
+        connection = Connection(finder, finder.description, options["world_size"])
         state = SenderState(self.rank, self.timeout_s, outbox, connection)
         sender = Sender(state, connection, options["world_size"])
         shutdown.register(sender)

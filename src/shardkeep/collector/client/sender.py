@@ -28,8 +28,6 @@ from shardkeep.files.owner import this_process
 
 __all__ = ["Sender"]
 
-_HELLO_EVERY_S = 0.5
-_PING_EVERY_S = 2.0
 _GOODBYE_S = 1.0
 _SLOTS_EVERY_S = 5.0
 _GRACE_S = 0.5
@@ -232,20 +230,21 @@ class Sender:
         """Send what is due; return the seconds until the next message is due."""
         state, handler, connection = self.state, self._handler, self._connection
         if not state.is_ready or state.outbox.is_at_gap:
-            if now >= handler.hello_at + _HELLO_EVERY_S:
+            if now >= handler.hello_at + connection.ping_every_s(is_idle=False):
                 handler.hello_at = now
                 state.silence = connection.handshake_problem() or state.silence
                 connection.send(pack(Kind.HELLO, sequence=state.outbox.announce_first(), data=self._hello))
-            return handler.hello_at + _HELLO_EVERY_S - now
+            return connection.search_every_s
         if handler.declarations.send():
             handler.send_batches(want_credit=True)
         self._request_flush()
         self._request_slots(now)
         is_idle = state.outbox.all_durable and not handler.declarations.is_pending
-        every_s = _PING_EVERY_S if is_idle else _HELLO_EVERY_S
+        every_s = connection.ping_every_s(is_idle=is_idle)
         if now >= connection.sent_at + every_s:
             connection.send(pack(Kind.PING))
-        return connection.sent_at + every_s - now
+        due_s = connection.sent_at + every_s - now
+        return due_s if is_idle else min(due_s, connection.search_every_s)
 
     def _request_flush(self) -> None:
         session, state, outbox = self._handler.session, self.state, self.state.outbox

@@ -11,6 +11,7 @@ authenticates each side to the other with a key that was never sent.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -37,6 +38,8 @@ __all__ = [
     "read_client_key",
     "read_server_key",
 ]
+
+_REQUESTS_PER_STEP = 256
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,14 @@ class ZapAuthenticator:
         self._refused = refused
 
     def answer(self) -> None:
-        """Answer one request."""
+        """Answer the requests that wait: many clients connect at once."""
         zmq = zmq_module()
-        frames = self.socket.recv_multipart()
+        with contextlib.suppress(zmq.Again):
+            for _ in range(_REQUESTS_PER_STEP):
+                self._answer(self.socket.recv_multipart(zmq.NOBLOCK))
+
+    def _answer(self, frames: list[bytes]) -> None:
+        zmq = zmq_module()
         version, request, _, address, _, mechanism, *credentials = [*frames, *[b""] * 6][
             : max(len(frames), 6)
         ]

@@ -6,7 +6,10 @@ from typing import Any
 
 from shardkeep._extras import import_extra
 
-__all__ = ["zmq_module"]
+__all__ = ["HANDSHAKE_MS", "zmq_module"]
+
+HANDSHAKE_MS = 120_000
+"""Time for a handshake with a key. After ZeroMQ's 30 s thousands of clients that come at once begin again."""
 
 
 def zmq_module() -> Any:

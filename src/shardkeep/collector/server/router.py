@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardkeep.collector.protocol.address import check_address, remove_dead_socket
 from shardkeep.collector.protocol.settings import Settings
-from shardkeep.collector.protocol.zeromq import zmq_module
+from shardkeep.collector.protocol.zeromq import HANDSHAKE_MS, zmq_module
 from shardkeep.errors import CollectorError, PlanError
 from shardkeep.files.sidecar import trusted_users
 
@@ -71,6 +71,7 @@ def open_router(context: zmq.Context[Any], address: str, key: ServerKey | None, 
     router.backlog = 1024
     if key is not None:
         router.curve_server, router.curve_secretkey, router.curve_publickey = True, key.secret, key.public
+        router.handshake_ivl = HANDSHAKE_MS
     if address.startswith("tcp://["):
         router.ipv6 = True
     if address.startswith("ipc://"):

@@ -32,7 +32,7 @@ from shardkeep.collector.server.credits import CreditPool
 from shardkeep.collector.server.events import Events
 from shardkeep.collector.server.receiver import GapError, Receiver
 from shardkeep.collector.server.router import failed_handshake, open_router, wanted_address
-from shardkeep.collector.server.session import SILENT_S, Session, parse_hello
+from shardkeep.collector.server.session import SILENT_S, Session, Sessions, parse_hello
 from shardkeep.collector.store.client_table import LEFT, ClientEntry
 from shardkeep.errors import CollectorError, MissingExtraError, ShardkeepError
 
@@ -74,8 +74,7 @@ class Server:
         address = wanted_address(settings)
         # Before the file is touched.
         self._key = None if settings.key_file is None else read_server_key(settings.key_file)
-        self._sessions: dict[bytes, Session] = {}
-        self._by_client: dict[bytes, Session] = {}
+        self._sessions = Sessions()
         # Clients that a failure of the disk cut off: they come again with their rows, also during the drain.
         self._interrupted: set[bytes] = set()
         self._awaited_until = 0.0
@@ -139,7 +138,7 @@ class Server:
             self._committer.drain_wake_fd()
         more = bool(ready.pop(self._router, None)) and self._receive()
         self._commit(more=more)
-        self._drop_silent()
+        self._drop_silent(more=more)
         self._events.progress(self._committer.counters, len(self._sessions), self._credits.reserved)
         self._send_states()
         return set(ready)
@@ -169,19 +168,19 @@ class Server:
             self._events.stopping(reason, len(self._sessions))
             self._stop_at = time.monotonic() + self._settings.drain_s
             self._stop_reason = reason
-            for session in self._sessions.values():
+            for session in self._sessions:
                 self._send(session, Kind.STOPPING, data={"reason": reason})
 
     def close(self) -> dict[str, Any]:
         """Store everything that was received, close file and sockets; return the final report."""
         try:
             report = self._committer.close()
-            for session in list(self._sessions.values()):
+            for session in self._sessions:
                 session.durable = session.entry.sequence
                 self._send_state(session)
             return report
         finally:
-            for session in list(self._sessions.values()):
+            for session in self._sessions:
                 self._forget(session)
             self._router.disable_monitor()
             if self._authenticator is not None:
@@ -215,33 +214,34 @@ class Server:
         with self._storage_errors():
             durable = self._committer.work(is_draining=self._stop_at is not None, more=more)
             for identity, sequence in durable.items():
-                session = self._by_client.get(identity)
+                session = self._sessions.by_client.get(identity)
                 if session is not None:
                     session.durable = sequence
                     session.state_due = True
+                    self._sessions.mark_changed(session)
         if self._committer.failure is None:
             self._events.working(self._committer.store, len(self._sessions))
 
-    def _drop_silent(self) -> None:
+    def _drop_silent(self, *, more: bool) -> None:
         now = time.monotonic()
         if self._committer.failure is not None:
             self._awaited_until = now + SILENT_S
         elif now > self._awaited_until:
             self._interrupted.clear()
-        for session in [one for one in self._sessions.values() if one.is_silent(now)]:
+        for session in self._sessions.silent(now, more=more):
             self._events.lost(session.label, len(self._sessions) - 1)
             self._forget(session)
 
     def _send_states(self) -> None:
         """Send limits and what is durable, in few messages, since each wakes a process."""
         self._credits.withhold(self._committer.excess_bytes)
-        for session in self._sessions.values():
+        for session in self._sessions.take_changed():
             if session.state_due or self._credits.is_limit_due(session.route, session.sent_limit):
                 self._send_state(session)
         for route in self._credits.grant():
-            self._send_state(self._sessions[route])  # type: ignore[index]
+            self._send_state(self._sessions.by_route[route])  # type: ignore[index]
         for route in self._credits.recall():
-            self._send(self._sessions[route], Kind.RECALL)  # type: ignore[index]
+            self._send(self._sessions.by_route[route], Kind.RECALL)  # type: ignore[index]
 
     @contextlib.contextmanager
     def _storage_errors(self) -> Iterator[None]:
@@ -255,7 +255,7 @@ class Server:
             error = cause if isinstance(cause, ShardkeepError) else unknown_error(cause, self._settings.path)
             self._events.failed(error)
             self._committer.fail(error)
-            for session in list(self._sessions.values()):
+            for session in self._sessions:
                 self._interrupted.add(session.entry.id)
                 self._send(session, Kind.REFUSED, data=error_data(error))
                 self._forget(session)
@@ -269,7 +269,7 @@ class Server:
         if message.kind is Kind.HELLO:
             self._hello(route, message)
             return
-        session = self._sessions.get(route)
+        session = self._sessions.by_route.get(route)
         handler = self._handlers.get(message.kind)
         if handler is None:
             raise BadMessage(f"{message.kind.name} is sent by collectors, not to them")
@@ -279,6 +279,7 @@ class Server:
             self._send_to(route, Kind.UNKNOWN)
             return
         session.seen = time.monotonic()
+        self._sessions.mark_changed(session)
         handler(session, message)
 
     def _hello(self, route: bytes, message: Message) -> None:
@@ -286,7 +287,7 @@ class Server:
             identity, rank, size, label, owner = parse_hello(message.json())
             if self._stop_at is not None and identity not in self._interrupted:
                 raise CollectorError("the collector is stopping and accepts no more clients")
-            old = self._by_client.get(identity)
+            old = self._sessions.by_client.get(identity)
             if old is not None and old.route != route:
                 if time.monotonic() - old.seen < _TAKEOVER_S:
                     # The client itself asks again; a stranger that replays a HELLO is kept out.
@@ -300,12 +301,12 @@ class Server:
             self._send_to(route, Kind.REFUSED, data=error_data(error))
             return
         entry, durable = self._admit(identity, rank, size)
-        known = self._sessions.get(route)
+        known = self._sessions.by_route.get(route)
         if known is not None:
             # The client begins again on this connection: its earlier datasets and shared memory are invalid.
             self._forget(known)
         session = Session(route, entry, label, durable, owner=owner)
-        self._sessions[route] = self._by_client[identity] = session
+        self._sessions.add(session)
         if known is None or known.entry.id != identity:
             self._events.joined(label, len(self._sessions))
         else:
@@ -410,24 +411,21 @@ class Server:
             self._folder.close()
 
     def _forget(self, session: Session) -> None:
-        if self._sessions.get(session.route) is session:
-            del self._sessions[session.route]
+        if session in self._sessions:
             self._credits.close(session.route)
-        if self._by_client.get(session.entry.id) is session:
-            del self._by_client[session.entry.id]
+        self._sessions.remove(session)
         if session.slots is not None:
             self._slots.close(session.slots)
             session.slots = None
 
     def _label(self, route: bytes) -> str:
-        session = self._sessions.get(route)
+        session = self._sessions.by_route.get(route)
         return f"connection {route.hex()}" if session is None else session.label
 
     def _send_state(self, session: Session) -> None:
         session.state_due = False
-        if session.route in self._sessions:
-            limit = session.sent_limit = self._credits.limit(session.route)
-            self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
+        limit = session.sent_limit = self._credits.limit(session.route)
+        self._send(session, Kind.STATE, sequence=session.durable, value=limit, parts=session.returns)
 
     def _send(self, session: Session, kind: Kind, **fields: Any) -> None:
         self._send_to(session.route, kind, **fields)

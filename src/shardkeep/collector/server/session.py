@@ -1,8 +1,13 @@
-"""`Session`: one client while it is connected, and the datasets that it has declared on this connection."""
+"""`Session`: one client while it is connected, and the datasets that it has declared on this connection.
+
+`Sessions`: all of them. No call takes longer with more clients, apart from those that it returns.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shardkeep.collector.protocol.limits import check_chunk
@@ -15,10 +20,12 @@ from shardkeep.errors import CollectorError, MissingExtraError, SchemaError
 from shardkeep.files.owner import Owner
 from shardkeep.hdf5.storage.dtypes import describe
 
-__all__ = ["SILENT_S", "DeclaredDatasets", "Session", "parse_hello"]
+__all__ = ["SILENT_S", "DeclaredDatasets", "Session", "Sessions", "parse_hello"]
 
 SILENT_S = 10.0
-_CHECK_PROCESS_AFTER_S = 1.0
+# Also how long a client is silent before it is checked whether its process has ended.
+_CHECK_EVERY_S = 1.0
+_CHECKS_PER_STEP = 256
 
 
 class DeclaredDatasets:
@@ -107,11 +114,79 @@ class Session:
     claims: dict[int, int] = field(default_factory=dict)
     declared: DeclaredDatasets = field(default_factory=DeclaredDatasets)
 
-    def is_silent(self, now: float) -> bool:
-        """Return whether the client has ended, or sent nothing for long; an idle one sends every 2 s."""
+    def is_silent(self, now: float, *, more: bool = False) -> bool:
+        """Return whether the client has ended, or sent nothing for long; an idle one sends every 2 s.
+
+        With `more`, messages wait to be received, and its own may be among them.
+        """
         silent_s = now - self.seen
-        has_ended = self.owner is not None and silent_s > _CHECK_PROCESS_AFTER_S and self.owner.is_gone()
-        return silent_s > SILENT_S or has_ended
+        has_ended = self.owner is not None and silent_s > _CHECK_EVERY_S and self.owner.is_gone()
+        return has_ended or (silent_s > SILENT_S and not more)
+
+
+class Sessions:
+    """The connected clients, by their routes and by their identities.
+
+    Attributes
+    ----------
+    by_route : dict of bytes to Session
+    by_client : dict of bytes to Session
+    """
+
+    def __init__(self) -> None:
+        self.by_route: dict[bytes, Session] = {}
+        self.by_client: dict[bytes, Session] = {}
+        self._changed: list[Session] = []
+        self._checks: deque[tuple[float, Session]] = deque()
+
+    def __len__(self) -> int:
+        """Return the number of clients."""
+        return len(self.by_route)
+
+    def __iter__(self) -> Iterator[Session]:
+        """Return an iterator of a copy: sessions may be removed meanwhile."""
+        return iter(list(self.by_route.values()))
+
+    def __contains__(self, session: object) -> bool:
+        """Return whether this is the session of its client now."""
+        return isinstance(session, Session) and self.by_route.get(session.route) is session
+
+    def add(self, session: Session) -> None:
+        """Add a client that has connected."""
+        self.by_route[session.route] = self.by_client[session.entry.id] = session
+        self._checks.append((session.seen + _CHECK_EVERY_S, session))
+
+    def remove(self, session: Session) -> None:
+        """Remove a client."""
+        if session in self:
+            del self.by_route[session.route]
+        if self.by_client.get(session.entry.id) is session:
+            del self.by_client[session.entry.id]
+
+    def mark_changed(self, session: Session) -> None:
+        """Record that a client has sent something, or has new durable batches."""
+        self._changed.append(session)
+
+    def take_changed(self) -> list[Session]:
+        """Return the clients that were marked since the last call and are still connected."""
+        changed, self._changed = self._changed, []
+        return [one for one in changed if one in self]
+
+    def silent(self, now: float, *, more: bool) -> list[Session]:
+        """Return clients that are silent; `more` as in `Session.is_silent`.
+
+        Each client is checked once a second, some in each call.
+        """
+        found = []
+        for _ in range(_CHECKS_PER_STEP):
+            if not self._checks or self._checks[0][0] > now:
+                break
+            session = self._checks.popleft()[1]
+            if session in self:
+                self._checks.append((now + _CHECK_EVERY_S, session))
+                if session.is_silent(now, more=more):
+                    found.append(session)
+        return found
 
 
 def parse_hello(data: dict[str, object]) -> tuple[bytes, int, int, str, Owner | None]:

@@ -10,7 +10,7 @@ import pytest
 
 from shardkeep.collector.protocol.messages import Kind, pack, unpack
 from shardkeep.collector.protocol.schema import Schema
-from shardkeep.collector.server.session import DeclaredDatasets, Session, parse_hello
+from shardkeep.collector.server.session import DeclaredDatasets, Session, Sessions, parse_hello
 from shardkeep.collector.store.client_table import ClientEntry
 from shardkeep.collector.store.store import Store
 from shardkeep.errors import CollectorError, SchemaError
@@ -46,6 +46,62 @@ def test_the_pid_of_another_host_or_container_is_not_checked_here(dead):
         assert not _session(pid=dead, **other).is_silent(102.0)
     unknown = parse_hello({**HELLO, "pid": dead, "host": os.uname().nodename})[-1]
     assert unknown is None
+
+
+def test_a_client_is_not_silent_while_messages_wait(dead):
+    """Its own may be among them: a slow collector with many clients must not drop the clients that wait."""
+    assert not _session().is_silent(200.0, more=True)
+    assert _session(pid=dead).is_silent(200.0, more=True)
+
+
+class _Checked(Session):
+    checks = 0
+
+    def is_silent(self, now, *, more=False):
+        type(self).checks += 1
+        return now > self.seen + 10
+
+
+def _many(count):
+    sessions = Sessions()
+    for number in range(count):
+        identity = number.to_bytes(16, "big")
+        sessions.add(_Checked(identity[-4:], ClientEntry(identity, number, count), "", 0, seen=100.0))
+    return sessions
+
+
+def test_each_client_is_checked_once_a_second_and_a_part_of_them_in_each_step():
+    sessions = _many(1000)
+    steps, _Checked.checks = 0, 0
+    while steps < 300:
+        before = _Checked.checks
+        assert sessions.silent(101.0 + steps / 100, more=False) == []
+        assert _Checked.checks - before < 500
+        steps += 1
+    assert _Checked.checks == 3000
+
+
+def test_silent_clients_are_found_once_they_are_removed_no_more():
+    sessions = _many(3)
+    first, second, _ = sessions
+    sessions.remove(second)
+    first.seen = 105.0
+    (found,) = sessions.silent(111.0, more=False)
+    assert found.entry.rank == 2
+    sessions.remove(found)
+    assert sessions.silent(114.0, more=False) == []
+    assert list(sessions) == [first]
+    assert sessions.silent(117.0, more=False) == [first]
+
+
+def test_only_clients_that_changed_are_considered():
+    sessions = _many(1000)
+    first, second, *_ = sessions
+    for one in (second, first, second):
+        sessions.mark_changed(one)
+    sessions.remove(first)
+    assert sessions.take_changed() == [second, second]
+    assert sessions.take_changed() == []
 
 
 @pytest.mark.parametrize("owner", [{}, {"pid": "x"}, {"host": 1, "boot": 1, "namespace": 1, "pid": None}])

@@ -1,6 +1,6 @@
 """One process of a cluster with a parameter server, for test_parameter_server.py.
 
-`python -m tests.frameworks.tf.parameter_server_child FOLDER`, with TF_CONFIG.
+`python -m tests.frameworks.tf.parameter_server_child FOLDER [checkpoints]`, with TF_CONFIG.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import tensorflow as tf
@@ -75,6 +76,51 @@ def coordinate(folder: Path) -> None:
     os.replace(folder / "answer", folder / "answer.json")
 
 
+def coordinate_with_checkpoints(folder: Path) -> None:
+    """Train to the end from the last checkpoint; without one, wait for a kill in the third group of steps."""
+    paths = sorted(map(str, folder.glob("*.tfrecord")))
+    loader = make_loader(paths, epochs=2)
+    steps = StepReader(loader)
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    with strategy.scope():
+        total = tf.Variable(0, dtype=tf.int64)
+
+    @tf.function
+    def train(number):  # type: ignore[no-untyped-def]
+        batch = steps.read(number)
+        rows = tf.boolean_mask(batch["x"], batch["valid"])
+        total.assign_add(tf.reduce_sum(rows))
+        return rows
+
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(total=total, data=steps), str(folder / "checkpoints"), max_to_keep=2
+    )
+    is_first = manager.restore_or_initialize() is None
+
+    def rows_made() -> int:
+        return loader.epoch * loader.positions + loader.position
+
+    with sk.hdf5.WorkerFile(folder / "run", sk.World(0, 1)) as out:
+        out.rollback(step=rows_made() or None)
+        numbers = iter(steps)
+        while group := list(islice(numbers, 5)):
+            results = [coordinator.schedule(train, args=(number,)) for number in group]
+            if is_first and rows_made() == 160:
+                (folder / "ready").touch()
+                while not (folder / "killed").exists():
+                    time.sleep(0.01)
+            coordinator.join()
+            for rows in map(coordinator.fetch, results):
+                out.append("x", rows)
+            steps.consume()
+            out.commit(step=rows_made(), receipt=loader.receipt(), state=loader.state_dict())
+            manager.save(rows_made())
+    (folder / "total").write_text(str(int(total.numpy())))
+
+
 if __name__ == "__main__":
     task = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
-    coordinate(Path(sys.argv[1])) if task == "chief" else serve()
+    run = coordinate_with_checkpoints if sys.argv[2:] else coordinate
+    run(Path(sys.argv[1])) if task == "chief" else serve()

@@ -4,8 +4,9 @@
 
 The files in the repository were made by the version that added this script, from its own
 ``train.tfrecord``: the index, the receipts of the third version, worker files with commit records of the
-second one and their merged file, the file of a collector that was closed, and that of a collector that was
-killed, with its redo log and the spill file of its client. The other files of the folder are older.
+second one and their merged file, a run whose receipt refers to the description of its data set, the index of
+a data set, the file of a collector that was closed, and that of a collector that was killed, with its redo
+log and the spill file of its client. The other files of the folder are older.
 """
 
 import contextlib
@@ -13,13 +14,17 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 
 from shardkeep import CollectorError, Loader, World
+from shardkeep._core import RecordPositions
 from shardkeep.hdf5 import WorkerFile, connect, merge
-from shardkeep.tfrecord import build_index
+from shardkeep.tfrecord import ShardWriter, build_index
+from shardkeep.tfrecord.index.dataset_file import save_dataset, versions_of
+from shardkeep.tfrecord.index.scan import frame_starts
 
 OLD = Path(__file__).parents[1] / "data" / "old"
 
@@ -36,6 +41,33 @@ def write_run(out: Path) -> None:
         receipts.append(loader.receipt())
     (out / "receipts-3.json").write_text(json.dumps(receipts))
     merge(out / "run-2", out / "merged-2.h5")
+
+
+def write_described_run(out: Path) -> None:
+    """Commit the receipt of a data set of many shards, and end the run."""
+    data = out / "data"
+    data.mkdir()
+    with ShardWriter(data / f"{'x' * 60}-{{shard:05d}}", shards=80) as shards:
+        for number in range(80):
+            shards.write(bytes([number]))
+    loader = Loader(data / "x*", batch_size=80, world=World(0, 1))
+    with WorkerFile(out / "run-4", World(0, 1)) as worker:
+        for batch in loader:
+            worker.append("loss", np.float32([len(batch["valid"])]))
+        worker.commit(step=1, receipt=loader.receipt())
+        worker.finish()
+    shutil.rmtree(data)
+
+
+def write_dataset_index(out: Path) -> None:
+    """Store the index of a data set of two shards."""
+    paths = [str(out / "train.tfrecord")] * 2
+    versions = versions_of(paths)
+    assert versions is not None
+    time.sleep(2.5)  # it is not stored while a shard could change without another time
+    save_dataset(
+        str(out / "train.skset"), paths, versions, lambda: iter([RecordPositions(frame_starts(paths))])
+    )
 
 
 def start_collector(path: Path) -> subprocess.Popen[bytes]:
@@ -73,5 +105,7 @@ out.mkdir(parents=True)
 shutil.copy2(OLD / "train.tfrecord", out)
 build_index(out / "train.tfrecord")
 write_run(out)
+write_described_run(out)
+write_dataset_index(out)
 collect(out, "collected.h5", killed=False)
 collect(out, "killed.h5", killed=True)

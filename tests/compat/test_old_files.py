@@ -13,11 +13,17 @@ import pytest
 
 import shardkeep as sk
 from shardkeep.hdf5 import Collector, connect
+from shardkeep.hdf5.segments.commit_record import read_record
+from shardkeep.hdf5.segments.described_data import read_described_data
+from shardkeep.hdf5.segments.series_end import is_ended
 from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.binary import read_index_file
+from shardkeep.tfrecord.index.dataset_file import open_dataset
 from shardkeep.tfrecord.index.scan import frame_starts
 
 OLD = Path(__file__).parents[1] / "data" / "old"
+# As `dataset_file` has them: size, times and inode of a shard.
+VERSION = np.dtype([("size", "<i8"), ("mtime", "<i8"), ("ctime", "<i8"), ("inode", "<u8")])
 
 
 @pytest.fixture
@@ -68,6 +74,36 @@ def test_worker_files_are_merged_and_continued(copies: Path, tmp_path: Path) -> 
             worker.append("loss", np.float32([3]))
             worker.commit(step=3)
     assert sk.merge(copies / "run-2", tmp_path / "more.h5").rows["loss"] == 22
+
+
+def test_a_receipt_of_described_data_proves_its_epoch(copies: Path, tmp_path: Path) -> None:
+    run = copies / "run-4"
+    (receipt,) = sk.hdf5.receipts(run)
+    assert (receipt["receipt_version"], "shards" in receipt["dataset"]) == (4, False)
+    assert sk.audit(run).ok
+    assert read_described_data(str(next(run.glob("data-*.json")))).records == 80
+    sk.merge(run, tmp_path / "all.h5")
+    assert sk.audit(tmp_path / "all.h5").ok
+
+
+def test_the_end_of_a_rank_is_kept(copies: Path) -> None:
+    newest = copies / "run-4" / "rank-00000" / "00000000-step-1.h5"
+    with h5py.File(newest) as file:
+        record = read_record(file, str(newest))
+    assert record is not None
+    assert is_ended(str(newest.parent), record.crc32c)
+
+
+def test_the_index_of_a_data_set_is_mapped(copies: Path) -> None:
+    path = copies / "train.skset"
+    path.chmod(0o600)
+    # Times and inodes are those of the files that were indexed.
+    shard = np.dtype([("version", "<i8", 4), ("rest", "V16")])
+    versions = np.frombuffer(path.read_bytes()[-100:-4], shard)["version"]
+    found = open_dataset(str(path), versions.copy().view(VERSION)[:, 0])
+    assert found is not None
+    assert found.records.tolist() == [20, 20]
+    assert found.sizes_bytes.tolist() == [600, 600]
 
 
 def test_a_merged_file_is_verified() -> None:

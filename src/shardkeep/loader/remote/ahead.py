@@ -112,7 +112,9 @@ class _FetchedAhead:
                 return
             step = following.step
             records = step.records if len(step.records) else np.array([step.sample_record])
-            numbers = np.unique(self._table.locate(records)[0]).tolist()
+            numbers = sorted(
+                set(self._table.locate(records)[0].tolist())
+            )  # `np.unique` takes five times as long
             self._queue.append((following, numbers))
             for number in numbers:
                 self._uses[number] += 1

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from shardkeep.errors import ExistsError, NotFoundError, PlanError
 from shardkeep.files.kinds.special import refuse_special
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, path_or_url
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.uploads import upload_to
 
 __all__ = ["check_file", "check_folder", "check_page", "refuse_originals"]
 
@@ -59,8 +60,13 @@ def check_page(page: str, path: str, output: str | None) -> None:
     ------
     PlanError, ExistsError, NotFoundError
         As above.
+    PlanError, MissingExtraError
+        The page is a URL of a store that cannot be written.
     """
-    name = local_path(page)
+    name = path_or_url(page)
+    if is_url(name):
+        upload_to(name, replace=True)
+        return
     refuse_originals([path], [name], folder=path)
     if output is not None and os.path.realpath(name) == os.path.realpath(output):
         raise PlanError(f"{name!r} is the output, too: pass another name for the page", path=name)

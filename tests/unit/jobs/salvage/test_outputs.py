@@ -92,3 +92,6 @@ def test_the_page_is_neither_an_original_nor_the_new_file(original: Path) -> Non
         check_page("gone/page.html", str(original), "new")
     Path("page.html").touch()
     check_page("page.html", str(original), "new")
+    check_page("memory://reports/page.html", str(original), "new")
+    with pytest.raises(PlanError, match="cannot be written whole"):
+        check_page("zip://page.html::all.zip", str(original), "new")

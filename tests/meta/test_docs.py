@@ -109,9 +109,18 @@ def test_command_exists(where: str, line: str) -> None:
     elif words[0] == "make":
         assert {word for word in words[1:] if "=" not in word} <= TARGETS, where
     else:
-        assert words[0] in {"cargo", "cd", "cmp", "git", "mpirun", "pip", "printf", "python", "torchrun"}, (
-            where
-        )
+        assert words[0] in {
+            "cargo",
+            "cd",
+            "cmp",
+            "git",
+            "mpirun",
+            "pip",
+            "printf",
+            "python",
+            "srun",
+            "torchrun",
+        }, where
 
 
 def anchors(page: Path) -> set[str]:

@@ -143,6 +143,7 @@ def test_steps_in_any_order_and_again_are_those_of_the_loader(paths: list[str]) 
     }
     again = {i: read(steps, numbers[i]) for i in (24, 0, 12)}
     steps.consume()
+    assert not steps._places
     batches = [read_first[i] for i in range(25)]
     expected = bare(paths, 2)
     assert [batches[:11], batches[11:]] == [expected[0][3:], expected[1]]

@@ -76,10 +76,10 @@ class StepReader(StatefulPasses):
         """Number the steps from the place of the loader on."""
         self._again = copy.copy(self.loader)  # for steps that are repeated
         self._batches = self.loader.read_ahead()
-        self._numbered = 0
-        self._consumed = 0
+        self._numbered = self._read_ahead = self._consumed = 0
         self._waiting: dict[int, Any] = {}
-        self._places: list[Place] = []
+        self._places: dict[int, Place] = {}
+        self._first_of: dict[int, int] = {}  # number of the first step, by epoch
 
     def __iter__(self) -> Iterator[Any]:
         with self._lock:
@@ -116,15 +116,15 @@ class StepReader(StatefulPasses):
     def _read(self, number: int) -> list[Any]:
         number = int(number)
         with self._lock:
-            while number >= len(self._places):
-                batch, place = next(self._batches)
-                self._waiting[len(self._places)] = batch
-                self._places.append(place)
+            while number >= self._read_ahead:
+                self._waiting[self._read_ahead], place = next(self._batches)
+                self._places[self._read_ahead] = place
+                self._first_of.setdefault(place.epoch, self._read_ahead)
+                self._read_ahead += 1
             batch = self._waiting.pop(number, None)
             if batch is None:
                 epoch = self._places[number].epoch
-                first = next(i for i, place in enumerate(self._places) if place.epoch == epoch)
-                batch = self._again.batch(number - first, epoch)
+                batch = self._again.batch(number - self._first_of[epoch], epoch)
         return flat_arrays(self._spec, batch)
 
     def consume(self) -> None:
@@ -140,7 +140,7 @@ class StepReader(StatefulPasses):
                 (
                     i
                     for i in range(self._consumed, self._numbered)
-                    if i >= len(self._places) or i in self._waiting
+                    if i not in self._places or i in self._waiting
                 ),
                 None,
             )
@@ -148,6 +148,6 @@ class StepReader(StatefulPasses):
                 raise PlanError(
                     f"step {missing} was scheduled but not read: call coordinator.join() before consume()"
                 )
-            for place in self._places[self._consumed : self._numbered]:
-                self.loader.consume(place)
+            for number in range(self._consumed, self._numbered):
+                self.loader.consume(self._places.pop(number))
                 self._consumed += 1

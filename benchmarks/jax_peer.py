@@ -1,5 +1,6 @@
 """JAX's side of the comparisons: the adapters for Grain and JAX, and the Loader that they drain."""
 
+import os
 import time
 
 import grain
@@ -56,6 +57,11 @@ def one_by_one(paths):
 
 def run(job, paths, batch):
     """Run one job; return the seconds from its first batch on, and the records."""
+    if job.startswith("jax keras"):
+        os.environ["KERAS_BACKEND"] = "jax"
+        from benchmarks import keras_jobs
+
+        return keras_jobs.run(job.split()[2], loader(paths, batch))
     kind = job.split()[1]
     if kind in ("records", "single"):
         source = RecordSource(paths[:1]) if kind == "records" else one_by_one(paths)

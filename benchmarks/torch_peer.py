@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import io
+import os
 import time
 from functools import cache
 
@@ -57,6 +58,11 @@ def loader(paths, batch):
 
 def run(job, paths, argument):
     """Run one job; the peers read half of the files."""
+    if job.startswith("torch keras"):
+        os.environ["KERAS_BACKEND"] = "torch"
+        from benchmarks import keras_jobs
+
+        return keras_jobs.run(job.split()[2], loader(paths, argument))
     if job in ("torch adapter", "torch loader"):
         batches = loader(paths, argument)
         if job == "torch adapter":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ def main() -> NoReturn:
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
+    # Objects of many files are kept to the end, and each search for cycles among them is in vain.
+    gc.set_threshold(100_000)
     from shardkeep.cli.app import main as run_and_exit
     from shardkeep.cli.app import stop_by_signal
 

@@ -32,8 +32,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import h5py
 import numpy as np
@@ -60,8 +59,7 @@ _AT_ONCE_BYTES = 64 * 1024 * 1024
 _UNKNOWN = CheckedSource(-1, -1, -1, -1, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One row of the table; `kind` is the column ``way``."""
 
     dataset: str
@@ -95,28 +93,25 @@ def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
     """Write the table into a merged file."""
     names = [one.dataset.encode("utf-8", "surrogateescape") for one in checks]
     files = [one.file.encode("utf-8", "surrogateescape") for one in checks]
-    dtype: list[tuple[str, Any]] = [
-        ("dataset", text_dtype(names)),
-        ("file", text_dtype(files)),
-        ("first_row", "<i8"),
-        ("rows", "<i8"),
-        ("way", h5py.string_dtype("utf-8", max(map(len, _KINDS)))),
-        ("crc32c", "<u4"),
+    columns: list[tuple[str, Any, Sequence[object]]] = [
+        ("dataset", text_dtype(names), names),
+        ("file", text_dtype(files), files),
+        ("first_row", "<i8", [one.first_row for one in checks]),
+        ("rows", "<i8", [one.rows for one in checks]),
+        ("way", h5py.string_dtype("utf-8", max(map(len, _KINDS))), [one.kind for one in checks]),
+        ("crc32c", "<u4", [one.crc32c for one in checks]),
     ]
-    rows: list[Any] = [
-        (name, path, one.first_row, one.rows, one.kind, one.crc32c)
-        for one, name, path in zip(checks, names, files, strict=True)
-    ]
-    virtual = any(files)
-    if virtual:
-        dtype += [(name, "<i8") for name in ("size_bytes", "mtime_ns", "offset_bytes")]
-        dtype += [("layout", h5py.string_dtype("utf-8", 32))]
-        states = (one.state or _UNKNOWN for one in checks)
-        rows = [
-            (*row, state.size_bytes, state.mtime_ns, state.offset_bytes, state.layout)
-            for row, state in zip(rows, states, strict=True)
+    if any(files):
+        states = [one.state or _UNKNOWN for one in checks]
+        columns += [
+            ("size_bytes", "<i8", [state.size_bytes for state in states]),
+            ("mtime_ns", "<i8", [state.mtime_ns for state in states]),
+            ("offset_bytes", "<i8", [state.offset_bytes for state in states]),
+            ("layout", h5py.string_dtype("utf-8", 32), [state.layout for state in states]),
         ]
-    table = np.array(rows, dtype)
+    table = np.empty(len(checks), [(name, dtype) for name, dtype, _ in columns])
+    for name, _, values in columns:
+        table[name] = values
     seal_table(create_table(file, CHECKS, table), content_crc(table))
 
 

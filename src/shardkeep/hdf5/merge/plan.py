@@ -11,7 +11,7 @@ import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _WIDTH = 80
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """All rows of one source in one dataset.
 
     Attributes

@@ -211,11 +211,12 @@ def _plan_dataset(
     first_row = 0
     for number, info in enumerate(infos):
         found = info.datasets.get(one.name)
-        if found is not None and found.rows and one.row_shape is not None:
+        rows = 0 if found is None else found.rows
+        if found is not None and rows and one.row_shape is not None:
             part = Part(
                 number,
                 first_row,
-                found.rows,
+                rows,
                 found.layout,
                 found.dtype,
                 found.chunks,
@@ -226,7 +227,7 @@ def _plan_dataset(
                 found.offset_bytes,
             )
             parts.append(part)
-            first_row += found.rows
+            first_row += rows
     keyed = key is not None and _is_keyed(one, infos, key)
     if virtual:
         _require_virtual(one, parts, infos, keyed=keyed)

@@ -27,6 +27,7 @@ is 3. A mark has the number of rows of each dataset in this segment up to its st
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -171,7 +172,10 @@ def parse_record(text: bytes, path: str) -> CommitRecord:
                 f"{path!r} has commit format {version}, this Shardkeep reads {_FORMAT_WITH_MARKS}: upgrade it"
             )
             raise FormatError(message, path=path)
-        values["datasets"] = {name: DatasetRecord(**one) for name, one in values["datasets"].items()}
+        # One text for a name in the records of all segments.
+        values["datasets"] = {
+            sys.intern(name): DatasetRecord(**one) for name, one in values["datasets"].items()
+        }
         values["puts"] = {name: PutRecord(**one) for name, one in values.get("puts", {}).items()}
         values["marks"] = tuple(MarkRecord(**one) for one in values.get("marks", ()))
         record = CommitRecord(**values)

@@ -54,8 +54,7 @@ class FoundAttributes(NamedTuple):
 _NOTHING = FoundAttributes(_NO_ATTRIBUTES, {})
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
+class DatasetInfo(NamedTuple):
     """One dataset of one source.
 
     Attributes

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ class Templates:
         datasets: dict[str, DatasetInfo] = {}
         groups: dict[str, FoundAttributes] = {}
         for name, form, found in objects:
-            text = name.decode("utf-8", "surrogateescape")
+            text = sys.intern(name.decode("utf-8", "surrogateescape"))
             if found is None:
                 attributes = self._groups.get(form)
                 if attributes is None:
@@ -179,9 +180,10 @@ class Templates:
         if shape and self._inspector.rows:
             if not self._inspector.is_as_in_memory(layout, known.dtype):
                 return None
-            crc32c = f"{crc or 0:08x}"
-            if promised is not None and crc32c != promised.crc32c:
+            found_crc32c = f"{crc or 0:08x}"
+            if promised is not None and found_crc32c != promised.crc32c:
                 return None
+            crc32c = crc32c or found_crc32c
         offset = place if shape and type(place) is int else None
         keeps = type(place) is tuple and self._inspector.addresses and layout.fixed_size
         return DatasetInfo(

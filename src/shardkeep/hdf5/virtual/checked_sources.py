@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -43,8 +43,7 @@ _SETTLED_NS = 100_000_000
 _SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class CheckedSource:
+class CheckedSource(NamedTuple):
     """State of a source when it was merged.
 
     Attributes

@@ -66,12 +66,12 @@ def test_one_wrong_mapping_among_many_is_found(tmp_path, monkeypatch, wrong):
         parts = list(one.parts)
         if wrong == "file":
             parts[20], parts[21] = (
-                dataclasses.replace(parts[20], source=21),
-                dataclasses.replace(parts[21], source=20),
+                parts[20]._replace(source=21),
+                parts[21]._replace(source=20),
             )
         else:
             change = {wrong: getattr(parts[20], wrong) - 1}
-            parts[20] = dataclasses.replace(parts[20], **change)
+            parts[20] = parts[20]._replace(**change)
         return create(file, dataclasses.replace(one, parts=tuple(parts)), plan)
 
     monkeypatch.setattr(copy, "create_virtual", create_wrongly)

@@ -43,8 +43,16 @@ LINK = re.compile(r"^- \[[^\]]*\]\(([^)#\s]+)\.(?:md|rst)\)", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> None:
-    """Make the lists of links of an index page its part of the navigation."""
+    """Make the lists of links of an index page its part of the navigation; leave out what is for developers."""
     app.connect("source-read", _with_navigation)
+    app.connect("autodoc-process-docstring", _without_rooms)
+
+
+def _without_rooms(
+    app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
+) -> None:
+    if what == "module":
+        lines[:] = re.sub(r"Other rooms import [^.]*\.", "", "\n".join(lines)).splitlines()
 
 
 def _with_navigation(app: Sphinx, name: str, source: list[str]) -> None:

@@ -61,7 +61,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs ci system-packages frameworks test-frameworks clean
+.PHONY: help setup demo test lint bench docs dist ci system-packages frameworks test-frameworks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,17 @@ bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a bench
 docs: $(VENV)/.dev  ## write the pages that are made from the code, and the site: docs/_build/html
 	$(BIN)/python docs/generate.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --conf-dir docs . docs/_build/html
+
+# Zig links for the oldest glibc, for musl and for the other processor, so that one Linux machine builds all of them.
+WHEELS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl
+
+dist: $(VENV)/.dev  ## build the wheels and the source distribution that a release has
+	$(PIP) install --quiet 'maturin[zig]>=1.9,<2'
+	rustup target add $(WHEELS)
+	rm -rf dist
+	for target in $(WHEELS); do $(BIN)/maturin build --release --locked --zig --target $$target --out dist \
+	  --compatibility $$(case $$target in *musl) echo musllinux_1_2;; *) echo manylinux_2_28;; esac) || exit 1; done
+	$(BIN)/maturin sdist --out dist
 
 ci: system-packages frameworks lint docs test  ## the checks of continuous integration
 	$(MAKE) --jobs=2 --output-sync test-frameworks

@@ -43,7 +43,7 @@ LINK = re.compile(r"^- \[[^\]]*\]\(([^)#\s]+)\.(?:md|rst)\)", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> None:
-    """Make the lists of links of an index page its part of the navigation; leave out what is for developers."""
+    """Make the lists of links of an index page its part of the navigation."""
     app.connect("source-read", _with_navigation)
     app.connect("autodoc-process-docstring", _without_rooms)
 

@@ -17,6 +17,8 @@ macro_rules! choose {
             // SAFETY: `detect` found the instructions that the function was compiled for.
             return unsafe { $fast };
         }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = $kernels.avx2;
         $plain
     }};
 }

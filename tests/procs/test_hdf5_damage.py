@@ -30,6 +30,14 @@ def test_one_damaged_byte(kind: str, tmp_path: Path) -> None:
     assert faults(kind, tmp_path, "few", 10) == []
 
 
+def test_the_length_of_a_text_in_a_heap(tmp_path: Path) -> None:
+    """With 0 the next heads are wrong, and HDF5 loops forever at one of a free part of size 0."""
+    path = make("collected", tmp_path / "collected")
+    place = path.read_bytes().index(b"GCOL") + 24
+    with Reading(path) as reading:
+        assert {outcome for _, outcome, _ in reading.outcomes([(place, 0)], CALLS)} <= {"ok", "error"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", MAKERS)

@@ -39,7 +39,7 @@ from shardkeep.hdf5.sources.stored_bytes import (
 from shardkeep.hdf5.sources.tables import check_table
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.content_hash import value_crc
-from shardkeep.hdf5.storage.dtypes import obstacle_to_reading
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, obstacle_to_reading
 from shardkeep.hdf5.storage.names import decode_name, is_reserved, shown_name
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import read_virtual_layout
@@ -332,7 +332,7 @@ class _Work:
                 return
             yield from self._pointers(dataset, name)
             self._note_type(item.get_type(), shown_name(name))
-            if item.get_type().detect_class(h5py.h5t.VLEN):
+            if has_parts_elsewhere(item.get_type()):
                 refuse_damage(path, rows=True)
             for size_bytes in read_row_bytes(item):
                 self._progress(size_bytes)

@@ -25,6 +25,7 @@ __all__ = [
     "describe_type",
     "enum_members",
     "flat_dtype",
+    "has_parts_elsewhere",
     "has_references",
     "is_text",
     "obstacle_to_reading",
@@ -226,6 +227,24 @@ _CLASSES = {
     _Type.ARRAY: "array",
     _Type.VLEN: "variable length",
 }
+
+
+def has_parts_elsewhere(kind: h5py.h5t.TypeID) -> bool:
+    """Return whether values are in global heaps: variable length, or references."""
+    return bool(
+        kind.detect_class(_Type.VLEN) or kind.detect_class(_Type.REFERENCE) or _has_variable_text(kind)
+    )
+
+
+def _has_variable_text(kind: Any) -> bool:
+    # H5Tdetect_class does not find text of variable length.
+    if isinstance(kind, _Type.TypeStringID):
+        return bool(kind.is_variable_str())
+    if isinstance(kind, _Type.TypeCompoundID):
+        return any(_has_variable_text(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
+    if isinstance(kind, (_Type.TypeArrayID, _Type.TypeVlenID)):
+        return _has_variable_text(kind.get_super())
+    return False
 
 
 def obstacle_to_reading(kind: h5py.h5t.TypeID) -> str | None:

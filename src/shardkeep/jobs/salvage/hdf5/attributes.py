@@ -9,13 +9,13 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere
 from shardkeep.hdf5.storage.names import decode_name, shown_name
 
 __all__ = [
     "OF_SCALES",
     "attach_scales",
     "copy_attributes",
-    "has_parts_elsewhere",
     "has_references",
     "referring",
     "stored_size",
@@ -27,30 +27,9 @@ _POINTER_BYTES = 16
 OF_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
 
-def has_parts_elsewhere(kind: h5py.h5t.TypeID) -> bool:
-    """Return whether values are in global heaps: variable length, or references."""
-    return bool(
-        kind.detect_class(h5py.h5t.VLEN)
-        or kind.detect_class(h5py.h5t.REFERENCE)
-        or (isinstance(kind, h5py.h5t.TypeStringID) and kind.is_variable_str())
-        or _has_variable_text(kind)
-    )
-
-
 def has_references(kind: h5py.h5t.TypeID) -> bool:
     """Return whether values refer to objects of their file."""
     return bool(kind.detect_class(h5py.h5t.REFERENCE))
-
-
-def _has_variable_text(kind: Any) -> bool:
-    # H5Tdetect_class does not find text of variable length.
-    if isinstance(kind, h5py.h5t.TypeStringID):
-        return bool(kind.is_variable_str())
-    if isinstance(kind, h5py.h5t.TypeCompoundID):
-        return any(_has_variable_text(kind.get_member_type(i)) for i in range(kind.get_nmembers()))
-    if isinstance(kind, (h5py.h5t.TypeArrayID, h5py.h5t.TypeVlenID)):
-        return _has_variable_text(kind.get_super())
-    return False
 
 
 def stored_size(kind: Any) -> int:

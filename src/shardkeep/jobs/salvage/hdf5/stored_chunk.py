@@ -16,7 +16,8 @@ import numpy as np
 
 from shardkeep._core import fletcher32
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.jobs.salvage.hdf5.attributes import has_parts_elsewhere, stored_size
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere
+from shardkeep.jobs.salvage.hdf5.attributes import stored_size
 
 __all__ = ["DamagedChunkError", "Filters"]
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @examples(
     "shardkeep index 'train-*.tfrecord'",
     "shardkeep index data --text .idx",
-    "shardkeep index 's3://bucket/train-*.tfrecord'",
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--verify", is_flag=True, help="Check the checksums of the payloads, too.")

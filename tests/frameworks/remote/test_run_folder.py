@@ -186,12 +186,12 @@ def test_an_older_process_of_the_rank_commits_no_more(
 
 _KILLED = """
 import os, signal, sys, shardkeep as sk
-from shardkeep.files.remote import upload
+from shardkeep.files.remote import base_upload
 with sk.hdf5.WorkerFile(sys.argv[1], sk.World(rank=0, size=1)) as out:
     for step in range(1, 4):
         out.append("x", [float(step)])
         if step == 3:
-            upload.Upload.place = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+            base_upload.Upload.place = lambda self: os.kill(os.getpid(), signal.SIGKILL)
         out.commit(step=step)
         print(step, flush=True)
 """

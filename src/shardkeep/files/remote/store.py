@@ -228,6 +228,8 @@ def read(
             data = bounded(lambda: direct(start, None if whole else stop, version), limit_s)
         elif not whole and (start or stop is not None):
             data = call(url, "read", "cat_file", repeat=False, start=start, end=stop)
+            if stop is not None and len(data) >= stop > stop - start:
+                data = data[start:stop]  # sshfs ignores the range
         else:
             data = call(url, "read", "cat_file", repeat=False)
         if stop is not None and len(data) != stop - start:

@@ -59,6 +59,11 @@ def _verified(paths: list[str]) -> int:
     return sum(file.items or 0 for file in verify(paths).files)
 
 
+def _examined(paths: list[str]) -> int:
+    verify(paths)
+    return 1
+
+
 def _random(paths: list[str]) -> int:
     reader = Reader(paths[0])
     return len(reader.read_many(np.random.default_rng(0).integers(0, len(reader), 10_000)))
@@ -120,7 +125,7 @@ COMPARISONS = [
     Comparison("verify beside plain read()", "table", _verified, plain_read, 0.7),
     Comparison("verify, large records, beside plain read()", "large", _verified, plain_read, 0.7),
     Comparison(
-        "repair of 1,000 damages in 1 GB, synced, beside verify", _damaged, _repaired, _verified, 1 / 3
+        "repair of 1,000 damages in 1 GB, synced, beside verify", _damaged, _repaired, _examined, 1 / 3
     ),
     Comparison("10,000 random records, beside skip() to each", "table", _random, "skip", 50, 10),
 ]

@@ -127,7 +127,7 @@ def _module_of(job: str) -> str:
 
 
 def _python_of(module: str) -> str:
-    name = {"jax_peer": "jax", "torch_peer": "torch"}.get(module, "tf")
+    name = {"jax_peer": "jax", "torch_peer": "torch", "vahidk_peer": "torch"}.get(module, "tf")
     return os.environ.get(f"SHARDKEEP_{name.upper()}_PYTHON", str(HERE.parent / f".venv-{name}/bin/python"))
 
 

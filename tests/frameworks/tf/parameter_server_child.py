@@ -27,15 +27,21 @@ def serve() -> None:
     server.join()
 
 
-def coordinate(folder: Path) -> None:
+def set_up(folder: Path) -> tuple[StepReader, tf.distribute.coordinator.ClusterCoordinator, tf.Variable]:
+    """Return the steps of two epochs, the coordinator, and a variable on the parameter server."""
     paths = sorted(map(str, folder.glob("*.tfrecord")))
-    loader = make_loader(paths, epochs=2)
-    steps = StepReader(loader)
+    steps = StepReader(make_loader(paths, epochs=2))
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         total = tf.Variable(0, dtype=tf.int64)
+    return steps, coordinator, total
+
+
+def coordinate(folder: Path) -> None:
+    steps, coordinator, total = set_up(folder)
+    loader = steps.loader
     reads: list[int] = []
     read = steps._read
 
@@ -78,14 +84,8 @@ def coordinate(folder: Path) -> None:
 
 def coordinate_with_checkpoints(folder: Path) -> None:
     """Train to the end from the last checkpoint; without one, wait for a kill in the third group of steps."""
-    paths = sorted(map(str, folder.glob("*.tfrecord")))
-    loader = make_loader(paths, epochs=2)
-    steps = StepReader(loader)
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    strategy = tf.distribute.ParameterServerStrategy(resolver)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    with strategy.scope():
-        total = tf.Variable(0, dtype=tf.int64)
+    steps, coordinator, total = set_up(folder)
+    loader = steps.loader
 
     @tf.function
     def train(number):  # type: ignore[no-untyped-def]

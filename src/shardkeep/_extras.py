@@ -28,6 +28,7 @@ EXTRAS = {
     "grain": _Extra("grain", "grain", "0.2.12"),
     "hdf5plugin": _Extra("hdf5plugin", "compression", "4.2"),
     "jax": _Extra("jax", "jax", "0.4.34"),
+    "jinja2": _Extra("jinja2", "viewer", "3.1"),
     "keras": _Extra("keras", "keras", "3.8"),
     "mpi4py": _Extra("mpi4py", "mpi", "4.0"),
     "obstore": _Extra("obstore", "remote", "0.9"),
@@ -36,8 +37,10 @@ EXTRAS = {
     "ray": _Extra("ray", "ray", "2.44"),
     "s3fs": _Extra("s3fs", "remote", "2024.6"),
     "sklearn": _Extra("scikit-learn", "demo", "1.3"),
+    "starlette": _Extra("starlette", "viewer", "0.41"),
     "tensorflow": _Extra("tensorflow", "tensorflow", "2.15"),
     "torch": _Extra("torch", "torch", "2.2"),
+    "uvicorn": _Extra("uvicorn", "viewer", "0.30"),
     "zmq": _Extra("pyzmq", "collector", "25"),
 }
 

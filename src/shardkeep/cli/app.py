@@ -21,6 +21,7 @@ from shardkeep.cli.demo import demo
 from shardkeep.cli.diagnosis.doctor import doctor
 from shardkeep.cli.diagnosis.explain import explain
 from shardkeep.cli.diagnosis.repair import repair
+from shardkeep.cli.diagnosis.view import view
 from shardkeep.cli.exit_codes import ExitCode
 from shardkeep.cli.follow import follow
 from shardkeep.cli.index import index
@@ -96,6 +97,7 @@ for _command in (
     audit,
     explain,
     doctor,
+    view,
 ):
     app.add_command(_command)
 

@@ -1,4 +1,4 @@
-"""Commands that find out what is wrong; the function of each is in `shardkeep.diagnosis`.
+"""Commands that find out what is wrong, and show it; their functions are in `diagnosis`, `jobs` and `viewer`.
 
-Other rooms import `doctor`, `explain` and `repair`.
+Other rooms import `doctor`, `explain`, `repair` and `view`.
 """

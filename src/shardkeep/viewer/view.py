@@ -1,0 +1,122 @@
+"""Views: the interface between the server and the code that shows one aspect of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardkeep.errors import PlanError
+from shardkeep.viewer.locations import Location
+
+__all__ = ["Answer", "Data", "Json", "Page", "Query", "View", "Visit"]
+
+
+@dataclass(frozen=True)
+class Page:
+    """An answer in HTML: a template and its values.
+
+    Attributes
+    ----------
+    template : str
+        Name of the template below ``templates``.
+    values : mapping
+        Values of the template. It also has ``location``, ``view`` and ``tabs``.
+    """
+
+    template: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Json:
+    """An answer as JSON, for a chart."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Data:
+    """An answer of bytes, such as an image."""
+
+    content: bytes
+    media_type: str
+
+
+Answer = Page | Json | Data
+
+
+class Query:
+    """Parameters of an address.
+
+    A parameter that is out of its range is set to the nearest valid value, because such an address is
+    typically a bookmark of a file that has changed since.
+    """
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a text of at most 4,096 characters."""
+        return self._values.get(name, default)[:4096]
+
+    def integer(self, name: str, default: int, low: int = 0, high: int = 1 << 62) -> int:
+        """Return a whole number in ``[low, high]``.
+
+        Raises
+        ------
+        PlanError
+            The text is not a number.
+        """
+        text = self._values.get(name, "").strip().replace(",", "").replace("_", "")
+        if not text:
+            return max(low, min(default, high))
+        try:
+            value = int(text[:40])
+        except ValueError:
+            raise PlanError(f"{name} must be a whole number, not {text[:40]!r}") from None
+        return max(low, min(value, high))
+
+    def choice(self, name: str, values: Sequence[str]) -> str:
+        """Return one of some values; the first one by default."""
+        text = self._values.get(name, "")
+        return text if text in values else values[0]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One request.
+
+    Attributes
+    ----------
+    location : Location
+    query : Query
+    part : str
+        Name of the part of the view that is requested, such as "image"; empty for the page.
+    """
+
+    location: Location
+    query: Query
+    part: str
+
+
+@dataclass(frozen=True)
+class View:
+    """One aspect of a file or folder, shown as a tab.
+
+    Attributes
+    ----------
+    name : str
+        Name in the address, ``?view=<name>``.
+    title : str
+        Text of the tab.
+    fits : callable
+        Returns True for the locations that have this view. It may read a few kilobytes.
+    show : callable
+        Returns the answer. It runs in a thread, several at once.
+    """
+
+    name: str
+    title: str
+    fits: Callable[[Location], bool]
+    show: Callable[[Visit], Answer]

@@ -1,0 +1,11 @@
+"""All views, in the order of their tabs."""
+
+from __future__ import annotations
+
+from shardkeep.viewer.folder import FILES
+from shardkeep.viewer.view import View
+
+__all__ = ["VIEWS"]
+
+# The last one fits everything.
+VIEWS: tuple[View, ...] = (FILES,)

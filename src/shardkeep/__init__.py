@@ -36,7 +36,7 @@ from shardkeep.errors import (
 )
 
 if TYPE_CHECKING:
-    from shardkeep import adapters, demo, diagnosis, files, hdf5, jobs, plan, tfrecord
+    from shardkeep import adapters, demo, diagnosis, files, hdf5, jobs, plan, tfrecord, viewer
     from shardkeep._version import __version__
     from shardkeep.diagnosis.examination.examine import doctor
     from shardkeep.diagnosis.explanation.search import explain
@@ -71,6 +71,7 @@ else:
             "shardkeep.loader": "Loader",
             "shardkeep.plan": "plan",
             "shardkeep.tfrecord": "tfrecord FixedLen Image Ragged VarLen build_index follow infer_schema",
+            "shardkeep.viewer": "viewer",
             "shardkeep.world": "World",
         },
     )
@@ -129,4 +130,5 @@ __all__ = [
     "split",
     "tfrecord",
     "verify",
+    "viewer",
 ]

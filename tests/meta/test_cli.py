@@ -25,6 +25,7 @@ COMMANDS = sorted(app.commands)
 # Where the function of a command has another name than the command.
 FUNCTIONS = {
     "collect": "hdf5.Collector",
+    "view": "viewer.serve",
     "demo": "demo.run",
     "index": "build_index",
     "schema": "infer_schema",
@@ -48,7 +49,7 @@ def python(code: str) -> str:
 
 def test_the_commands_that_exist() -> None:
     names = "audit cat collect concat demo doctor explain follow index info merge pack repair rollback"
-    assert " ".join(COMMANDS) == f"{names} schema split verify"
+    assert " ".join(COMMANDS) == f"{names} schema split verify view"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -123,7 +124,7 @@ def test_commands_are_as_thin_as_what_they_call() -> None:
         source = source_of(name).read_text()
         assert len(source.splitlines()) <= 70, name
         assert re.search(
-            r"^    from shardkeep\.(jobs|hdf5|collector|demo|diagnosis|tfrecord)[.\w]* import",
+            r"^    from shardkeep\.(jobs|hdf5|collector|demo|diagnosis|tfrecord|viewer)[.\w]* import",
             source,
             re.MULTILINE,
         ), name

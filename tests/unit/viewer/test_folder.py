@@ -1,4 +1,7 @@
-"""Listings of folders."""
+"""Listings of folders.
+
+Covers `shardkeep.viewer.app`, `shardkeep.viewer.pages`, `shardkeep.viewer.view` and `shardkeep.viewer.views`.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from shardkeep.cli.options.general import command, examples
+from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
@@ -14,7 +14,8 @@ from shardkeep.cli.options.general import command, examples
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="TCP port; by default any free one.")
 @click.option("--token", help="Secret part of the address, at least 16 characters; by default a random one.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser of this machine.")
-def view(paths: tuple[str, ...], host: str, port: int, token: str | None, opens: bool) -> None:
+@json_option
+def view(paths: tuple[str, ...], host: str, port: int, token: str | None, opens: bool, as_json: bool) -> None:
     """Show data sets, records, damage, HDF5 files and runs on a web page.
 
     PATHS are files and folders; nothing outside them is read, and nothing is written. The address
@@ -25,10 +26,14 @@ def view(paths: tuple[str, ...], host: str, port: int, token: str | None, opens:
     """
     import webbrowser
 
+    from shardkeep.cli.output.console import print_json_line
     from shardkeep.viewer.serve import serve
 
     def started(address: str) -> None:
-        click.echo(address)
+        if as_json:
+            print_json_line({"address": address})
+        else:
+            click.echo(address)
         if opens:
             webbrowser.open(address)
 

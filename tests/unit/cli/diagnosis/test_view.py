@@ -1,0 +1,56 @@
+"""The command that serves the page, in a process.
+
+Covers `shardkeep.viewer.serve`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from shardkeep import PlanError
+from shardkeep.viewer import serve
+from tests.waiting import PATIENCE_S
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_it_prints_its_address_and_ends_with_ctrl_c(tmp_path: Path, is_json: bool) -> None:
+    (tmp_path / "notes.txt").write_text("text")
+    command = [sys.executable, "-m", "shardkeep", "view", str(tmp_path), *(["--json"] if is_json else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            address = json.loads(line)["address"] if is_json else line.strip()
+            assert address.startswith("http://127.0.0.1:")
+            with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+                assert b"notes.txt" in answer.read()
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (130, "shardkeep: error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"host": "0.0.0.0"}, "token of at least 16 characters"),
+        ({"host": "192.0.2.1", "token": "short"}, "token of at least 16 characters"),
+        ({"host": "192.0.2.1", "token": "x" * 16}, "cannot listen on 192.0.2.1"),
+        ({"token": "a/b"}, "letters, digits"),
+    ],
+)
+def test_an_option_is_refused(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        serve([str(tmp_path)], started=print, **options)
+
+
+def test_a_url_is_refused() -> None:
+    with pytest.raises(PlanError, match="copy or mount it"):
+        serve(["s3://bucket/data"], started=print)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shardkeep import adapters, demo, diagnosis, files, hdf5, jobs, plan, tfrecord, viewer
     from shardkeep._version import __version__
     from shardkeep.diagnosis.examination.examine import doctor
+    from shardkeep.diagnosis.examination.file_systems.storage import bench
     from shardkeep.diagnosis.explanation.search import explain
     from shardkeep.hdf5.merge.merge import merge
     from shardkeep.hdf5.worker.rollback import rollback
@@ -64,7 +65,7 @@ else:
             "shardkeep._version": "__version__",
             "shardkeep.adapters": "adapters",
             "shardkeep.demo": "demo",
-            "shardkeep.diagnosis": "diagnosis doctor explain",
+            "shardkeep.diagnosis": "diagnosis bench doctor explain",
             "shardkeep.files": "files",
             "shardkeep.hdf5": "hdf5 merge rollback",
             "shardkeep.jobs": "jobs audit cat concat engine info pack repair split verify",
@@ -108,6 +109,7 @@ __all__ = [
     "__version__",
     "adapters",
     "audit",
+    "bench",
     "build_index",
     "cat",
     "concat",

@@ -48,8 +48,8 @@ def python(code: str) -> str:
 
 
 def test_the_commands_that_exist() -> None:
-    names = "audit cat collect concat demo doctor explain follow index info merge pack repair rollback"
-    assert " ".join(COMMANDS) == f"{names} schema split verify view"
+    names = "audit bench cat collect concat demo doctor explain follow index info merge pack repair"
+    assert " ".join(COMMANDS) == f"{names} rollback schema split verify view"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

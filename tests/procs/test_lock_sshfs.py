@@ -3,10 +3,7 @@
 Needs /dev/fuse, sshfs and an sftp-server (Debian: sshfs, openssh-sftp-server); no ssh daemon.
 """
 
-import contextlib
 import os
-import shutil
-import subprocess
 import time
 
 import pytest
@@ -15,56 +12,32 @@ from shardkeep.errors import ExistsError, LockError
 from shardkeep.files import lock
 from shardkeep.files.locks.mounts import mount_of
 from shardkeep.tfrecord import Reader, Writer
-from tests.waiting import PATIENCE_S
-
-SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def mounts(tmp_path):
-    server = next((server for server in SERVERS if os.path.exists(server)), None)
-    if server is None or not shutil.which("sshfs") or not os.access("/dev/fuse", os.W_OK):
-        pytest.skip("no sshfs here")
-    ssh = tmp_path / "ssh"
-    ssh.write_text(f"#!/bin/sh\nexec {server}\n")
-    ssh.chmod(0o755)
-    store = tmp_path / "store"
-    store.mkdir()
-    with contextlib.ExitStack() as stack:
-        points = []
-        for name in ("one", "two"):
-            point = tmp_path / name
-            point.mkdir()
-            command = ["sshfs", "-o", f"ssh_command={ssh}", f"here:{store}", str(point)]
-            if subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode:
-                pytest.skip("FUSE mounts are not allowed here")
-            stack.callback(subprocess.run, ["umount", "-l", str(point)], check=False, timeout=PATIENCE_S)
-            points.append(point)
-        yield points
-
-
-def test_sshfs_locks_do_not_exclude_other_mounts(mounts):
+def test_sshfs_locks_do_not_exclude_other_mounts(sshfs_mounts):
     """Both get the lock: the reason why it is refused."""
-    one, two = (lock(point / "a", timeout_s=0, if_unsafe="trust") for point in mounts)
+    one, two = (lock(point / "a", timeout_s=0, if_unsafe="trust") for point in sshfs_mounts)
     with one, two:
         assert one.held
         assert two.held
 
 
-def test_lock_on_sshfs_is_refused_with_the_mount(mounts):
-    mount = mount_of(str(mounts[0]))
+def test_lock_on_sshfs_is_refused_with_the_mount(sshfs_mounts):
+    mount = mount_of(str(sshfs_mounts[0]))
     assert mount is not None
-    assert (mount.kind, mount.point) == ("fuse.sshfs", str(mounts[0]))
-    with pytest.raises(LockError) as caught, lock(mounts[0] / "a"):
+    assert (mount.kind, mount.point) == ("fuse.sshfs", str(sshfs_mounts[0]))
+    with pytest.raises(LockError) as caught, lock(sshfs_mounts[0] / "a"):
         pass
-    assert f"fuse.sshfs (here:{mounts[0].parent}/store) at {str(mounts[0])!r}" in str(caught.value)
-    assert os.listdir(mounts[0]) == []
+    assert f"fuse.sshfs (here:{sshfs_mounts[0].parent}/store) at {str(sshfs_mounts[0])!r}" in str(
+        caught.value
+    )
+    assert os.listdir(sshfs_mounts[0]) == []
 
 
-def test_a_file_that_appears_whole_needs_no_lock(mounts):
-    one, two = mounts
+def test_a_file_that_appears_whole_needs_no_lock(sshfs_mounts):
+    one, two = sshfs_mounts
     with pytest.warns(RuntimeWarning, match="may have no effect"):
         first = Writer(one / "a.tfrecord")
         second = Writer(two / "a.tfrecord")

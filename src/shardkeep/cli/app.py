@@ -18,6 +18,7 @@ from shardkeep.cli.cat import cat
 from shardkeep.cli.collect import collect
 from shardkeep.cli.concat import concat
 from shardkeep.cli.demo import demo
+from shardkeep.cli.diagnosis.bench import bench
 from shardkeep.cli.diagnosis.doctor import doctor
 from shardkeep.cli.diagnosis.explain import explain
 from shardkeep.cli.diagnosis.repair import repair
@@ -98,6 +99,7 @@ for _command in (
     explain,
     doctor,
     view,
+    bench,
 ):
     app.add_command(_command)
 

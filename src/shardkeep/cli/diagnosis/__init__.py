@@ -1,4 +1,4 @@
 """Commands that find out what is wrong, and show it; their functions are in `diagnosis`, `jobs` and `viewer`.
 
-Other rooms import `doctor`, `explain`, `repair` and `view`.
+Other rooms import `bench`, `doctor`, `explain`, `repair` and `view`.
 """

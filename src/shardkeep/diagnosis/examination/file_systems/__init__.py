@@ -1,4 +1,4 @@
-"""Checks of the file systems of the paths, tried out with scratch files by two processes.
+"""Trials of file systems with scratch files, by two processes for the doctor and by many for the bench.
 
-Other rooms import `file_systems`.
+Other rooms import `file_systems`, `second_host`, `storage` and `storage_report`.
 """

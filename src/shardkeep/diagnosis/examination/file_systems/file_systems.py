@@ -13,7 +13,7 @@ from shardkeep.diagnosis.examination.subject import Subject
 from shardkeep.files.locks.mounts import Mount, mount_of
 from shardkeep.files.locks.probe import lock_fault
 
-__all__ = ["file_systems"]
+__all__ = ["CHECKED", "describe_mount", "error_text", "file_systems"]
 
 _CHECK = "file system"
 _MOST = 8
@@ -24,7 +24,7 @@ _ENOTSUPP = 524  # of the kernel; not in Python's errno
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # The three that mean that the file system, or this mount of it, has no locks at all.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, _ENOTSUPP)
-_WORKS = {
+CHECKED = {
     "flock": "flock excludes a second process",
     "posix_lock": "fcntl locks exclude a second process",
     "create_exclusively": "O_EXCL creates a file once",
@@ -61,8 +61,12 @@ def _writable(folder: str) -> bool:
 
 def _describe(folder: str, mount: Mount | None) -> Iterator[Fact]:
     if mount is not None:
-        text = f"{mount.kind} ({mount.source}) at {mount.point}, {','.join(mount.options)}"
-        yield Fact(_CHECK, folder, text)
+        yield Fact(_CHECK, folder, describe_mount(mount))
+
+
+def describe_mount(mount: Mount) -> str:
+    """Return type, source, point and options of a mount."""
+    return f"{mount.kind} ({mount.source}) at {mount.point}, {','.join(mount.options)}"
 
 
 def _mount_problems(folder: str, mount: Mount | None, subject: Subject) -> Iterator[Problem]:
@@ -110,11 +114,11 @@ def _probe_facts(folder: str, found: Probe) -> Iterator[Fact]:
     if found.exit_code is not None:
         text = f"the process for it ended with exit code {found.exit_code}"
         yield Fact(_CHECK, f"{folder}: not tried out", text)
-    for operation, name in _WORKS.items():
+    for operation, name in CHECKED.items():
         if operation in found.results:
             yield Fact(_CHECK, f"{folder}: {name}", "yes" if found.results[operation] else "no")
         elif operation in found.errors:
-            yield Fact(_CHECK, f"{folder}: {name}", f"error {_error(found.errors[operation])}")
+            yield Fact(_CHECK, f"{folder}: {name}", f"error {error_text(found.errors[operation])}")
     if "sync" in found.results:
         yield Fact(_CHECK, f"{folder}: fsync of 1 MiB", f"{found.results['sync'] * 1000:.0f} ms")
     if "clock" in found.results:
@@ -152,7 +156,9 @@ def _probe_problems(folder: str, mount: Mount | None, found: Probe, subject: Sub
             yield _flock_error(folder, mount, number, subject)
         else:
             what, consequence, severity = _CONSEQUENCES[operation]
-            yield problem(severity, f"{what} fails with {_error(number)}: {consequence}", _OTHER_FILE_SYSTEM)
+            yield problem(
+                severity, f"{what} fails with {error_text(number)}: {consequence}", _OTHER_FILE_SYSTEM
+            )
     for operation, (what, consequence, severity) in _CONSEQUENCES.items():
         if found.results.get(operation) is False:
             yield problem(severity, f"{what} has no effect: {consequence}", _OTHER_FILE_SYSTEM)
@@ -217,7 +223,7 @@ def _measured(found: Probe) -> Iterator[tuple[Severity, str, str]]:
 def _flock_error(folder: str, mount: Mount | None, number: int, subject: Subject) -> Problem:
     kind = "the file system" if mount is None else mount.kind
     meaning, fix = _FLOCK_ERRORS.get(number, (f"{kind} refuses locks", _OTHER_FILE_SYSTEM))
-    evidence = f"flock fails with {_error(number)}: {meaning}"
+    evidence = f"flock fails with {error_text(number)}: {meaning}"
     if subject.environment.get("HDF5_USE_FILE_LOCKING", "").upper() in ("FALSE", "0"):
         evidence += "; HDF5 opens files without locks, since HDF5_USE_FILE_LOCKING is off"
     return Problem("error", _CHECK, evidence, fix, f"flock -n {shlex.quote(folder)} true; echo $?", folder)
@@ -252,7 +258,8 @@ _FLOCK_ERRORS: dict[int, tuple[str, str]] = {
 }
 
 
-def _error(number: int) -> str:
+def error_text(number: int) -> str:
+    """Return the number and the name of an error of the system."""
     if number == _ENOTSUPP:
         return f"{number} (ENOTSUPP)"
     return f"{number} ({errno.errorcode.get(number, os.strerror(number))})"

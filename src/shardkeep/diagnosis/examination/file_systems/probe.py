@@ -61,7 +61,14 @@ class Probe:
         self.hangs = value["operation"] if is_begin else None
 
 
-def probe_all(folders: Sequence[str], subject: Subject) -> list[Probe]:
+def probe_all(
+    folders: Sequence[str],
+    subject: Subject,
+    *,
+    longest_s: float | None = None,
+    thorough: bool = False,
+    wait_s: float = 0.0,
+) -> list[Probe]:
     """Try out the file systems of some folders at the same time.
 
     Parameters
@@ -69,16 +76,23 @@ def probe_all(folders: Sequence[str], subject: Subject) -> list[Probe]:
     folders : sequence of str
     subject : Subject
         Its deadline limits the time, and its `stop` ends the probes at once.
+    longest_s : float or None
+        Time after which an operation hangs, if that is before the deadline; None for 5 s.
+    thorough, wait_s
+        As in `shardkeep.diagnosis.examination.file_systems.probe_child.probe`.
 
     Returns
     -------
     list of Probe
         One for each folder. No scratch file is left unless its file system hangs.
     """
-    limit_s = min(_LONGEST_S, max(0.1, subject.left_s - 2 * _END_S))
+    limit_s = min(longest_s or _LONGEST_S, max(0.1, subject.left_s - 2 * _END_S))
     children: list[subprocess.Popen[bytes]] = []
     try:
-        children.extend(_start(os.path.abspath(folder), limit_s) for folder in folders)
+        children.extend(
+            _start(f"probe({os.path.abspath(folder)!r}, {limit_s}, {thorough}, {wait_s})")
+            for folder in folders
+        )
         found = [_read(child, subject) for child in children]
     finally:
         _end(children)
@@ -88,9 +102,9 @@ def probe_all(folders: Sequence[str], subject: Subject) -> list[Probe]:
     return found
 
 
-def _start(folder: str, limit_s: float) -> subprocess.Popen[bytes]:
+def _start(call: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        child_python(_CHILD, f"probe({folder!r}, {limit_s})"),
+        child_python(_CHILD, call),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from shardkeep._core import RecordSalvage
 from shardkeep.errors import FormatError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
+from shardkeep.files.writeback import Writeback
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, summed
 
 __all__ = ["salvage_records"]
@@ -81,9 +82,14 @@ def salvage_records(
 def _publish(salvage: RecordSalvage, output: str, exists: Exists, tick: Callable[[int], None]) -> None:
     buffer = bytearray(_BUFFER_BYTES)
     room = np.frombuffer(buffer, np.uint8)
-    with publish_raw(output, exists=exists) as file, memoryview(buffer) as view:
+    with (
+        publish_raw(output, exists=exists) as file,
+        Writeback(file, output) as writeback,
+        memoryview(buffer) as view,
+    ):
         while count := salvage.read_into(room):
             file.write(view[:count])
+            writeback.wrote()
             tick(0)
 
 

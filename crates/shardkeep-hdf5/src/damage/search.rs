@@ -12,10 +12,11 @@ use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
-use crate::damage::heap_pointers::{Collections, value_type};
+use crate::damage::heap_pointers::Collections;
 use crate::damage::variable_rows::check_rows;
 use crate::format::attribute::type_and_values;
 use crate::format::cursor::{Cursor, Known, NotKnown, Unread};
+use crate::format::datatype::value_type;
 use crate::format::file::{File, Storage};
 use crate::format::global_heap::read_object;
 use crate::format::lookup3::checked;
@@ -127,6 +128,7 @@ impl<'a, 'b, S: Storage + ?Sized> Search<'a, 'b, S> {
     fn object(&mut self, header: &ObjectHeader, here: u64) -> Known<()> {
         for message in header.messages().iter().filter(|message| !message.is_shared()) {
             let found = match message.kind {
+                kind::DATATYPE => value_type(&message.data).map(drop),
                 kind::ATTRIBUTE => self.attribute(&message.data),
                 kind::SYMBOL_TABLE => self.symbol_table(&message.data),
                 kind::LINK => self.link(&message.data),

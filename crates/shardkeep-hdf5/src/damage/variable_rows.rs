@@ -5,9 +5,10 @@
 use std::io::Read;
 
 use crate::chunk::layout::Layout;
-use crate::damage::heap_pointers::{Collections, ValueType, value_type};
+use crate::damage::heap_pointers::Collections;
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::dataspace::extent;
+use crate::format::datatype::{ValueType, value_type};
 use crate::format::file::{File, Storage};
 use crate::format::object_header::{ObjectHeader, kind};
 
@@ -30,7 +31,7 @@ pub(crate) fn check_rows<S: Storage + ?Sized>(
         return Ok(());
     }
     let datatype = datatype(file, header)?;
-    if datatype.pointers.is_empty() || datatype.size == 0 {
+    if datatype.pointers.is_empty() {
         return Ok(());
     }
     match Layout::parse(header.need(kind::LAYOUT)?)? {

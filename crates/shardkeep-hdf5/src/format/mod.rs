@@ -3,6 +3,7 @@
 pub mod attribute;
 pub mod cursor;
 pub mod dataspace;
+pub mod datatype;
 pub mod file;
 pub mod fletcher32;
 pub mod global_heap;

@@ -2,8 +2,8 @@
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::dataspace::{MOST_DIMENSIONS, extent};
+use crate::format::datatype::value_type;
 use crate::format::object_header::kind;
-use crate::salvage::datatype::value_bytes;
 use crate::salvage::header::Header;
 use crate::salvage::reader::Reader;
 
@@ -94,7 +94,7 @@ impl Dataset {
     pub(crate) fn new(reader: &Reader<'_>, header: &Header) -> Option<Self> {
         let (shape, limits) = extent(&header.first(reader, kind::DATASPACE)?, reader.length_width).ok()?;
         let datatype = header.first(reader, kind::DATATYPE)?;
-        let value_bytes = value_bytes(&datatype).ok()?;
+        let value_bytes = value_type(&datatype).ok()?.size as u64;
         let mut layout = parse_layout(reader, &header.first(reader, kind::LAYOUT)?).ok()?;
         if header.has(EXTERNAL) && matches!(layout, Layout::Contiguous { .. }) {
             layout = Layout::External;

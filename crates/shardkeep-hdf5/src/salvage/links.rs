@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use crate::format::cursor::{Cursor, Known, NotKnown};
 use crate::format::dataspace::extent;
+use crate::format::datatype::value_type;
 use crate::format::object_header::kind;
 use crate::group::links::kind_and_name;
-use crate::salvage::datatype::value_bytes;
 use crate::salvage::header::{Header, shared};
 use crate::salvage::heap::Heap;
 use crate::salvage::reader::Reader;
@@ -179,7 +179,7 @@ fn attribute(reader: &Reader<'_>, message: &[u8], is_checked: bool) -> Known<Att
     let elements = shape
         .as_ref()
         .map_or(Some(0), |shape| shape.iter().try_fold(1_u64, |all, one| all.checked_mul(*one)));
-    let bytes = elements.and_then(|elements| elements.checked_mul(value_bytes(&datatype).ok()?));
+    let bytes = elements.and_then(|elements| elements.checked_mul(value_type(&datatype).ok()?.size as u64));
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or(NotKnown("a large attribute"))?;
     let values = cursor.take(bytes)?.to_vec();
     Ok(Attribute { name, datatype, shape, values, is_checked })

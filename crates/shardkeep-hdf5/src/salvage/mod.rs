@@ -17,7 +17,6 @@
 mod conflicts;
 mod correction;
 mod dataset;
-mod datatype;
 mod header;
 mod heap;
 mod index;

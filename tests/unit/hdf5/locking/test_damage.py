@@ -217,3 +217,45 @@ def test_a_damaged_header_of_a_tree_of_chunks_is_found(compression: str | None, 
         overwritten(path, at, bytes([whole[at] ^ 2]))
         what, offset = found(path) or ("whole", None)
         assert (what in ("a wrong checksum", "not a tree of chunks"), offset) == (True, start), at
+
+
+# A change of a datatype: its first bytes in a file, the place and the new value of a byte, what is found.
+TYPES = {
+    "bits of a float": ("f4", b"\x11\x20\x1f\0\4\0\0\0", 9, 95, "a number of more bits than its bytes have"),
+    "bits of an integer": (
+        "i4",
+        b"\x10\x08\0\0\4\0\0\0",
+        10,
+        33,
+        "a number of more bits than its bytes have",
+    ),
+    "kind of variable length": (
+        h5py.string_dtype(),
+        b"\x19\1\1\0\x10\0\0\0",
+        1,
+        255,
+        "a type of variable length that is not text or a sequence",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["dataset", "attribute", "named"])
+@pytest.mark.parametrize("change", TYPES)
+def test_a_type_whose_values_hdf5_would_write_beyond_its_bytes_is_found(
+    change: str, place: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "f.h5"
+    dtype, head, at, value, what = TYPES[change]
+    with h5py.File(path, "w") as file:
+        if place == "dataset":
+            owner = file.create_dataset("x", (3,), dtype)
+        elif place == "attribute":
+            owner = file.create_group("x")
+            owner.attrs.create("x", "1", dtype=dtype)
+        else:
+            file["x"] = np.dtype(dtype)
+            owner = file["x"]
+        address = h5py.h5o.get_info(owner.id).addr
+    assert found(path) is None
+    overwritten(path, path.read_bytes().rindex(head) + at, bytes([value]))
+    assert found(path, rows=False) == (what, address)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from shardkeep.viewer.folder import FILES
+from shardkeep.viewer.hdf5.view import CONTENTS
 from shardkeep.viewer.view import View
 
 __all__ = ["VIEWS"]
 
 # The last one fits everything.
-VIEWS: tuple[View, ...] = (FILES,)
+VIEWS: tuple[View, ...] = (CONTENTS, FILES)

@@ -71,7 +71,7 @@ def salvage_collected(
     with _scratch(folder, path) as copy:
         _recover_copy(path, copy, log.commits, tick)
         with Children("shardkeep.jobs.salvage.collected_child") as children:
-            answer = children.ask(copy, lambda _: tick(0))
+            answer = children.ask(os.path.abspath(copy), lambda _: tick(0))
         if answer.get("is_missing_extra"):
             raise MissingExtraError(answer["error"], path=path)
         damage = _damage(answer)

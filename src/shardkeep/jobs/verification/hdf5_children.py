@@ -9,7 +9,7 @@ import queue
 import signal
 import subprocess
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardkeep.files.child_python import child_python, read_line
@@ -31,22 +31,34 @@ class Children:
     ----------
     module : str
         The module of the child; it answers as `hdf5_child`.
+    silent_s : float, optional
+        A child that writes nothing for so long is killed; five minutes by default.
+    environment : mapping, optional
+        Further variables of the child.
     """
 
-    def __init__(self, module: str = "shardkeep.jobs.verification.hdf5_child") -> None:
+    def __init__(
+        self,
+        module: str = "shardkeep.jobs.verification.hdf5_child",
+        *,
+        silent_s: float | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._module = module
+        self._silent_s = silent_s
+        self._environment = environment
         self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
         self._end = weakref.finalize(self, _end_all, self._idle)
 
-    def ask(self, path: str, tick: Callable[[int], None]) -> dict[str, Any]:
-        """Return the answer of a child about one file, or its exit code if it died."""
+    def ask(self, question: Any, tick: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+        """Return the answer of a child, typically about the path of a file, or its exit code if it died."""
         child = self._take()
         assert child.stdin is not None
         try:
-            child.stdin.write(json.dumps(os.path.abspath(path)) + "\n")
+            child.stdin.write(json.dumps(question) + "\n")
             child.stdin.flush()
             while True:
-                line = read_line(child, _SILENT_S)
+                line = read_line(child, self._silent_s or _SILENT_S)
                 if not line:
                     code = child.wait()
                     _end(child)
@@ -71,13 +83,18 @@ class Children:
 
     def _take(self) -> subprocess.Popen[str]:
         with contextlib.suppress(queue.Empty):
-            return self._idle.get_nowait()
+            while True:
+                child = self._idle.get_nowait()
+                if child.poll() is None:
+                    return child
+                _end(child)  # killed while it was idle
         return subprocess.Popen(
             child_python(self._module, "main()"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, **(self._environment or {})},
         )
 
 
@@ -103,7 +120,7 @@ def check_hdf5(
         left -= done
         tick(done)
 
-    answer = children.ask(path, count)
+    answer = children.ask(os.path.abspath(path), count)
     tick(left)
     if "died" in answer:
         return VerifiedFile(path, "hdf5", size_bytes, 0, (_died(path, answer["died"]),)), None

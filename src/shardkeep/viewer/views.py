@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from shardkeep.viewer.data.histograms import DISTRIBUTIONS
+from shardkeep.viewer.data.records import RECORDS
+from shardkeep.viewer.data.shards import SHARDS
 from shardkeep.viewer.folder import FILES
 from shardkeep.viewer.hdf5.view import CONTENTS
 from shardkeep.viewer.view import View
@@ -9,4 +12,4 @@ from shardkeep.viewer.view import View
 __all__ = ["VIEWS"]
 
 # The last one fits everything.
-VIEWS: tuple[View, ...] = (CONTENTS, FILES)
+VIEWS: tuple[View, ...] = (SHARDS, RECORDS, DISTRIBUTIONS, CONTENTS, FILES)

@@ -1,4 +1,5 @@
 """Indexes of TFRecord files: where each record begins, kept in a sidecar.
 
-Other rooms import `index`, `damaged`, `positions`, `remote`, `scan`, `state` and `text`.
+Other rooms import `index`, `damaged`, `dataset_file`, `positions`, `remote`, `scan`, `state`, `store` and
+`text`.
 """

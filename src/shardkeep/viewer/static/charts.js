@@ -11,7 +11,7 @@
     const bars = data.bars ? { paths: uPlot.paths.bars({ size: [0.92], align: 1 }), points: { show: false } } : {};
     return {
       width: element.clientWidth, height: Number(element.dataset.height || 260),
-      scales: { x: { time: Boolean(data.time) }, y: data.log ? { distr: 3 } : {} },
+      scales: { x: { time: Boolean(data.time) }, y: data.log ? { distr: 3 } : data.bars ? { range: (u, low, high) => [0, high * 1.05 || 1] } : {} },
       axes: [{ ...axis(), label: data.xlabel || undefined, labelSize: 20 }, { ...axis(), size: 64 }],
       legend: { show: !data.bars },
       series: [{ label: data.xlabel || "x" }, ...data.series.map((one, i) => ({

@@ -1,0 +1,217 @@
+"""Records of a TFRecord file by number, with bounded work for each request.
+
+The offsets are those of a stored index, or are found by a scan that continues a little with each request.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardkeep._core import RecordIterator, masked_crc32c, scan_part, sniff_compression
+from shardkeep.errors import CorruptDataError, FormatError, ShardkeepError
+from shardkeep.tfrecord.format.frame import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    OVERHEAD_BYTES,
+    checked_length,
+    header_fault,
+    payload_fault,
+)
+from shardkeep.tfrecord.index.damaged import index_around_damage
+from shardkeep.tfrecord.index.index import find_index
+from shardkeep.tfrecord.index.state import stored_indexes
+
+__all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records"]
+
+BUDGET_S = 0.12
+"""Time that one request may spend on scanning or searching."""
+MOST_BYTES = 16 << 20
+"""Size of the longest record that is read."""
+
+_MOST_RECORDS = 8_000_000
+_STEP_BYTES = 8 << 20
+_SMALL_BYTES = 32 << 20
+_KEPT_OFFSETS = 8_000_000
+_MOST_FILES = 64
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """One record of a file.
+
+    Attributes
+    ----------
+    number : int
+    start_bytes : int or None
+        Offset of its frame; None in a compressed file.
+    size_bytes : int
+        Size of its payload.
+    data : bytes or None
+        The payload; None if it is damaged or too long to be shown.
+    fault : str
+        The damage, or the reason why there is no payload.
+    """
+
+    number: int
+    start_bytes: int | None
+    size_bytes: int
+    data: bytes | None
+    fault: str = ""
+
+
+class RecordFile:
+    """One version of a TFRecord file.
+
+    Parameters
+    ----------
+    path : str
+
+    Attributes
+    ----------
+    compression : {None, "gzip", "zlib", "zstd"}
+    size_bytes : int
+    fault : str
+        The damage at which the scan ended; empty if there is none so far.
+    is_complete : bool
+        True if the offsets of all records are known.
+    source : {"stored", "scanned"}
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.size_bytes = os.path.getsize(path)
+        self.compression: str | None = sniff_compression(path)
+        self.fault = ""
+        self.is_complete = self.compression is not None
+        self.source: Literal["stored", "scanned"] = "scanned"
+        self._starts: NDArray[np.uint64] = np.zeros(1, np.uint64)
+        self._lock = threading.Lock()
+        if self.compression is None:
+            self._open()
+
+    def _open(self) -> None:
+        if self.size_bytes <= _SMALL_BYTES:
+            self._starts = index_around_damage(self.path, store=False).starts
+            self.is_complete = True
+            return
+        status = os.stat(self.path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            counts = [one.records for one in stored_indexes(self.path, status) if one.records is not None]
+            starts = find_index(self.path) if counts and counts[0] <= _MOST_RECORDS else None
+        if starts is not None:
+            self._starts, self.is_complete, self.source = starts, True, "stored"
+
+    @property
+    def known(self) -> int:
+        """Number of records whose offsets are known."""
+        return len(self._starts) - 1
+
+    @property
+    def known_bytes(self) -> int:
+        """Size of the part of the file whose records are known."""
+        return int(self._starts[-1])
+
+    @property
+    def starts(self) -> NDArray[np.uint64]:
+        """Offsets of the frames that are known, and the end of the last one."""
+        return self._starts
+
+    def scan(self, records: int, budget_s: float = BUDGET_S) -> None:
+        """Find the offsets of the first `records` records, as far as the time allows."""
+        end_s = time.monotonic() + budget_s
+        with self._lock:
+            parts, at, count = [self._starts], self.known_bytes, self.known
+            while not (self.is_complete or self.fault) and count < min(records, _MOST_RECORDS):
+                try:
+                    part = scan_part(self.path, offset_bytes=at, record=count, until_bytes=at + _STEP_BYTES)
+                except CorruptDataError as error:
+                    self.fault = str(error).removeprefix(f"{self.path}: ")
+                    if error.record is not None and error.record > count and error.offset_bytes:
+                        stop = error.offset_bytes
+                        part = scan_part(self.path, offset_bytes=at, record=count, until_bytes=stop)
+                        parts.append(part[1:])
+                    break
+                self.is_complete = int(part[-1]) < at + _STEP_BYTES
+                parts.append(part[1:])
+                at, count = int(part[-1]), count + len(part) - 1
+                if time.monotonic() > end_s:
+                    break
+            if len(parts) > 1:
+                self._starts = np.concatenate(parts)
+
+    def read(self, numbers: range | list[int]) -> list[FileRecord]:
+        """Return records whose offsets are known; in a compressed file those that are reached in time."""
+        if self.compression is not None:
+            return self._read_in_order(numbers)
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return [self._read(fd, number) for number in numbers if number < self.known]
+        finally:
+            os.close(fd)
+
+    def _read(self, fd: int, number: int) -> FileRecord:
+        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        size_bytes = max(stop - start - OVERHEAD_BYTES, 0)
+        if size_bytes > MOST_BYTES:
+            return FileRecord(number, start, size_bytes, None, "too long to be shown")
+        frame = os.pread(fd, stop - start, start)
+        header, payload = frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES]
+        if len(frame) < OVERHEAD_BYTES:
+            return FileRecord(number, start, size_bytes, None, "the file ends inside this record")
+        length = checked_length(header)
+        if length is None:
+            return FileRecord(number, start, size_bytes, None, header_fault(header))
+        if length != len(payload):
+            return FileRecord(number, start, size_bytes, None, "its length does not fit the next record")
+        stored = int.from_bytes(frame[-FOOTER_BYTES:], "little")
+        if masked_crc32c(payload) != stored:
+            return FileRecord(number, start, size_bytes, None, payload_fault(payload, stored))
+        return FileRecord(number, start, size_bytes, payload)
+
+    def _read_in_order(self, numbers: range | list[int]) -> list[FileRecord]:
+        wanted, found = set(numbers), []
+        end_s = time.monotonic() + BUDGET_S
+        try:
+            for number, data in enumerate(RecordIterator(self.path)):
+                if number in wanted:
+                    found.append(FileRecord(number, None, len(data), data))
+                if len(found) == len(wanted) or time.monotonic() > end_s:
+                    break
+        except ShardkeepError as error:
+            self.fault = str(error).removeprefix(f"{self.path}: ")
+        return found
+
+
+def open_records(path: str) -> RecordFile:
+    """Return the records of the present version of a file.
+
+    Raises
+    ------
+    FormatError
+        The file is not a regular file.
+    """
+    status = os.stat(path)
+    if not os.path.isfile(path):
+        raise FormatError(f"{path}: not a regular file", path=path)
+    version = (path, status.st_ino, status.st_size, status.st_mtime_ns)
+    with _opening:
+        found = _opened.pop(version, None) or RecordFile(path)
+        _opened[version] = found  # the newest is the last
+        while len(_opened) > _MOST_FILES or (
+            len(_opened) > 1 and sum(one.known for one in _opened.values()) > _KEPT_OFFSETS
+        ):
+            del _opened[next(iter(_opened))]
+        return found
+
+
+_opened: dict[tuple[str, int, int, int], RecordFile] = {}
+_opening = threading.Lock()

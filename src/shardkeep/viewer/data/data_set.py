@@ -135,11 +135,12 @@ def state_of(folder: str, name: str) -> DataSet:
     names = data_sets(folder).get(name)
     if names is None:
         raise PlanError(f"there is no data set {name!r} in this folder")
-    paths = [os.path.join(folder, one) for one in names]
+    start = os.path.join(folder, "")
+    paths = [start + one for one in names]
     versions = versions_of(paths)
     while versions is None:  # a shard was removed after the folder was listed, or is a broken link
-        names = tuple(one for one in names if os.path.exists(os.path.join(folder, one)))
-        paths = [os.path.join(folder, one) for one in names]
+        names = tuple(one for one in names if os.path.exists(start + one))
+        paths = [start + one for one in names]
         versions = versions_of(paths)
     # An index that is stored later changes one of these folders.
     stamps = tuple(os.stat(one).st_mtime_ns for one in (folder, cache_folder()) if os.path.isdir(one))

@@ -125,9 +125,9 @@ class RecordFile:
         """Offsets of the frames that are known, and the end of the last one."""
         return self._starts
 
-    def scan(self, records: int, budget_s: float = BUDGET_S) -> None:
+    def scan(self, records: int, budget_s: float | None = None) -> None:
         """Find the offsets of the first `records` records, as far as the time allows."""
-        end_s = time.monotonic() + budget_s
+        end_s = time.monotonic() + (BUDGET_S if budget_s is None else budget_s)
         with self._lock:
             parts, at, count = [self._starts], self.known_bytes, self.known
             while not (self.is_complete or self.fault) and count < min(records, _MOST_RECORDS):

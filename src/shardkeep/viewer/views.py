@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardkeep.viewer.data.damage import DAMAGE
 from shardkeep.viewer.data.histograms import DISTRIBUTIONS
 from shardkeep.viewer.data.records import RECORDS
 from shardkeep.viewer.data.shards import SHARDS
@@ -12,4 +13,4 @@ from shardkeep.viewer.view import View
 __all__ = ["VIEWS"]
 
 # The last one fits everything.
-VIEWS: tuple[View, ...] = (SHARDS, RECORDS, DISTRIBUTIONS, CONTENTS, FILES)
+VIEWS: tuple[View, ...] = (SHARDS, RECORDS, DISTRIBUTIONS, DAMAGE, CONTENTS, FILES)

@@ -27,3 +27,9 @@ def test_the_tested_versions_of_python_are_the_declared_ones() -> None:
     versions = re.findall(r'"(3\.\d+)"', re.search(r"python: \[.*\]", text(".github/workflows/ci.yml"))[0])  # type: ignore[index]
     assert re.findall(r"Python :: (3\.\d+)", text("pyproject.toml")) == versions
     assert f'requires-python = ">={versions[0]}"' in text("pyproject.toml")
+
+
+def test_the_licences_are_those_of_the_locked_crates() -> None:
+    listed = re.findall(r"^(\S+) (\d\S*): \S", text("crates/THIRD-PARTY.txt"), re.MULTILINE)
+    locked = re.findall(r'name = "(.*)"\nversion = "(.*)"', text("Cargo.lock"))
+    assert len(listed) > 20 and set(listed) <= set(locked), "run crates/licences.py"

@@ -61,10 +61,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs dist ci system-packages frameworks test-frameworks clean
+.PHONY: help setup demo test lint bench docs dist fresh fresh-arm64 ci system-packages frameworks test-frameworks clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## make .venv, build the Rust half, install what development needs
 
@@ -99,9 +99,19 @@ dist: $(VENV)/.dev  ## build the wheels and the source distribution that a relea
 	$(PIP) install --quiet 'maturin[zig]>=1.9,<2'
 	rustup target add $(WHEELS)
 	rm -rf dist
-	for target in $(WHEELS); do $(BIN)/maturin build --release --locked --zig --target $$target --out dist \
+	for target in $(WHEELS); do PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --zig --target $$target --out dist \
 	  --compatibility $$(case $$target in *musl) echo musllinux_1_2;; *) echo manylinux_2_28;; esac) || exit 1; done
 	$(BIN)/maturin sdist --out dist
+
+fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=forky, ARGS="-k name")
+	sh tests/fresh.sh $$(dpkg --print-architecture) gcc,libc6-dev,git,make,python3,python3-venv \
+	  'make demo && make test ARGS="$(ARGS)"'
+
+# Those of the tests whose packages have wheels for this processor; frameworks and compilers are not there.
+fresh-arm64:  ## the wheel of `make dist` on a bare Debian for aarch64, under qemu: demo and tests (ARGS="tests/unit/plan")
+	sh tests/fresh.sh arm64 python3,python3-venv 'python3 -m venv /venv && \
+	  /venv/bin/pip install --quiet dist/*manylinux_2_28_aarch64.whl scikit-learn pillow pytest pytest-timeout hypothesis && \
+	  /venv/bin/shardkeep demo && /venv/bin/python -m pytest -q -p no:cacheprovider $(or $(ARGS),tests/unit)'
 
 ci: system-packages frameworks lint docs test  ## the checks of continuous integration
 	$(MAKE) --jobs=2 --output-sync test-frameworks

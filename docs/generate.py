@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that are made from the code: commands, errors, the index of design notes.
+"""Write the pages of docs/ that are made from the code: commands, errors, design notes, the manual page.
 
 `make docs` runs it; tests/meta/test_docs.py fails while a page is not what this would write.
 """
@@ -98,6 +98,43 @@ def design_page() -> str:
     return "\n".join(parts)
 
 
+def manual() -> str:
+    """Return the manual page shardkeep(1), in the macros of man(7)."""
+    parts = [".TH SHARDKEEP 1", ".SH NAME", "shardkeep \\- keep the files of distributed training whole"]
+    parts += [
+        ".SH SYNOPSIS",
+        ".B shardkeep",
+        r"\fICOMMAND\fR [\fIOPTIONS\fR]",
+        ".SH DESCRIPTION",
+        _roff(_prose(app.help)),
+    ]
+    parts += _roff_options(app, common=True)
+    for name, command in sorted(app.commands.items()):
+        usage = " ".join(["shardkeep", name, *command.collect_usage_pieces(click.Context(command))])
+        parts += [f".SH {name.upper()}", f".B {_roff(usage)}", ".PP", _roff(_prose(command.help))]
+        parts += [*_roff_options(command), ".PP", "Examples:"]
+        parts += [line for example in command.examples for line in (".br", _roff(example))]
+    parts.append(".SH EXIT STATUS")
+    parts += [line for code in ExitCode for line in (".TP", f".B {code.value}", _roff(code.meaning))]
+    return "\n".join(parts) + "\n"
+
+
+def _roff(text: str) -> str:
+    r"""Return text with the backslashes and hyphens of roff(7) escaped; an empty line begins a paragraph."""
+    lines = text.replace("\\", r"\e").replace("-", r"\-").replace("\n\n", "\n.PP\n").split("\n")
+    return "\n".join(
+        rf"\&{line}" if line.startswith(("'", ".")) and line != ".PP" else line for line in lines
+    )
+
+
+def _roff_options(command: click.Command, *, common: bool = False) -> list[str]:
+    options = [
+        one for one in command.params if isinstance(one, click.Option) and (common or one.name != "debug")
+    ]
+    texts = ((_names(one).replace(r"\|", "|"), _meaning(one)) for one in options)
+    return [line for name, meaning in texts for line in (".TP", f".B {_roff(name)}", _roff(meaning))]
+
+
 COMPLETION = """\
 Commands, options, their values, files, and datasets (after `shardkeep cat run.h5 --dataset`)
 are completed after this line in the file that the shell reads at its start:
@@ -125,6 +162,7 @@ PAGES = {
     "errors.md": errors_page,
     "errors-known.md": known_errors_page,
     "design/README.md": design_page,
+    "man/data/share/man/man1/shardkeep.1": manual,
 }
 
 
@@ -206,6 +244,7 @@ def main() -> None:
     for name, make in PAGES.items():
         page, path = make(), HERE / name
         if not path.exists() or path.read_text(encoding="utf-8") != page:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(page, encoding="utf-8")
             print(f"wrote docs/{name}")
 

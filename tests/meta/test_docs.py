@@ -26,7 +26,7 @@ def relative(path: Path) -> str:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def generator() -> ModuleType:

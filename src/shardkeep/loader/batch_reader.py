@@ -12,7 +12,7 @@ import numpy as np
 from shardkeep import _core
 from shardkeep.errors import CorruptRecordError
 from shardkeep.loader.batches import Batch, blank_like, with_ragged, without_rows
-from shardkeep.loader.remote.ahead import fetched_ahead
+from shardkeep.loader.remote.ahead import FetchedAhead
 from shardkeep.loader.sources import Source
 from shardkeep.loader.steps import Step
 from shardkeep.plan import Damage, Segment
@@ -120,7 +120,7 @@ class BatchReader(Generic[_Delivery]):
             self._steps = self._here(self._remaining(), self._engine)
         engine = self._engine
         assert engine is not None
-        self._submit_steps(engine)
+        self._submit_steps(engine, wait=True)
         if not self._ahead:
             return None
         raw = engine.take()
@@ -128,7 +128,7 @@ class BatchReader(Generic[_Delivery]):
         faults = engine.faults
         planned = self._ahead.popleft()
         step = planned.step
-        self._submit_steps(engine)
+        self._submit_steps(engine, wait=False)
         skipped = [row for row, repaired, *_ in faults if not repaired]
         batch = self._complete(with_ragged(raw), step, skipped)
         damage = (
@@ -146,7 +146,7 @@ class BatchReader(Generic[_Delivery]):
         shards = self._source.shards
         if shards.remote is None:
             return steps
-        return fetched_ahead(shards.remote, shards.table, steps, self._options.prefetch + 1, engine.release)
+        return FetchedAhead(shards.remote, shards.table, steps, self._options.prefetch + 1, engine.release)
 
     def _new_engine(self, threads: int) -> _core.Engine:
         options = self._options
@@ -160,9 +160,12 @@ class BatchReader(Generic[_Delivery]):
             holes=shards.holes,
         )
 
-    def _submit_steps(self, engine: _core.Engine) -> None:
-        options = self._options
+    def _submit_steps(self, engine: _core.Engine, *, wait: bool) -> None:
+        options, steps = self._options, self._steps
         while len(self._ahead) < options.prefetch:
+            # A batch that can be read is not delayed by the shards of those after it.
+            if isinstance(steps, FetchedAhead) and not (wait and not self._ahead) and not steps.is_ready:
+                return
             following = next(self._steps, None)
             if following is None:
                 return

@@ -8,11 +8,12 @@ and some that were read before; others stay in the cache while there is room.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from shardkeep.files.remote.cache import limit_bytes
 from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable
 
-__all__ = ["fetched_ahead"]
+__all__ = ["FetchedAhead"]
 
 _THREADS = 8
 _AHEAD_SHARDS = 32
@@ -29,14 +30,8 @@ _AHEAD_BYTES = 512 << 20
 _STEPS_AHEAD = 4096
 
 
-def fetched_ahead(
-    shards: RemoteShards,
-    table: ShardTable,
-    steps: Iterator[Any],
-    keep: int,
-    release: Callable[[int], object],
-) -> Iterator[Any]:
-    """Return the steps, each when its shards are here.
+class FetchedAhead:
+    """Iterator of the steps, which returns each when its shards are here.
 
     Parameters
     ----------
@@ -49,10 +44,7 @@ def fetched_ahead(
         Called with the number of a shard before it is dropped: an open descriptor would keep its bytes on
         the disk, and a shard that is fetched again is another file.
     """
-    return _FetchedAhead(shards, table, steps, keep, release)
 
-
-class _FetchedAhead:
     def __init__(
         self,
         shards: RemoteShards,
@@ -75,8 +67,17 @@ class _FetchedAhead:
         self._limit_bytes = limit_bytes()
         self._fetcher = _Fetcher(shards)
 
-    def __iter__(self) -> _FetchedAhead:
+    def __iter__(self) -> FetchedAhead:
         return self
+
+    @property
+    def is_ready(self) -> bool:
+        """True if the next step need not wait for a shard."""
+        self._look_ahead()
+        with contextlib.suppress(Empty):
+            while True:
+                self._receive(block=False)
+        return not self._queue or self._here.issuperset(self._queue[0][1])
 
     def __next__(self) -> Any:
         self._look_ahead()
@@ -87,11 +88,7 @@ class _FetchedAhead:
             failed = next((number for number in numbers if number in self._failed), None)
             if failed is not None:
                 raise self._failed[failed]
-            number, error = self._fetcher.results.get()
-            if error is None:
-                self._here.add(number)
-            else:
-                self._failed[number] = error
+            self._receive(block=True)
         self._queue.popleft()
         for number in numbers:
             self._ahead_bytes -= self._ahead.pop(number, 0)
@@ -99,6 +96,13 @@ class _FetchedAhead:
         if len(self._returned) > self._keep:
             self._release(self._returned.popleft())
         return step
+
+    def _receive(self, *, block: bool) -> None:
+        number, error = self._fetcher.results.get(block)
+        if error is None:
+            self._here.add(number)
+        else:
+            self._failed[number] = error
 
     def _look_ahead(self) -> None:
         most = min(_AHEAD_BYTES, self._limit_bytes // 2)

@@ -23,7 +23,6 @@ from shardkeep.loader.sources import ShardSource
 from shardkeep.tfrecord.example.features import Feature, describe
 from shardkeep.tfrecord.example.ragged import Ragged
 from shardkeep.tfrecord.format.file_kind import with_file_kind
-from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["Records", "Rows"]
 
@@ -63,9 +62,7 @@ class Records:
         self._described = None if features is None else describe(features)
         if self._described == []:
             raise SchemaError("features must not be empty; pass None for raw records")
-        self._source = ShardSource(
-            expand_shards(paths, incomplete), shuffle=False, seed=0, on_corrupt="raise"
-        )
+        self._source = ShardSource(paths, incomplete, shuffle=False, seed=0, on_corrupt="raise")
         self._files: dict[int, _core.RecordFile] = {}
 
     def __len__(self) -> int:

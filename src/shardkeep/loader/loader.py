@@ -25,7 +25,6 @@ from shardkeep.plan import Remainder, Segment, Shuffle
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_EPOCH, checked_int
 from shardkeep.plan.mixture import Mixture, Part, Stop, whole_weights
 from shardkeep.tfrecord.example.features import Feature, describe
-from shardkeep.tfrecord.shard_names import expand_shards
 from shardkeep.world import World, checked_world
 
 __all__ = ["Loader"]
@@ -197,9 +196,7 @@ class Loader(Resumable):
         if max_open_files is not None:
             limit = checked_int("max_open_files", max_open_files, 1, 1 << 30)
             _core.set_descriptor_limit(min(limit, _core.descriptor_usage()["limit"]))
-        self._source = ShardSource(
-            expand_shards(paths, incomplete), shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt
-        )
+        self._source = ShardSource(paths, incomplete, shuffle=shuffle, seed=seed, on_corrupt=self.on_corrupt)
         # Unknown values of shuffle, seed and remainder are refused here, not at the first batch.
         self._source.order(0)
         self._schedule.plan(Segment(0, 0, 0))

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from shardkeep._core import RecordPositions
 from shardkeep.errors import PlanError
+from shardkeep.files.incomplete import Incomplete
+from shardkeep.files.paths import PathsLike, path_list
 from shardkeep.loader.batches import Batch, record_ids
 from shardkeep.loader.dataset import Shards, digest_of, open_shards
 from shardkeep.loader.remote.shards import RemoteShards
@@ -20,6 +22,8 @@ from shardkeep.plan.mixture import MixedOrder, Mixture
 from shardkeep.plan.order import EpochOrder
 from shardkeep.plan.proof.contents import Dataset
 from shardkeep.plan.proof.description import for_receipt
+from shardkeep.tfrecord.index.together import request_together
+from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["MixedSource", "ShardSource", "Source"]
 
@@ -58,8 +62,8 @@ class ShardSource:
 
     Parameters
     ----------
-    paths : list of str
-        Paths of the shards, in the order in which their records are numbered.
+    paths, incomplete
+        Arguments of `expand_shards`; the order of the shards is that in which their records are numbered.
     shuffle, seed
         Arguments of `epoch_order`.
     on_corrupt : {"raise", "skip", "repair"}
@@ -68,9 +72,14 @@ class ShardSource:
 
     mixture: Mixture | None = None
 
-    def __init__(self, paths: list[str], *, shuffle: Any, seed: int, on_corrupt: str) -> None:
-        self._paths, self._shuffle, self._seed, self._on_corrupt = paths, shuffle, seed, on_corrupt
-        self._shards: Shards | None = open_shards(paths, on_corrupt=on_corrupt)
+    def __init__(
+        self, paths: PathsLike, incomplete: Incomplete, *, shuffle: Any, seed: int, on_corrupt: str
+    ) -> None:
+        self._shuffle, self._seed, self._on_corrupt = shuffle, seed, on_corrupt
+        given = path_list(paths)
+        request_together(given)
+        self._paths = expand_shards(given, incomplete)
+        self._shards: Shards | None = open_shards(self._paths, on_corrupt=on_corrupt)
         self._files: FileSet | None = None
         self._fingerprint = self._shards.identity.fingerprint
 

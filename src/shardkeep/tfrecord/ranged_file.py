@@ -24,6 +24,7 @@ from shardkeep.files.remote.store import (
     checks_versions,
     concurrently,
     read,
+    reads_ranges,
     stat,
 )
 from shardkeep.tfrecord.file_object import checked_payload
@@ -84,7 +85,8 @@ class RangedFile:
         ranges = [(int(starts[part[0]]), int(stops[part[-1]])) for part in parts]
         rounds = -(-len(ranges) // CONCURRENT)
         cost = sum(stop - start for start, stop in ranges) + rounds * _ROUND_BYTES
-        if self._mode == "auto" and self._spent_bytes + cost > info.size_bytes:
+        is_dearer = self._spent_bytes + cost > info.size_bytes or not reads_ranges(info.url)
+        if self._mode == "auto" and is_dearer:
             return None
         self._spent_bytes += cost
         contents = concurrently((partial(read, info.url, *at, version=info.version),) for at in ranges)

@@ -71,6 +71,10 @@ def test_each_store_is_read_as_local_files_are(any_store: Store, tmp_path: Path)
     report = sk.verify(root)
     assert report.ok and {file.path for file in report.files} >= {shard, f"{root}/a.h5"}
     assert sk.hdf5.open(f"{root}/a.h5")["x"][:].tolist() == list(range(5))
+    content = (local / "t-00001-of-00004.tfrecord").read_bytes()
+    for start, stop in ((0, 10), (7, 5000), (len(content) - 3, len(content))):
+        assert objects.read(shard, start, stop) == content[start:stop]
+    assert objects.reads_ranges(shard) == ("unconditional-s3" not in root)
     infos = {info.url: info for info in objects.list_objects(f"{root}/*.tfrecord")}
     assert infos[shard] == objects.stat(shard)
     with pytest.raises(NotFoundError) as caught:
@@ -97,7 +101,7 @@ def test_an_index_is_built_in_each_store(
     write_shards(tmp_path / "local", any_store.root, indexes=False)
     here = sk.tfrecord.build_index([tmp_path / "local" / "*.tfrecord"])
     assert run(["index", "--verify", f"{any_store.root}/*.tfrecord"]) == 0
-    assert len(objects.list_objects(f"{any_store.root}/*.skidx")) == SHARDS
+    assert len(objects.list_objects(f"{any_store.root}/*.skidx")) == SHARDS + 1  # with that of all
     monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "other"))
     monkeypatch.setenv("SHARDKEEP_REMOTE_READ", "ranges")
     remote = [one.url for one in objects.list_objects(f"{any_store.root}/*.tfrecord")]
@@ -211,13 +215,20 @@ def test_refused_credentials_are_not_tried_again(faulty_s3: tuple[Store, FaultPr
     )
 
 
+@pytest.mark.parametrize("built", ["in the store", "before the copy"])
 def test_the_first_batch_needs_a_listing_the_indexes_and_one_shard(
-    faulty_s3: tuple[Store, FaultProxy], tmp_path: Path
+    faulty_s3: tuple[Store, FaultProxy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: str
 ) -> None:
     store, proxy = faulty_s3
     write_shards(tmp_path / "local", store.root)
+    if built == "in the store":
+        sk.tfrecord.build_index([f"{store.root}/*.tfrecord"])
+        monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "other"))
+        objects._listed.clear()
     proxy.seen.clear()
     next(iter(loader(f"{store.root}/*.tfrecord", prefetch=1)))
-    asked = [(seen.method, seen.target.partition("?")[0].rpartition(".")[2]) for seen in proxy.seen]
-    assert asked[:5] == [asked[0], *[("GET", "skidx")] * 4] and "list-type" in proxy.seen[0].target
-    assert set(asked[5:]) == {("GET", "tfrecord")}
+    asked = [seen.target.partition("?")[0].rpartition("/")[2] for seen in proxy.seen]
+    before = asked[: asked.index("t-00000-of-00004.tfrecord")]
+    apart = [] if built == "in the store" else [f"t-{i:05d}-of-00004.tfrecord.skidx" for i in range(4)]
+    assert sorted(before) == sorted(["bucket", "all.skidx", *apart])
+    assert {seen.method for seen in proxy.seen} == {"GET"}

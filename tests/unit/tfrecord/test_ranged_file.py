@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from shardkeep.errors import CorruptRecordError, PlanError, RemoteError
+from shardkeep.files.remote import store
 from shardkeep.files.remote.cache import object_path
 from shardkeep.files.remote.store import stat
 from shardkeep.tfrecord import Reader, build_index, ranged_file
@@ -82,6 +84,17 @@ def test_without_an_index_and_where_it_is_small_the_shard_is_fetched(
     monkeypatch.setattr(ranged_file, "_ROUND_BYTES", 10)
     assert Reader(f"{URL}/other")[3] == Reader(local)[3]
     assert os.path.exists(object_path(stat(f"{URL}/other")))
+
+
+def test_a_shard_of_a_store_that_ignores_ranges_is_fetched(
+    local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(store, "_ranges", {})
+    content = local.read_bytes()
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: content)
+    remote, here = Reader(SHARD), Reader(local)
+    assert remote[0] == here[0] and not is_fetched()
+    assert remote[7] == here[7] and is_fetched()
 
 
 def test_damage_and_changes_are_errors(local: Path) -> None:

@@ -17,6 +17,7 @@ a signal handler in the main thread leaves no lock of fsspec taken.
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import threading
@@ -90,6 +91,11 @@ def call(
         if not system.async_impl or not hasattr(system, "_" + function):
             return _in_thread(lambda: getattr(system, function)(path, *args, **kwargs), limit_s)
         method = getattr(system, "_" + function)
+        if "start" in kwargs and "start" not in inspect.signature(method).parameters:
+            # The method of sshfs reads the whole object; that of all file systems opens a file and seeks.
+            from fsspec.spec import AbstractFileSystem
+
+            return _in_thread(lambda: getattr(AbstractFileSystem, function)(system, path, **kwargs), limit_s)
 
         def wait() -> Any:
             from fsspec.asyn import sync

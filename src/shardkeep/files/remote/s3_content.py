@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from shardkeep.errors import RemoteError
 from shardkeep.files.remote.requests import file_system
 
-__all__ = ["ContentError", "content_reader"]
+__all__ = ["ContentError", "NoRangesError", "content_reader"]
 
 _SCHEMES = ("s3://", "s3a://")
 _STATUS = re.compile(r"status code: (\d{3})|status client error \((\d{3})|status server error \((\d{3})")
@@ -28,6 +29,11 @@ _AMAZON = ".amazonaws.com"
 
 _stores: dict[tuple[int, str, float], Any] = {}
 _pid: int | None = None
+_making = threading.Lock()
+
+
+class NoRangesError(Exception):
+    """The store answers a request for a range with the status of a whole object, as rclone does."""
 
 
 class ContentError(Exception):
@@ -68,12 +74,13 @@ def content_reader(url: str, limit_s: float) -> Callable[[int, int | None, str |
     system, path = file_system(url)
     bucket, _, key = path.partition("/")
     name = id(system), bucket, limit_s
-    store = _stores.get(name)
+    _pid = os.getpid()  # before a fork in another thread may copy the lock
+    with _making:  # each would have its own connections
+        if name not in _stores:
+            _stores[name] = _store_of(system, bucket, limit_s)
+        store = _stores[name]
     if store is None:
-        store = _stores.setdefault(name, _store_of(system, bucket, limit_s) or ())
-    if not store:
         return None
-    _pid = os.getpid()
 
     def read(start: int, stop: int | None, version: str | None) -> bytes:
         import obstore
@@ -92,7 +99,7 @@ def content_reader(url: str, limit_s: float) -> Callable[[int, int | None, str |
             return memoryview(result.bytes())  # type: ignore[return-value]
         except obstore.exceptions.BaseError as error:
             if options.get("range") and "non-partial response" in str(error):
-                return read(0, None, version)[start:stop]  # rclone answers some ranges with the whole object
+                raise NoRangesError from error
             if "timed out" in str(error) or "operation timed out" in repr(error):
                 raise TimeoutError("the store did not answer") from error
             raise ContentError(error) from error

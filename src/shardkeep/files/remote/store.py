@@ -16,7 +16,7 @@ from typing import Any
 from shardkeep.errors import NotFoundError, RemoteError
 from shardkeep.files.kinds.urls import display, is_pattern, join_url, split_url, url_name, url_parent
 from shardkeep.files.remote.requests import attempt_s, bounded, call, drop_listings, file_system, repeated
-from shardkeep.files.remote.s3_content import content_reader
+from shardkeep.files.remote.s3_content import NoRangesError, content_reader
 from shardkeep.files.threads.tasks import Tasks
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "list_tree",
     "read",
     "read_many",
+    "reads_ranges",
     "stat",
     "stat_many",
 ]
@@ -45,6 +46,8 @@ _VERSIONS = ("ETag", "etag", "e_tag", "checksum", "md5Hash", "generation", "CRC"
 _TIMES = ("LastModified", "last_modified", "mtime", "modified", "modification_time", "updated", "created")
 
 _listed: dict[tuple[int, str], tuple[float, list[ObjectInfo]]] = {}
+# By what is before the path of an object; a store is missing until a range of it was read.
+_ranges: dict[str, bool] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,7 @@ def read(
     *,
     version: str | None = None,
     whole: bool = False,
+    to_the_end: bool = False,
 ) -> bytes | memoryview:
     """Return the bytes of an object, or of a range of it.
 
@@ -212,6 +216,8 @@ def read(
         Of the object; not checked where `checks_versions` is False.
     whole : bool
         The range is the whole object. Some stores answer a request for such a range as one without.
+    to_the_end : bool
+        The range ends where the object ends, if that is before `stop`.
 
     Raises
     ------
@@ -221,18 +227,26 @@ def read(
     """
     if stop is not None and stop <= start:
         return b""
+    is_range = not whole and (start > 0 or stop is not None)
 
     def attempt(limit_s: float) -> bytes | memoryview:
+        first, last = (start, stop) if is_range and reads_ranges(url) else (0, None)
         direct = content_reader(url, attempt_s())
         if direct is not None:
-            data = bounded(lambda: direct(start, None if whole else stop, version), limit_s)
-        elif not whole and (start or stop is not None):
-            data = call(url, "read", "cat_file", repeat=False, start=start, end=stop)
-            if stop is not None and len(data) >= stop > stop - start:
-                data = data[start:stop]  # sshfs ignores the range
+            try:
+                data = bounded(lambda: direct(first, last, version), limit_s)
+            except NoRangesError:
+                data = bounded(lambda: direct(0, None, version), limit_s)
+        elif first or last is not None:
+            data = call(url, "read", "cat_file", repeat=False, start=first, end=last)
         else:
             data = call(url, "read", "cat_file", repeat=False)
-        if stop is not None and len(data) != stop - start:
+        if is_range and stop is not None:
+            if len(data) > stop - start:  # of a server that ignores ranges, as `python -m http.server`
+                _ranges[split_url(url)[0]] = False
+                data = data[start:stop]
+            _ranges.setdefault(split_url(url)[0], True)
+        if stop is not None and len(data) != stop - start and not to_the_end:
             raise _short(url, len(data), stop - start)
         return data
 
@@ -242,6 +256,11 @@ def read(
         if error.status == 412:
             raise changed(url) from error
         raise
+
+
+def reads_ranges(url: str) -> bool:
+    """Return False if the store has not answered a request for a range, but one for the whole object."""
+    return _ranges.get(split_url(url)[0], True)
 
 
 def checks_versions(url: str) -> bool:
@@ -277,23 +296,30 @@ def download(info: ObjectInfo, path: str, tick: Callable[[int], object] | None =
 
         def fetch(start: int) -> None:
             stop = min(start + PART_BYTES, info.size_bytes)
-            whole = len(starts) == 1
+            whole = info.size_bytes <= PART_BYTES
             data = memoryview(read(info.url, start, stop, version=info.version, whole=whole))
             while data:
                 data = data[os.pwrite(fd, data, stop - len(data)) :]
             if tick is not None:
                 tick(stop - start)
 
-        if len(starts) <= 1:
-            for start in starts:
+        if len(starts) <= 1 or split_url(info.url)[0] not in _ranges:
+            for start in starts[:1]:
                 fetch(start)
-        else:
+            starts = starts[1:]
+        is_checked = info.size_bytes > 0 and checks_versions(info.url)
+        if starts and not reads_ranges(info.url):
+            is_checked = False
+            call(info.url, "read", "get_file", path)
+            if os.fstat(fd).st_size != info.size_bytes:
+                raise changed(info.url)
+        elif starts:
             with Tasks[None](min(4, len(starts)), "shardkeep-remote") as tasks:
                 for _ in tasks.run((fetch, start) for start in starts):
                     pass
     finally:
         os.close(fd)
-    if starts and checks_versions(info.url):
+    if is_checked:
         return
     now = stat(info.url)
     if (now.version, now.size_bytes) != (info.version, info.size_bytes):

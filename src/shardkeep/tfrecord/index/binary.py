@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import crc32c
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import UntrustedFileError
 from shardkeep.files.sidecar import open_sidecar, trusted_users
 from shardkeep.files.user_warning import warn_user
@@ -137,7 +138,10 @@ def read_index_head(path: str, shard: os.stat_result) -> IndexHead | None:
     OSError
         It cannot be read.
     """
-    fd = open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
+    if shown(path) != path:  # a copy of a remote one, in a cache that only this user may write
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    else:
+        fd = open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
     try:
         head = os.pread(fd, _HEAD.size, 0)
         if _whole_size(head, _MOST_BYTES) != os.fstat(fd).st_size:

@@ -14,11 +14,11 @@ from typing import overload
 
 import numpy as np
 
-from shardkeep.errors import CorruptDataError, NotFoundError
+from shardkeep.errors import CorruptDataError, NotFoundError, ShardkeepError
 from shardkeep.files.kinds.kind import require_kind
 from shardkeep.files.kinds.urls import display, is_pattern, is_url, local_path, path_or_url, url_parent
 from shardkeep.files.paths import expand
-from shardkeep.files.remote.store import stat_many
+from shardkeep.files.remote.store import ObjectInfo, stat_many
 from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -26,6 +26,7 @@ from shardkeep.tfrecord.index import store
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.remote import build_remote
 from shardkeep.tfrecord.index.scan import Starts, frame_starts, scan_in_parts, thread_count
+from shardkeep.tfrecord.index.together import store_together
 
 __all__ = ["Index", "build_index", "find_index", "frame_starts", "load_index", "load_indexes"]
 
@@ -175,8 +176,9 @@ def build_index(
     ``SHARDKEEP_INDEX=off`` no index is stored or used, only returned. The index of a file that changes during
     the scan is returned and not stored, with a `RuntimeWarning`.
 
-    The index of a URL is uploaded to ``<url>.skidx`` in the same way. If the store refuses it, it is only
-    stored in the cache of the host (``$SHARDKEEP_CACHE_DIR``), with a `RuntimeWarning`.
+    The index of a URL is uploaded to ``<url>.skidx`` in the same way, and those of several in a folder also
+    to one object there, ``all.skidx``. If the store refuses an index, it is only stored in the cache of the
+    host (``$SHARDKEEP_CACHE_DIR``), with a `RuntimeWarning`.
 
     An index file appears whole or not at all: any number of processes may build at once, while others read.
     It is used only while it matches the file: if the file has changed, it is built again, and if the file has
@@ -206,7 +208,13 @@ def build_index(
     work = Work(progress, sum(file.size_bytes for file in files), executor)
     count = _FETCHES if remote and threads is None else thread_count(threads)
     found = work.run(functools.partial(_build, verify), files, count)
-    warnings = {what: why for _, what, why in reversed(found) if what}  # one for each store
+    warnings = {what: why for *_, what, why in reversed(found) if what}  # one for each store
+    together = [stored for _, stored, _, _ in found if stored is not None]
+    if together and not warnings and store.index_mode(automatic=False) == "beside":
+        try:
+            store_together(together)
+        except ShardkeepError as error:
+            warnings["each shard has its index, but there is no object with those of all"] = str(error)
     for what, why in reversed(warnings.items()):
         warn_user(f"{what}: {why}")
     return [Index(starts) for starts, *_ in found]
@@ -292,15 +300,17 @@ def _find(path: str) -> Starts | None:
     return starts if starts is not None and int(starts[-1]) == status.st_size else None
 
 
-def _build(verify: bool, file: WorkFile, tick: Tick) -> tuple[Starts, str, str]:
-    """Return the offsets of a file, and if its index is not where the caller expects it, what and why."""
+def _build(
+    verify: bool, file: WorkFile, tick: Tick
+) -> tuple[Starts, tuple[ObjectInfo, bytes] | None, str, str]:
+    """Return offsets, for a URL the index, and if it is not where the caller expects it, what and why."""
     if is_url(file.path):
-        starts, error = build_remote(file.path, verify=verify, tick=tick)
+        starts, stored, error = build_remote(file.path, verify=verify, tick=tick)
         what = f"indexes of {display(url_parent(file.path))} are only in the cache of this host"
-        return (starts, "", "") if error is None else (starts, what, str(error))
+        return (starts, stored, "", "") if error is None else (starts, None, what, str(error))
     starts, is_stored = _scan_and_save(file.path, verify=verify, rebuild=True, tick=tick)
     what = f"{file.path!r} changed during the scan, and its index is not stored"
-    return (starts, "", "") if is_stored else (starts, what, "index it again")
+    return (starts, None, "", "") if is_stored else (starts, None, what, "index it again")
 
 
 def _scan_and_save(path: str, *, verify: bool, rebuild: bool, tick: Tick) -> tuple[Starts, bool]:

@@ -1,9 +1,9 @@
 """Indexes of remote shards: stored next to them, or made when they are fetched.
 
 ``<shard>.skidx`` is next to a shard if the index was copied with it, or built there. All are fetched at
-once, so that a loader begins before any shard is here. Without one, a shard is fetched and scanned. Both are
-kept in the cache next to the copy of that version of the shard, and are used as long as the version is the
-same.
+once, those that were built there in one object (`together`), so that a loader begins before any shard is
+here. Without one, a shard is fetched and scanned. Both are kept in the cache next to the copy of that version
+of the shard, and are used as long as the version is the same.
 
 The modification time in an index is of another machine and does not count. Size and sampled blocks do: the
 size when the index is read, the blocks when the shard is fetched.
@@ -26,6 +26,7 @@ from shardkeep.tfrecord.index.binary import decode, encode
 from shardkeep.tfrecord.index.fingerprint import sample_blocks
 from shardkeep.tfrecord.index.scan import Starts, frame_starts
 from shardkeep.tfrecord.index.store import index_mode
+from shardkeep.tfrecord.index.together import read_together
 
 __all__ = ["build_remote", "fetch_checked", "remote_starts", "stored_starts"]
 
@@ -52,9 +53,16 @@ def remote_starts(views: Sequence[View], infos: Sequence[ObjectInfo]) -> list[St
     missing = [i for i, starts in enumerate(found) if starts is None]
     if missing:
         folders = {url_parent(infos[i].url) for i in missing}
-        present = {one.url for folder in folders for one in list_folder(folder, recent=True)}
-        stored = [i for i in missing if infos[i].url + _SUFFIX in present]
-        for i, data in zip(stored, read_many([infos[i].url + _SUFFIX for i in stored]), strict=True):
+        present = {folder: {one.url: one for one in list_folder(folder, recent=True)} for folder in folders}
+        contents: dict[int, bytes | memoryview] = {}
+        for folder, listed in present.items():
+            together = read_together(folder, listed)
+            keys = {i: (infos[i].url, infos[i].version) for i in missing}
+            contents |= {i: together[key] for i, key in keys.items() if key in together}
+        apart = [i for i in missing if i not in contents]
+        apart = [i for i in apart if infos[i].url + _SUFFIX in present[url_parent(infos[i].url)]]
+        contents |= zip(apart, read_many([infos[i].url + _SUFFIX for i in apart]), strict=True)
+        for i, data in contents.items():
             found[i] = _decoded(data, infos[i])
             if found[i] is not None:
                 _keep(infos[i], data)
@@ -83,7 +91,9 @@ def stored_starts(info: ObjectInfo) -> Starts | None:
     return starts
 
 
-def build_remote(url: str, *, verify: bool, tick: Tick) -> tuple[Starts, ShardkeepError | None]:
+def build_remote(
+    url: str, *, verify: bool, tick: Tick
+) -> tuple[Starts, tuple[ObjectInfo, bytes], ShardkeepError | None]:
     """Scan a shard, and store its index next to it; in the cache if the store refuses it.
 
     Parameters
@@ -97,6 +107,8 @@ def build_remote(url: str, *, verify: bool, tick: Tick) -> tuple[Starts, Shardke
     Returns
     -------
     starts : ndarray of uint64
+    stored : (ObjectInfo, bytes)
+        The shard that was scanned, and the content of its index file.
     error : ShardkeepError or None
         The reason why the index is only in the cache.
     """
@@ -110,8 +122,8 @@ def build_remote(url: str, *, verify: bool, tick: Tick) -> tuple[Starts, Shardke
         try:
             upload_file(data, url + _SUFFIX, replace=True)
         except ShardkeepError as error:
-            return starts, error
-    return starts, None
+            return starts, (info, data), error
+    return starts, (info, data), None
 
 
 def fetch_checked(view: View, info: ObjectInfo, tick: Tick) -> str:

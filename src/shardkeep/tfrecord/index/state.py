@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import UntrustedFileError
 from shardkeep.tfrecord.index.binary import read_index_head
 from shardkeep.tfrecord.index.store import index_paths
@@ -34,7 +35,7 @@ class StoredIndex:
 def stored_indexes(path: str, status: os.stat_result) -> Iterator[StoredIndex]:
     """Yield the index files of a shard in the order of preference.
 
-    Size and time of the shard are compared, not its content.
+    Size and time of the shard are compared, not its content; of a local copy of a remote shard only the size.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def stored_indexes(path: str, status: os.stat_result) -> Iterator[StoredIndex]:
         elif head.size_bytes != status.st_size:
             sizes = f"{head.size_bytes:,} bytes, which now has {status.st_size:,}"
             yield StoredIndex(index_path, fault=f"is of a shard of {sizes}")
-        elif head.mtime_ns != status.st_mtime_ns:
+        elif head.mtime_ns != status.st_mtime_ns and shown(path) == path:
             yield StoredIndex(
                 index_path, fault="is of another version of the shard, with another time of change"
             )

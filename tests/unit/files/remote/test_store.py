@@ -80,6 +80,27 @@ def test_a_download_is_the_object(tmp_path: Path, folder: str, size: int) -> Non
     assert sum(counted) == size
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_large_object_of_a_store_that_ignores_ranges_is_downloaded_whole(
+    parts: int, tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = store.stat(f"{folder}/x1.tfrecord")
+    monkeypatch.setattr(store, "PART_BYTES", -(-info.size_bytes // parts))
+    monkeypatch.setattr(store, "_ranges", {})
+    calls = []
+
+    def cat_file(self: Any, path: str, **kwargs: Any) -> bytes:
+        calls.append(path)
+        return b"\x01" * 11
+
+    replace(monkeypatch, cat_file)
+    for _ in range(2):
+        store.download(info, str(tmp_path / "x"))
+        assert (tmp_path / "x").read_bytes() == b"\x01" * 11
+    assert len(calls) == (2 if parts == 1 else 1)
+    assert store.reads_ranges(info.url) == (parts == 1)
+
+
 def test_a_download_of_an_object_that_changes_is_an_error(tmp_path: Path, folder: str) -> None:
     info = store.stat(f"{folder}/x1.tfrecord")
     MEMORY.pipe_file("/data/x1.tfrecord", b"b" * 11)

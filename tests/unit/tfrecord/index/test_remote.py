@@ -33,7 +33,7 @@ def shard(number: int) -> str:
 
 
 def indexes() -> list[str]:
-    return [info.url for info in store.list_objects(f"{URL}/*.skidx")]
+    return [info.url for info in store.list_objects(f"{URL}/t-*.skidx")]
 
 
 def values(paths: object) -> list[int]:

@@ -15,6 +15,7 @@ from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.state import stored_indexes
 from shardkeep.tfrecord.index.text import find_text_index_fault
+from shardkeep.tfrecord.index.together import NAME
 
 __all__ = ["check_indexes"]
 
@@ -35,7 +36,7 @@ def check_indexes(contents: Contents) -> Iterator[Problem | Fact]:
     fitting = 0
     try:
         for entry in contents.listing.companions:
-            if not entry.name.endswith((_INDEX, _TEXT_INDEX)):
+            if not entry.name.endswith((_INDEX, _TEXT_INDEX)) or entry.name == NAME:
                 continue
             shard = _shard_of(entry, shards)
             if shard is None:

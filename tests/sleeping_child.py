@@ -6,4 +6,5 @@ import time
 
 
 def probe(*_: object) -> None:
+    print('{"operation": "the creation of a folder"}', flush=True)  # noqa: T201
     time.sleep(600)

@@ -126,7 +126,8 @@ def output_of_child(folder: Path) -> bytes:
 @needs_root
 def test_a_folder_of_another_user_is_not_tried_out() -> None:
     with shared_folder(0o755) as folder:
-        assert json.loads(run_as(OTHER, lambda: output_of_child(folder))) == {"folder": 13}
+        lines = run_as(OTHER, lambda: output_of_child(folder)).splitlines()
+        assert json.loads(lines[-1]) == {"folder": 13}
         folder.chmod(0o777)
         lines = run_as(OTHER, lambda: output_of_child(folder)).splitlines()
         assert json.loads(lines[-1]) == {"operation": "flock", "result": True}
@@ -146,6 +147,24 @@ def test_a_child_that_cannot_start_is_no_hang(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(probe_module, "_CHILD", "shardkeep.no_such_module")
     found = try_out(tmp_path)
     assert (found.exit_code, found.hangs) == (1, None)
+
+
+def test_a_child_that_is_too_late_is_no_hang_even_if_it_cannot_be_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    class Unkillable(subprocess.Popen[bytes]):
+        def kill(self) -> None:
+            children.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Unkillable)
+    monkeypatch.setattr(probe_module, "_CHILD", "tests.sleeping_child")
+    (found,) = probe_all([str(tmp_path)], Subject((), (), World(), {}, deadline_s=time.monotonic()))
+    assert (found.exit_code, found.hangs) == (-1, None)
+    for child in children:
+        child.send_signal(signal.SIGKILL)
+        child.wait(PATIENCE_S)
 
 
 def test_a_folder_that_hangs_is_reported_before_the_deadline(

@@ -113,6 +113,8 @@ def _probe_facts(folder: str, found: Probe) -> Iterator[Fact]:
         return
     if found.exit_code is not None:
         text = f"the process for it ended with exit code {found.exit_code}"
+        if found.exit_code <= 0:
+            text = "the process for it did not start in time: the machine is busy"
         yield Fact(_CHECK, f"{folder}: not tried out", text)
     for operation, name in CHECKED.items():
         if operation in found.results:

@@ -20,7 +20,7 @@ __all__ = ["Probe", "probe_all"]
 _CHILD = "shardkeep.diagnosis.examination.file_systems.probe_child"
 _LONGEST_S = 5.0
 _END_S = 1.0
-_START = "the creation of a folder"
+_START = "the start of a process"
 _POLL_S = 0.05
 
 
@@ -33,7 +33,7 @@ class Probe:
     folder_error : int or None
         Number of the error if no scratch folder could be made.
     exit_code : int or None
-        Exit code of the process if it ended before it tried anything.
+        Exit code of the process if it tried nothing; 0 or less if it did not start in time.
     results : dict
         Result of each operation.
     errors : dict of str to int
@@ -97,8 +97,8 @@ def probe_all(
     finally:
         _end(children)
     for child, one in zip(children, found, strict=True):
-        if one.hangs == _START and child.returncode > 0:
-            one.hangs, one.exit_code = None, child.returncode
+        if one.hangs == _START:  # on a busy machine, for instance: that says nothing of the file system
+            one.hangs, one.exit_code = None, -1 if child.returncode is None else child.returncode
     return found
 
 

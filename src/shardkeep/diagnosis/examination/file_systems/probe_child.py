@@ -6,7 +6,7 @@ for the end of standard input, which comes when the examination ends in any way,
 kills the others, so that an operation that hangs does not outlive it, and removes the folder.
 
 Standard output has a line of JSON before each operation, ``{"operation": name}``, and one after it with
-``"result"``, or with ``"error"``, the number of the error. A first line ``{"folder": number}`` is the error
+``"result"``, or with ``"error"``, the number of the error. A second line ``{"folder": number}`` is the error
 of a folder in which nothing can be made.
 """
 
@@ -50,6 +50,7 @@ def probe(folder: str, limit_s: float, thorough: bool = False, wait_s: float = 0
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the end of standard input comes then
+    _send({"operation": "the creation of a folder"})
     try:
         scratch = tempfile.mkdtemp(prefix=second_host.PREFIX if thorough else PREFIX, dir=folder)
     except OSError as error:

@@ -123,9 +123,13 @@ def test_a_folder_that_cannot_be_written_is_a_fact(machine: Machine) -> None:
         assert problems == [] and words in facts[-1].value and "not tried out" in facts[-1].name
 
 
-def test_a_process_that_failed_at_once_is_a_fact(machine: Machine) -> None:
-    problems, facts = machine.examine(Probe(None, {}, {}, None, exit_code=1))
-    assert problems == [] and facts[-1].value == "the process for it ended with exit code 1"
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [(1, "ended with exit code 1"), (0, "did not start in time: the machine is busy"), (-9, "in time")],
+)
+def test_a_process_that_tried_nothing_is_a_fact(machine: Machine, code: int, text: str) -> None:
+    problems, facts = machine.examine(Probe(None, {}, {}, None, exit_code=code))
+    assert problems == [] and text in facts[-1].value
 
 
 def test_an_operation_that_hangs_is_an_error(machine: Machine) -> None:

@@ -61,7 +61,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint bench docs dist fresh fresh-arm64 ci system-packages frameworks test-frameworks clean
+.PHONY: help setup demo test lint bench bench-compare docs dist fresh fresh-arm64 ci system-packages frameworks test-frameworks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,8 +85,11 @@ lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
-bench: $(VENV)/.dev  ## measure speed here (ARGS="--quick", or a part of a benchmark's name)
+bench: $(VENV)/.dev frameworks  ## measure speed beside the peers (ARGS="--quick", or how names of tables begin)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-compare: $(VENV)/.dev  ## measure speed beside another revision (BASE=main ARGS="--quick raw")
+	$(BIN)/python -m benchmarks.regressions $(or $(BASE),main) $(ARGS)
 
 docs: $(VENV)/.dev  ## write the pages that are made from the code, and the site: docs/_build/html
 	$(BIN)/python docs/generate.py

@@ -1,35 +1,102 @@
-"""Every benchmark runs, on tiny input."""
+"""Every table of the benchmarks has rows that run, on tiny files, and results that can be shown."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from benchmarks.comparison import find as find_comparisons
-from benchmarks.harness import Benchmark, find, machine, measure
+from benchmarks import results
+from benchmarks.environments import PEERS, installed
+from benchmarks.measure import Peer, Program, Row, Side, Table, measure
+from benchmarks.peer_loop import take
+from benchmarks.tables import TABLES, find
 
-ALL = dict(find())
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_it_runs(name: str) -> None:
-    benchmark: Benchmark = ALL[name]
-    result = measure(name, benchmark, quick=True)
-    assert result.items_per_s > 0
-    assert result.payload_bytes_per_s > result.items_per_s
-
-
-def test_they_are_found() -> None:
-    assert {name.partition(".")[0] for name in ALL} == {"hdf5", "loader", "tfrecord"}
-    assert list(dict(find("merge"))) == ["hdf5.merge"]
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("peers", "hdf5", "adapters")
+# Without --slow only these tables run, and no peer that is not in this environment.
+QUICK = ("raw", "columns", "shuffled", "resume", "png", "hdf5 write", "append one", "hdf5 merge", "open file")
+QUICK += ("salvage plain", "repair")
 
 
-def test_the_machine_is_told() -> None:
-    assert machine()["cores"] >= 1
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("benchmarks")
 
 
-def test_the_comparisons_are_found() -> None:
-    found = list(find_comparisons())
-    assert {"images", "loader", "tfrecord"} <= {subject for subject, _ in found}
-    assert len({comparison.name for _, comparison in found}) == len(found)
-    assert all(comparison.wanted > 0 for _, comparison in found)
-    assert {subject for subject, _ in find_comparisons("tfrecord")} == {"tfrecord"}
+def module(job: str) -> str:
+    return job.split()[0].rpartition(".")[2]
+
+
+def is_here(job: str) -> bool:
+    return job.startswith(PROGRAMS) and installed(job.split()[0])
+
+
+@pytest.mark.parametrize("table", [one for one in TABLES if is_here(one.ours)], ids=lambda one: one.name)
+def test_each_row_runs_or_has_a_reason(table: Table, files: Path, request: pytest.FixtureRequest) -> None:
+    is_slow = request.config.getoption("--slow")
+    if table.name not in QUICK and not is_slow:
+        pytest.skip("needs --slow")
+    peers = [peer for peer in table.peers if is_slow or PEERS.keys().isdisjoint({module(peer.job)})]
+    peers = [peer for peer in peers if is_here(peer.job) or not peer.job.startswith(PROGRAMS)]
+    batch = min(table.batch, 64)
+    part = Table(table.name, table.title, table.files, table.ours, tuple(peers), batch, table.by)
+    for row in measure(part, files, rounds=1, scale=0.002):
+        has_reason = not row.peer.job.startswith(PROGRAMS) or "not installed" in row.reason
+        assert bool(row.reason) == has_reason or "FFmpeg" in row.reason, row.reason
+        assert row.peer.label in results.line(results.to_dict(row))
+
+
+def test_each_program_and_name_exists() -> None:
+    assert len({table.name for table in TABLES}) == len(TABLES)
+    programs = {job.split()[0] for table in TABLES for job in (table.ours, *(p.job for p in table.peers))}
+    programs = {one for one in programs if one.startswith(PROGRAMS) and "." in one}
+    missing = [one for one in programs if not (ROOT / f"benchmarks/{one.replace('.', '/')}.py").exists()]
+    assert not missing
+    assert set(PEERS) <= {one.rpartition(".")[2] for one in programs}
+    assert [table.name for table in find("raw")] == ["raw"]
+    assert len(list(find("hdf5"))) > 3
+
+
+def test_a_job_reports_its_processor_time_and_its_memory(files: Path) -> None:
+    program = Program("peers.limits")
+    table = next(find("raw"))
+    answers = list(measure(Table("x", "", "small", table.ours, ()), files, scale=0.002))
+    assert answers == []
+    paths = sorted(str(path) for path in files.glob("small-*/*.tfrecord"))
+    answer = program.peak_of("read", paths, 1)
+    program.close()
+    assert answer["units"] >= 8
+    assert answer["peak_bytes"] > 1 << 20
+    assert answer["processor_s"] > 0
+
+
+def test_a_peer_that_fails_has_the_reason_in_its_row(files: Path) -> None:
+    peers = (Peer("broken", "peers.ours no such job"), Peer("missing", "peers.nothing raw"))
+    table = Table("x", "X", "small", "peers.ours raw", peers)
+    rows = list(measure(table, files, rounds=1, scale=0.002))
+    assert "KeyError" in rows[0].reason
+    assert "No module named benchmarks.peers.nothing" in rows[1].reason
+
+
+def test_a_row_is_the_median_of_its_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table("t", "Title", "small", "peers.ours raw", (Peer("peer", "peers.tfdata raw best", 3),))
+    ours = Side([1.0, 1.0, 1.0], [10, 10, 10], [1.0] * 3, 1 << 20)
+    theirs = Side([2.0, 4.0, 9.0], [10, 10, 10], [2.0] * 3, 2 << 20)
+    row = Row(table, table.peers[0], ours, theirs, 100.0, {"numpy": "2"})
+    line = (
+        "| peer | 10/s (0 MB/s) | 2/s (0 MB/s) | 4.00 (2.00–9.00) | 1 / 2 MiB | 100 ms / 200 ms | 3 | yes |"
+    )
+    assert results.line(results.to_dict(row)) == line
+    monkeypatch.setattr(results, "JSON", tmp_path / "results.json")
+    monkeypatch.setattr(results, "PAGE", tmp_path / "RESULTS.md")
+    results.keep([row])
+    assert line in (tmp_path / "RESULTS.md").read_text()
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["t"]["rows"][0]["theirs"]["seconds"] == [2.0, 4.0, 9.0]
+
+
+def test_a_slow_job_stops_after_a_part() -> None:
+    assert take([[1, 2], [3], [4]], 3) == 3
+    assert take([[1, 2], [3], [4]], 0) == 4

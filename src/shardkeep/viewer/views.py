@@ -8,9 +8,20 @@ from shardkeep.viewer.data.records import RECORDS
 from shardkeep.viewer.data.shards import SHARDS
 from shardkeep.viewer.folder import FILES
 from shardkeep.viewer.hdf5.view import CONTENTS
+from shardkeep.viewer.runs.run_view import RUN
+from shardkeep.viewer.runs.scalars_view import SCALARS
 from shardkeep.viewer.view import View
 
 __all__ = ["VIEWS"]
 
 # The last one fits everything.
-VIEWS: tuple[View, ...] = (SHARDS, RECORDS, DISTRIBUTIONS, DAMAGE, CONTENTS, FILES)
+VIEWS: tuple[View, ...] = (
+    RUN,
+    SCALARS,
+    SHARDS,
+    RECORDS,
+    DISTRIBUTIONS,
+    DAMAGE,
+    CONTENTS,
+    FILES,
+)

@@ -1,4 +1,4 @@
 """Scalars of TensorBoard event files.
 
-Other rooms import `scalars`.
+Other rooms import `message` and `scalars`.
 """

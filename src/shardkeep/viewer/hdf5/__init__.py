@@ -1,4 +1,4 @@
 """Views of HDF5 files, which are read by child processes (`child`) that may crash.
 
-Other rooms import `view`.
+Other rooms import `processes` and `view`.
 """

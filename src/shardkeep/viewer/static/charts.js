@@ -15,7 +15,7 @@
       axes: [{ ...axis(), label: data.xlabel || undefined, labelSize: 20 }, { ...axis(), size: 64 }],
       legend: { show: !data.bars },
       series: [{ label: data.xlabel || "x" }, ...data.series.map((one, i) => ({
-        label: one.name, stroke: colours[i % colours.length], width: 1.5, spanGaps: false,
+        label: one.name, stroke: colours[i % colours.length], width: 1.5, spanGaps: Boolean(data.joined),
         fill: data.bars ? colours[i % colours.length] : undefined, ...bars,
       }))],
     };

@@ -168,8 +168,8 @@ def test_the_file_of_a_collector_is_shown_while_it_is_written(shown, tmp_path):
         with connect(collector.address) as client:
             client.append("loss", np.arange(5.0))
             client.flush()
-            # The collector applies rows to the file about once a second.
-            eventually(lambda: "loss dataset 5" in shown("0/a.h5")[1])
+            # The collector applies rows to the file about once a second, between two requests.
+            eventually(lambda: "loss dataset 5" in shown("0/a.h5")[1], pause_s=0.5)
             assert "A collector writes this file now." in shown("0/a.h5")[1]
         assert "0 0.0 1 1.0" in shown("0/a.h5?at=/loss")[1]
     assert "A collector" not in shown("0/a.h5")[1]

@@ -15,6 +15,7 @@ from typing import Any
 import h5py
 
 from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.segments.commit_record import read_record
 from shardkeep.hdf5.storage.dtypes import describe_type
 from shardkeep.viewer.hdf5.child.contents import attributes, dataset_facts, group_facts, merge_facts
 from shardkeep.viewer.hdf5.child.opening import OpenFile, find, open_file, reading_in_limits
@@ -58,13 +59,15 @@ def answer(
         The folder or file outside of which nothing is read.
     at : str
         Path of an object in the file.
-    show : {"rows", "plot", "image", "curve", "picture"}
-        The page with rows, a plot or an image, or only the curve or the picture.
+    show : {"rows", "plot", "image", "curve", "picture", "commit"}
+        The page with rows, a plot or an image, or only the curve, the picture or the commit.
     first, column, field, stop
         The rows, columns, field of a compound type, and last row that are shown; the image is `first`.
     """
     with open_file(path, root) as file:
         item = find(file, at)
+        if show == "commit":
+            return _commit(file)
         if show in ("curve", "picture"):
             values = Values(file, item, at)
             return plot_of(values, field, first, stop) if show == "curve" else picture_of(values, first)
@@ -110,6 +113,15 @@ def _shown(
     except ShardkeepError as error:
         found["problem"] = str(error)
     return found
+
+
+def _commit(file: OpenFile) -> dict[str, Any]:
+    """Return time, process and rows so far of a segment of a run; an empty dict for another file."""
+    record = read_record(h5py.File(file.fid), file.path)
+    if record is None:
+        return {}
+    rows = {name: one.first_row + one.rows for name, one in record.datasets.items()}
+    return {"created": record.created, "world_size": record.world_size, "rows": rows}
 
 
 def _summary(plot: dict[str, Any]) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class OpenFile:
 @contextlib.contextmanager
 def open_file(path: str, root: str) -> Iterator[OpenFile]:
     """Open a file for one request; errors of HDF5 in the body are raised as those of Shardkeep."""
+    if not is_within(os.path.realpath(path), root):
+        raise UntrustedFileError(f"{path!r} is a link to a file elsewhere", path=path)
     with reading_in_limits(path), contextlib.ExitStack() as opened:
         yield OpenFile(path, root, opened)
 

@@ -1,0 +1,165 @@
+"""Event files of a folder, read once and then only where they have grown.
+
+A thread reads them, since a file of 100 MB takes seconds; a page shows what has been read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+from shardkeep import _core
+from shardkeep.tfrecord.events.message import EventParser
+from shardkeep.tfrecord.follow.live_frames import LiveFrames
+from shardkeep.viewer.locations import Location
+from shardkeep.viewer.runs.series import Series
+
+__all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "of_location"]
+
+_MOST_ENTRIES = 20_000
+_MOST_FILES = 1000
+_MOST_TAGS = 2000
+_WAIT_S = 0.15
+_MOST_FOLDERS = 8
+
+
+def is_event_file(name: str) -> bool:
+    """Return whether a name is that of an event file."""
+    return "tfevents" in name
+
+
+def event_paths(location: Location) -> list[str]:
+    """Return the event files at or below a location, without those to which links lead."""
+    if not location.is_folder:
+        return [location.path]
+    return sorted(path for path in _walk(location.path) if is_event_file(os.path.basename(path)))[
+        :_MOST_FILES
+    ]
+
+
+def _walk(folder: str) -> Iterator[str]:
+    seen = 0
+    for here, folders, names in os.walk(folder):
+        folders.sort()
+        seen += len(folders) + len(names)
+        yield from (os.path.join(here, one) for one in names if not os.path.islink(os.path.join(here, one)))
+        if seen > _MOST_ENTRIES:
+            return
+
+
+class EventFile:
+    """One event file and what has been read of it.
+
+    Attributes
+    ----------
+    path : str
+    series : dict of str to Series
+        By tag.
+    read_bytes, size_bytes : int
+    problem : str or None
+        Description of damage, behind which nothing is read.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._clear()
+
+    def _clear(self) -> None:
+        self.series: dict[str, Series] = {}
+        self.read_bytes = self.size_bytes = 0
+        self.problem: str | None = None
+        self._record = 0
+        self._inode = 0
+        self._parser = EventParser()
+
+    def read(self) -> None:
+        """Read what was written since the last call; a file that was replaced is read again."""
+        with contextlib.suppress(OSError):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(fd)
+                if status.st_ino != self._inode or status.st_size < self.read_bytes:
+                    self._clear()
+                self._inode, self.size_bytes = status.st_ino, status.st_size
+                if self.problem is None and self.size_bytes > self.read_bytes:
+                    self._read(fd)
+            finally:
+                os.close(fd)
+
+    def _read(self, fd: int) -> None:
+        frames = LiveFrames(fd, offset_bytes=self.read_bytes, record=self._record)
+        whole = frames.whole()
+        while True:
+            try:
+                data = next(whole)
+            except StopIteration as end:
+                # NULs, or the begin of a record, are what a writer leaves that is still writing.
+                if end.value.kind == "damage":
+                    self.problem = (
+                        f"record {frames.record:,} at byte {frames.offset_bytes:,}: {end.value.what}"
+                    )
+                return
+            try:
+                event = self._parser.parse(data)
+            except _core.WireError as error:
+                self.problem = f"record {frames.record - 1:,} is not an event: {error}"
+                return
+            finally:
+                self.read_bytes, self._record = frames.offset_bytes, frames.record
+            for tag, value in event.scalars:
+                series = self.series.get(tag)
+                if series is None:
+                    if len(self.series) >= _MOST_TAGS:
+                        continue
+                    series = self.series[tag] = Series()
+                series.add(event.step, value)
+
+
+class EventFiles:
+    """The event files of one location.
+
+    Attributes
+    ----------
+    files : dict of str to EventFile
+        By path, in the order of the paths.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.files: dict[str, EventFile] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def update(self) -> bool:
+        """Read what is new, for at most a fraction of a second; return whether all of it has been read."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                paths = event_paths(self.location)
+                self.files = {path: self.files.get(path) or EventFile(path) for path in paths}
+                self._thread = threading.Thread(
+                    target=self._read, args=(list(self.files.values()),), daemon=True
+                )
+                self._thread.start()
+            thread = self._thread
+        thread.join(_WAIT_S)
+        return not thread.is_alive()
+
+    def _read(self, files: list[EventFile]) -> None:
+        for file in files:
+            file.read()
+
+
+def of_location(location: Location) -> EventFiles:
+    """Return the event files of a location, with what earlier requests have read of them."""
+    with _lock:
+        found = _known.pop(location.path, None) or EventFiles(location)
+        _known[location.path] = found
+        if len(_known) > _MOST_FOLDERS:
+            del _known[next(iter(_known))]
+        return found
+
+
+_lock = threading.Lock()
+_known: dict[str, EventFiles] = {}

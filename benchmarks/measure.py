@@ -23,7 +23,7 @@ from benchmarks.peer_loop import descendants
 
 __all__ = ["Peer", "Program", "Row", "Side", "Table", "measure"]
 
-_SILENT_S = 60
+_SILENT_S = 120
 _ROUND_S = 1.5  # a slower peer does a part of the records only
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.measure import Row, Side
+from benchmarks.svg import bars
 
 __all__ = ["keep", "line", "machine"]
 
@@ -64,6 +65,11 @@ def keep(rows: list[Row]) -> None:
         found[row.table.name]["rows"].append(to_dict(row))
     JSON.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(found), encoding="utf-8")
+    for name, table in found.items():
+        if values := _compared(table):
+            path = PAGE.parent / _plot(name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(bars(table["title"], values), encoding="utf-8")
 
 
 def to_dict(row: Row) -> dict[str, Any]:
@@ -85,7 +91,19 @@ def page(found: dict[str, Any]) -> str:
         told = ", ".join(f"{key} {value}" for key, value in versions.items())
         rows = "\n".join(map(line, table["rows"]))
         parts.append(f"## {table['title']}\n\n{table['date']}: {machine}; {told}\n\n{HEAD}{rows}\n\n")
+        if _compared(table):
+            parts.append(f"![How many times as good Shardkeep is]({_plot(name)})\n\n")
     return "".join(parts).rstrip() + "\n"
+
+
+def _compared(table: dict[str, Any]) -> list[tuple[str, float]]:
+    """Return the ratios of a table that is worth a picture."""
+    rows = [row for row in table["rows"] if not row["reason"]]
+    return [(row["peer"], statistics.median(row["ratios"])) for row in rows] if len(rows) > 3 else []
+
+
+def _plot(name: str) -> str:
+    return f"plots/{name.replace(' ', '-')}.svg"
 
 
 def machine() -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -11,6 +12,8 @@ from benchmarks import results
 from benchmarks.environments import PEERS, installed
 from benchmarks.measure import Peer, Program, Row, Side, Table, measure
 from benchmarks.peer_loop import take
+from benchmarks.regressions import verdict
+from benchmarks.svg import bars
 from benchmarks.tables import TABLES, find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +98,19 @@ def test_a_row_is_the_median_of_its_turns(tmp_path: Path, monkeypatch: pytest.Mo
     assert line in (tmp_path / "RESULTS.md").read_text()
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["t"]["rows"][0]["theirs"]["seconds"] == [2.0, 4.0, 9.0]
+
+
+def test_a_regression_is_not_noise() -> None:
+    assert verdict([0.8, 0.81, 0.79, 0.82, 0.8, 0.78, 0.8, 0.83]) == "slower"
+    assert verdict([1.3, 1.31, 1.29, 1.32, 1.3, 1.28, 1.3, 1.33]) == "faster"
+    assert verdict([0.8, 1.2, 0.9, 1.1, 1.0, 1.0, 0.7, 1.3]) == "same"
+
+
+def test_a_chart_has_a_bar_for_each_peer() -> None:
+    chart = ElementTree.fromstring(bars("A < B", [("fast", 0.5), ("slow & old", 30.0)]))
+    texts = [element.text for element in chart.iter() if element.tag.endswith("text")]
+    assert {"A < B", "fast", "slow & old", "0.5", "30", "1×"} <= set(texts)
+    assert sum(element.tag.endswith("rect") for element in chart.iter()) == 3
 
 
 def test_a_slow_job_stops_after_a_part() -> None:

@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 
 from shardkeep.files.remote.cache import limit_bytes
+from shardkeep.files.user_warning import warn_user
 from shardkeep.loader.remote.shards import RemoteShards
 from shardkeep.plan import ShardTable
+from shardkeep.quantities import human_bytes
 
 __all__ = ["FetchedAhead"]
 
@@ -65,6 +67,7 @@ class FetchedAhead:
         self._ahead_bytes = 0
         self._unused: OrderedDict[int, int] = OrderedDict()
         self._limit_bytes = limit_bytes()
+        self._used_bytes, self._has_warned = 0, False  # of the shards in `_uses`
         self._fetcher = _Fetcher(shards)
 
     def __iter__(self) -> FetchedAhead:
@@ -121,6 +124,8 @@ class FetchedAhead:
             )  # `np.unique` takes five times as long
             self._queue.append((following, numbers))
             for number in numbers:
+                if not self._uses[number]:
+                    self._used_bytes += self._shards.size_bytes(number)
                 self._uses[number] += 1
                 self._unused.pop(number, None)
                 if number not in self._asked:
@@ -129,6 +134,13 @@ class FetchedAhead:
                     self._ahead[number] = size
                     self._ahead_bytes += size
                     self._fetcher.calls.put(number)
+            if self._used_bytes - self._ahead_bytes > self._limit_bytes and not self._has_warned:
+                self._has_warned = True
+                warn_user(
+                    f"the next {len(self._queue):,} steps need more remote shards than the"
+                    f" {human_bytes(self._limit_bytes)} of the cache hold, so it grows beyond its limit:"
+                    ' allow more with SHARDKEEP_CACHE_BYTES, or use shuffle="blocks" in place of "global"'
+                )
 
     def _release(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -136,6 +148,7 @@ class FetchedAhead:
             if not self._uses[number]:
                 del self._uses[number]
                 self._unused[number] = self._shards.size_bytes(number)
+                self._used_bytes -= self._unused[number]
         while self._unused and sum(self._unused.values()) > self._limit_bytes // 4:
             number, _ = self._unused.popitem(last=False)
             self._release_file(number)

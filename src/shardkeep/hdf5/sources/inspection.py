@@ -257,7 +257,7 @@ class Inspector:
         shape = None if space.get_simple_extent_type() == h5py.h5s.NULL else tuple(space.shape)
         layout = layout_of(properties, dtype, code, space)
         layout = self._layouts.setdefault(layout, layout)
-        _refuse_what_cannot_be_merged(properties, dtype, name, path)
+        _refuse_what_cannot_be_merged(properties, kind, name, path)
         found = _attributes_of(item, h5py.Dataset, path, is_own=is_own)
         attributes, put = _split_put(found) if is_own else (found, False)
         value = exact = None
@@ -370,13 +370,13 @@ def _crc_of(
     return f"{crc:08x}"
 
 
-def _refuse_what_cannot_be_merged(properties: Any, dtype: np.dtype[Any], name: str, path: str) -> None:
+def _refuse_what_cannot_be_merged(properties: Any, kind: h5py.h5t.TypeID, name: str, path: str) -> None:
     what = None
     if properties.get_layout() == h5py.h5d.VIRTUAL:
         what = "is virtual, so rows may be missing without a sign: merge its sources"
     elif properties.get_external_count():
         what = "keeps its rows in other files: copy it into an ordinary dataset first"
-    elif has_references(dtype):
+    elif has_references(kind):
         what = "holds references, which point nowhere in another file: leave it out"
     if what is not None:
         raise SchemaError(f"dataset {name!r} of {path!r} {what}", path=path)

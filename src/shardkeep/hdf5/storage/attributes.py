@@ -164,7 +164,7 @@ def read_attributes(item: Any) -> tuple[Attributes, dict[str, str]]:
         obstacle = obstacle_to_values(kind) or obstacle_to_reading(kind)
         if name == "DIMENSION_LIST" or (is_scale and name in _SCALES):
             unkept[name] = "ties a dataset to its dimension scale, whose length changes"
-        elif has_references(dtype):
+        elif has_references(kind):
             unkept[name] = "refers to an object of its own file"
         elif obstacle is not None:
             unkept[name] = obstacle

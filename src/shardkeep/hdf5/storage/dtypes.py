@@ -153,17 +153,6 @@ def _points_elsewhere(dtype: np.dtype[Any]) -> bool:
     return h5py.check_ref_dtype(dtype) is not None
 
 
-def has_references(dtype: np.dtype[Any]) -> bool:
-    """Return whether any part of the values refers to objects or regions of their file."""
-    dtype = dtype.base
-    if dtype.names is not None:
-        return any(has_references(dtype[field]) for field in dtype.names)
-    base = h5py.check_vlen_dtype(dtype)
-    if isinstance(base, np.dtype):
-        return has_references(base)
-    return h5py.check_ref_dtype(dtype) is not None
-
-
 def same_dtype(one: np.dtype[Any], two: np.dtype[Any]) -> bool:
     """Return whether two dtypes are equal, also in NumPy's metadata: enums and strings."""
     if one != two or h5py.check_string_dtype(one) != h5py.check_string_dtype(two):
@@ -229,11 +218,14 @@ _CLASSES = {
 }
 
 
+def has_references(kind: h5py.h5t.TypeID) -> bool:
+    """Return whether any part of the values refers to objects or regions of their file."""
+    return bool(kind.detect_class(_Type.REFERENCE))
+
+
 def has_parts_elsewhere(kind: h5py.h5t.TypeID) -> bool:
     """Return whether values are in global heaps: variable length, or references."""
-    return bool(
-        kind.detect_class(_Type.VLEN) or kind.detect_class(_Type.REFERENCE) or _has_variable_text(kind)
-    )
+    return bool(kind.detect_class(_Type.VLEN) or has_references(kind) or _has_variable_text(kind))
 
 
 def _has_variable_text(kind: Any) -> bool:

@@ -9,27 +9,21 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, has_references
 from shardkeep.hdf5.storage.names import decode_name, shown_name
 
 __all__ = [
     "OF_SCALES",
     "attach_scales",
     "copy_attributes",
-    "has_references",
     "referring",
     "stored_size",
 ]
 
-# Written by H5DSattach_scale, with references in both directions.
 # Length, address of a global heap, and number of an object in it.
 _POINTER_BYTES = 16
+# Written by H5DSattach_scale, with references in both directions.
 OF_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
-
-
-def has_references(kind: h5py.h5t.TypeID) -> bool:
-    """Return whether values refer to objects of their file."""
-    return bool(kind.detect_class(h5py.h5t.REFERENCE))
 
 
 def stored_size(kind: Any) -> int:

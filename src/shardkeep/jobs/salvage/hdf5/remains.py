@@ -11,9 +11,9 @@ import numpy as np
 from shardkeep import _core
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import offer_filters
-from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, has_references
 from shardkeep.hdf5.storage.names import decode_name, shown_name
-from shardkeep.jobs.salvage.hdf5.attributes import OF_SCALES, has_references
+from shardkeep.jobs.salvage.hdf5.attributes import OF_SCALES
 from shardkeep.jobs.salvage.hdf5.global_heaps import GlobalHeaps
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere
-from shardkeep.jobs.salvage.hdf5.attributes import has_references, stored_size
+from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, has_references
+from shardkeep.jobs.salvage.hdf5.attributes import stored_size
 from shardkeep.jobs.salvage.hdf5.findings import Findings, limit_time
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 from shardkeep.jobs.salvage.hdf5.storage import Hdf5Rows, LostChunks, RawRows, References

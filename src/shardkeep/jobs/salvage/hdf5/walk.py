@@ -10,8 +10,9 @@ import h5py
 
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import filter_codes, offer_filters
+from shardkeep.hdf5.storage.dtypes import has_references
 from shardkeep.hdf5.storage.names import decode_name
-from shardkeep.jobs.salvage.hdf5.attributes import attach_scales, copy_attributes, has_references
+from shardkeep.jobs.salvage.hdf5.attributes import attach_scales, copy_attributes
 from shardkeep.jobs.salvage.hdf5.findings import Findings
 from shardkeep.jobs.salvage.hdf5.header import is_checked_dataset, is_checked_group
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile

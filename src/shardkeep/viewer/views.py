@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardkeep.viewer.data.damage import DAMAGE
+from shardkeep.viewer.data.epoch import EPOCH
 from shardkeep.viewer.data.histograms import DISTRIBUTIONS
 from shardkeep.viewer.data.records import RECORDS
 from shardkeep.viewer.data.shards import SHARDS
@@ -19,6 +20,7 @@ VIEWS: tuple[View, ...] = (
     RUN,
     SCALARS,
     SHARDS,
+    EPOCH,
     RECORDS,
     DISTRIBUTIONS,
     DAMAGE,

@@ -1,0 +1,70 @@
+"""The view of an epoch: which rank reads which part of the data set, and when."""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+
+from shardkeep.plan.checks import MAX_EPOCH, MAX_SEED
+from shardkeep.plan.order import Shuffle
+from shardkeep.plan.shards import ShardTable
+from shardkeep.viewer.data.data_set import data_sets
+from shardkeep.viewer.data.epoch_picture import COLUMNS, Settings, draw, reads_of_step, step_count
+from shardkeep.viewer.data.shards import SHARDS, chosen_set
+from shardkeep.viewer.view import Answer, Page, Query, View, Visit
+
+__all__ = ["EPOCH"]
+
+_MOST_RANKS = 4096
+_MOST_BATCH = 65_536
+_SHUFFLES: dict[str, Shuffle] = {"no": False, "blocks": "blocks", "global": "global"}
+_PLACES = 1000
+
+
+def _settings(query: Query) -> Settings:
+    shard_by = query.choice("shard_by", ["records", "files"])
+    remainder = query.choice("remainder", ["mask", "drop", "short"])
+    return Settings(
+        query.integer("ranks", 4, 1, _MOST_RANKS),
+        query.integer("batch", 32, 1, _MOST_BATCH),
+        _SHUFFLES[query.choice("shuffle", list(_SHUFFLES))],
+        "files" if shard_by == "files" else "records",
+        "drop" if remainder == "drop" else "short" if remainder == "short" else "mask",
+        query.integer("seed", 0, 0, MAX_SEED),
+        query.integer("epoch", 0, 0, MAX_EPOCH),
+    )
+
+
+def _show(visit: Visit) -> Answer:
+    found = chosen_set(visit)
+    settings = _settings(visit.query)
+    place = visit.query.integer("place", 0, 0, _PLACES)
+    values: dict[str, object] = {
+        "set": found,
+        "sets": data_sets(visit.location.path),
+        "settings": settings,
+        "shuffle": visit.query.choice("shuffle", list(_SHUFFLES)),
+        "place": place,
+        "picture": None,
+        "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
+    }
+    if not found.unindexed and found.records:
+        table = ShardTable([one.records or 0 for one in found.states])
+        steps = step_count(settings, table, found.sizes)
+        step = min(place * steps // _PLACES, max(steps - 1, 0))
+        edges: list[float] = []
+        if len(found.names) <= COLUMNS:
+            edges = np.round(table.offsets[1:-1] / table.total * COLUMNS, 2).tolist()
+        values |= {
+            "picture": draw(settings, table, found.sizes),
+            "steps": steps,
+            "step": step,
+            "reads": reads_of_step(settings, table, found.sizes, step) if steps else [],
+            "edges": edges,
+            "shards": [visit.location.child(name) for name in found.names],
+        }
+    return Page("epoch.html", values)
+
+
+EPOCH = View("epoch", "Epoch", SHARDS.fits, _show)

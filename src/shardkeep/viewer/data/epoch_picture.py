@@ -1,0 +1,196 @@
+"""Arithmetic of the picture of an epoch: shares of the ranks in each part of a data set, and its steps.
+
+The plan of an epoch is a function, so nothing is read. A sample of the records stands for large data sets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardkeep.plan.epoch import EpochPlan, Remainder
+from shardkeep.plan.file_assignment import FileSet
+from shardkeep.plan.file_plan import FilePlan
+from shardkeep.plan.order import EpochOrder, Shuffle, epoch_order
+from shardkeep.plan.shards import ShardTable
+
+__all__ = ["COLUMNS", "ROWS", "EpochPicture", "Settings", "Span", "draw", "reads_of_step", "step_count"]
+
+COLUMNS, ROWS = 128, 64
+_SAMPLE = 60_000
+_CYCLE_LENGTH = 16
+_RANKS_OF_FILES = 64
+_STEPS_OF_FILES = 24
+_BATCH = 256
+_LEVELS = _TIMES = 6
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a Loader that decide which rank reads which record."""
+
+    world_size: int
+    batch_size: int
+    shuffle: Shuffle
+    shard_by: Literal["records", "files"]
+    remainder: Remainder
+    seed: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class EpochPicture:
+    """Cells of the picture.
+
+    Attributes
+    ----------
+    rows : int
+        Number of rows, each of one or several neighbouring ranks.
+    columns : int
+        Number of equal parts of the data set.
+    paths : tuple of (int, int, str)
+        Time in the epoch and share, from 0 to 5, and the SVG path of the cells that have both.
+    largest_share : float
+        Share of the darkest cells.
+    sampled : int
+        Number of records that were used.
+    """
+
+    rows: int
+    columns: int
+    paths: tuple[tuple[int, int, str], ...]
+    largest_share: float
+    sampled: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """Records ``[first, last]`` of a shard."""
+
+    shard: int
+    first: int
+    last: int
+
+
+def _plan(settings: Settings, table: ShardTable, sizes: I64) -> EpochPlan | FilePlan:
+    if settings.shard_by == "files":
+        files = FileSet(table, sizes, settings.shuffle is not False, settings.seed)
+        return FilePlan(
+            files,
+            settings.world_size,
+            settings.batch_size,
+            _CYCLE_LENGTH,
+            settings.remainder,
+            settings.epoch,
+        )
+    return EpochPlan(table.total, 0, settings.world_size, settings.batch_size, settings.remainder)
+
+
+def _order(settings: Settings, records: int) -> EpochOrder:
+    return epoch_order(records, shuffle=settings.shuffle, seed=settings.seed, epoch=settings.epoch)
+
+
+def step_count(settings: Settings, table: ShardTable, sizes: I64) -> int:
+    """Return the number of steps of the epoch."""
+    return _plan(settings, table, sizes).steps
+
+
+def draw(settings: Settings, table: ShardTable, sizes: I64) -> EpochPicture:
+    """Return the picture of an epoch."""
+    plan = _plan(settings, table, sizes)
+    rows, columns = min(settings.world_size, ROWS), min(COLUMNS, max(table.total, 1))
+    if isinstance(plan, FilePlan):
+        ranks, steps, records = _sample_files(plan)
+    else:
+        ranks, steps, records = _sample_records(plan, _order(settings, table.total))
+    row = ranks * rows // settings.world_size
+    column = (records.astype(np.float64) * (columns / max(table.total, 1))).astype(np.int64)
+    cell = row * columns + np.minimum(column, columns - 1)
+    counts = np.bincount(cell, minlength=rows * columns).reshape(rows, columns)
+    times = np.bincount(cell, steps / max(plan.steps, 1), rows * columns).reshape(rows, columns)
+    shares = counts / np.maximum(counts.sum(axis=0), 1)
+    largest = float(shares.max(initial=0.0))
+    level = np.ceil(shares / (largest or 1) * _LEVELS).astype(int) - 1
+    time = np.minimum(times / np.maximum(counts, 1) * _TIMES, _TIMES - 1).astype(int)
+    paths = []
+    for t in range(_TIMES):
+        for v in range(_LEVELS):
+            ys, xs = np.nonzero((level == v) & (time == t) & (counts > 0))
+            if ys.size:
+                path = "".join(f"M{x} {y}h1v1h-1z" for x, y in zip(xs.tolist(), ys.tolist(), strict=True))
+                paths.append((t, v, path))
+    return EpochPicture(rows, columns, tuple(paths), largest, len(records))
+
+
+def _sample_records(plan: EpochPlan, order: EpochOrder) -> tuple[I64, I64, I64]:
+    """Return rank, step and record of a sample of the positions that are delivered."""
+    delivered = plan.position_after(plan.steps)
+    if delivered <= _SAMPLE:
+        positions = np.arange(delivered, dtype=np.int64)
+    else:
+        # One at random of each of many equal parts: a fixed distance could always meet the same rank.
+        edges = (np.arange(_SAMPLE + 1) * (delivered / _SAMPLE)).astype(np.int64)
+        positions = np.random.default_rng(0).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))
+        positions = np.minimum(positions, delivered - 1)
+    step = positions // plan.global_batch
+    rank = positions % plan.global_batch // plan.batch_size
+    rest = step >= plan.full_steps
+    if rest.any():
+        starts, _ = plan.step_spans(plan.full_steps)
+        rank[rest] = np.searchsorted(starts, positions[rest], side="right") - 1
+    return rank, step, order.records_at(positions)
+
+
+def _sample_files(plan: FilePlan) -> tuple[I64, I64, I64]:
+    """Return rank, step and record of whole steps, spread evenly over the epoch."""
+    parts: list[tuple[I64, I64, I64]] = []
+    shown = min(plan.world_size, _RANKS_OF_FILES)
+    wanted = min(plan.steps, _STEPS_OF_FILES)
+    for number in range(shown):
+        rank = number * plan.world_size // shown
+        for index in range(wanted):
+            step = index * plan.steps // wanted
+            records = plan.reads_between(step, step + 1, rank)[0][:_BATCH]
+            parts.append((np.full(len(records), rank), np.full(len(records), step), records))
+    if not parts:
+        empty = np.zeros(0, np.int64)
+        return empty, empty, empty
+    ranks, steps, chosen = zip(*parts, strict=True)
+    return np.concatenate(ranks), np.concatenate(steps), np.concatenate(chosen)
+
+
+def reads_of_step(
+    settings: Settings, table: ShardTable, sizes: I64, step: int
+) -> list[tuple[int, int, list[Span]]]:
+    """Return rank, number of records and ranges of records of the first 64 ranks in a step.
+
+    Of a batch of more than 256 records the first 256 are in the ranges.
+    """
+    plan, found = _plan(settings, table, sizes), []
+    order = _order(settings, table.total)
+    for rank in range(min(settings.world_size, ROWS)):
+        if isinstance(plan, FilePlan):
+            records = plan.reads_between(step, step + 1, rank)[0]
+            count, records = len(records), records[:_BATCH]
+        else:
+            start, stop = plan.rank_span(step, rank)
+            count = stop - start
+            records = order.records_at(np.arange(start, min(stop, start + _BATCH)))
+        found.append((rank, count, _spans(np.sort(records), table)))
+    return found
+
+
+def _spans(records: I64, table: ShardTable) -> list[Span]:
+    if not records.size:
+        return []
+    shard, index = table.locate(records)
+    new = np.append(True, (np.diff(records) != 1) | (np.diff(shard) != 0))
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], records.size) - 1
+    columns = (shard[first].tolist(), index[first].tolist(), index[last].tolist())
+    return [Span(*one) for one in zip(*columns, strict=True)]

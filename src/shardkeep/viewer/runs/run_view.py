@@ -49,6 +49,7 @@ def _show(visit: Visit) -> Answer:
         "newest_age_s": min(ages, default=None),
         "rows_per_s": sum(one.rows_per_s or 0.0 for one in ranks if one.writer is not None),
         "datasets": datasets,
+        "is_partial": any(one.commits and not one.rows for one in ranks),
         "collectors": collectors_in(location),
         "first": first,
         "paging": {"first": first, "rows": _RANKS, "total": len(numbers)},

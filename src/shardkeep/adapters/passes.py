@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardkeep.adapters.loader_argument import checked_loader
+from shardkeep.adapters.short_epoch import expect_short_epoch
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 
@@ -40,6 +41,8 @@ class Passes:
             loader = self.loader
             if self._is_open and (loader.epoch, loader.position) == self._stop:
                 loader.rewind(self._start)
+            epochs = loader.epochs
+            expect_short_epoch(epochs is not None and len(loader) < epochs * loader.steps_per_epoch)
             return self._end()
 
     def check(self, number: int) -> None:

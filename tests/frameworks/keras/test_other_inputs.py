@@ -1,4 +1,7 @@
-"""The datasets of the torch and TensorFlow adapters in `fit`, for back ends that take them."""
+"""The datasets of the torch and TensorFlow adapters in `fit`, for back ends that take them.
+
+Covers `shardkeep.adapters.short_epoch`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't
 BACKEND = keras.backend.backend()
 
 
-def fit(data: Any) -> list[list[int]]:
+def fit(data: Any, built: bool = True, **options: Any) -> list[list[int]]:
     passes = Passes()
-    counting_model(built=True).fit(data, epochs=3, callbacks=[passes], shuffle=False, verbose=0)
+    model = counting_model(built)
+    model.fit(data, epochs=3, callbacks=[passes], shuffle=False, verbose=0, **options)
     return passes.records
 
 
@@ -44,7 +48,6 @@ def test_fit_takes_a_torch_dataloader_that_makes_pairs(tmp_path: Path) -> None:
     assert loader.epoch == 3
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of the resumed epoch
 @pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
 def test_fit_trains_whole_epochs_after_a_resumed_one_of_a_torch_dataloader(tmp_path: Path) -> None:
     paths = write_shards(tmp_path)
@@ -54,6 +57,14 @@ def test_fit_trains_whole_epochs_after_a_resumed_one_of_a_torch_dataloader(tmp_p
     passes = fit(pairs(loader))
     judge([seen + passes[0], *passes[1:]], [first.receipt(), loader.receipt()])
     assert loader.epoch == 3
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="needs torch")
+@pytest.mark.parametrize("built", [False, True])
+def test_fit_counts_the_steps_of_a_torch_dataloader_without_an_end(tmp_path: Path, built: bool) -> None:
+    loader = make_loader(write_shards(tmp_path), epochs=None)
+    judge(fit(pairs(loader), built, steps_per_epoch=loader.steps_per_epoch), [loader.receipt()])
+    assert (loader.epoch, loader.position) == (3, 0)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="needs TensorFlow")

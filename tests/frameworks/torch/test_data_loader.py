@@ -175,10 +175,12 @@ def test_options_that_choose_samples_are_refused(paths: list[str], option: dict[
 
 
 def test_a_loader_without_an_end_has_no_length(paths: list[str]) -> None:
-    batches = DataLoader(make_loader(paths, epochs=None))
-    for sized in (batches, batches.dataset):
+    loader = make_loader(paths, epochs=None)
+    batches = DataLoader(loader)
+    for sized in (batches, ShardkeepDataset(loader)):
         with pytest.raises(TypeError, match="epochs=None"):
             len(sized)
+    assert not hasattr(batches.dataset, "__len__")  # Keras would ask for it
     assert [rows(batch) for _, batch in zip(range(20), batches, strict=False)]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep.adapters.short_epoch import expect_short_epoch
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 
@@ -62,7 +62,6 @@ class Passes:
         self._is_in_order = True
         self._epoch = self._first = self._next = self._last_fetched = self._reported = 0
         self._fetched: dict[int, tuple[Place, Rows]] = {}
-        self._warnings: warnings.catch_warnings[Any] | None = None
 
     def announce(self, whole: int) -> int:
         """Return the number of batches that Keras fetches in a pass that begins now."""
@@ -89,7 +88,6 @@ class Passes:
         if self._mode == "fit" and mode == "evaluate":
             return
         self._mode = mode
-        self._restore_warnings()
         if mode != "fit":
             self.start_epoch()
         elif self._announced_rest:
@@ -103,11 +101,7 @@ class Passes:
         """Begin an epoch of Keras."""
         self._reported = -1
         self._begins = self._is_in_order = True
-        if self._loader.steps_left < self._loader.steps_per_epoch and self._warnings is None:
-            self._warnings = warnings.catch_warnings()
-            self._warnings.__enter__()
-            # A short epoch is what a resume in its middle is.
-            warnings.filterwarnings("ignore", "Your input ran out of data", UserWarning)
+        expect_short_epoch(self._loader.steps_left < self._loader.steps_per_epoch)
 
     def report(self, mode: str, number: int) -> None:
         """Move the loader over all batches of this epoch of Keras up to `number`, which the model used.
@@ -135,15 +129,10 @@ class Passes:
     def end_epoch(self) -> None:
         """End an epoch of Keras."""
         self._begins = False
-        self._restore_warnings()
+        expect_short_epoch(False)
 
     def end(self, mode: str) -> None:
         """End the call that `start` began."""
         if mode == self._mode:
             self.end_epoch()
             self._mode = None
-
-    def _restore_warnings(self) -> None:
-        if self._warnings is not None:
-            self._warnings.__exit__(None, None, None)
-            self._warnings = None

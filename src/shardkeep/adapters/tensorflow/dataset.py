@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,8 @@ import numpy as np
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.passes import Passes
-from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
-from shardkeep.adapters.tensorflow.generator import generated
+from shardkeep.adapters.tensorflow.columns import batch_spec
+from shardkeep.adapters.tensorflow.generator import ENDLESS, generated, in_caller
 from shardkeep.loader import Loader, Place
 
 if TYPE_CHECKING:
@@ -112,37 +111,36 @@ class ShardkeepDataset(LoaderDataset, StatefulPasses):
     ) -> None:
         passes = self._passes = Passes(loader)
         spec = batch_spec(loader)
+        places: dict[int, tuple[int, Place]] = {}  # pass and place, by the number of the batch
 
-        def begin() -> tuple[Iterator[list[Any]], int]:
+        def begin(first: int) -> tuple[Iterator[dict[str, Any]], int]:
             number = passes.begin()
-            return read(number), sys.maxsize if loader.epochs is None else len(loader)
+            places.clear()
+            return read(number, first), ENDLESS if loader.epochs is None else len(loader)
 
-        def read(number: int) -> Iterator[list[Any]]:
-            for batch, place in loader.read_ahead():
-                yield [*flat_arrays(spec, batch), np.append(number, place.to_array())]
+        def read(number: int, first: int) -> Iterator[dict[str, Any]]:
+            for i, (batch, place) in enumerate(loader.read_ahead(), first):
+                if map_func is None:
+                    passes.consume(number, place)  # handed out by the thread that asks for it
+                else:
+                    places[i] = number, place
+                yield batch
 
-        def mapped(*tensors: Any) -> tuple[Any, Any]:
-            batch = batch_of(spec, tensors[:-1])
-            return batch if map_func is None else map_func(batch), tensors[-1]
-
-        def consume(numbers: Any) -> np.bool_:
-            passes.consume(int(numbers[0]), Place.from_array(numbers[1:]))
+        def consume(i: Any) -> np.bool_:
+            # A pass that was replaced has no places; 0 is the number of no pass.
+            passes.consume(*places.pop(int(i), (0, Place(0, 0, 0, 0))))
             return np.True_
 
-        def used(batch: Any, numbers: Any) -> Any:
+        def used(i: Any, batch: Any) -> Any:
             tensors = filter(tf.is_tensor, tf.nest.flatten(batch, expand_composites=True))
             with tf.control_dependencies(list(tensors)):
-                tf.numpy_function(consume, [numbers], tf.bool)
+                tf.numpy_function(consume, [i], tf.bool)
             return batch
 
-        def mapped_and_used(*tensors: Any) -> Any:
-            return used(*mapped(*tensors))
-
-        dataset = generated(begin, [*flat_specs(spec), tf.TensorSpec([None], tf.int64)])
-        if num_parallel_calls is None:
-            dataset = dataset.map(mapped_and_used)
-        else:
-            dataset = dataset.map(mapped, num_parallel_calls).map(used)
+        dataset = generated(begin, spec, numbered=map_func is not None)
+        if map_func is not None:
+            dataset = dataset.map(lambda i, batch: (i, map_func(batch)), num_parallel_calls)
+            dataset = in_caller(dataset, used)
         super().__init__(loader, dataset)
 
 

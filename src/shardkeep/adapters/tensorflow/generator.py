@@ -1,14 +1,15 @@
-"""Dataset of arrays that Python makes, without `tf.data.Dataset.from_generator`."""
+"""Dataset of batches that Python makes, without `tf.data.Dataset.from_generator`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardkeep._extras import import_extra
+from shardkeep.adapters.tensorflow.columns import batch_of, flat_arrays, flat_specs
 from shardkeep.errors import PlanError
 
 if TYPE_CHECKING:
@@ -16,20 +17,38 @@ if TYPE_CHECKING:
 else:
     tf = import_extra("tensorflow", "shardkeep.adapters.tensorflow")
 
-__all__ = ["generated"]
+map_op: Any = import_extra("tensorflow.python.data.ops.map_op", "shardkeep.adapters.tensorflow")
+
+ENDLESS = 1 << 40
+"""Number of batches of a pass without an end. Those of all passes have different int64 numbers."""
+
+__all__ = ["ENDLESS", "generated", "in_caller"]
 
 
 @dataclass
 class _Pass:
-    """A pass over the iterator, with the number of elements that are left."""
+    """A pass over the iterator, with the numbers of its batches."""
 
-    number: int
-    arrays: Iterator[Sequence[Any]]
-    left: int
+    batches: Iterator[Mapping[str, Any]]
+    start: int
+    stop: int
 
 
-def generated(begin: Callable[[], tuple[Iterator[Sequence[Any]], int]], specs: Sequence[Any]) -> Any:
-    """Return a dataset whose elements are tuples of the arrays that a Python iterator makes.
+def in_caller(dataset: Any, function: Callable[..., Any]) -> Any:
+    """Return ``dataset.map(function)``, but run in the thread that asks for an element.
+
+    `tf.data.Dataset.map` has no option for this: it hands each element to another thread and waits, which
+    costs more than what the functions of these adapters do. They must not contain control flow.
+    """
+    return map_op._MapDataset(dataset, function, use_inter_op_parallelism=False)
+
+
+def generated(
+    begin: Callable[[int], tuple[Iterator[Mapping[str, Any]], int]],
+    spec: Mapping[str, Any],
+    numbered: bool = False,
+) -> Any:
+    """Return a dataset of the batches that a Python iterator makes.
 
     `tf.data.Dataset.from_generator` would fix malloc's threshold for mappings at 128 KiB in the whole process
     (on Linux), so that every large array, also one of a model, is a new mapping: of a batch of 3 MB each page
@@ -38,36 +57,43 @@ def generated(begin: Callable[[], tuple[Iterator[Sequence[Any]], int]], specs: S
     Parameters
     ----------
     begin : callable
-        Function that begins a pass: it returns an iterator over arrays, and the number of elements. The
-        iterator of the pass before ends.
-    specs : sequence of TensorSpec
-        Specs of the arrays of an element.
+        Function that begins a pass: it receives the number of its first batch, and returns an iterator over
+        batches and their number. The iterator of the pass before ends.
+    spec : mapping
+        The result of `batch_spec`.
+    numbered : bool
+        True for elements ``(number, batch)``; the number is unique in the dataset.
     """
-    current = _Pass(0, iter(()), 0)
+    current = _Pass(iter(()), 0, 0)
+    specs = flat_specs(spec)
 
     def begin_pass() -> list[np.int64]:
         nonlocal current
-        current = _Pass(current.number + 1, *begin())
-        return [np.int64(current.number), np.int64(current.left)]
+        start = current.stop
+        batches, count = begin(start)
+        current = _Pass(batches, start, start + count)
+        return [np.int64(current.start), np.int64(current.stop)]
 
-    def take(number: int) -> Sequence[Any]:
+    def take(number: int) -> list[Any]:
         reading = current  # a thread of a replaced iterator may be here
-        if number != reading.number:
+        if not reading.start <= number < reading.stop:
             raise PlanError("this iterator is over: its dataset was iterated again; use the later iterator")
-        taken = next(reading.arrays)
-        reading.left -= 1
-        if not reading.left:
-            reading.arrays = iter(())  # ends the threads of the loader
-        return taken
+        batch = next(reading.batches)
+        if number + 1 == reading.stop:
+            reading.batches = iter(())  # ends the threads of the loader
+        return flat_arrays(spec, batch)
 
-    def computed(function: Callable[..., Any], arguments: list[Any], of: Sequence[Any]) -> tuple[Any, ...]:
-        tensors = tf.numpy_function(function, arguments, [one.dtype for one in of])
-        for tensor, one in zip(tensors, of, strict=True):
+    def element(number: Any) -> Any:
+        tensors = tf.numpy_function(take, [number], [one.dtype for one in specs])
+        for tensor, one in zip(tensors, specs, strict=True):
             tensor.set_shape(one.shape)
-        return tuple(tensors)
+        batch = batch_of(spec, tensors)
+        return (number, batch) if numbered else batch
 
     def elements(_: Any) -> Any:
-        number, count = computed(begin_pass, [], [tf.TensorSpec([], tf.int64)] * 2)
-        return tf.data.Dataset.range(count).map(lambda _: computed(take, [number], specs))
+        start, stop = tf.numpy_function(begin_pass, [], [tf.int64] * 2)
+        start.set_shape([])
+        stop.set_shape([])
+        return in_caller(tf.data.Dataset.range(start, stop), element)
 
     return tf.data.Dataset.from_tensors(0).flat_map(elements)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ import numpy as np
 
 from shardkeep._extras import import_extra
 from shardkeep.adapters.passes import Passes
-from shardkeep.adapters.tensorflow.columns import batch_of, batch_spec, flat_arrays, flat_specs
+from shardkeep.adapters.tensorflow.columns import batch_spec
 from shardkeep.adapters.tensorflow.dataset import LoaderDataset, StatefulPasses
-from shardkeep.adapters.tensorflow.generator import generated
+from shardkeep.adapters.tensorflow.generator import ENDLESS, generated
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
 from shardkeep.tfrecord import Ragged
@@ -60,24 +59,20 @@ class DistributedBatches(StatefulPasses):
             self.loader = loader
             replicas = _checked_replicas(context, loader)
             rows = loader.batch_size // replicas
-            spec = batch_spec(loader, rows)
 
-            def begin() -> tuple[Iterator[list[Any]], int]:
+            def begin(_: int) -> tuple[Iterator[dict[str, Any]], int]:
                 number = self._passes.begin()
-                steps = sys.maxsize // replicas if loader.epochs is None else len(loader)
-                return self._read(number, spec, replicas), steps * replicas
+                steps = ENDLESS if loader.epochs is None else len(loader)
+                return self._read(number, replicas), steps * replicas
 
-            dataset = generated(begin, flat_specs(spec))
-
-            def mapped(*tensors: Any) -> Any:
-                batch = batch_of(spec, tensors)
-                return batch if map_func is None else map_func(batch)
-
-            return LoaderDataset(loader, dataset.map(mapped, num_parallel_calls))
+            dataset = generated(begin, batch_spec(loader, rows))
+            if map_func is not None:
+                dataset = dataset.map(map_func, num_parallel_calls)
+            return LoaderDataset(loader, dataset)
 
         self.dataset = strategy.distribute_datasets_from_function(make_dataset)
 
-    def _read(self, number: int, spec: dict[str, Any], replicas: int) -> Iterator[list[Any]]:
+    def _read(self, number: int, replicas: int) -> Iterator[dict[str, Any]]:
         """Yield the parts of each batch of a pass, one for each replica."""
         ahead = self._ahead = deque()
         for batch, place in self.loader.read_ahead():
@@ -85,7 +80,7 @@ class DistributedBatches(StatefulPasses):
             rows = len(next(iter(batch.values())))
             for replica in range(replicas):
                 part = slice(rows * replica // replicas, rows * (replica + 1) // replicas)
-                yield flat_arrays(spec, {name: column[part] for name, column in batch.items()})
+                yield {name: column[part] for name, column in batch.items()}
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over a pass; the loader moves with each step that is handed out."""

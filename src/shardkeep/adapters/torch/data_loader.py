@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardkeep.adapters.loader_argument import checked_loader
 from shardkeep.adapters.passes import Passes
 from shardkeep.adapters.torch import lightning
-from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset
+from shardkeep.adapters.torch.dataset import PLACE, ShardkeepDataset, UnsizedDataset
 from shardkeep.adapters.torch.framework import torch
 from shardkeep.errors import PlanError
 from shardkeep.loader import Loader, Place
@@ -70,7 +71,8 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
                 f"{name} is not an option here: the batches and their order come from the Loader:"
                 " set batch_size, shuffle and remainder there"
             )
-        dataset = ShardkeepDataset(loader)
+        is_sized = checked_loader(loader).epochs is not None
+        dataset = ShardkeepDataset(loader) if is_sized else UnsizedDataset(loader)
         dataset._with_place = True
         super().__init__(dataset, batch_size=None, num_workers=num_workers, **options)
         self.loader = loader
@@ -95,7 +97,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
                 "Lightning reads a batch ahead of a loader with epochs=None, so its checkpoints would skip"
                 " one: set epochs=1 in the Loader, and max_steps or max_epochs in the Trainer"
             )
-        return len(self.dataset)
+        return len(self.loader if self.loader.epochs is None else self.dataset)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch that was handed out.

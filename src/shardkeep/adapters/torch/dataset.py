@@ -16,7 +16,7 @@ from shardkeep.errors import PlanError
 from shardkeep.loader import Loader
 from shardkeep.loader.callers import refuse_division, refuse_skipping
 
-__all__ = ["PLACE", "ShardkeepDataset"]
+__all__ = ["PLACE", "ShardkeepDataset", "UnsizedDataset"]
 
 PLACE = "shardkeep_place"
 """Name of the entry of a batch that has its place."""
@@ -25,41 +25,12 @@ PLACE = "shardkeep_place"
 _STATE_BYTES = 1 << 16
 
 
-class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """Batches of a loader as a dataset, for torch's ``DataLoader(dataset, batch_size=None)``.
+class UnsizedDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
+    """Batches of a loader without a length, which Keras does not ask of a loader with ``epochs=None``.
 
     Parameters
     ----------
     loader : Loader
-        Loader of this rank, made in the main process.
-
-    Notes
-    -----
-    A batch is a dict of tensors, without a copy: columns of bytes are arrays of objects, and rows of
-    different lengths are `RaggedTensors`. Each record is delivered once, for any number of workers, with
-    fork, spawn and forkserver, and with persistent workers.
-
-    A pass delivers the epoch where the loader stands. A plain DataLoader does not move the loader, so call
-    `set_epoch` before each pass, as with torch's DistributedSampler. `shardkeep.adapters.torch.DataLoader`
-    moves it by itself, and has a state.
-
-    ``len`` is the number of batches of a whole pass, also before a resumed one, which has fewer.
-
-    The iterator has a state of its worker, so torchdata's ``StatefulDataLoader(dataset, batch_size=None)``
-    resumes in mid-epoch with the same number of workers and ranks; others are refused.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import shardkeep as sk
-    >>> with sk.tfrecord.Writer(tempfile.mkdtemp() + "/x.tfrecord") as w:
-    ...     for number in range(4):
-    ...         w.write_example({"x": number})
-    >>> loader = sk.Loader(w.path, {"x": sk.FixedLen()}, batch_size=2, world=sk.World(0, 1))
-    >>> for batch in torch.utils.data.DataLoader(ShardkeepDataset(loader), batch_size=None, num_workers=2):
-    ...     print(batch["x"])
-    tensor([0, 1])
-    tensor([2, 3])
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -97,11 +68,6 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         part = (0, 1) if worker is None else (worker.id, worker.num_workers)
         return _Batches(loader, part, self._with_place)
 
-    def __len__(self) -> int:
-        loader = self.loader
-        # torch and Keras keep the first length that they got for all later passes.
-        return loader.steps_per_epoch * loader.epochs if loader.epochs else len(loader)
-
     def __getstate__(self) -> dict[str, Any]:
         # Before it is sent to a worker, where the caller is not visible.
         if self._with_place:
@@ -120,6 +86,49 @@ class ShardkeepDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         shared = self._shared.numpy()
         shared[16 : 16 + len(state)] = np.frombuffer(state, np.uint8)
         shared[:16].view(np.int64)[:] = self._version, len(state)
+
+
+class ShardkeepDataset(UnsizedDataset):
+    """Batches of a loader as a dataset, for torch's ``DataLoader(dataset, batch_size=None)``.
+
+    Parameters
+    ----------
+    loader : Loader
+        Loader of this rank, made in the main process.
+
+    Notes
+    -----
+    A batch is a dict of tensors, without a copy: columns of bytes are arrays of objects, and rows of
+    different lengths are `RaggedTensors`. Each record is delivered once, for any number of workers, with
+    fork, spawn and forkserver, and with persistent workers.
+
+    A pass delivers the epoch where the loader stands. A plain DataLoader does not move the loader, so call
+    `set_epoch` before each pass, as with torch's DistributedSampler. `shardkeep.adapters.torch.DataLoader`
+    moves it by itself, and has a state.
+
+    ``len`` is the number of batches of a whole pass, also before a resumed one, which has fewer.
+
+    The iterator has a state of its worker, so torchdata's ``StatefulDataLoader(dataset, batch_size=None)``
+    resumes in mid-epoch with the same number of workers and ranks; others are refused.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import shardkeep as sk
+    >>> with sk.tfrecord.Writer(tempfile.mkdtemp() + "/x.tfrecord") as w:
+    ...     for number in range(4):
+    ...         w.write_example({"x": number})
+    >>> loader = sk.Loader(w.path, {"x": sk.FixedLen()}, batch_size=2, world=sk.World(0, 1))
+    >>> for batch in torch.utils.data.DataLoader(ShardkeepDataset(loader), batch_size=None, num_workers=2):
+    ...     print(batch["x"])
+    tensor([0, 1])
+    tensor([2, 3])
+    """
+
+    def __len__(self) -> int:
+        loader = self.loader
+        # torch and Keras keep the first length that they got for all later passes.
+        return loader.steps_per_epoch * loader.epochs if loader.epochs else len(loader)
 
 
 class _Batches(Iterator[dict[str, Any]]):

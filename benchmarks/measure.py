@@ -125,7 +125,6 @@ class Program:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            preexec_fn=os.setpgrp,  # a session would also have its own share of the processors
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(source)},
         )
         try:
@@ -174,6 +173,7 @@ class Program:
             self._process.wait(10)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.wait()
         self._errors.close()
 

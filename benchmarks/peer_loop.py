@@ -31,6 +31,7 @@ def serve(jobs, packages="", prepare=None):
         Function that converts TFRecord files to the container of this peer and returns its files. The job
         "prepare" calls it.
     """
+    os.setpgrp()  # its children end with it; a session would also have its own share of the processors
     versions = {name: importlib.metadata.version(name) for name in packages.split()}
     answer, sys.stdout = sys.stdout, sys.stderr  # a line that a framework prints is not an answer
     print(json.dumps({"READY": versions}), file=answer, flush=True)

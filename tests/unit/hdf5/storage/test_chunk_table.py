@@ -25,6 +25,13 @@ def test_chunks_are_sorted_by_position():
     assert table.masks.tolist() == [2, 1, 0]
 
 
+def test_a_damaged_number_of_rows_takes_no_memory():
+    table = table_of([[0, 0], [4, 0]], [100, 200])
+    assert table.rows_in_order(8, 4)
+    assert not table.rows_in_order(1 << 48, 4)
+    assert not table.rows_in_order(0, 4)
+
+
 @pytest.mark.parametrize(
     ("offsets", "addresses"),
     [

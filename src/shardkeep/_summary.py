@@ -1,4 +1,4 @@
-"""The `repr` of dataclasses that may hold many or long values.
+"""The `repr` of dataclasses that may hold many or long values, and their tables in a notebook.
 
 The one of `dataclass` prints all of them: that of a plan with a thousand sources fills the screen.
 """
@@ -6,14 +6,17 @@ The one of `dataclass` prints all of them: that of a plan with a thousand source
 from __future__ import annotations
 
 import reprlib
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-__all__ = ["summary"]
+from shardkeep.html_page import text_table
+
+__all__ = ["facts_html", "summary", "summary_html"]
 
 _MOST_CHARACTERS = 200
 _MOST_OF_A_VALUE = 60
 _MOST_ITEMS = 4
+_MOST_ROWS = 20
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = _MOST_OF_A_VALUE
@@ -56,6 +59,35 @@ def summary(self: Any) -> str:
             return f"{text}{separator}…>"
         text, separator = text + part, ", "
     return f"{text}>"
+
+
+def summary_html(self: Any) -> str:
+    """Return a dataclass as tables for a notebook; set it as ``_repr_html_``.
+
+    One table has the values, and one each those that are sequences of dataclasses, with their first 20 items.
+    """
+    names = ["ok"] * isinstance(getattr(type(self), "ok", None), property)
+    names += [field.name for field in fields(self) if field.repr]
+    values = {name: getattr(self, name) for name in names}
+    shown = {name: value for name, value in values.items() if value is not None and _length(value)}
+    parts = {n: value for n, value in shown.items() if isinstance(value, tuple) and is_dataclass(value[0])}
+    tables = [_table_of(name, items) for name, items in parts.items()]
+    return "\n".join([facts_html(self, *(name for name in shown if name not in parts)), *tables])
+
+
+def facts_html(self: Any, *names: str, **facts: str) -> str:
+    """Return attributes of an object, and other facts, as a table for a notebook."""
+    rows = {**facts, **{name: _value(getattr(self, name)).lstrip("=: ") for name in names}}
+    return text_table([type(self).__name__, ""], rows.items())
+
+
+def _table_of(name: str, items: Any) -> str:
+    first = items[:_MOST_ROWS]
+    columns = [field.name for field in fields(first[0]) if field.repr]
+    used = [name for name in columns if any(getattr(one, name) is not None for one in first)]
+    rows = [[_value(getattr(one, name)).lstrip("=: ") for name in used] for one in first]
+    more = f" (the first {_MOST_ROWS} of {len(items):,})" if len(items) > _MOST_ROWS else ""
+    return f"<p>{name}{more}</p>\n{text_table(used, rows)}"
 
 
 def _value(value: Any) -> str:

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,37 @@ def test_summary_has_the_values_that_matter() -> None:
     assert repr(report).endswith("seconds=0.0436>")
     many = dataclasses.replace(report, sources=tuple("abcdefgh"))
     assert repr(many).startswith("<SplitReport sources: 8 items, records=3")
+
+
+@pytest.mark.parametrize("cls", [sk.plan.EpochPlan, sk.hdf5.MergeReport])
+def test_tables_of_a_notebook_are_short_whatever_the_values(cls: Any) -> None:
+    made = object.__new__(cls)
+    for field in dataclasses.fields(cls):
+        object.__setattr__(made, field.name, long_value(str(field.type)))
+    text = made._repr_html_()
+    assert len(text) < 5000 and "\n\n" not in text
+
+
+def test_tables_of_a_notebook_show_and_escape_what_matters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("notebook")
+    for number in range(30):
+        with sk.tfrecord.Writer(f"notebook/<{number:02}>.tfrecord") as out:
+            out.write_example({"x": 1, "<b>": 2})
+    text = sk.verify("notebook")._repr_html_()
+    assert "ok</th><td>True" in text and "the first 20 of 30" in text
+    assert "&lt;19&gt;" in text and "<19>" not in text and "&lt;20&gt;" not in text
+    plan = sk.plan.EpochPlan(10, 0, 2, 3, "mask")._repr_html_()
+    assert "EpochPlan" in plan and "world_size</th><td>2" in plan
+    reader = sk.tfrecord.Reader("notebook/<07>.tfrecord")._repr_html_()
+    assert "&lt;b&gt;, x" in reader and "<b>" not in reader
+    loader = sk.Loader("notebook/*.tfrecord", batch_size=4, world=ONE)._repr_html_()
+    assert "30 records in 30 shards" in loader and "batch_size</th><td>4" in loader
+    with open("notebook/<07>.tfrecord", "r+b") as file:
+        file.truncate(20)
+    assert "byte 0" in sk.tfrecord.Reader("notebook/<07>.tfrecord")._repr_html_()
 
 
 # -- objects with files -----------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Literal, get_args
 
 from shardkeep import _core
+from shardkeep._summary import facts_html
 from shardkeep.errors import PlanError
 from shardkeep.files.incomplete import Incomplete
 from shardkeep.files.paths import PathsLike
@@ -406,6 +407,9 @@ class Loader(Resumable):
             f"<Loader of {self._source.describe()}, rank {self.world.rank} of {self.world.size},"
             f" epoch {self.epoch}, position {self.position:,}>"
         )
+
+    def _repr_html_(self) -> str:
+        return facts_html(self, "world", "batch_size", "epoch", "position", of=self._source.describe())
 
     def _end_of_run(self) -> int:
         if self.epochs is not None:

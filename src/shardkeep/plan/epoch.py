@@ -13,6 +13,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from shardkeep._summary import summary_html
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_BATCH_SIZE, MAX_RECORDS, MAX_WORLD_SIZE, checked_int
 from shardkeep.plan.coverage import StridedRanges, true_ranges
@@ -107,6 +108,8 @@ class EpochPlan:
     world_size: int
     batch_size: int
     remainder: Remainder
+
+    _repr_html_ = summary_html
 
     def __post_init__(self) -> None:
         records = checked_int("records", self.records, 0, MAX_RECORDS)

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
-from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError
+from shardkeep._summary import facts_html
+from shardkeep.errors import CorruptRecordError, FormatError, LockError, PlanError, ShardkeepError
 from shardkeep.files.kinds.kind import HEAD_BYTES, Compression, FileKind, identify_bytes, require_kind
 from shardkeep.files.kinds.urls import display, is_url, path_or_url
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.remote.cache import View
+from shardkeep.quantities import human_bytes
 from shardkeep.tfrecord.file_object import FileObject, is_file_object
 from shardkeep.tfrecord.format.compression import compression_name
 from shardkeep.tfrecord.format.file_kind import may_hold_records, with_file_kind
@@ -191,6 +193,19 @@ class Reader:
 
     def __repr__(self) -> str:
         return f"<Reader {self.path!r}>"
+
+    def _repr_html_(self) -> str:
+        facts = {}
+        if self._object is None and self._url is None:
+            facts["size"] = human_bytes(os.path.getsize(self._path))
+            try:
+                for record in self._records():
+                    names = ", ".join(sorted(_core.decode_example(record)))
+                    facts["first_record"] = f"{human_bytes(len(record))}: {names}"
+                    break
+            except ShardkeepError as error:
+                facts["first_record"] = str(error)
+        return facts_html(self, "path", "compression", **facts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_found": None, "_view": None, "_ranged": None}

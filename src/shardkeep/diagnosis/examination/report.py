@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from shardkeep._summary import summary
+from shardkeep._summary import summary, summary_html
 
 __all__ = ["DoctorReport", "Fact", "Problem", "Severity"]
 
@@ -82,6 +82,7 @@ class DoctorReport:
     seconds: float = 0.0
 
     __repr__ = summary
+    _repr_html_ = summary_html
 
     @property
     def ok(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Literal, overload
 
 import h5py
 
-from shardkeep._summary import summary
+from shardkeep._summary import summary, summary_html
 from shardkeep.errors import CorruptDataError, ExistsError, FormatError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
 from shardkeep.files.kinds.special import refuse_special
@@ -99,6 +99,7 @@ class MergeReport:
     compared: dict[str, int] = field(default_factory=dict)
 
     __repr__ = summary
+    _repr_html_ = summary_html
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report in types that JSON has.

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from shardkeep._summary import summary
+from shardkeep._summary import summary, summary_html
 from shardkeep.jobs.verification.finding import Finding
 
 __all__ = ["SkippedFile", "VerifiedFile", "VerifyReport"]
@@ -71,6 +71,7 @@ class VerifyReport:
     skipped: tuple[SkippedFile, ...] = ()
 
     __repr__ = summary
+    _repr_html_ = summary_html
 
     @property
     def ok(self) -> bool:

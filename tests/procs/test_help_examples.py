@@ -52,7 +52,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("collect", "demo")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("collect", "demo", "view")])
 def test_examples(name: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shutil.copytree(prepared, tmp_path / "work")
     monkeypatch.chdir(folder)
@@ -74,6 +74,15 @@ def test_collect_until_a_signal(tmp_path: Path) -> None:
     assert (tmp_path / "rows.h5").exists()
     subprocess.run([sys.executable, "-m", *shlex.split(key)], cwd=tmp_path, check=True)
     assert {"run.key", "run.key.client"} <= set(os.listdir(tmp_path))
+
+
+def test_view_until_a_signal(prepared: Path) -> None:
+    for example in app.commands["view"].examples:  # type: ignore[attr-defined]
+        program = [sys.executable, "-m", *shlex.split(example)]
+        with subprocess.Popen(program, cwd=prepared, stdout=subprocess.PIPE, text=True) as server:
+            assert "http://127.0.0.1:" in server.stdout.readline()  # type: ignore[union-attr]
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(PATIENCE_S) == ExitCode.TERMINATED
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from shardkeep.cli.options.general import command, examples, json_option
 
 
 @command
-@examples("shardkeep view data run", "shardkeep view results.h5 --port 8800")
+@examples("shardkeep view data run", "shardkeep view all.h5 --json")
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="TCP port; by default any free one.")

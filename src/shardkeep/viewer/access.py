@@ -16,6 +16,8 @@ from typing import Any
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shardkeep.viewer.host import is_loopback
+
 __all__ = ["Access"]
 
 _HEADERS = {
@@ -47,7 +49,7 @@ class Access:
         self._app = app
         self._token = token.encode()
         self._names = {"localhost", host.lower()}
-        if not _is_loopback(host):
+        if not is_loopback(host):
             self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,10 +103,3 @@ class Access:
         except ValueError:
             return False
         return True
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

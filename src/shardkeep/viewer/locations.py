@@ -16,13 +16,18 @@ from urllib.parse import quote, unquote_to_bytes, urlencode
 from shardkeep.errors import NotFoundError, UntrustedFileError
 from shardkeep.files.kinds.kind import FileKind, identify
 
-__all__ = ["Location", "Roots", "shown_name"]
+__all__ = ["Location", "Roots", "is_within", "shown_name"]
 
 
 def shown_name(name: str) -> str:
     """Return a name for people: bytes that are not UTF-8 and control characters are escaped."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def is_within(path: str, root: str) -> bool:
+    """Return whether a real path is a root, or below it."""
+    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,7 @@ class Location:
     @property
     def leads_out(self) -> bool:
         """True if a symbolic link on the way leads out of the root; such a location is refused."""
-        path = os.path.realpath(self.path)
-        return path != self.root and not path.startswith(self.root.rstrip(os.sep) + os.sep)
+        return not is_within(os.path.realpath(self.path), self.root)
 
     @property
     def command_path(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -10,6 +9,7 @@ from collections.abc import Callable, Sequence
 from shardkeep._extras import import_extra
 from shardkeep.errors import PlanError
 from shardkeep.files.kinds.urls import is_url
+from shardkeep.viewer.host import is_loopback
 
 __all__ = ["serve"]
 
@@ -56,7 +56,7 @@ def serve(
     for path in paths:
         if is_url(path):
             raise PlanError(f"{path} is a URL; the page shows local files: copy or mount it first")
-    if not _is_private(host) and (token is None or len(token) < 16):
+    if not is_loopback(host) and (token is None or len(token) < 16):
         raise PlanError(
             f"host {host} can be reached from other machines; pass a token of at least 16 characters,"
             " which everyone who may read these files receives"
@@ -75,10 +75,3 @@ def serve(
         started(f"http://{shown}:{listener.getsockname()[1]}/{token}/")
         config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _is_private(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

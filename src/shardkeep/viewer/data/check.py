@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.jobs.salvage.job import SalvageJob
 from shardkeep.jobs.salvage.report import RepairedFile
+from shardkeep.viewer.data.record_file import version_of
 
 __all__ = ["Check", "check_of"]
 
@@ -75,14 +75,13 @@ class _ForgottenError(Exception):
 
 def check_of(path: str, *, begin: bool) -> Check | None:
     """Return the check of the present version of a file; None if there is none and `begin` is false."""
-    status = os.stat(path)
-    version = (path, status.st_ino, status.st_size, status.st_mtime_ns)
+    version = version_of(path)
     with _lock:
         found = _checks.get(version)
         if found is not None and found.is_done and found.result is None and begin:
             found = None  # it failed: try again
         if found is None and begin:
-            found = _checks[version] = Check(path, status.st_size)
+            found = _checks[version] = Check(path, version[2])
             while len(_checks) > _MOST_CHECKS:
                 del _checks[next(iter(_checks))]
         return found

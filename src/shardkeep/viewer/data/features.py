@@ -15,7 +15,16 @@ from shardkeep.tfrecord.example.example import decode_example
 from shardkeep.tfrecord.example.sequence import decode_sequence_example
 from shardkeep.viewer.locations import shown_name
 
-__all__ = ["Content", "ShownFeature", "content_of", "hexadecimal", "image_type", "is_text", "value_of"]
+__all__ = [
+    "Content",
+    "ShownFeature",
+    "ascii_text",
+    "content_of",
+    "hexadecimal",
+    "image_type",
+    "is_text",
+    "value_of",
+]
 
 _CARD_VALUES = 6
 _PAGE_VALUES = 200
@@ -145,9 +154,13 @@ def hexadecimal(data: bytes, at: int = 0) -> str:
     lines = []
     for first in range(0, len(data), 16):
         part = data[first : first + 16]
-        text = "".join(chr(one) if 32 <= one < 127 else "." for one in part)
-        lines.append(f"{at + first:10x}  {part.hex(' '):<47}  {text}")
+        lines.append(f"{at + first:10x}  {part.hex(' '):<47}  {ascii_text(part)}")
     return "\n".join(lines)
+
+
+def ascii_text(data: bytes) -> str:
+    """Return the characters of bytes in a hex view, with a dot for those that have none."""
+    return "".join(chr(one) if 32 <= one < 127 else "." for one in data)
 
 
 def _shown(name: str, address: str, values: Any, whole: bool) -> ShownFeature:

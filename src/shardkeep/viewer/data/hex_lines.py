@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardkeep.tfrecord.format.frame import FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES, checked_length
+from shardkeep.viewer.data.features import ascii_text
 from shardkeep.viewer.data.record_file import RecordFile
 
 __all__ = ["LINE_BYTES", "HexLine", "hex_lines", "marks_of"]
@@ -80,6 +81,5 @@ def hex_lines(data: bytes, at: int, field_of: Callable[[int], str]) -> list[HexL
                 runs[-1] = (kind, f"{runs[-1][1]} {one:02x}")
             else:
                 runs.append((kind, f"{one:02x}"))
-        text = "".join(chr(one) if 32 <= one < 127 else "." for one in part)
-        lines.append(HexLine(at + first, tuple(runs), text))
+        lines.append(HexLine(at + first, tuple(runs), ascii_text(part)))
     return lines

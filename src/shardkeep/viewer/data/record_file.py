@@ -29,7 +29,7 @@ from shardkeep.tfrecord.index.damaged import index_around_damage
 from shardkeep.tfrecord.index.index import find_index
 from shardkeep.tfrecord.index.state import stored_indexes
 
-__all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records"]
+__all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records", "version_of"]
 
 BUDGET_S = 0.12
 """Time that one request may spend on scanning or searching."""
@@ -199,10 +199,9 @@ def open_records(path: str) -> RecordFile:
     FormatError
         The file is not a regular file.
     """
-    status = os.stat(path)
+    version = version_of(path)
     if not os.path.isfile(path):
         raise FormatError(f"{path}: not a regular file", path=path)
-    version = (path, status.st_ino, status.st_size, status.st_mtime_ns)
     with _opening:
         found = _opened.pop(version, None) or RecordFile(path)
         _opened[version] = found  # the newest is the last
@@ -211,6 +210,12 @@ def open_records(path: str) -> RecordFile:
         ):
             del _opened[next(iter(_opened))]
         return found
+
+
+def version_of(path: str) -> tuple[str, int, int, int]:
+    """Return path, inode, size and time of a file, for what is kept of this version of it."""
+    status = os.stat(path)
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 _opened: dict[tuple[str, int, int, int], RecordFile] = {}

@@ -13,7 +13,7 @@ from shardkeep.hdf5.locking.holders import kernel_locks
 from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
 
-__all__ = ["CollectorState", "collectors_in"]
+__all__ = ["CollectorState", "collectors_in", "is_locked"]
 
 _SUFFIX = ".collector.json"
 _CLIENTS = "/_collector/clients"
@@ -82,7 +82,7 @@ def _state(location: Location) -> CollectorState | None:
     except OSError:
         pass
     is_here = record.host == os.uname().nodename
-    is_running = not is_here or _is_locked(path + ".lock")
+    is_running = not is_here or is_locked(path + ".lock")
     columns: list[str] = []
     clients: list[list[str]] = []
     count, problem = 0, None
@@ -98,7 +98,8 @@ def _state(location: Location) -> CollectorState | None:
     )
 
 
-def _is_locked(path: str) -> bool:
+def is_locked(path: str) -> bool:
+    """Return whether a process holds a lock of a file; no lock is taken to find out."""
     try:
         status = os.stat(path)
     except OSError:

@@ -13,10 +13,10 @@ from typing import Any
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.holder import read_holder
-from shardkeep.hdf5.locking.holders import kernel_locks
 from shardkeep.hdf5.segments.run_folder import SegmentName, list_segments, writer_path
 from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
+from shardkeep.viewer.runs.collectors import is_locked
 
 __all__ = ["Commit", "Rank", "commits_of", "is_run", "rank_of"]
 
@@ -138,11 +138,7 @@ def rank_of(number: int, location: Location, deadline_s: float) -> Rank:
 
 def _writer(folder: str) -> str | None:
     path = writer_path(folder) + ".lock"
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    if (status.st_dev, status.st_ino) not in kernel_locks():
+    if not is_locked(path):
         return None
     holder = read_holder(path)
     return "a process" if holder is None else f"pid {holder['pid']} on {holder['host']}"

@@ -1,6 +1,6 @@
 """The command that serves the page, in a process.
 
-Covers `shardkeep.viewer.serve`.
+Covers `shardkeep.viewer.host` and `shardkeep.viewer.serve`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from shardkeep.hdf5.storage.names import decode_name, is_own_table
 from shardkeep.hdf5.virtual.source_search import SourceSearch
 from shardkeep.viewer.hdf5.child.cells import cell
 from shardkeep.viewer.hdf5.child.limits import ATTRIBUTES, MEMBERS
-from shardkeep.viewer.hdf5.child.opening import OpenFile, is_within, resolved
+from shardkeep.viewer.hdf5.child.opening import OpenFile, resolved, shown_path
 
 __all__ = ["attributes", "dataset_facts", "group_facts", "merge_facts"]
 
@@ -92,10 +92,9 @@ def dataset_facts(file: OpenFile, dataset: h5py.h5d.DatasetID) -> dict[str, Any]
         search = SourceSearch(file.path, merged=True)
         for index in range(min(_SOURCES, facts["mappings"])):
             name = properties.get_virtual_filename(index)
-            path = os.path.realpath(os.fsdecode(search.find(os.fsencode(name))))
+            path = os.fsdecode(search.find(os.fsencode(name)))
             at = properties.get_virtual_dsetname(index)
-            is_shown = is_within(path, file.root) and os.path.exists(path)
-            sources.append({"file": name, "dataset": at, "path": path if is_shown else None})
+            sources.append({"file": name, "dataset": at, "path": shown_path(file, path)})
     return {**facts, "sources": sources}
 
 

@@ -21,8 +21,9 @@ from shardkeep.hdf5.locking.holders import conflict, kernel_locks
 from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import is_of_hdf5, reading
 from shardkeep.hdf5.storage.names import decode_name, encode_name, shown_name
+from shardkeep.viewer.locations import is_within
 
-__all__ = ["OpenFile", "find", "is_within", "open_file", "reading_in_limits", "resolved"]
+__all__ = ["OpenFile", "find", "open_file", "reading_in_limits", "resolved", "shown_path"]
 
 _MOST_HOPS = 16
 _CACHE_BYTES = 1 << 20
@@ -116,15 +117,15 @@ def reading_in_limits(path: str, name: str | None = None) -> Iterator[None]:
             raise
 
 
-def is_within(path: str, root: str) -> bool:
-    """Return whether a real path is a root, or below it."""
-    return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
+def shown_path(file: OpenFile, path: str) -> str | None:
+    """Return the real path of another file if it exists within the root; otherwise None."""
+    real = os.path.realpath(path)
+    return real if is_within(real, file.root) and os.path.exists(real) else None
 
 
 def resolved(file: OpenFile, target: str) -> str | None:
     """Return the real path of an external link if it is within the root; otherwise None."""
-    path = os.path.realpath(os.path.join(os.path.dirname(file.path), target))
-    return path if is_within(path, file.root) and os.path.exists(path) else None
+    return shown_path(file, os.path.join(os.path.dirname(file.path), target))
 
 
 def find(file: OpenFile, path: str) -> Any:

@@ -13,7 +13,7 @@ from shardkeep.hdf5.merge.provenance import PROVENANCE
 from shardkeep.hdf5.storage.names import is_own_table
 from shardkeep.viewer.hdf5.child.cells import cell
 from shardkeep.viewer.hdf5.child.limits import COLUMNS, ROWS
-from shardkeep.viewer.hdf5.child.opening import OpenFile, is_within
+from shardkeep.viewer.hdf5.child.opening import OpenFile, shown_path
 from shardkeep.viewer.hdf5.child.values import Values
 
 __all__ = ["rows_of"]
@@ -134,8 +134,7 @@ def _origins(file: OpenFile, name: str, first: int, count: int) -> list[dict[str
         row = table[run]
         if _text(row["dataset"]) != wanted:
             break
-        path = os.path.realpath(os.path.join(os.fsdecode(root), os.fsdecode(_text(row["file"]))))
-        is_shown = is_within(path, file.root) and os.path.exists(path)
+        path = shown_path(file, os.path.join(os.fsdecode(root), os.fsdecode(_text(row["file"]))))
         at = first + len(found) - int(row["first_row"])
         for inside in range(at, min(int(row["rows"]), at + count - len(found))):
             found.append(
@@ -144,7 +143,7 @@ def _origins(file: OpenFile, name: str, first: int, count: int) -> list[dict[str
                     "step": int(row["step"]),
                     "file": os.fsdecode(_text(row["file"])),
                     "row": int(row["source_row"]) + inside,
-                    "path": path if is_shown else None,
+                    "path": path,
                 }
             )
         run += 1

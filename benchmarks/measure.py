@@ -1,4 +1,4 @@
-"""Measurement of a table: Shardkeep and a peer take turns, each in a process of its own."""
+"""Measurement of a table: Shardkeep and a peer take turns, each in a separate process."""
 
 from __future__ import annotations
 

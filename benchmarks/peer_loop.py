@@ -1,6 +1,6 @@
 """Protocol of a program that does jobs on command: a line of JSON in, a line of JSON out.
 
-Each side of a comparison is such a program in a process and an environment of its own. This file needs the
+Each side of a comparison is such a program in a separate process and environment. This file needs the
 standard library only.
 """
 

@@ -1,6 +1,6 @@
 """The command ``python -m benchmarks.regressions BASE``: this tree beside another revision of it.
 
-The revision is built in a worktree with a venv of its own. Both do the same jobs of Shardkeep's side,
+The revision is built in a separate worktree and venv. Both do the same jobs of Shardkeep's side,
 alternately. The exit status is 1 if a row is slower.
 """
 

@@ -21,7 +21,7 @@ PAGE = ROOT / "benchmarks/RESULTS.md"
 INTRODUCTION = """\
 # Results
 
-Written by `make bench`. Shardkeep and a peer take turns, each in a process of its own, on the same records in
+Written by `make bench`. Shardkeep and a peer take turns, each in a separate process, on the same records in
 the page cache. A ratio is the median of the turns and its range; more than 1 is better than the peer. Memory
 is the peak of a process and its children, processor time is that of all of them. Every round is in
 [results.json](results.json); [how they are run](README.md).

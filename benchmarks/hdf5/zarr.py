@@ -24,7 +24,7 @@ def fill(path, rows, rank, wait):
 
 def write(files, batch, most):
     with tempfile.TemporaryDirectory(dir=files[0]) as folder:
-        # In a process of its own: a forked child cannot use the threads that zarr starts here.
+        # In a new process: a forked child cannot use the threads that zarr starts here.
         made = FORK.Process(target=create, args=(f"{folder}/rows.zarr", batch))
         made.start()
         made.join()

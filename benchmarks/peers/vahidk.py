@@ -71,7 +71,7 @@ def shuffled(files, batch, most):
 
 
 def resume(files, batch, most):
-    """Read and drop the first half: there is no state."""
+    """Read and drop the first half, since this reader has no state."""
     half = sum(1 for _ in records(files)) // 2
     yield
     next(batches(itertools.islice(records(files), half, None), batch))

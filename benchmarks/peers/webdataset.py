@@ -23,7 +23,7 @@ def shuffled(files, batch, most):
 
 
 def resume(files, batch, most):
-    """Read and drop the first half: there is no state."""
+    """Read and drop the first half, since this reader has no state."""
     half = sum(1 for _ in samples(files)) // 2
     yield
     found = itertools.islice(samples(files).shuffle(60_000, initial=60_000), half, None)

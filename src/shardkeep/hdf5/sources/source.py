@@ -74,18 +74,6 @@ class Source:
                     self._datasets[decode_name(name)] = h5py.Dataset(item)
         return list(self._datasets)
 
-    def collector_names(self) -> list[str]:
-        """Return the names of the datasets in which a collector keeps the state of its clients."""
-        names: list[str] = []
-        if self.collected:
-            with reading(self.path):
-                self.file["_collector"].visititems(
-                    lambda name, item: (
-                        names.append(f"_collector/{name}") if isinstance(item, h5py.Dataset) else None
-                    )
-                )
-        return names
-
     def dataset(self, name: str) -> h5py.Dataset:
         """Return a dataset; raise `CorruptDataError` if it is missing or cannot be opened."""
         known = self._datasets.get(name)

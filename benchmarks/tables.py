@@ -128,7 +128,14 @@ TABLES = [
         "JPEG to uint8: 4,000 images of 500×375 with a label, in batches of 64",
         "large",
         "peers.ours jpeg",
-        (Peer("tf.data, tuned", "peers.tfdata jpeg best", 1.2),),
+        (
+            Peer("tf.data, tuned", "peers.tfdata jpeg best", 1.2),
+            Peer("torch DataLoader, vahidk/tfrecord and Pillow", "peers.vahidk jpeg", 1),
+            Peer("torch DataLoader of 2 workers, the same", "peers.vahidk jpeg 2", 1),
+            Peer("DALI on the CPU", "peers.dali jpeg", 1),
+            Peer("SPDL", "needs the libraries of FFmpeg, which are not in its wheel"),
+            Peer("FFCV", _NO_WHEEL),
+        ),
         batch=64,
     ),
     Table(

@@ -34,19 +34,19 @@ def prepare(files):
 
 
 @pipeline_def(num_threads=2, device_id=None, prefetch_queue_depth=2)
-def rows(files, features, buffer, decode):
+def rows(files, features, buffer, pixels):
     half = len(files) // 2
     options = {"random_shuffle": bool(buffer), "initial_fill": max(buffer, 1), "name": "reader"}
     row = fn.readers.tfrecord(path=files[:half], index_path=files[half:], features=features, **options)
-    if decode:
+    if pixels:
         image = fn.decoders.image(row.pop("image_raw"), device="cpu")
-        return fn.cast(image, dtype=types.FLOAT) / 255.0, *row.values()
+        return fn.cast(image, dtype=types.FLOAT) / 255.0 if pixels == "float32" else image, *row.values()
     return tuple(row.values())
 
 
-def batches(files, batch, features, buffer=0, decode=False, **options):
+def batches(files, batch, features, buffer=0, pixels="", **options):
     """Yield the batches of an epoch; the last one is filled with the records of the next."""
-    pipe = rows(files, features, buffer, decode, batch_size=batch, **options)
+    pipe = rows(files, features, buffer, pixels, batch_size=batch, **options)
     pipe.build()
     for _ in range(-(-pipe.epoch_size("reader") // batch)):
         yield pipe.run()[0], pipe
@@ -77,7 +77,8 @@ JOBS = {
     "raw": drained(IMAGE),
     "shuffled": drained(IMAGE, buffer=60_000),
     "table": drained(COLUMNS),
-    "png": drained(IMAGE | LABEL, decode=True),
+    "png": drained(IMAGE | LABEL, pixels="float32"),
+    "jpeg": drained(IMAGE | LABEL, pixels="uint8"),
     "resume": resume,
 }
 

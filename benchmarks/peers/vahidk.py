@@ -47,9 +47,16 @@ class Rows(IterableDataset):
             yield from map(self.decode, rows) if self.decode else rows
 
 
+def decoded(row):
+    return {
+        "image": np.asarray(Image.open(io.BytesIO(row["image_raw"])).convert("RGB")),
+        "label": row["label"],
+    }
+
+
 def pixels(row):
-    image = np.asarray(Image.open(io.BytesIO(row["image_raw"])).convert("RGB"))
-    return {"image": image.astype(np.float32) / 255, "label": row["label"]}
+    row = decoded(row)
+    return row | {"image": row["image"].astype(np.float32) / 255}
 
 
 def drained(workers, *arguments):
@@ -87,6 +94,8 @@ JOBS = {
     "table 2": drained(2, COLUMNS),
     "png": drained(0, IMAGE, pixels),
     "png 2": drained(2, IMAGE, pixels),
+    "jpeg": drained(0, IMAGE, decoded),
+    "jpeg 2": drained(2, IMAGE, decoded),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,5 @@
 """Measurement of one collector with very many clients.
 
-``python -m benchmarks.collector_scale [clients …] [--rows N] [--rounds N] [--durability fsync] [--tcp]``
-
 Clients are simulated by a few processes, each with the sockets of many: a real client has threads, of which
 one machine cannot hold ten thousand. They send the same messages, also those that a client repeats until it
 is answered. In each round every client sends a batch of rows and requests that they become durable; the next
@@ -10,7 +8,6 @@ batch follows when they are. At the end the file must have each row exactly once
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import resource
@@ -258,38 +255,3 @@ def _processor_s(pid: int) -> float:
 
 def _peak_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
-
-
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("clients", type=int, nargs="*", default=[100, 1000, 3000, 6000, 10000])
-    parser.add_argument("--rows", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--durability", default="flush")
-    parser.add_argument("--tcp", action="store_true")
-    options = parser.parse_args()
-    print(
-        "| clients | joined | rows/s | flush, median | longest | silence | descriptors | memory | processor"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for clients in options.clients:
-        one = measured(
-            clients, rows=options.rows, rounds=options.rounds, durability=options.durability, tcp=options.tcp
-        )
-        cells = [
-            f"{clients:,}",
-            f"{one['joined_s']:.1f} s",
-            f"{one['rows_per_s']:,.0f}",
-            f"{one['median_s']:.2f} s",
-            f"{one['longest_s']:.2f} s",
-            f"{one['silence_s']:.2f} s",
-            f"{one['descriptors']:,}",
-            f"{one['peak_bytes'] / 2**20:,.0f} MiB",
-            f"{one['processor_s']:.1f} s",
-        ]
-        print("| " + " | ".join(cells), flush=True)
-
-
-if __name__ == "__main__":
-    main()

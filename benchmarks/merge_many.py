@@ -1,14 +1,11 @@
 """Measurement of merging and verifying the files of very many ranks.
 
-``python -m benchmarks.merge_many [ranks] [datasets]``
-
 Each rank commits a few rows of every dataset once. The commands that merge them into one file, as a copy and
 as a virtual file, and verify the copy, run in processes of their own, whose peak of memory is reported.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import subprocess
@@ -68,17 +65,3 @@ def _run(*arguments: str | Path) -> tuple[float, int]:
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} exited with {process.returncode}")
     return time.perf_counter() - clock, used.ru_maxrss * 1024
-
-
-def main() -> None:
-    """Print a line for each command."""
-    parser = argparse.ArgumentParser(prog="benchmarks.merge_many", description=__doc__.partition("\n")[0])
-    parser.add_argument("ranks", type=int, nargs="?", default=2000)
-    parser.add_argument("datasets", type=int, nargs="?", default=50)
-    arguments = parser.parse_args()
-    for command, (seconds, peak) in measured(arguments.ranks, arguments.datasets).items():
-        print(f"{command:8} {seconds:6.1f} s {peak / 2**20:6.0f} MiB")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,25 +1,21 @@
-"""Measurement of plans, receipts and audits from a small training to a very large one.
+"""Costs of plans, receipts and audits, from a small training to a very large one.
 
-``python -m benchmarks.plan_scale [--quick] [SHARDS,RECORDS,RANKS …]``
-
-The largest training has a million shards with 10^10 records and 16,384 ranks. Each plan is computed and timed
-in a new process, from the numbers of records to the part of every rank in a step; the peak of memory is that
-of the process. Then whole epochs are simulated: ranks are killed between checkpoints, and another number of
-ranks resumes from the last one. Every rank leaves a receipt at each checkpoint. The audit must prove the
-epochs, and name an injected fault; its memory does not include that of the receipts. A worker file then
-commits rows with one of the receipts.
+The largest training has a million shards with 10^10 records and 16,384 ranks. Plans are computed from the
+numbers of records to the part of every rank in a step. Then an epoch is simulated: ranks are killed between
+checkpoints, and another number of ranks resumes from the last one. Every rank leaves a receipt at each
+checkpoint. The audit must prove the epoch; its memory does not include that of the receipts. A worker file
+then commits rows with one of the receipts.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import multiprocessing
 import statistics
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,13 +27,11 @@ from shardkeep.plan import Dataset, EpochPlan, Receipt, Segment, ShardTable, aud
 from shardkeep.plan.file_assignment import FileSet, HistoryEntry, merge_history
 from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.proof.description import DescribedReceipt, describe, for_receipt
-from shardkeep.plan.proof.report import AuditReport
 from shardkeep.world import World
 
-__all__ = ["FAULTS", "Scale", "committed", "measured", "plan_by_files", "plan_by_records", "simulated"]
+__all__ = ["SCALES", "Scale", "audits", "plans", "simulated"]
 
 Fault = Literal["no receipt", "a step behind", "an older checkpoint"]
-FAULTS: tuple[Fault, ...] = ("no receipt", "a step behind", "an older checkpoint")
 _CYCLE_LENGTH = 16
 _RECORD_BYTES = 700
 
@@ -60,16 +54,15 @@ class Scale:
         return np.diff(np.concatenate([[0], np.sort((edges + even) // 2), [self.records]]))
 
 
-_SCALES = [
+SCALES = (
     Scale(1_000, 10**7, 64),
     Scale(20_000, 10**8, 1_024),
     Scale(100_000, 10**9, 4_096),
     Scale(1_000_000, 10**10, 16_384),
-]
-_SMALL = Scale(2_000, 10**6, 64, 16)
+)
 
 
-def plan_by_records(scale: Scale, counts: Any) -> int:
+def _plan_by_records(scale: Scale, counts: Any) -> int:
     """Plan an epoch; return how many records the ranks have together in some steps."""
     table = ShardTable(counts)
     plan = EpochPlan(table.total, 0, scale.ranks, scale.batch_size, "mask")
@@ -82,7 +75,7 @@ def plan_by_records(scale: Scale, counts: Any) -> int:
     return rows
 
 
-def plan_by_files(scale: Scale, counts: Any) -> int:
+def _plan_by_files(scale: Scale, counts: Any) -> int:
     """Assign whole shards to the ranks; return how many records the last rank has in some steps."""
     table = ShardTable(counts)
     files = FileSet(table, counts * _RECORD_BYTES, shuffled=True)
@@ -90,22 +83,36 @@ def plan_by_files(scale: Scale, counts: Any) -> int:
     return sum(plan.reads_between(step, step + 1, scale.ranks - 1)[0].size for step in (0, plan.steps // 2))
 
 
-def measured(work: Any, scale: Scale) -> tuple[float, float, int]:
-    """Return wall time, processor time and peak memory of a process that runs `work`."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("spawn").Process(target=_tell, args=(work, scale, sender))
-    child.start()
-    told: tuple[float, float, int] = receiver.recv()
-    child.join()
-    return told
+def plans(scale: Scale) -> dict[str, float]:
+    """Return the costs of plans, and of what a run stores of its data, in seconds, bytes and MiB."""
+    receipt = replace(_receipt(scale), segments=(Segment(0, 0, 10),))
+    return _measured(scale, "plan by records", "plan by files") | _commits(receipt)
 
 
-def _tell(work: Any, scale: Scale, sender: Any) -> None:
-    counts = scale.counts()
-    clock, processor = time.perf_counter(), time.process_time()
-    work(scale, counts)
-    seconds, busy = time.perf_counter() - clock, time.process_time() - processor
-    sender.send((seconds, busy, _memory("VmHWM")))
+def audits(scale: Scale) -> dict[str, float]:
+    """Return the costs of audits, in seconds and MiB."""
+    return _measured(scale, "audit by records", "audit by files")
+
+
+def _measured(scale: Scale, *names: str) -> dict[str, float]:
+    found = {}
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for name in names:
+            seconds, more = pool.apply(_timed, (name, scale))
+            found |= {f"{name}, s": seconds, f"{name}, MiB": more / 2**20}
+    return found
+
+
+def _timed(name: str, scale: Scale) -> tuple[float, int]:
+    """Return the seconds of a work, and the bytes that it adds to the memory of the process."""
+    prepare, work = _WORK[name]
+    prepared = prepare(scale)
+    # Without what the preparation freed; VmHWM restarts at VmRSS.
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before, clock = _memory("VmRSS"), time.perf_counter()
+    work(scale, prepared)
+    return time.perf_counter() - clock, max(_memory("VmHWM") - before, 0)
 
 
 def _memory(kind: str) -> int:
@@ -129,21 +136,7 @@ def simulated(
         checkpoint, or a run resumes from an older checkpoint than its receipts.
     """
     rng = np.random.default_rng(seed)
-    counts = scale.counts()
-    shards = tuple(f"train-{i:07d}-of-{scale.shards:07d}.tfrecord" for i in range(scale.shards))
-    sizes = tuple((counts * _RECORD_BYTES).tolist())
-    dataset = Dataset("f" * 32, scale.records, shards, tuple(counts.tolist()), sizes)
-    blank = Receipt(
-        id="0" * 32,
-        rank=0,
-        world_size=1,
-        batch_size=scale.batch_size,
-        remainder="mask",
-        dataset=dataset,
-        shuffle="blocks" if by_files else "global",
-        seed=1,
-        cycle_length=_CYCLE_LENGTH if by_files else None,
-    )
+    blank = _receipt(scale, by_files=by_files)
     receipts: list[Receipt] = []
     place, runs, files = Segment(0, 0, 0), 0, blank.files()
     while place.epoch < epochs:
@@ -166,6 +159,24 @@ def simulated(
         receipts += of_ranks
         place, runs = following, runs + 1
     return receipts, runs
+
+
+def _receipt(scale: Scale, *, by_files: bool = False) -> Receipt:
+    """Return the receipt of a rank before its first step."""
+    counts = scale.counts()
+    shards = tuple(f"train-{i:07d}-of-{scale.shards:07d}.tfrecord" for i in range(scale.shards))
+    sizes = tuple((counts * _RECORD_BYTES).tolist())
+    return Receipt(
+        id="0" * 32,
+        rank=0,
+        world_size=1,
+        batch_size=scale.batch_size,
+        remainder="mask",
+        dataset=Dataset("f" * 32, scale.records, shards, tuple(counts.tolist()), sizes),
+        shuffle="blocks" if by_files else "global",
+        seed=1,
+        cycle_length=_CYCLE_LENGTH if by_files else None,
+    )
 
 
 def _run(
@@ -194,8 +205,8 @@ def _id(rng: np.random.Generator) -> str:
     return rng.bytes(16).hex()
 
 
-def committed(receipt: Receipt) -> str:
-    """Return the sizes of a receipt and its description, and the times of commits with the receipt."""
+def _commits(receipt: Receipt) -> dict[str, float]:
+    """Return the bytes of a receipt and of its description, and the seconds of commits with the receipt."""
     dataset, seconds = receipt.dataset, []
     told = replace(receipt, dataset=for_receipt(dataset)).to_dict()
     with tempfile.TemporaryDirectory() as folder, WorkerFile(folder, World(0, 1)) as out:
@@ -204,58 +215,22 @@ def committed(receipt: Receipt) -> str:
             clock = time.perf_counter()
             out.commit(step=step, receipt=DescribedReceipt(told, lambda: dataset))
             seconds.append(time.perf_counter() - clock)
-    size, described = len(json.dumps(told)), len(json.dumps(describe(dataset)))
-    first, median = (1e3 * s for s in (seconds[0], statistics.median(seconds[1:])))
-    return (
-        f"receipt {size} bytes, description {described:,}; first commit {first:.1f} ms, median {median:.1f}"
-    )
+    return {
+        "receipt, bytes": len(json.dumps(told)),
+        "description of the data, bytes": len(json.dumps(describe(dataset))),
+        "first commit, s": seconds[0],
+        "another commit, s": statistics.median(seconds[1:]),
+    }
 
 
-def _audited(receipts: list[Receipt]) -> tuple[AuditReport, str]:
-    # Without what the simulation freed; VmHWM restarts at VmRSS.
-    ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    before, clock = _memory("VmRSS"), time.perf_counter()
+def _proved(scale: Scale, receipts: list[Receipt]) -> None:
     report = audit(receipts, epochs=[0])
-    seconds, more = time.perf_counter() - clock, _memory("VmHWM") - before
-    return report, f"{len(receipts):,} receipts, {seconds:.2f} s, {more / 2**20:.0f} MiB"
+    assert report.ok, report
 
 
-def _print_costs(scale: Scale) -> bool:
-    """Print the costs of a training; return True if an audit was wrong."""
-    print(f"{scale.records:,} records in {scale.shards:,} shards, {scale.ranks:,} ranks", flush=True)
-    for work in (plan_by_records, plan_by_files):
-        seconds, busy, peak = measured(work, scale)
-        told = f"{seconds:.2f} s ({busy:.2f} s of processor), {peak / 2**20:.0f} MiB"
-        print(f"    {work.__name__}: {told}", flush=True)
-    wrong = False
-    for by_files in (False, True):
-        # Histories of whole files are replayed from run to run, which takes longer, so one fault.
-        for fault in (None, *FAULTS[: 1 if by_files else None]):
-            receipts, runs = simulated(scale, epochs=1, by_files=by_files, fault=fault)
-            report, told = _audited(receipts)
-            how = "by files" if by_files else "by records"
-            print(f"    audit {how}, {fault or 'no fault'}: {runs} runs, {told}", flush=True)
-            problems = [*(text for epoch in report.epochs for text in epoch.problems), *report.problems]
-            print("".join(f"        {text:.150}\n" for text in problems), end="")
-            wrong |= report.ok == (fault is not None)
-    print(f"    {committed(receipts[0])}", flush=True)
-    return wrong
-
-
-def main() -> None:
-    """Print the costs of each training; exit with 3 if a result is wrong."""
-    parser = argparse.ArgumentParser(prog="benchmarks.plan_scale", description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a small training")
-    parser.add_argument("scales", nargs="*", type=_scale, default=_SCALES, metavar="SHARDS,RECORDS,RANKS")
-    arguments = parser.parse_args()
-    wrong = [_print_costs(scale) for scale in ([_SMALL] if arguments.quick else arguments.scales)]
-    sys.exit(3 if any(wrong) else 0)
-
-
-def _scale(text: str) -> Scale:
-    return Scale(*map(int, text.split(",")))
-
-
-if __name__ == "__main__":
-    main()
+_WORK: dict[str, tuple[Callable[[Scale], Any], Callable[[Scale, Any], object]]] = {
+    "plan by records": (Scale.counts, _plan_by_records),
+    "plan by files": (Scale.counts, _plan_by_files),
+    "audit by records": (lambda scale: simulated(scale, epochs=1)[0], _proved),
+    "audit by files": (lambda scale: simulated(scale, epochs=1, by_files=True)[0], _proved),
+}

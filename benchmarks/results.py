@@ -1,4 +1,4 @@
-"""The results: ``results.json`` with all rounds, and the tables of ``RESULTS.md`` that are made from it."""
+"""The results: ``results.json`` with all rounds, and ``RESULTS.md`` and the plots that are made from it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.measure import Row, Side
-from benchmarks.svg import bars
+from benchmarks.svg import bars, growth
 
-__all__ = ["keep", "line", "machine"]
+__all__ = ["curve_line", "keep", "line", "table"]
 
 JSON = ROOT / "benchmarks/results.json"
 PAGE = ROOT / "benchmarks/RESULTS.md"
+SUMMARY = "fastest peers"
 INTRODUCTION = """\
 # Results
 
@@ -50,26 +51,21 @@ def line(row: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def keep(rows: list[Row]) -> None:
-    """Replace the tables of these rows in both files."""
+def table(rows: list[Row]) -> dict[str, Any]:
+    """Return the section of a table."""
+    return {"title": rows[0].table.title, "rows": [to_dict(row) for row in rows]}
+
+
+def keep(name: str, section: dict[str, Any]) -> None:
+    """Replace a section, a table or a curve, in both files, and draw the plots."""
     found = json.loads(JSON.read_text(encoding="utf-8")) if JSON.exists() else {}
-    for row in rows:
-        table = {
-            "title": row.table.title,
-            "date": time.strftime("%Y-%m-%d"),
-            "machine": machine(),
-            "rows": [],
-        }
-        found[row.table.name] = table
-    for row in rows:
-        found[row.table.name]["rows"].append(to_dict(row))
+    found[name] = {"date": time.strftime("%Y-%m-%d"), "machine": machine(), **section}
     JSON.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     PAGE.write_text(page(found), encoding="utf-8")
-    for name, table in found.items():
-        if values := _compared(table):
-            path = PAGE.parent / _plot(name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(bars(table["title"], values), encoding="utf-8")
+    for name, picture in pictures(found).items():
+        path = PAGE.parent / _plot(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(picture, encoding="utf-8")
 
 
 def to_dict(row: Row) -> dict[str, Any]:
@@ -81,25 +77,60 @@ def to_dict(row: Row) -> dict[str, Any]:
     return result
 
 
+def curve_line(section: dict[str, Any], number: int) -> str:
+    """Return a row of a curve: a value of its axis, and the median of each cost there."""
+    costs = [statistics.median(rounds[number]) for rounds in section["costs"].values()]
+    cells = [f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}" for cost in costs]
+    return f"| {section['values'][number]:,} | {' | '.join(cells)} |"
+
+
 def page(found: dict[str, Any]) -> str:
-    """Return the page of all tables."""
-    parts = [INTRODUCTION]
-    for name in found:
-        table = found[name]
-        machine = ", ".join(f"{key} {value}" for key, value in table["machine"].items())
-        versions = {key: value for row in table["rows"] for key, value in row["versions"].items()}
-        told = ", ".join(f"{key} {value}" for key, value in versions.items())
-        rows = "\n".join(map(line, table["rows"]))
-        parts.append(f"## {table['title']}\n\n{table['date']}: {machine}; {told}\n\n{HEAD}{rows}\n\n")
-        if _compared(table):
-            parts.append(f"![How many times as good Shardkeep is]({_plot(name)})\n\n")
+    """Return the page of all tables and curves."""
+    drawn = pictures(found)
+    parts = [INTRODUCTION, f"![Shardkeep and the fastest peer of each workload]({_plot(SUMMARY)})\n\n"]
+    for name, section in found.items():
+        origin = [section["date"] + ": " + _pairs(section["machine"])]
+        if "costs" not in section:
+            versions = {key: value for row in section["rows"] for key, value in row["versions"].items()}
+            origin.append(_pairs(versions))
+        parts.append(f"## {section['title']}\n\n{'; '.join(origin)}\n\n")
+        parts.append(_curve(section) if "costs" in section else _table(section))
+        if name in drawn:
+            parts.append(f"![{section['title']}]({_plot(name)})\n\n")
     return "".join(parts).rstrip() + "\n"
 
 
-def _compared(table: dict[str, Any]) -> list[tuple[str, float]]:
-    """Return the ratios of a table that is worth a picture."""
-    rows = [row for row in table["rows"] if not row["reason"]]
-    return [(row["peer"], statistics.median(row["ratios"])) for row in rows] if len(rows) > 3 else []
+def pictures(found: dict[str, Any]) -> dict[str, str]:
+    """Return the plots: of each section that is worth one, and of the fastest peers."""
+    drawn, fastest = {}, []
+    for name, section in found.items():
+        if "costs" in section:
+            costs = {cost: list(map(statistics.median, some)) for cost, some in section["costs"].items()}
+            drawn[name] = growth(section["title"], section["axis"], section["values"], costs)
+            continue
+        rows = [row for row in section["rows"] if not row["reason"]]
+        ratios = {row["peer"]: statistics.median(row["ratios"]) for row in rows}
+        if len(rows) > 3:
+            drawn[name] = bars(section["title"], list(ratios.items()))
+            peers = [row["peer"] for row in rows if row["wanted"] and not row["peer"].startswith("limit: ")]
+            fastest += [(f"{name}: {peer}", ratios[peer]) for peer in sorted(peers, key=ratios.get)[:1]]
+    if fastest:
+        drawn[SUMMARY] = bars("Times as good as the fastest peer of each workload", fastest)
+    return drawn
+
+
+def _pairs(some: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in some.items())
+
+
+def _table(section: dict[str, Any]) -> str:
+    return HEAD + "\n".join(map(line, section["rows"])) + "\n\n"
+
+
+def _curve(section: dict[str, Any]) -> str:
+    head = f"| {section['axis']} | {' | '.join(section['costs'])} |\n|{'---|' * (len(section['costs']) + 1)}"
+    lines = [curve_line(section, number) for number in range(len(section["values"]))]
+    return "\n".join([head, *lines]) + "\n\n"
 
 
 def _plot(name: str) -> str:

@@ -1,13 +1,14 @@
-"""Bar charts of the tables as SVG: how many times as good Shardkeep is as each peer, on a log scale."""
+"""Plots of the results as SVG, on log scales: ratios to peers as bars, and growth of costs as lines."""
 
 from __future__ import annotations
 
 import math
 from html import escape
 
-__all__ = ["bars"]
+__all__ = ["bars", "growth"]
 
 _LEFT, _WIDTH, _ROW = 330, 760, 24
+_COLORS = ("#2a7", "#36c", "#c55", "#a3a", "#c80", "#088", "#742", "#789", "#b06", "#560", "#44a", "#000")
 
 
 def bars(title: str, values: list[tuple[str, float]]) -> str:
@@ -40,6 +41,53 @@ def bars(title: str, values: list[tuple[str, float]]) -> str:
         shape = f'x="{left:.1f}" y="{y + 3}" width="{right - left:.1f}" height="{_ROW - 8}"'
         parts.append(f'<rect {shape} fill="{color}"/>')
         parts.append(_text(right + 5, y + 13, f"{value:,.3g}", "start"))
+    return _svg(parts, height)
+
+
+def growth(title: str, axis: str, values: list[int], costs: dict[str, list[float]]) -> str:
+    """Return a chart of a line for each cost, as multiples of the cost at the first value.
+
+    Parameters
+    ----------
+    title, axis : str
+    values : list of int
+        Places on the axis, in increasing order.
+    costs : dict
+        Positive numbers for the values, by name. A dashed line is a cost in proportion to the axis.
+    """
+    lines = {name: [cost / some[0] for cost in some] for name, some in costs.items() if min(some) > 0}
+    dashed = [value / values[0] for value in values]
+    every = [ratio for ratios in (dashed, *lines.values()) for ratio in ratios]
+    low, high = math.floor(math.log10(min(every))), math.ceil(math.log10(max(every)))
+    left, right, top, bottom = 60, _WIDTH - 240, 36, 340
+
+    def point(value: float, ratio: float) -> str:
+        x = left + math.log(value / values[0]) / math.log(values[-1] / values[0]) * (right - left)
+        y = bottom - (math.log10(ratio) - low) / (high - low) * (bottom - top)
+        return f"{x:.1f} {y:.1f}"
+
+    parts = [_text(4, 16, title, "start", "bold")]
+    for power in range(low, high + 1):
+        y = float(point(values[0], 10.0**power).split()[1])
+        parts.append(f'<path d="M{left} {y:.1f}H{right}" stroke="#ccc"/>')
+        parts.append(_text(left - 6, y + 4, f"{10.0**power:g}×", "end"))
+    for value in values:
+        x = float(point(value, 1).split()[0])
+        parts.append(f'<path d="M{x:.1f} {top}V{bottom}" stroke="#eee"/>')
+        parts.append(_text(x, bottom + 16, f"{value:,}", "middle"))
+    parts.append(_text((left + right) / 2, bottom + 32, axis, "middle"))
+    named = [("in proportion", dashed, "#888", ' stroke-dasharray="4 4"')]
+    named += [(name, ratios, _COLORS[i % len(_COLORS)], "") for i, (name, ratios) in enumerate(lines.items())]
+    for row, (name, ratios, color, dash) in enumerate(named):
+        places = "L".join(map(point, values, ratios))
+        parts.append(f'<path d="M{places}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
+        y = top + 18 * row
+        parts.append(f'<path d="M{right + 12} {y}h20" stroke="{color}" stroke-width="2"{dash}/>')
+        parts.append(_text(right + 38, y + 4, name, "start"))
+    return _svg(parts, bottom + 44)
+
+
+def _svg(parts: list[str], height: float) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif"'
         f' font-size="12">\n<rect width="100%" height="100%" fill="#fff"/>\n'

@@ -17,8 +17,11 @@ PNG = {"image_raw": Image(), "label": IMAGE["label"]}
 JPEG = {"image_raw": Image(dtype="uint8"), "label": IMAGE["label"]}
 
 
-def loader(files, batch, features=None, **options):
-    return Loader(files, features, batch, World(0, 1), **options)
+ALONE = World(0, 1)
+
+
+def loader(files, batch, features=None, world=ALONE, **options):
+    return Loader(files, features, batch, world, **options)
 
 
 def loaded(features=None, **options):
@@ -133,6 +136,11 @@ JOBS = {
     "write": write,
     "limited raw": limited("raw"),
     "limited shuffled": limited("shuffled"),
+    **{
+        f"rank {rank} of {ranks}": loaded(shuffle="global", world=World(rank, ranks))
+        for ranks in (1, 2, 4, 8)
+        for rank in range(ranks)
+    },
 }
 
 if __name__ == "__main__":

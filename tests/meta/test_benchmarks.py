@@ -1,4 +1,4 @@
-"""Every table of the benchmarks has rows that run, on tiny files, and results that can be shown."""
+"""Every table and curve of the benchmarks runs, on tiny files, and its results can be shown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import results
+from benchmarks import curves, results
 from benchmarks.environments import PEERS, installed
 from benchmarks.measure import Peer, Program, Row, Side, Table, measure
 from benchmarks.peer_loop import take
 from benchmarks.regressions import verdict
-from benchmarks.svg import bars
+from benchmarks.svg import bars, growth
 from benchmarks.tables import TABLES, find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,8 +51,36 @@ def test_each_row_runs_or_has_a_reason(table: Table, files: Path, request: pytes
         assert row.peer.label in results.line(results.to_dict(row))
 
 
+@pytest.mark.parametrize("curve", curves.CURVES, ids=lambda one: one.name)
+def test_each_curve_has_costs(
+    curve: curves.Curve,
+    files: Path,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_slow = request.config.getoption("--slow")
+    if curve.name != "curve readers" and not is_slow:
+        pytest.skip("needs --slow")
+    rounds = 2 if is_slow else 1
+    for name in ("JSON", "PAGE"):
+        monkeypatch.setattr(results, name, tmp_path / name)
+    section = curves.measure(curve, files, rounds=rounds, scale=0.002, most=2)
+    results.keep(curve.name, section)
+    assert section["values"] == list(curve.values[:2])
+    assert all(
+        len(found) == min(rounds, curve.rounds) for cost in section["costs"].values() for found in cost
+    )
+    page = (tmp_path / "PAGE").read_text()
+    assert results.curve_line(section, 1) in page
+    assert f"plots/{curve.name.replace(' ', '-')}.svg" in page
+    (picture,) = (tmp_path / "plots").iterdir()
+    assert ElementTree.parse(picture)
+
+
 def test_each_program_and_name_exists() -> None:
-    assert len({table.name for table in TABLES}) == len(TABLES)
+    names = {one.name for one in (*TABLES, *curves.CURVES)}
+    assert len(names) == len(TABLES) + len(curves.CURVES)
     programs = {job.split()[0] for table in TABLES for job in (table.ours, *(p.job for p in table.peers))}
     programs = {one for one in programs if one.startswith(PROGRAMS) and "." in one}
     missing = [one for one in programs if not (ROOT / f"benchmarks/{one.replace('.', '/')}.py").exists()]
@@ -60,6 +88,7 @@ def test_each_program_and_name_exists() -> None:
     assert set(PEERS) <= {one.rpartition(".")[2] for one in programs}
     assert [table.name for table in find("raw")] == ["raw"]
     assert len(list(find("hdf5"))) > 3
+    assert [curve.axis for curve in curves.find("curve r")] == ["records", "readers"]
 
 
 def test_a_job_reports_its_processor_time_and_its_memory(files: Path) -> None:
@@ -94,7 +123,7 @@ def test_a_row_is_the_median_of_its_turns(tmp_path: Path, monkeypatch: pytest.Mo
     assert results.line(results.to_dict(row)) == line
     monkeypatch.setattr(results, "JSON", tmp_path / "results.json")
     monkeypatch.setattr(results, "PAGE", tmp_path / "RESULTS.md")
-    results.keep([row])
+    results.keep("t", results.table([row]))
     assert line in (tmp_path / "RESULTS.md").read_text()
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["t"]["rows"][0]["theirs"]["seconds"] == [2.0, 4.0, 9.0]
@@ -111,6 +140,42 @@ def test_a_chart_has_a_bar_for_each_peer() -> None:
     texts = [element.text for element in chart.iter() if element.tag.endswith("text")]
     assert {"A < B", "fast", "slow & old", "0.5", "30", "1×"} <= set(texts)
     assert sum(element.tag.endswith("rect") for element in chart.iter()) == 3
+
+
+def test_a_chart_of_growth_has_a_line_for_each_cost_that_is_not_zero() -> None:
+    costs = {"epoch, s": [0.5, 1.0, 50.0], "memory, MiB": [40.0, 41.0, 42.0], "none, s": [0.0, 0.0, 1.0]}
+    chart = ElementTree.fromstring(growth("More < files", "files", [10, 100, 1_000], costs))
+    texts = [element.text for element in chart.iter() if element.tag.endswith("text")]
+    assert {
+        "More < files",
+        "files",
+        "1,000",
+        "1×",
+        "100×",
+        "epoch, s",
+        "memory, MiB",
+        "in proportion",
+    } <= set(texts)
+    assert "none, s" not in texts
+
+
+def test_the_fastest_peers_are_those_of_large_tables_and_not_the_limits() -> None:
+    rows = [
+        {"peer": peer, "reason": "", "wanted": wanted, "ratios": [ratio]}
+        for peer, wanted, ratio in (
+            ("limit: cat", 0.7, 0.5),
+            ("slow", 2, 30.0),
+            ("fast", 2, 3.5),
+            ("other", 0, 1),
+        )
+    ]
+    rows.append({"peer": "missing", "reason": "no wheel"})
+    chart = results.pictures(
+        {"raw": {"title": "Raw", "rows": rows}, "few": {"title": "Few", "rows": rows[:3]}}
+    )
+    assert set(chart) == {"raw", results.SUMMARY}
+    assert "raw: fast" in chart[results.SUMMARY]
+    assert "few" not in chart[results.SUMMARY]
 
 
 def test_a_slow_job_stops_after_a_part() -> None:

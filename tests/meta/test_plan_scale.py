@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -52,17 +51,9 @@ def test_its_audit_names_a_fault(by_files: bool, fault: Any, said: str) -> None:
     assert failed.lost_names or failed.repeated_names
 
 
-def test_commits_with_a_receipt_are_measured() -> None:
-    receipts, _ = plan_scale.simulated(SCALE, epochs=1)
-    assert re.fullmatch(
-        r"receipt \d{3} bytes, description 1\d,\d{3}; first commit [\d.]+ ms, median [\d.]+",
-        plan_scale.committed(receipts[0]),
-    )
-
-
-@pytest.mark.parametrize("work", [plan_scale.plan_by_records, plan_scale.plan_by_files])
-def test_a_plan_is_measured_in_a_process_of_its_own(work: Any) -> None:
-    seconds, busy, peak = plan_scale.measured(work, SCALE)
-    assert 0 < seconds < PATIENCE_S
-    assert 0 <= busy < PATIENCE_S
-    assert 1 << 20 < peak < 1 << 30
+def test_each_cost_is_measured() -> None:
+    costs = plan_scale.plans(SCALE) | plan_scale.audits(SCALE)
+    assert all(0 < costs[name] < PATIENCE_S for name in costs if name.endswith(", s"))
+    assert all(0 <= costs[name] < 1_000 for name in costs if name.endswith(", MiB"))
+    assert 100 < costs["receipt, bytes"] < 1_000
+    assert 10_000 < costs["description of the data, bytes"] < 20_000

@@ -15,15 +15,17 @@ from shardkeep.errors import FormatError, LockHeldError, NotFoundError, PlanErro
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.kinds.kind import identify
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, local_path, path_or_url
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.copies import accepts_urls, with_urls
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.jobs.salvage.job import SalvageJob, is_compressed
 from shardkeep.jobs.salvage.live_writers import refuse_live_writers
-from shardkeep.jobs.salvage.outputs import check_file, check_folder, refuse_originals
+from shardkeep.jobs.salvage.outputs import check_file, check_folder, check_url, refuse_originals
 from shardkeep.jobs.salvage.report import RepairedFile, RepairReport
+from shardkeep.jobs.salvage.uploads import uploaded
 from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.jobs.verify import verify_inventory
@@ -38,6 +40,7 @@ PathLike = str | os.PathLike[str]
 _WEIGHTS = {"verify": 1, "repair": 2}
 
 
+@accepts_urls("path", folders=True)
 def repair(
     path: PathLike,
     output: PathLike | None = None,
@@ -52,11 +55,12 @@ def repair(
     Parameters
     ----------
     path : path
-        A TFRecord or TensorBoard event file, an HDF5 file, the folder of a run, or a folder with such files.
-        It is only read.
+        A TFRecord or TensorBoard event file, an HDF5 file, the folder of a run, or a folder with such files;
+        or the URL of one. It is only read.
     output : path, optional
         The new file. For a folder a new or empty folder, which gets the damaged files under the same relative
-        paths; undamaged files are not copied. Required unless `dry_run` is true.
+        paths; undamaged files are not copied. A URL, too; the objects appear when the repair has ended.
+        Required unless `dry_run` is true.
     dry_run : bool
         True to report only; nothing is written.
     exists : {"fail", "replace"}
@@ -85,7 +89,7 @@ def repair(
         A live process writes a damaged file; the message names it. Nothing was written.
     PlanError
         `output` is missing, is the damaged file or lies in its folder.
-    ExistsError, DurabilityError
+    ExistsError, DurabilityError, RemoteError
         As in `shardkeep.files.publish`.
     EngineError
         The executor did not finish a task.
@@ -115,12 +119,31 @@ def repair(
     >>> list(Reader(path + ".repaired"))
     [b'record 0', b'record 2']
     """
-    name, target = local_path(path), None if output is None else local_path(output)
+    name, target = local_path(path), None if output is None else path_or_url(output)
     if exists not in ("fail", "replace"):
         raise PlanError(f'exists={exists!r} is not valid: use "fail" or "replace"')
     if target is None and not dry_run:
         raise PlanError("output is missing: pass the path of the new file or folder, or dry_run=True")
     is_folder = identify(name).name == "folder"
+    if target is None or not is_url(target):
+        return _repair(name, target, dry_run, exists, executor, progress, is_folder=is_folder)
+    check_url(name, target, exists, is_folder=is_folder)
+    with uploaded(target.rstrip("/"), exists) as spooled:
+        report = _repair(name, spooled, dry_run, exists, executor, progress, is_folder=is_folder)
+        with_urls(report)
+    return report
+
+
+def _repair(
+    name: str,
+    target: str | None,
+    dry_run: bool,
+    exists: Exists,
+    executor: Executor | None,
+    progress: Callable[[int, int], object] | None,
+    *,
+    is_folder: bool,
+) -> RepairReport:
     if target is not None:
         (check_folder if is_folder else check_file)(name, target, exists)
     inventory = take_inventory([name])

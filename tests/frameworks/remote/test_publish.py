@@ -286,6 +286,12 @@ def test_writers_and_jobs(store: Store, tmp_path: Path) -> None:
     assert records(f"{root}/p-0") + records(f"{root}/p-1") == expected
     sk.pack({"x": np.arange(4)}, f"{root}/packed-{{shard}}", shards=2, shuffle=3)
     assert len(records(f"{root}/packed-0") + records(f"{root}/packed-1")) == 4
+    with sk.files.publish(f"{root}/damaged/a.tfrecord") as file:
+        file.write(content(f"{root}/a.tfrecord")[:-3])
+    assert sk.repair(f"{root}/damaged", f"{root}/repaired").output == f"{root}/repaired"
+    assert records(f"{root}/repaired/a.tfrecord") == expected[:-1]
+    with pytest.raises(ExistsError, match="is not empty"):
+        sk.repair(f"{root}/damaged", f"{root}/repaired")
     assert os.listdir(spool_folder()) == []
 
 

@@ -28,8 +28,8 @@ def repair(path: str, output: str | None, html: str | None, as_json: bool, **opt
 
     IN is a TFRecord, event or HDF5 file, the folder of a run, or a folder of such files, whose damaged
     files get new ones of the same names in the folder OUT. IN is only read. Each part is reported as
-    kept, repaired, unchecked (the file has no checksum of it) or lost. The exit code is 3 if
-    anything is lost.
+    kept, repaired, unchecked (the file has no checksum of it) or lost. Both may be URLs. The exit
+    code is 3 if anything is lost.
     """
     from shardkeep.cli.output.console import print_json
     from shardkeep.cli.output.progress import watched

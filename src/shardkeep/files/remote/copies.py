@@ -24,7 +24,7 @@ from shardkeep.files.leftovers import find_companion
 from shardkeep.files.remote.cache import View
 from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
 
-__all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching"]
+__all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching", "with_urls"]
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -60,7 +60,7 @@ def accepts_urls(
             try:
                 result = function(*bound.args, **bound.kwargs)
                 if dataclasses.is_dataclass(result):
-                    result = _with_urls(result)
+                    result = with_urls(result)
             except BaseException:
                 copies.close()
                 raise
@@ -192,19 +192,19 @@ def common_parent(urls: list[str]) -> str:
     return first
 
 
-def _with_urls(value: Any) -> Any:
+def with_urls(value: Any) -> Any:
     """Return a report in which the paths of local copies are URLs."""
     if isinstance(value, str):
         return shown(value)
     if isinstance(value, (list, tuple)):
-        items = [_with_urls(item) for item in value]
+        items = [with_urls(item) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if isinstance(value, dict):
-        return {_with_urls(key): _with_urls(item) for key, item in value.items()}
+        return {with_urls(key): with_urls(item) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             before = getattr(value, field.name)
-            after = _with_urls(before)
+            after = with_urls(before)
             if after is not before:
                 object.__setattr__(value, field.name, after)
     return value

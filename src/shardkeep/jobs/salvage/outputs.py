@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import ExistsError, NotFoundError, PlanError
 from shardkeep.files.kinds.special import refuse_special
-from shardkeep.files.kinds.urls import is_url, path_or_url
+from shardkeep.files.kinds.urls import display, is_url, join_url, path_or_url
 from shardkeep.files.publish import Exists
+from shardkeep.files.remote.store import list_tree
 from shardkeep.files.remote.uploads import upload_to
 
-__all__ = ["check_file", "check_folder", "check_page", "refuse_originals"]
+__all__ = ["check_file", "check_folder", "check_page", "check_url", "refuse_originals"]
 
 
 def check_file(path: str, output: str, exists: Exists) -> None:
@@ -53,6 +55,32 @@ def check_folder(path: str, output: str, exists: Exists) -> None:
     _check_name(output, exists, may_exist=os.path.isdir(output) and not os.listdir(output))
 
 
+def check_url(path: str, output: str, exists: Exists, *, is_folder: bool) -> None:
+    """Raise unless the new object, or new objects in a folder, can be written at the URL `output`.
+
+    `path` is a local path; that of a local copy stands for its URL.
+
+    Raises
+    ------
+    PlanError
+        It is the original, or one lies in the other; or the store cannot be written.
+    ExistsError
+        It exists, or is not empty, and must not be replaced.
+    RemoteError, MissingExtraError
+        The store cannot be asked.
+    """
+    original, name = shown(path), display(output)
+    if _lies_in(name.rstrip("/"), original) or (is_folder and _lies_in(original, name)):
+        what = f"{name} and the damaged {original} are one, or lie in one another"
+        raise PlanError(f"{what}: repair writes new files; pass another URL", path=name)
+    if not is_folder:
+        upload_to(output, replace=exists == "replace")
+        return
+    upload_to(join_url(output, "any"), replace=True)
+    if exists == "fail" and list_tree(output):
+        raise ExistsError(f'{name} is not empty: choose another name, or allow exists="replace"', path=name)
+
+
 def check_page(page: str, path: str, output: str | None) -> None:
     """Raise unless the page of the report can be written: not to the original, not to the new file.
 
@@ -65,6 +93,9 @@ def check_page(page: str, path: str, output: str | None) -> None:
     """
     name = path_or_url(page)
     if is_url(name):
+        if _lies_in(display(name), display(path)) or (output and display(name) == display(output)):
+            what = f"{display(name)} is the damaged file, in its folder, or the output"
+            raise PlanError(f"{what}: pass another name for the page", path=display(name))
         upload_to(name, replace=True)
         return
     refuse_originals([path], [name], folder=path)
@@ -110,7 +141,7 @@ def _check_name(output: str, exists: Exists, *, may_exist: bool) -> None:
 
 
 def _lies_in(path: str, folder: str) -> bool:
-    """Return True for the folder itself, too; both are real paths."""
+    """Return True for the folder itself, too; both are real paths, or URLs."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

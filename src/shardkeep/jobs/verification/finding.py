@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from shardkeep._paths_in_messages import as_argument, repair_command
+from shardkeep._paths_in_messages import as_argument, repair_command, shown
 from shardkeep._summary import summary
 from shardkeep.errors import (
     CorruptDataError,
@@ -100,7 +100,7 @@ def finding_of(error: Exception, path: str) -> Finding:
     text = str(error) if isinstance(error, ShardkeepError) else getattr(error, "strerror", None) or str(error)
     finding = Finding(
         kind_of(error),
-        text if path in text else f"{path}: {text}",
+        text if path in text or shown(path) in text else f"{path}: {text}",
         path,
         record=getattr(error, "record", None),
         offset_bytes=getattr(error, "offset_bytes", None),

@@ -113,6 +113,8 @@ def test_damage_is_reported_with_the_url(local: Path, own_cache: Path) -> None:
     assert not hasattr(caught.value, "__notes__")
     (finding,) = sk.verify(f"{URL}/t*").findings
     assert finding.path == SHARD and str(own_cache) not in finding.message
+    assert finding.message.count(SHARD) == 1
+    assert finding.next == f"shardkeep repair {SHARD} {URL}/t-00001-of-00004.repaired.tfrecord"
     with pytest.warns(RuntimeWarning, match=SHARD):
         list(sk.cat(SHARD, on_corrupt="skip"))
 

@@ -146,7 +146,8 @@ class BatchReader(Generic[_Delivery]):
         shards = self._source.shards
         if shards.remote is None:
             return steps
-        return FetchedAhead(shards.remote, shards.table, steps, self._options.prefetch + 1, engine.release)
+        ranks = self._options.world.local_size
+        return FetchedAhead(shards.remote, shards.table, steps, ranks, engine.release)
 
     def _new_engine(self, threads: int) -> _core.Engine:
         options = self._options
@@ -162,6 +163,8 @@ class BatchReader(Generic[_Delivery]):
 
     def _submit_steps(self, engine: _core.Engine, *, wait: bool) -> None:
         options, steps = self._options, self._steps
+        if isinstance(steps, FetchedAhead):
+            steps.keep_last(len(self._ahead))
         while len(self._ahead) < options.prefetch:
             # A batch that can be read is not delayed by the shards of those after it.
             if isinstance(steps, FetchedAhead) and not (wait and not self._ahead) and not steps.is_ready:

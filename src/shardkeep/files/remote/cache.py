@@ -176,7 +176,7 @@ def _fetch_once(info: ObjectInfo, content: str, tick: Tick) -> None:
             return
         part = content + ".part"
         try:
-            _make_room(info.size_bytes)
+            _make_room(part, info.size_bytes)
             download(info, part, tick)
             os.rename(part, content)
         except OSError as error:
@@ -206,7 +206,8 @@ def _locked(path: str, tick: Tick) -> Iterator[None]:
 # -- room ------------------------------------------------------------------------------------------------
 
 
-def _make_room(size_bytes: int) -> None:
+def _make_room(part: str, size_bytes: int) -> None:
+    """Remove objects until another one fits, and make the file of that one."""
     root = cache_folder()
     note = os.path.join(root, "used")
     with _locked(os.path.join(root, "room"), lambda _: None):
@@ -221,6 +222,12 @@ def _make_room(size_bytes: int) -> None:
         # Before the object is fetched: after a crash the number is too large, and the next eviction counts.
         with open(note, "w") as file:
             file.write(str(used + size_bytes))
+        # With its size, so that an eviction for another object counts all of it.
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(fd, size_bytes)
+        finally:
+            os.close(fd)
 
 
 def _evict(root: str, limit: int) -> int:

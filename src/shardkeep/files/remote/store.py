@@ -291,8 +291,9 @@ def download(info: ObjectInfo, path: str, tick: Callable[[int], object] | None =
         The object has another version or size than `info`, or cannot be read.
     """
     starts = range(0, info.size_bytes, PART_BYTES)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        os.ftruncate(fd, info.size_bytes)
 
         def fetch(start: int) -> None:
             stop = min(start + PART_BYTES, info.size_bytes)

@@ -4,9 +4,9 @@
 
 The files in the repository were made by the version that added this script, from its own
 ``train.tfrecord``: the index, the receipts of the third version, worker files with commit records of the
-second one and their merged file, a run whose receipt refers to the description of its data set, the index of
-a data set, the file of a collector that was closed, and that of a collector that was killed, with its redo
-log and the spill file of its client. The other files of the folder are older.
+second one and their merged file, a run whose receipt refers to the description of its data set, the indexes
+of a data set and of a remote folder, the file of a collector that was closed, and that of a collector that
+was killed, with its redo log and the spill file of its client. The other files of the folder are older.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import fsspec
 import numpy as np
 
 from shardkeep import CollectorError, Loader, World
@@ -70,6 +71,15 @@ def write_dataset_index(out: Path) -> None:
     )
 
 
+def write_folder_index(out: Path) -> None:
+    """Store the index of a remote folder of two shards."""
+    memory = fsspec.filesystem("memory")
+    for name in ("a.tfrecord", "b.tfrecord"):
+        memory.pipe_file(f"/old/{name}", (OLD / "train.tfrecord").read_bytes())
+    build_index(["memory://old/*.tfrecord"])
+    (out / "all.skidx").write_bytes(memory.cat_file("/old/all.skidx"))
+
+
 def start_collector(path: Path) -> subprocess.Popen[bytes]:
     """Start ``shardkeep collect`` in a process that can be killed."""
     command = [sys.executable, "-m", "shardkeep", "collect", str(path), "--listen", f"ipc://{path}.sock"]
@@ -107,5 +117,6 @@ build_index(out / "train.tfrecord")
 write_run(out)
 write_described_run(out)
 write_dataset_index(out)
+write_folder_index(out)
 collect(out, "collected.h5", killed=False)
 collect(out, "killed.h5", killed=True)

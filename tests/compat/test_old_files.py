@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 import shardkeep as sk
+from shardkeep.files.remote.store import list_folder
 from shardkeep.hdf5 import Collector, connect
 from shardkeep.hdf5.segments.commit_record import read_record
 from shardkeep.hdf5.segments.described_data import read_described_data
 from shardkeep.hdf5.segments.series_end import is_ended
 from shardkeep.tfrecord.index import store
-from shardkeep.tfrecord.index.binary import read_index_file
+from shardkeep.tfrecord.index.binary import decode, read_index_file
 from shardkeep.tfrecord.index.dataset_file import open_dataset
 from shardkeep.tfrecord.index.scan import frame_starts
+from shardkeep.tfrecord.index.together import read_together
 
 OLD = Path(__file__).parents[1] / "data" / "old"
 # As `dataset_file` has them: size, times and inode of a shard.
@@ -104,6 +106,21 @@ def test_the_index_of_a_data_set_is_mapped(copies: Path) -> None:
     assert found is not None
     assert found.records.tolist() == [20, 20]
     assert found.sizes_bytes.tolist() == [600, 600]
+
+
+def test_the_indexes_of_a_remote_folder_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path))
+    memory.pipe_file("/old/all.skidx", (OLD / "all.skidx").read_bytes())
+    try:
+        found = read_together("memory://old", {one.url: one for one in list_folder("memory://old")})
+    finally:
+        memory.rm("/old", recursive=True)
+    assert sorted(url for url, _ in found) == ["memory://old/a.tfrecord", "memory://old/b.tfrecord"]
+    (scanned,) = frame_starts([OLD / "train.tfrecord"])
+    for data in found.values():
+        decoded = decode(data, shard_bytes=600)
+        assert decoded is not None and np.array_equal(decoded[0], scanned)
 
 
 def test_a_merged_file_is_verified() -> None:

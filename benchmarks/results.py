@@ -112,8 +112,9 @@ def pictures(found: dict[str, Any]) -> dict[str, str]:
         ratios = {row["peer"]: statistics.median(row["ratios"]) for row in rows}
         if len(rows) > 3:
             drawn[name] = bars(section["title"], list(ratios.items()))
+            workload = section["title"].partition(":")[0]
             peers = [row["peer"] for row in rows if row["wanted"] and not row["peer"].startswith("limit: ")]
-            fastest += [(f"{name}: {peer}", ratios[peer]) for peer in sorted(peers, key=ratios.get)[:1]]
+            fastest += [(f"{workload}: {peer}", ratios[peer]) for peer in sorted(peers, key=ratios.get)[:1]]
     if fastest:
         drawn[SUMMARY] = bars("Times as good as the fastest peer of each workload", fastest)
     return drawn

@@ -15,13 +15,13 @@ _RESIZE = "h5py, resize and assign"
 TABLES = [
     Table(
         "hdf5 write",
-        "HDF5 written by 4 processes: 6,400 rows of 32 KiB through the collector",
+        "HDF5 by 4 processes: 6,400 rows of 32 KiB through the collector",
         empty,
         "hdf5.write collector",
         (
-            Peer("h5py in one process, whole chunks", "hdf5.write plain", 0.8),
+            Peer("limit: h5py in one process, whole chunks", "hdf5.write plain", 0.8),
             Peer("multiprocessing.Queue, one writer with h5py", "hdf5.write queue", 3),
-            Peer("zarr, a chunk each (a folder, not a file)", "hdf5.zarr write"),
+            Peer("zarr (a folder of chunks)", "hdf5.zarr write", 1),
             Peer("Shardkeep's worker files and their merge", "hdf5.write worker files"),
             Peer("parallel HDF5 (mpi4py and h5py)", _NO_MPI),
             Peer("PyTables", "one process can write a file"),
@@ -33,7 +33,7 @@ TABLES = [
         "The same, synced to the disk",
         empty,
         "hdf5.write collector fsync",
-        (Peer("h5py in one process, whole chunks", "hdf5.write plain fsync", 0.8),),
+        (Peer("limit: h5py in one process, whole chunks", "hdf5.write plain fsync", 0.8),),
         batch=6400,
     ),
     *(

@@ -22,7 +22,7 @@ from shardkeep.loader.dataset import open_shards
 from shardkeep.plan.proof.description import DESCRIPTION_KEY, describe
 from shardkeep.plan.proof.receipt import check_receipt_seal
 
-__all__ = ["audit"]
+__all__ = ["audit", "receipts_in_json"]
 
 PathLike = str | os.PathLike[str]
 
@@ -134,14 +134,14 @@ def _read_all(
 
 def _read(part: _Part, tick: Tick) -> list[dict[str, Any]]:
     path = part.path
-    found = receipts_of_rank(path) if part.is_rank else _from_json(Path(path), stray=part.is_stray)
+    found = receipts_of_rank(path) if part.is_rank else receipts_in_json(path, stray=part.is_stray)
     tick(part.size_bytes)
     return found
 
 
-def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
+def receipts_in_json(path: str, *, stray: bool = False) -> list[dict[str, Any]]:
     """Read a receipt or a list of them; with `stray`, ignore other JSON files."""
-    text = path.read_bytes()
+    text = Path(path).read_bytes()
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -155,7 +155,7 @@ def _from_json(path: Path, *, stray: bool = False) -> list[dict[str, Any]]:
     receipts = content if isinstance(content, list) else [content]
     if all(isinstance(one, dict) and any(key in one for key in _ANY_KEY) for one in receipts):
         for receipt in receipts:
-            check_receipt_seal(receipt, os.fspath(path))
+            check_receipt_seal(receipt, path)
         return receipts
     if stray:
         return []

@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 
 from shardkeep._summary import summary
 
-__all__ = ["Coverage", "RangeSet", "StridedRanges", "measure_coverage", "true_ranges"]
+__all__ = ["MOST_RANGES", "Coverage", "RangeSet", "StridedRanges", "measure_coverage", "true_ranges"]
 
 # Number of intervals expanded at a time; they take about 200 MB of temporary arrays.
 _PIECE = 2**21
-_MAX_SHOWN = 64
 # Kinds of positions: by number of deliveries, and dropped on purpose.
 _LOST, _ONCE, _REPEATED, _DROPPED = range(4)
 
 I64 = NDArray[np.int64]
+
+MOST_RANGES = 64
+"""Number of ranges that a `RangeSet` has, unless more are requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ class RangeSet:
     ranges : int
         Number of ranges.
     first : tuple of (int, int)
-        The first ranges, at most 64.
+        The first ranges; at most 64, unless `measure_coverage` was called for more.
     """
 
     records: int = 0
@@ -168,9 +170,10 @@ class Coverage:
 class _RangeCollector:
     """A collector of ranges in ascending order, which joins adjacent ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_ranges: int) -> None:
         self.records = self.ranges = 0
         self.first: list[tuple[int, int]] = []
+        self._most = most_ranges
         self._stop = -1
 
     def add(self, starts: I64, stops: I64) -> None:
@@ -179,12 +182,13 @@ class _RangeCollector:
         joins = int(starts[0]) == self._stop
         self.records += int((stops - starts).sum())
         self.ranges += starts.size - joins
-        shown = list(zip(starts[: _MAX_SHOWN + 1].tolist(), stops[: _MAX_SHOWN + 1].tolist(), strict=True))
+        most = self._most + 1
+        shown = list(zip(starts[:most].tolist(), stops[:most].tolist(), strict=True))
         if joins:
             if self.first[-1][1] == self._stop:
                 self.first[-1] = (self.first[-1][0], shown[0][1])
             shown = shown[1:]
-        self.first.extend(shown[: _MAX_SHOWN - len(self.first)])
+        self.first.extend(shown[: self._most - len(self.first)])
         self._stop = int(stops[-1])
 
     def result(self) -> RangeSet:
@@ -192,7 +196,12 @@ class _RangeCollector:
 
 
 def measure_coverage(
-    delivered: StridedRanges, records: int, *, dropped: StridedRanges | None = None, piece: int = _PIECE
+    delivered: StridedRanges,
+    records: int,
+    *,
+    dropped: StridedRanges | None = None,
+    most_ranges: int = MOST_RANGES,
+    piece: int = _PIECE,
 ) -> Coverage:
     """Return how the delivered ranges cover ``[0, records)``.
 
@@ -204,6 +213,8 @@ def measure_coverage(
         Number of positions of the epoch.
     dropped : StridedRanges, optional
         Positions that count as dropped, not as lost, if they are not delivered.
+    most_ranges : int
+        Number of ranges of each kind that are returned.
     piece : int
         Number of intervals to expand at a time.
 
@@ -217,7 +228,7 @@ def measure_coverage(
     <RangeSet records=8, ranges=2, first=((4, 10), (14, 16))>
     """
     excused = StridedRanges.concatenate([]) if dropped is None else dropped
-    collected = _RangeCollector(), _RangeCollector(), _RangeCollector(), _RangeCollector()
+    collected = [_RangeCollector(most_ranges) for _ in range(4)]
     stack = [(0, records)]
     while stack:
         low, high = stack.pop()

@@ -65,6 +65,9 @@ class StepPlan(Protocol):
     def dropped_ranges(self) -> StridedRanges:
         """Return the read numbers that no rank delivers."""
 
+    def ranks_of(self, reads: I64, steps: I64) -> I64:
+        """Return the rank that has delivered each read number after rank r made ``steps[r]`` steps, or -1."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
@@ -340,6 +343,35 @@ class EpochPlan:
         """Return the positions that no rank delivers."""
         start, stop = self.dropped
         return StridedRanges.intervals(np.array([start]), np.array([stop]))
+
+    def ranks_of(self, reads: I64, steps: I64) -> I64:
+        """Return the rank that has delivered each position after rank r made ``steps[r]`` steps.
+
+        Parameters
+        ----------
+        reads : ndarray of int64
+            Positions of the epoch.
+        steps : ndarray of int64, shape (world_size,)
+            Number of steps that each rank has made.
+
+        Returns
+        -------
+        ndarray of int64
+            Ranks in the shape of `reads`; -1 where no rank has.
+
+        Examples
+        --------
+        >>> EpochPlan(10, 0, 2, 3, "mask").ranks_of(np.arange(10), np.array([2, 1])).tolist()
+        [0, 0, 0, 1, 1, 1, 0, 0, -1, -1]
+        """
+        step, inside = np.divmod(reads - self.start, self.global_batch)
+        rank = inside // self.batch_size
+        if self.steps > self.full_steps:
+            rest = step == self.full_steps
+            starts, _ = self.step_spans(self.full_steps)
+            rank[rest] = np.searchsorted(starts, reads[rest], side="right") - 1
+        delivered = (step >= 0) & (step < steps[rank])
+        return np.where(delivered, rank, -1)
 
 
 def steps_per_epoch(

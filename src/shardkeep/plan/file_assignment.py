@@ -208,6 +208,12 @@ class FileAssignment:
         low, high = self._bounds[rank : rank + 2]
         return self._order[low:high]
 
+    def ranks(self) -> I64:
+        """Return the rank of each file, -1 for a file that was read before."""
+        ranks = np.full(len(self.files.table), -1, np.int64)
+        ranks[self._order] = np.repeat(np.arange(self.world_size), np.diff(self._bounds))
+        return ranks
+
     def interleave(self, rank: int) -> Interleave:
         """Return the interleaved sequence of the files of a rank."""
         mine = self.files_of(rank)

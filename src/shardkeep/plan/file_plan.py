@@ -174,6 +174,12 @@ class FilePlan:
         offsets = self.files.table.offsets
         return StridedRanges.intervals(offsets[:-1] + self.read_after(self.steps), offsets[1:])
 
+    def ranks_of(self, reads: I64, steps: I64) -> I64:
+        """Return the rank that has delivered each record after rank r made ``steps[r]`` steps, or -1."""
+        file, index = self.files.table.locate(reads)
+        delivered = (index >= self.read_after(0)[file]) & (index < self.read_after(steps)[file])
+        return np.where(delivered, self._assignment.ranks()[file], -1)
+
     def _delivered(self, steps: int) -> int:
         rows = np.minimum(self._assignment.held, steps * self.batch_size)
         return self._assignment.already_read + int(rows.sum())

@@ -97,3 +97,10 @@ def test_range_sets_count_positions_and_ranges() -> None:
     assert RangeSet.of(3, 5) == RangeSet(2, 1, ((3, 5),))
     assert RangeSet(9, 2, ((0, 2), (5, 12))).leading(4) == [0, 1, 5, 6]
     assert RangeSet().leading(4) == []
+
+
+def test_more_ranges_are_returned_on_request():
+    found = measure_coverage(table([(0, 2, 100, 1)]), 200, most_ranges=80)
+    assert found.lost.ranges == 100
+    assert found.lost.first == tuple((at, at + 1) for at in range(1, 161, 2))
+    assert len(measure_coverage(table([(0, 2, 100, 1)]), 200).lost.first) == 64

@@ -161,3 +161,12 @@ def test_numpy_integers_become_ints() -> None:
     assert type(plan.records) is int
     assert plan == EpochPlan(10, 0, 2, 3, "mask")
     assert hash(plan) == hash(EpochPlan(10, 0, 2, 3, "mask"))
+
+
+@given(PLANS, st.data())
+def test_the_rank_of_each_position_is_that_which_delivered_it(plan: EpochPlan, data: st.DataObject) -> None:
+    steps = np.array([data.draw(st.integers(0, plan.steps)) for _ in range(plan.world_size)])
+    expected = np.full(plan.records, -1)
+    for rank, made in enumerate(steps.tolist()):
+        expected[plan.reads_between(0, made, rank)[0]] = rank
+    assert plan.ranks_of(np.arange(plan.records), steps).tolist() == expected.tolist()

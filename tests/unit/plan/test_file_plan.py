@@ -110,6 +110,7 @@ def test_after_any_history_each_record_is_delivered_once_and_each_file_in_order(
         assert plan.start == len(delivered)
         steps = min(wanted, plan.steps)
         reader: dict[int, int] = {}
+        ranks = np.full(table.total, -1)
         for step in range(steps):
             for rank in range(w):
                 records, (rows,) = plan.reads_between(step, step + 1, rank)
@@ -119,7 +120,9 @@ def test_after_any_history_each_record_is_delivered_once_and_each_file_in_order(
                     assert index == last_of_file[shard] + 1
                     last_of_file[shard] = index
                 delivered += records.tolist()
+                ranks[records] = rank
             assert plan.position_after(step + 1) == len(delivered)
+        assert plan.ranks_of(np.arange(table.total), np.full(w, steps)).tolist() == ranks.tolist()
         assert plan.read_after(steps).tolist() == [i + 1 for i in last_of_file]
         history = merge_history([*history, HistoryEntry(w, b, c, steps)])
     assert sorted(delivered) == list(range(table.total))

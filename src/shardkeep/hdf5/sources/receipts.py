@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -79,16 +80,22 @@ def receipts(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     ]
 
 
-def receipts_of_rank(folder: str) -> list[dict[str, Any]]:
-    """Return the receipts in the folder of a rank as `receipts` does, without their data sets."""
+def receipts_of_rank(
+    folder: str, read: Callable[[str], CommitRecord | None] | None = None
+) -> list[dict[str, Any]]:
+    """Return the receipts in the folder of a rank as `receipts` does, without their data sets.
+
+    `read` returns the commit record of a segment; without it the segment is opened.
+    """
+    read = read or _record_of
     segments = list_segments(folder)
-    newest = _record_of(segments[-1].path) if segments else None
+    newest = read(segments[-1].path) if segments else None
     if newest is None:
         return []
     found = []
     for number in newest.receipts.values():
         path = segments[number].path
-        record = newest if number == len(segments) - 1 else _record_of(path)
+        record = newest if number == len(segments) - 1 else read(path)
         if record is None or record.receipt is None:
             raise CorruptDataError(f"{path!r} has lost its receipt: restore it from a copy", path=path)
         found.append(record.receipt)

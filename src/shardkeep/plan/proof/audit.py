@@ -9,7 +9,7 @@ positions into names of shards and numbers of records.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,17 +18,17 @@ import numpy as np
 
 from shardkeep.errors import PlanError
 from shardkeep.plan.checks import MAX_EPOCH, checked_int
-from shardkeep.plan.coverage import RangeSet, StridedRanges, measure_coverage
+from shardkeep.plan.coverage import MOST_RANGES, RangeSet, StridedRanges, measure_coverage
 from shardkeep.plan.file_assignment import HistoryEntry
 from shardkeep.plan.order import ORDER_VERSION
-from shardkeep.plan.proof.contents import Segment
+from shardkeep.plan.proof.contents import Dataset, Segment
 from shardkeep.plan.proof.damage import Damage
 from shardkeep.plan.proof.evidence import MAX_MESSAGES, ShardNames, comparable, newest_of, read_receipts
 from shardkeep.plan.proof.receipt import Receipt
 from shardkeep.plan.proof.report import AuditReport, DamagedRecord, EpochAudit, RecordName
 from shardkeep.plan.proof.runs import Run, RunKey, join_runs, named_ranks, runs_of
 
-__all__ = ["audit"]
+__all__ = ["Evidence", "audit"]
 
 _MAX_NAMES = 5
 # A small file may claim a million ranks many times; this limit keeps the memory of an audit below 1 GB.
@@ -94,43 +94,113 @@ def audit(
     newest, problems = newest_of(read)
     if not newest:
         return AuditReport(0, (), ("there are no receipts: collect loader.receipt() of every rank",))
-    kept, mixed = comparable(newest)
-    problems += mixed
-    groups = _runs_of(kept, wanted)
-    claimed = sum(key.world_size for key in groups)
-    if claimed > _MAX_RANKS:
-        raise PlanError(
-            f"the receipts claim {claimed} ranks over all runs and epochs, more than {_MAX_RANKS}: audit "
-            "fewer epochs at a time, or search for an edited world_size"
+    evidence = Evidence(newest, described, wanted)
+    found = tuple(evidence.audit(epoch) for epoch in evidence.epochs)
+    return AuditReport(len(newest), found, (*problems, *evidence.problems))
+
+
+class Evidence:
+    """The receipts that agree, as the runs of each epoch.
+
+    Parameters
+    ----------
+    newest : sequence of Receipt
+        At least one; one for each id.
+    described : mapping
+        The result of `read_receipts`.
+    wanted : set of int, optional
+        Epochs to prove, see `audit`.
+
+    Attributes
+    ----------
+    epochs : list of int
+        Epochs to prove, ascending.
+    problems : list of str
+        Faults that do not belong to a single epoch.
+    sample : Receipt
+        A receipt, for what all have in common: data set and order.
+    shards : ShardNames
+    """
+
+    def __init__(
+        self,
+        newest: Sequence[Receipt],
+        described: Mapping[str, Callable[[], Dataset]],
+        wanted: set[int] | None = None,
+    ) -> None:
+        kept, self.problems = comparable(newest)
+        groups = _runs_of(kept, wanted)
+        claimed = sum(key.world_size for key in groups)
+        if claimed > _MAX_RANKS:
+            raise PlanError(
+                f"the receipts claim {claimed} ranks over all runs and epochs, more than {_MAX_RANKS}: audit "
+                "fewer epochs at a time, or search for an edited world_size"
+            )
+        self._runs: dict[int, list[Run]] = defaultdict(list)
+        sample = next((receipt for receipt in kept if receipt.dataset.shards), kept[0])
+        self.shards = ShardNames(sample.dataset, described)
+        if sample.cycle_length is not None:
+            sample = replace(sample, dataset=self.shards.dataset)
+        self.sample = sample
+        files = sample.files()
+        for key in sorted(groups):
+            ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
+            plan_of = partial(Receipt.plan, *groups[key][0], files=files)
+            self._runs[key.epoch] += runs_of(
+                key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]]
+            )
+        self._latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
+        if wanted is None:
+            if self._latest and _untouched(self._runs[self._latest]):
+                # A Loader may have begun the next epoch without delivering a batch of it.
+                del self._runs[self._latest]
+            self.epochs, gaps = _expected(self._runs)
+            self.problems += gaps
+        else:
+            self.epochs = sorted(wanted)
+        self._damage: dict[int, list[Damage]] = defaultdict(list)
+        for receipt in kept:
+            for one in receipt.damage:
+                self._damage[one.epoch].append(one)
+
+    def runs(self, epoch: int) -> list[Run]:
+        """Return the runs of an epoch; those that single ranks resumed are joined if this explains them."""
+        runs = self._runs.get(epoch, [])
+        if any(_faults(run, runs) for run in runs):
+            joined = join_runs(runs)
+            if not any(_faults(run, joined) for run in joined):
+                return joined
+        return runs
+
+    def audit(self, epoch: int, *, most_ranges: int = MOST_RANGES) -> EpochAudit:
+        """Return the deliveries and faults of an epoch, with at most `most_ranges` ranges of each kind."""
+        runs, sample = self.runs(epoch), self.sample
+        records = sample.positions
+        dropped = StridedRanges.joined(run.dropped() for run in runs)
+        delivered = StridedRanges.joined(run.delivered() for run in runs)
+        found = measure_coverage(delivered, records, dropped=dropped, most_ranges=most_ranges)
+        # Also without repeated positions, since the repeated step of a rank may have no rows.
+        problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
+        if not runs:
+            problems.append("no receipt covers this epoch: add the receipts of its runs")
+        reached = max((run.stop for run in runs), default=0)
+        damage = self._damage[epoch]
+        skipped = _damaged([one for one in damage if not one.repaired], sample, self.shards)
+        newest = epoch >= self._latest
+        return EpochAudit(
+            epoch=epoch,
+            records=records,
+            delivered=max(found.delivered - len(skipped), 0),
+            lost=found.lost,
+            repeated=found.repeated,
+            dropped=found.dropped,
+            lost_names=_names(found.lost, sample, self.shards, epoch),
+            repeated_names=_names(found.repeated, sample, self.shards, epoch),
+            skipped=skipped,
+            repaired=_damaged([one for one in damage if one.repaired], sample, self.shards),
+            under_way=newest and not problems and found.lost.records == records - reached > 0,
+            problems=tuple(_shortened(problems)),
         )
-    by_epoch: dict[int, list[Run]] = defaultdict(list)
-    sample = next((receipt for receipt in kept if receipt.dataset.shards), kept[0])
-    shards = ShardNames(sample.dataset, described)
-    if sample.cycle_length is not None:
-        sample = replace(sample, dataset=shards.dataset)
-    files = sample.files()
-    for key in sorted(groups):
-        ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
-        plan_of = partial(Receipt.plan, *groups[key][0], files=files)
-        by_epoch[key.epoch] += runs_of(key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]])
-    latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
-    if wanted is None:
-        if latest and _untouched(by_epoch[latest]):
-            # A Loader may have begun the next epoch without delivering a batch of it.
-            del by_epoch[latest]
-        proved, gaps = _expected(by_epoch)
-        problems += gaps
-    else:
-        proved = sorted(wanted)
-    damage: dict[int, list[Damage]] = defaultdict(list)
-    for receipt in kept:
-        for one in receipt.damage:
-            damage[one.epoch].append(one)
-    found = [
-        _epoch(epoch, by_epoch.get(epoch, []), sample, shards, damage[epoch], newest=epoch >= latest)
-        for epoch in proved
-    ]
-    return AuditReport(len(newest), tuple(found), tuple(problems))
 
 
 def _runs_of(
@@ -175,45 +245,6 @@ def _expected(by_epoch: Mapping[int, object]) -> tuple[list[int], list[str]]:
         f"no receipt covers epoch {', '.join(gaps[:MAX_MESSAGES])}: add the receipts of the earlier runs, "
         "or pass the epochs to prove as epochs="
     ]
-
-
-def _epoch(
-    epoch: int,
-    runs: Sequence[Run],
-    sample: Receipt,
-    shards: ShardNames,
-    damage: Sequence[Damage],
-    *,
-    newest: bool,
-) -> EpochAudit:
-    records = sample.positions
-    if any(_faults(run, runs) for run in runs):
-        joined = join_runs(runs)
-        if not any(_faults(run, joined) for run in joined):
-            runs = joined
-    dropped = StridedRanges.joined(run.dropped() for run in runs)
-    delivered = StridedRanges.joined(run.delivered() for run in runs)
-    found = measure_coverage(delivered, records, dropped=dropped)
-    # Also without repeated positions, since the repeated step of a rank may have no rows.
-    problems = [*(text for run in runs for text in _faults(run, runs)), *_repetitions(runs)]
-    if not runs:
-        problems.append("no receipt covers this epoch: add the receipts of its runs")
-    reached = max((run.stop for run in runs), default=0)
-    skipped = _damaged([one for one in damage if not one.repaired], sample, shards)
-    return EpochAudit(
-        epoch=epoch,
-        records=records,
-        delivered=max(found.delivered - len(skipped), 0),
-        lost=found.lost,
-        repeated=found.repeated,
-        dropped=found.dropped,
-        lost_names=_names(found.lost, sample, shards, epoch),
-        repeated_names=_names(found.repeated, sample, shards, epoch),
-        skipped=skipped,
-        repaired=_damaged([one for one in damage if one.repaired], sample, shards),
-        under_way=newest and not problems and found.lost.records == records - reached > 0,
-        problems=tuple(_shortened(problems)),
-    )
 
 
 def _faults(run: Run, runs: Sequence[Run]) -> list[str]:

@@ -63,7 +63,7 @@ def _answer(roots: Roots, base: str, path: bytes, request: Request) -> Response:
         fitting = [view for view in VIEWS if view.fits(location)]
         query = Query(request.query_params)
         view = next((one for one in fitting if one.name == query.text("view")), fitting[0])
-        shown = view.show(Visit(location, query, query.text("part")))
+        shown = view.show(Visit(location, query, query.text("part"), roots.locations()))
         return _response(shown, base, location, view, fitting, is_part)
     except (ShardkeepError, OSError) as error:
         message = error.strerror or str(error) if isinstance(error, OSError) else str(error)

@@ -48,10 +48,14 @@ def render(page: Page, *, is_part: bool) -> str:
     return _environment().get_template(page.template).render({**values, "layout": layout})
 
 
+@functools.lru_cache
+def _static_names() -> frozenset[str]:
+    return frozenset(one.name for one in _HERE.joinpath("static").iterdir())
+
+
 def static_file(name: str) -> Response:
     """Return a script, a style sheet or an icon; the status is 404 if there is none of this name."""
-    known = {one.name for one in _HERE.joinpath("static").iterdir()}
-    if name not in known:
+    if name not in _static_names():
         return Response("no such file\n", 404, media_type="text/plain")
     content = _HERE.joinpath("static", name).read_bytes()
     kind = mimetypes.guess_type(name)[0] or "application/octet-stream"

@@ -93,11 +93,14 @@ class Visit:
     query : Query
     part : str
         Name of the part of the view that is requested, such as "image"; empty for the page.
+    roots : sequence of Location
+        All files and folders that the command names.
     """
 
     location: Location
     query: Query
     part: str
+    roots: Sequence[Location]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from shardkeep.viewer.data.records import RECORDS
 from shardkeep.viewer.data.shards import SHARDS
 from shardkeep.viewer.folder import FILES
 from shardkeep.viewer.hdf5.view import CONTENTS
+from shardkeep.viewer.runs.delivered_view import DELIVERED
 from shardkeep.viewer.runs.run_view import RUN
 from shardkeep.viewer.runs.scalars_view import SCALARS
 from shardkeep.viewer.view import View
@@ -18,6 +19,7 @@ __all__ = ["VIEWS"]
 # The last one fits everything.
 VIEWS: tuple[View, ...] = (
     RUN,
+    DELIVERED,
     SCALARS,
     SHARDS,
     EPOCH,

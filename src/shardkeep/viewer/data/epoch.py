@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-import numpy as np
-
 from shardkeep.plan.checks import MAX_EPOCH, MAX_SEED
 from shardkeep.plan.order import Shuffle
 from shardkeep.plan.shards import ShardTable
 from shardkeep.viewer.data.data_set import data_sets
-from shardkeep.viewer.data.epoch_picture import COLUMNS, Settings, draw, reads_of_step, step_count
+from shardkeep.viewer.data.epoch_picture import Settings, draw, edges_of, reads_of_step, step_count
 from shardkeep.viewer.data.shards import SHARDS, chosen_set
+from shardkeep.viewer.nearby import runs_below
 from shardkeep.viewer.view import Answer, Page, Query, View, Visit
 
 __all__ = ["EPOCH"]
@@ -47,21 +46,19 @@ def _show(visit: Visit) -> Answer:
         "shuffle": visit.query.choice("shuffle", list(_SHUFFLES)),
         "place": place,
         "picture": None,
+        "runs": [] if visit.part else runs_below(visit.roots),
         "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
     }
     if not found.unindexed and found.records:
         table = ShardTable([one.records or 0 for one in found.states])
         steps = step_count(settings, table, found.sizes)
         step = min(place * steps // _PLACES, max(steps - 1, 0))
-        edges: list[float] = []
-        if len(found.names) <= COLUMNS:
-            edges = np.round(table.offsets[1:-1] / table.total * COLUMNS, 2).tolist()
         values |= {
             "picture": draw(settings, table, found.sizes),
             "steps": steps,
             "step": step,
             "reads": reads_of_step(settings, table, found.sizes, step) if steps else [],
-            "edges": edges,
+            "edges": edges_of(table),
             "shards": [visit.location.child(name) for name in found.names],
         }
     return Page("epoch.html", values)

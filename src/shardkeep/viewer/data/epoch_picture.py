@@ -17,7 +17,21 @@ from shardkeep.plan.file_plan import FilePlan
 from shardkeep.plan.order import EpochOrder, Shuffle, epoch_order
 from shardkeep.plan.shards import ShardTable
 
-__all__ = ["COLUMNS", "ROWS", "EpochPicture", "Settings", "Span", "draw", "reads_of_step", "step_count"]
+__all__ = [
+    "EpochPicture",
+    "Settings",
+    "Span",
+    "column_count",
+    "columns_of",
+    "draw",
+    "edges_of",
+    "paint",
+    "reads_of_step",
+    "sample_files",
+    "sample_of",
+    "spans_of",
+    "step_count",
+]
 
 COLUMNS, ROWS = 128, 64
 _SAMPLE = 60_000
@@ -103,20 +117,23 @@ def step_count(settings: Settings, table: ShardTable, sizes: I64) -> int:
 def draw(settings: Settings, table: ShardTable, sizes: I64) -> EpochPicture:
     """Return the picture of an epoch."""
     plan = _plan(settings, table, sizes)
-    rows, columns = min(settings.world_size, ROWS), min(COLUMNS, max(table.total, 1))
     if isinstance(plan, FilePlan):
-        ranks, steps, records = _sample_files(plan)
+        ranks, steps, records = sample_files(plan, np.full(plan.world_size, plan.steps))
     else:
         ranks, steps, records = _sample_records(plan, _order(settings, table.total))
-    row = ranks * rows // settings.world_size
-    column = (records.astype(np.float64) * (columns / max(table.total, 1))).astype(np.int64)
-    cell = row * columns + np.minimum(column, columns - 1)
+    return paint(ranks, steps / max(plan.steps, 1), records, settings.world_size, table.total)
+
+
+def paint(ranks: I64, times: NDArray[np.float64], records: I64, world_size: int, total: int) -> EpochPicture:
+    """Return the picture of a sample of reads: their ranks, times from 0 to 1, and records of `total`."""
+    rows, columns = min(world_size, ROWS), column_count(total)
+    cell = ranks * rows // world_size * columns + columns_of(records, total)
     counts = np.bincount(cell, minlength=rows * columns).reshape(rows, columns)
-    times = np.bincount(cell, steps / max(plan.steps, 1), rows * columns).reshape(rows, columns)
+    sums = np.bincount(cell, times, rows * columns).reshape(rows, columns)
     shares = counts / np.maximum(counts.sum(axis=0), 1)
     largest = float(shares.max(initial=0.0))
     level = np.ceil(shares / (largest or 1) * _LEVELS).astype(int) - 1
-    time = np.minimum(times / np.maximum(counts, 1) * _TIMES, _TIMES - 1).astype(int)
+    time = np.minimum(sums / np.maximum(counts, 1) * _TIMES, _TIMES - 1).astype(int)
     paths = []
     for t in range(_TIMES):
         for v in range(_LEVELS):
@@ -127,34 +144,55 @@ def draw(settings: Settings, table: ShardTable, sizes: I64) -> EpochPicture:
     return EpochPicture(rows, columns, tuple(paths), largest, len(records))
 
 
+def column_count(total: int) -> int:
+    """Return the number of columns of a picture of `total` records."""
+    return min(COLUMNS, max(total, 1))
+
+
+def columns_of(records: I64, total: int) -> I64:
+    """Return the column of each of `total` records."""
+    columns = column_count(total)
+    found = (records.astype(np.float64) * (columns / max(total, 1))).astype(np.int64)
+    return np.minimum(found, columns - 1)
+
+
+def edges_of(table: ShardTable) -> list[float]:
+    """Return the column at which each shard but the first begins; none if there are many shards."""
+    if len(table) > COLUMNS:
+        return []
+    edges: list[float] = np.round(
+        table.offsets[1:-1] / max(table.total, 1) * column_count(table.total), 2
+    ).tolist()
+    return edges
+
+
+def sample_of(total: int, most: int = _SAMPLE) -> I64:
+    """Return all numbers below `total`, or one at random of each of `most` equal parts."""
+    if total <= most:
+        return np.arange(total, dtype=np.int64)
+    # At random, since a fixed distance could always meet the same rank.
+    edges = (np.arange(most + 1) * (total / most)).astype(np.int64)
+    chosen = np.random.default_rng(0).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))
+    return np.minimum(chosen, total - 1)
+
+
 def _sample_records(plan: EpochPlan, order: EpochOrder) -> tuple[I64, I64, I64]:
     """Return rank, step and record of a sample of the positions that are delivered."""
-    delivered = plan.position_after(plan.steps)
-    if delivered <= _SAMPLE:
-        positions = np.arange(delivered, dtype=np.int64)
-    else:
-        # One at random of each of many equal parts: a fixed distance could always meet the same rank.
-        edges = (np.arange(_SAMPLE + 1) * (delivered / _SAMPLE)).astype(np.int64)
-        positions = np.random.default_rng(0).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))
-        positions = np.minimum(positions, delivered - 1)
-    step = positions // plan.global_batch
-    rank = positions % plan.global_batch // plan.batch_size
-    rest = step >= plan.full_steps
-    if rest.any():
-        starts, _ = plan.step_spans(plan.full_steps)
-        rank[rest] = np.searchsorted(starts, positions[rest], side="right") - 1
-    return rank, step, order.records_at(positions)
+    positions = sample_of(plan.position_after(plan.steps))
+    ranks = plan.ranks_of(positions, np.full(plan.world_size, plan.steps))
+    return ranks, positions // plan.global_batch, order.records_at(positions)
 
 
-def _sample_files(plan: FilePlan) -> tuple[I64, I64, I64]:
-    """Return rank, step and record of whole steps, spread evenly over the epoch."""
+def sample_files(plan: FilePlan, made: I64) -> tuple[I64, I64, I64]:
+    """Return rank, step and record of whole steps, spread evenly over the ``made[r]`` steps of rank r."""
     parts: list[tuple[I64, I64, I64]] = []
     shown = min(plan.world_size, _RANKS_OF_FILES)
-    wanted = min(plan.steps, _STEPS_OF_FILES)
     for number in range(shown):
         rank = number * plan.world_size // shown
+        steps_of_rank = int(made[rank])
+        wanted = min(steps_of_rank, _STEPS_OF_FILES)
         for index in range(wanted):
-            step = index * plan.steps // wanted
+            step = index * steps_of_rank // wanted
             records = plan.reads_between(step, step + 1, rank)[0][:_BATCH]
             parts.append((np.full(len(records), rank), np.full(len(records), step), records))
     if not parts:
@@ -181,11 +219,12 @@ def reads_of_step(
             start, stop = plan.rank_span(step, rank)
             count = stop - start
             records = order.records_at(np.arange(start, min(stop, start + _BATCH)))
-        found.append((rank, count, _spans(np.sort(records), table)))
+        found.append((rank, count, spans_of(np.sort(records), table)))
     return found
 
 
-def _spans(records: I64, table: ShardTable) -> list[Span]:
+def spans_of(records: I64, table: ShardTable) -> list[Span]:
+    """Return ascending records as ranges within shards."""
     if not records.size:
         return []
     shard, index = table.locate(records)

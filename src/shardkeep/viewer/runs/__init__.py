@@ -1,4 +1,4 @@
-"""Views of runs: scalars of event files, and the commits of ranks and collectors in a run folder.
+"""Views of runs: scalars of event files; commits of ranks and collectors in a run folder; its receipts.
 
-Other rooms import `run_view` and `scalars_view`.
+Other rooms import `delivered_view`, `run_view` and `scalars_view`.
 """

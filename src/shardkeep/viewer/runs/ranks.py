@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.locks.holder import read_holder
+from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.segments.run_folder import SegmentName, list_segments, writer_path
-from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.runs.collectors import is_locked
+from shardkeep.viewer.runs.commit_records import record_at
 
-__all__ = ["Commit", "Rank", "commits_of", "is_run", "rank_of"]
+__all__ = ["Commit", "Rank", "commits_of", "rank_of"]
 
 _BACK = 10
-_MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True)
@@ -68,22 +67,6 @@ class Rank:
     problem: str | None = None
 
 
-def is_run(path: str) -> bool:
-    """Return whether a folder has the folder of a rank, or a file of a collector, among its first entries."""
-    try:
-        with os.scandir(path) as entries:
-            for number, entry in enumerate(entries):
-                if entry.name.startswith("rank-") and entry.name[5:].isdigit():
-                    return True
-                if entry.name.endswith(".collector.json"):
-                    return True
-                if number >= 1000:
-                    return False
-    except OSError:
-        return False
-    return False
-
-
 def commits_of(folder: str) -> list[Commit]:
     """Return the commits of one rank, oldest first; a gap in them is not an error here."""
     found = []
@@ -116,12 +99,11 @@ def rank_of(number: int, location: Location, deadline_s: float) -> Rank:
         last = before = None
         problem = str(error)
     if last:
-        rows = last["rows"]
-    if last and before and last["created"] > before["created"]:
-        gained = sum(
-            count - before["rows"].get(name, 0) for name, count in rows.items() if name in before["rows"]
-        )
-        rows_per_s = gained / (last["created"] - before["created"])
+        rows = _rows_of(last)
+    if last and before and last.created > before.created:
+        old = _rows_of(before)
+        gained = sum(count - old[name] for name, count in rows.items() if name in old)
+        rows_per_s = gained / (last.created - before.created)
     return Rank(
         number,
         location,
@@ -144,17 +126,9 @@ def _writer(folder: str) -> str | None:
     return "a process" if holder is None else f"pid {holder['pid']} on {holder['host']}"
 
 
-def _record(folder: Location, commit: Commit, deadline_s: float) -> dict[str, Any] | None:
-    """Return the commit record of a segment; None if there was no time to read it."""
-    key = (commit.segment.path, commit.time_s, commit.size_bytes)
-    if key not in _known:
-        if time.monotonic() > deadline_s:
-            return None
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[key] = ask(folder.child(os.path.basename(commit.segment.path)), "/", "commit")
-    return _known[key]
+def _record(folder: Location, commit: Commit, deadline_s: float) -> CommitRecord | None:
+    return record_at(folder.child(os.path.basename(commit.segment.path)), deadline_s)
 
 
-# A sealed segment never changes.
-_known: dict[tuple[str, float, int], dict[str, Any]] = {}
+def _rows_of(record: CommitRecord) -> dict[str, int]:
+    return {name: one.first_row + one.rows for name, one in record.datasets.items()}

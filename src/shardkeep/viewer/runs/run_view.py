@@ -9,8 +9,9 @@ import time
 from shardkeep.diagnosis import DoctorReport, doctor
 from shardkeep.hdf5.segments.run_folder import list_ranks
 from shardkeep.viewer.locations import Location
+from shardkeep.viewer.nearby import is_run
 from shardkeep.viewer.runs.collectors import collectors_in
-from shardkeep.viewer.runs.ranks import commits_of, is_run, rank_of
+from shardkeep.viewer.runs.ranks import commits_of, rank_of
 from shardkeep.viewer.view import Answer, Json, Page, View, Visit
 
 __all__ = ["RUN"]

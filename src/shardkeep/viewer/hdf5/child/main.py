@@ -10,6 +10,7 @@ import json
 import resource
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -116,12 +117,9 @@ def _shown(
 
 
 def _commit(file: OpenFile) -> dict[str, Any]:
-    """Return time, process and rows so far of a segment of a run; an empty dict for another file."""
+    """Return the commit record of a segment, without the state of the program; None for another file."""
     record = read_record(h5py.File(file.fid), file.path)
-    if record is None:
-        return {}
-    rows = {name: one.first_row + one.rows for name, one in record.datasets.items()}
-    return {"created": record.created, "world_size": record.world_size, "rows": rows}
+    return {"record": None if record is None else replace(record, state=None, marks=()).to_json()}
 
 
 def _summary(plot: dict[str, Any]) -> dict[str, Any]:

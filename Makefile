@@ -75,7 +75,7 @@ test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k n
 	cargo test --workspace --quiet
 	$(BIN)/python -m pytest $(TWO) $(ARGS)
 
-lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
+lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy; licences of crates where cargo-deny is installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -84,8 +84,9 @@ lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy
 	@cargo clippy --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	! cargo deny --version >/dev/null 2>&1 || cargo deny check bans licenses sources
 
-bench: $(VENV)/.dev frameworks  ## measure speed beside the peers (ARGS="--quick", or how names of tables begin)
+bench: $(VENV)/.dev frameworks  ## measure speed beside the peers (ARGS="--quick", or how names of tables and curves begin)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-compare: $(VENV)/.dev  ## measure speed beside another revision (BASE=main ARGS="--quick raw")

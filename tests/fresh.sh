@@ -33,4 +33,4 @@ exec unshare --mount --pid --fork --kill-child sh -euc '
   cp -L /etc/ssl/certs/ca-certificates.crt "$run/root/etc/ssl/certs/ca-certificates.crt"
   git clone --quiet . "$run/root/src"
   [ ! -d dist ] || cp -r dist "$run/root/src"
-  exec chroot "$run/root" env HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -euc "cd /src; $commands"'
+  exec chroot "$run/root" env -u PIP_FIND_LINKS HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -euc "cd /src; $commands"'

@@ -105,8 +105,8 @@ dist: $(VENV)/.dev  ## build the wheels and the source distribution that a relea
 	rm -rf dist
 	for target in $(WHEELS); do PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --zig --target $$target --out dist \
 	  --compatibility $$(case $$target in *musl) echo musllinux_1_2;; *) echo manylinux_2_28;; esac) || exit 1; done
-	mkdir -p .cargo && cargo vendor --quiet --locked vendor >.cargo/config.toml  # so that the source distribution builds offline
-	$(BIN)/maturin sdist --out dist; status=$$?; rm -r vendor .cargo; exit $$status
+	rm -rf build/sdist && git clone --quiet . build/sdist && cd build/sdist && mkdir .cargo && \
+	  cargo vendor --locked vendor >.cargo/config.toml && $(CURDIR)/$(BIN)/maturin sdist --out $(CURDIR)/dist
 
 fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=forky, ARGS="-k name")
 	sh tests/fresh.sh $$(dpkg --print-architecture) gcc,libc6-dev,git,make,python3,python3-venv \

@@ -174,8 +174,8 @@ def test_the_fastest_peers_are_those_of_large_tables_and_not_the_limits() -> Non
         {"raw": {"title": "Raw", "rows": rows}, "few": {"title": "Few", "rows": rows[:3]}}
     )
     assert set(chart) == {"raw", results.SUMMARY}
-    assert "raw: fast" in chart[results.SUMMARY]
-    assert "few" not in chart[results.SUMMARY]
+    assert "Raw: fast" in chart[results.SUMMARY]
+    assert "Few" not in chart[results.SUMMARY]
 
 
 def test_a_slow_job_stops_after_a_part() -> None:

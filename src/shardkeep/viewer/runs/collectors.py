@@ -13,11 +13,23 @@ from shardkeep.hdf5.locking.holders import kernel_locks
 from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
 
-__all__ = ["CollectorState", "collectors_in", "is_locked"]
+__all__ = ["ClientState", "CollectorState", "collectors_in", "is_locked"]
 
 _SUFFIX = ".collector.json"
 _CLIENTS = "/_collector/clients"
 _MOST = 20
+_FATES = {"0": "may send more", "1": "has left", "2": "of an earlier run"}
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """A client according to the newest commit in the file: what it sent, and whether it may send more."""
+
+    rank: int
+    world_size: int
+    newest_batch: int
+    rows: int
+    fate: str
 
 
 @dataclass(frozen=True)
@@ -37,8 +49,8 @@ class CollectorState:
         Of the log of commits that are durable and not in the file yet.
     age_s : float or None
         Since the last commit.
-    columns, clients : list
-        The table of clients: their ranks, batches and rows; without those of the last seconds.
+    clients : list of ClientState
+        The newest clients, without the batches of the last seconds.
     client_count : int
     problem : str or None
     """
@@ -49,8 +61,7 @@ class CollectorState:
     size_bytes: int
     log_bytes: int
     age_s: float | None
-    columns: list[str]
-    clients: list[list[str]]
+    clients: list[ClientState]
     client_count: int
     problem: str | None
 
@@ -83,18 +94,30 @@ def _state(location: Location) -> CollectorState | None:
         pass
     is_here = record.host == os.uname().nodename
     is_running = not is_here or is_locked(path + ".lock")
-    columns: list[str] = []
-    clients: list[list[str]] = []
+    clients: list[ClientState] = []
     count, problem = 0, None
     try:
         rows = ask(location, _CLIENTS, "rows")["rows"]
+        if rows is not None and rows["total"] > len(rows["rows"]):
+            rows = ask(location, _CLIENTS, "rows", first=rows["total"] - len(rows["rows"]))["rows"]
         if rows is not None:
-            columns, clients, count = rows["columns"], rows["rows"], rows["total"]
+            clients, count = [_client(rows["columns"], row) for row in rows["rows"]], rows["total"]
     except (ShardkeepError, OSError) as error:
         problem = str(error)
     process = f"pid {record.pid} on {record.host}"
     return CollectorState(
-        location, process, is_running, size_bytes, log_bytes, age_s, columns, clients, count, problem
+        location, process, is_running, size_bytes, log_bytes, age_s, clients, count, problem
+    )
+
+
+def _client(columns: list[str], row: list[str]) -> ClientState:
+    values = dict(zip(columns, row, strict=True))
+    return ClientState(
+        rank=int(values["rank"]),
+        world_size=int(values["world_size"]),
+        newest_batch=int(values["sequence"]),
+        rows=int(values["rows"]),
+        fate=_FATES.get(values["closed"], values["closed"]),
     )
 
 

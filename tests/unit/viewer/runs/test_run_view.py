@@ -92,10 +92,12 @@ def test_a_collector_is_shown_with_its_clients(shown, tmp_path):
     with Collector(tmp_path / "all.h5") as collector, connect(collector.address) as client:
         client.append("loss", np.zeros(7))
         client.flush()
-        eventually(lambda: "sequence" in shown("0?view=run&part=live")[1], pause_s=0.5)
+        eventually(lambda: "Rows 7 in the file" in shown("0?view=run&part=live")[1], pause_s=0.5)
         status, text = shown("0?view=run")
-        assert status == 200 and "Collector of all.h5" in text and "Clients 1" in text
-        assert "in the log of commits" in text and "killed" not in text
+        assert status == 200 and "Collector of all.h5" in text and "Clients 1; 1 may send more" in text
+        assert "0 1 1 7 may send more" in text and "not in the file yet" in text and "killed" not in text
+        client.close()
+        eventually(lambda: "0 1 1 7 has left" in shown("0?view=run&part=live")[1], pause_s=0.5)
     assert "Collector" not in shown("0?view=files")[1]
 
 

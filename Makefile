@@ -22,7 +22,7 @@ TENSORFLOW := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),te
 # An environment for each framework, and for the oldest version that is supported: its packages and its tests.
 FRAMEWORKS      := tf legacy torch torch-oldest jax jax-oldest data data-oldest remote
 KERAS           := tf torch torch-oldest jax
-PACKAGES_tf     := $(TENSORFLOW) 'pyzmq>=25'
+PACKAGES_tf     := $(TENSORFLOW) 'pyzmq>=25' fsspec hdfs-native
 TESTS_tf        := tests/frameworks/tf src/shardkeep/adapters/tensorflow
 # The oldest TensorFlow that is supported, and the last one with Estimator. It needs Python 3.10 or 3.11 and NumPy 1,
 # and pyarrow 26 refuses NumPy 1 only when it is imported. Its Keras 2 makes all epochs as long as the first one,

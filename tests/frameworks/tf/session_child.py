@@ -54,6 +54,7 @@ def train(
     size: int,
     *,
     epochs: int = 2,
+    run: str = "",
     save_steps: int = 10,
     kill_after: int = 0,
     sleep_s: float = 0.0,
@@ -71,7 +72,7 @@ def train(
     with (
         tf.Graph().as_default(),
         v1.device(device),
-        sk.hdf5.WorkerFile(f"{folder}/run", sk.World(rank, size)) as out,
+        sk.hdf5.WorkerFile(run or f"{folder}/run", sk.World(rank, size)) as out,
     ):
         step = v1.train.get_or_create_global_step()
         seen = v1.get_variable("seen", (), tf.int64, initializer=v1.zeros_initializer(), use_resource=True)

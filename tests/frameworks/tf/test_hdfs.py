@@ -1,0 +1,67 @@
+"""Sessions whose checkpoints and rows are on HDFS. Covers `shardkeep.adapters.tensorflow.run_hook`.
+
+The wheels of TensorFlow have no client of HDFS, so the log folder is a mount of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("hdfs_native")
+pytest.importorskip("zmq")
+
+import shardkeep as sk  # noqa: E402
+from shardkeep.adapters.tensorflow import RunHook  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS, write_shards  # noqa: E402
+from tests.frameworks.remote.servers.hdfs import mini_dfs  # noqa: E402
+from tests.frameworks.remote.servers.mounts import hdfs_mount  # noqa: E402
+from tests.frameworks.tf.test_run_hook import EPOCHS, Tasks, count_to, run  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """The URL of a folder of HDFS, and the root of its mount."""
+    folder = tmp_path_factory.mktemp("hdfs")
+    with mini_dfs(folder) as store, hdfs_mount(store.port, folder) as point:
+        yield store.root, point
+
+
+def test_a_killed_process_continues_from_its_checkpoint(
+    hdfs: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, point = hdfs
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "shards").mkdir()
+    write_shards(tmp_path / "shards")
+    (point / "log").mkdir()
+    (tmp_path / "log").symlink_to(point / "log")
+    tasks = Tasks(tmp_path)
+    code, lines = run(tasks.start("alone", epochs=EPOCHS, kill_after=17, run=f"{url}/run"))
+    assert (code, lines[0]) == (-9, "began None"), tasks.logs()
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "of another host"))
+    code, lines = run(tasks.start("alone", epochs=EPOCHS, run=f"{url}/run"))
+    assert (code, lines[0], lines[-1]) == (0, "began 10", "ended 28"), tasks.logs()
+    sk.hdf5.merge(f"{url}/run", f"{url}/all.h5")
+    with sk.hdf5.open(f"{url}/all.h5") as file:
+        assert sorted(file["x"][:].tolist()) == sorted([*range(RECORDS)] * EPOCHS)
+    assert sk.audit(f"{url}/run").ok
+    assert tf.train.load_variable(str(point / "log"), "seen") == EPOCHS * RECORDS
+
+
+def test_rows_of_a_collector_wait_for_the_checkpoint(hdfs: tuple[str, Path], tmp_path: Path) -> None:
+    log = hdfs[1] / "log-of-collector"
+    with (
+        sk.hdf5.Collector(tmp_path / "all.h5") as collector,
+        sk.hdf5.connect(collector.address, sk.World(0, 1)) as client,
+    ):
+        with pytest.raises(ZeroDivisionError):
+            count_to(10, log, lambda number: RunHook(client, {"step": number}, log), runs=7)
+        client.flush()
+        count_to(10, log, lambda number: RunHook(client, {"step": number}, log))
+    with h5py.File(tmp_path / "all.h5") as file:
+        assert file["step"][:].tolist() == list(range(1, 11))

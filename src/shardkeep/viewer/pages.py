@@ -32,6 +32,7 @@ def _environment() -> jinja2.Environment:
     environment.filters |= {
         "size": human_bytes,
         "number": lambda value: f"{value:,}",
+        "rate": lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
         "counted": counted,
         "shown": shown_name,
         "time": lambda seconds: datetime.fromtimestamp(seconds, timezone.utc).strftime(

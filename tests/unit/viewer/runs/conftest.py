@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-import struct
 
 import pytest
 
-from shardkeep.tfrecord import Writer
 from shardkeep.viewer.hdf5 import processes
+from tests.unit.viewer.runs import event_makers
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -32,39 +31,7 @@ def shown(page):
     return show
 
 
-def _varint(number: int) -> bytes:
-    found = b""
-    while number > 127:
-        found += bytes([number & 127 | 128])
-        number >>= 7
-    return found + bytes([number])
-
-
-def event(tag: str, step: int, value: float) -> bytes:
-    """Return an event with one scalar, as PyTorch writes it."""
-    name = tag.encode()
-    scalar = b"\x0a" + bytes([len(name)]) + name + b"\x15" + struct.pack("<f", value)
-    summary = b"\x0a" + bytes([len(scalar)]) + scalar
-    return (
-        b"\x09"
-        + struct.pack("<d", 1.7e9)
-        + b"\x10"
-        + _varint(step)
-        + b"\x2a"
-        + bytes([len(summary)])
-        + summary
-    )
-
-
 @pytest.fixture
 def write_events():
     """A function that writes an event file of (tag, step, value)."""
-
-    def write(path, values) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with Writer(path) as writer:
-            writer.write(b"\x09" + struct.pack("<d", 1.7e9) + b"\x1a\x0dbrain.Event:2")
-            for one in values:
-                writer.write(event(*one))
-
-    return write
+    return event_makers.write_events

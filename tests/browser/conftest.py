@@ -19,6 +19,7 @@ from shardkeep.hdf5 import WorkerFile
 from shardkeep.tfrecord import Writer
 from tests.processes import kept
 from tests.unit.viewer.runs.event_makers import write_events
+from tests.unit.viewer.runs.run_makers import train, write_shards
 from tests.waiting import PATIENCE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
@@ -73,6 +74,7 @@ def site(tmp_path_factory) -> pathlib.Path:
     with WorkerFile(results / "run", World()) as out:
         out.append("loss", np.arange(5.0))
         out.commit(step=1)
+    train(results / "trained", write_shards(folder / "shards"), [12, 11])
     for run in ("first", "second"):
         write_events(logs / run / EVENTS, [("loss", step, 1 / (step + 1)) for step in range(9)])
     for name in HOSTILE:

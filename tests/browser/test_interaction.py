@@ -22,13 +22,13 @@ def test_a_slider_changes_the_picture_and_the_address_without_a_load(page, addre
     page.goto(address + "0?view=epoch&shuffle=global")
     page.evaluate(MARK)
     before = page.locator("svg.epoch").inner_html()
-    page.get_by_label("Ranks").focus()
+    page.get_by_role("slider", name="Ranks").focus()
     for key in ("ArrowRight", "ArrowRight", "Home", "End"):
         page.keyboard.press(key)
     expect(page.locator("#picture [role=status]")).to_contain_text("64 ranks")
     assert page.locator("svg.epoch").inner_html() != before
     assert focused(page) == "ranks"
-    page.get_by_label("Epoch").press("ArrowRight")
+    page.get_by_role("slider", name="Epoch", exact=True).press("ArrowRight")
     expect(page.locator("#picture [role=status]")).to_contain_text("epoch 1:")
     assert page.evaluate(WAS_KEPT)
     shown = page.locator("#picture").inner_text()
@@ -42,7 +42,7 @@ def test_a_slider_changes_the_picture_and_the_address_without_a_load(page, addre
 def test_a_slider_of_images_keeps_the_focus(page, address):
     page.goto(address + "1/results.h5?at=/images&show=image")
     page.evaluate(MARK)
-    page.get_by_label("Of 3").press("ArrowRight")
+    page.get_by_role("slider", name="Of 3").press("ArrowRight")
     expect(page.get_by_role("img", name="Values of images at index 1 ")).to_be_visible()
     page.wait_for_url("**first=1**")
     assert page.evaluate(WAS_KEPT)

@@ -22,6 +22,7 @@ PAGES = {
     "damage": f"{FILE}?view=damage&at=20",
     "folder": "1",
     "run": "1/run",
+    "delivered": "1/trained?view=delivered",
     "hdf5": "1/results.h5",
     "table": "1/results.h5?at=/rows",
     "curve": "1/results.h5?at=/curve&show=plot",

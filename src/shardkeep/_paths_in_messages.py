@@ -1,4 +1,4 @@
-"""Paths in messages: the URLs of local copies, and the command that repairs a damaged file.
+"""Texts about paths: URLs of local copies, without passwords, and the command that repairs a damaged file.
 
 Functions that read remote objects read local copies of them. An error or a report has the path of such a copy
 where it is made; `shown` replaces the folder of the copies by the URL of their folder. Errors and warnings
@@ -13,10 +13,20 @@ import shlex
 import string
 from typing import TypeVar
 
-__all__ = ["as_argument", "copy_of", "forget_folder", "repair_command", "show_as", "shown"]
+__all__ = [
+    "as_argument",
+    "copy_of",
+    "forget_folder",
+    "repair_command",
+    "show_as",
+    "shown",
+    "without_passwords",
+]
 
 _SAFE = string.ascii_letters + string.digits + " /._-"
 _COMPRESSED = (".gz", ".gzip", ".zz", ".zlib", ".zst", ".zstd")
+# A user with a password, also one that has a slash; not a host with a port.
+_CREDENTIALS = re.compile(r"(://)[^:/@\s]*:(?!\d+(?:/|$))[^@\s]*@")
 _RANK_FOLDER = re.compile(r"rank-\d{5}", re.ASCII)
 _Path = TypeVar("_Path")
 
@@ -47,7 +57,7 @@ def copy_of(path: _Path) -> _Path | str:
 
 
 def shown(text: str) -> str:
-    """Return a text in which folders of local copies are replaced by their URLs.
+    """Return a text in which folders of local copies are replaced by their URLs, and URLs have no password.
 
     Examples
     --------
@@ -59,7 +69,18 @@ def shown(text: str) -> str:
     for folder, url in list(_urls.items()) if _urls else ():
         if folder in text:
             text = text.replace(folder + "/", url.rstrip("/") + "/").replace(folder, url)
-    return text
+    return without_passwords(text)
+
+
+def without_passwords(text: str) -> str:
+    """Return a text without the users and passwords of URLs.
+
+    Examples
+    --------
+    >>> without_passwords("cannot read sftp://me:secret@host/a.tfrecord")
+    'cannot read sftp://host/a.tfrecord'
+    """
+    return _CREDENTIALS.sub(r"\1", text) if "://" in text and "@" in text else text
 
 
 def repair_command(path: str) -> str:

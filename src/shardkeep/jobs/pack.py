@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep import _core
+from shardkeep._paths_in_messages import shown
 from shardkeep._summary import summary
 from shardkeep.errors import FormatError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files.file_set import FileSet
@@ -251,7 +252,7 @@ def pack(
         )
         writer.close(progress=steps.begin("sync to disk", given.total_bytes))
     outputs = tuple(
-        ShardFile(path, count, size_bytes)
+        ShardFile(shown(path), count, size_bytes)
         for path, count, size_bytes in zip(
             writer.paths, writer.records, sizes_bytes(writer.paths), strict=True
         )

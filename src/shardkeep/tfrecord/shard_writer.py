@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import BudgetError, DurabilityError, InternalError, PlanError, UntrustedFileError
 from shardkeep.files.budget import budget
 from shardkeep.files.durable import durably
@@ -334,7 +335,7 @@ class ShardWriter(ReportedWriter):
             records = f", {sum(self.records):,} records in {len(self._sinks)} shards"
         except RuntimeError:  # another thread writes at this moment
             records = ""
-        return f"<ShardWriter {self.pattern!r}{records}, {'closed' if self._closed else 'open'}>"
+        return f"<ShardWriter {shown(self.pattern)!r}{records}, {'closed' if self._closed else 'open'}>"
 
     def _end(self, error: BaseException | None, progress: Progress | None = None) -> None:
         # In a forked child a missing thread may hold the lock.

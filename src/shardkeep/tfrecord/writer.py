@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from shardkeep import _core
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import (
     DurabilityError,
     InternalError,
@@ -215,11 +216,11 @@ class Writer(ReportedWriter):
         if exists not in ("fail", "replace", "append"):
             raise PlanError(f'exists={exists!r} is not valid: use "fail", "replace" or "append"')
         if is_url(self.path) and exists == "append":
-            shown = display(self.path)
+            name = display(self.path)
             message = (
-                f'{shown}: exists="append" needs a local file, since an object cannot be continued: write'
+                f'{name}: exists="append" needs a local file, since an object cannot be continued: write'
             )
-            raise PlanError(f"{message} another object, and name both to the readers", path=shown)
+            raise PlanError(f"{message} another object, and name both to the readers", path=name)
         refuse_special(self.path)
         with contextlib.ExitStack() as stack:
             unsafe: IfUnsafe = "refuse" if exists == "append" else "warn"
@@ -359,7 +360,7 @@ class Writer(ReportedWriter):
             records = f", {self.records:,} records"
         except RuntimeError:  # another thread writes at this moment
             records = ""
-        return f"<Writer {self.path!r}{records}, {'closed' if self._ending.locked() else 'open'}>"
+        return f"<Writer {shown(self.path)!r}{records}, {'closed' if self._ending.locked() else 'open'}>"
 
     def _end(self, error: BaseException | None) -> None:
         if not self._ending.acquire(blocking=False):

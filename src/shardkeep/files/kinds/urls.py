@@ -10,6 +10,7 @@ import glob
 import os
 import re
 
+from shardkeep._paths_in_messages import without_passwords
 from shardkeep.errors import PlanError
 
 __all__ = [
@@ -30,8 +31,6 @@ _URL = re.compile(
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"[a-z][a-z\d+.-]*://", re.IGNORECASE)
-# A user with a password, also one that has a slash; not a host with a port.
-_CREDENTIALS = re.compile(r"(://)[^:/@]*:(?!\d+(?:/|$))[^@]*@")
 _QUERY = re.compile(r"\?[^?]*=.*$")
 
 
@@ -191,4 +190,4 @@ def display(url: str) -> str:
     >>> display("s3://AKIA:secret/key@bucket/a.tfrecord"), display("https://host/a.tfrecord?sig=abc")
     ('s3://bucket/a.tfrecord', 'https://host/a.tfrecord?…')
     """
-    return "::".join(_QUERY.sub("?…", _CREDENTIALS.sub(r"\1", part)) for part in url.split("::"))
+    return "::".join(_QUERY.sub("?…", without_passwords(part)) for part in url.split("::"))

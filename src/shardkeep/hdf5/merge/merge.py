@@ -19,6 +19,7 @@ from typing import Any, Literal, overload
 
 import h5py
 
+from shardkeep._paths_in_messages import shown
 from shardkeep._summary import summary, summary_html
 from shardkeep.errors import CorruptDataError, ExistsError, FormatError, PlanError
 from shardkeep.files.incomplete import Incomplete, check_incomplete, report_incomplete
@@ -309,7 +310,7 @@ def merge(
             warn_user(f"left out of {target!r}: {message}")
         compared, size_bytes = _write(plan, exists, parts, check, executor)
     return MergeReport(
-        output=target,
+        output=shown(target),
         mode=plan.mode,
         rows={one.name: one.rows for one in plan.datasets if one.has_rows},
         sources=tuple(source.path for source in plan.sources),

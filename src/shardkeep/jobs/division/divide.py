@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardkeep._paths_in_messages import shown
 from shardkeep._summary import summary
 from shardkeep.errors import CorruptDataError, InternalError, PlanError
 from shardkeep.files.budget import budget
@@ -183,7 +184,7 @@ def divide(
             _check(done, sizes, places, shards, whole=packing is None)
             counts = np.bincount(shards, minlength=count).tolist()
             outputs = tuple(
-                ShardFile(place.path, records, os.stat(place.temporary).st_size)
+                ShardFile(shown(place.path), records, os.stat(place.temporary).st_size)
                 for place, records in zip(places, counts, strict=True)
             )
             files.publish(progress=parts.begin("sync to disk"))

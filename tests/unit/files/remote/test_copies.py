@@ -148,3 +148,37 @@ def test_the_common_folder_of_objects() -> None:
 
 def test_a_message_of_a_local_file_stays(tmp_path: Path) -> None:
     assert str(ShardkeepError(f"{tmp_path} is full")) == f"{tmp_path} is full"
+
+
+def test_passwords_are_nowhere_in_what_is_shown(local: Path, tmp_path: Path) -> None:
+    url = "memory://user:secret@data"
+    shown: list[object] = []
+    try:
+        for number in range(2):
+            with sk.tfrecord.Writer(f"{url}/{number}.tfrecord") as writer:
+                writer.write(b"record")
+            shown.append(writer)
+            with sk.hdf5.WorkerFile(f"{url}/run", sk.World(rank=number, size=2)) as out:
+                out.append("x", [1.0])
+                out.commit(step=1)
+            shown.append(out)
+        with sk.tfrecord.ShardWriter(f"{url}/s-{{shard}}", shards=1) as shards:
+            shown.append(shards)
+        sources = f"{url}/[01].tfrecord"
+        shown += [
+            sk.concat(sources, f"{url}/all.tfrecord"),
+            sk.split(sources, f"{url}/c-{{shard}}", shards=2),
+            sk.pack({"x": np.arange(4)}, f"{url}/p-{{shard}}", shards=1),
+            sk.merge(f"{url}/run", f"{url}/all.h5"),
+            sk.repair(f"{url}/0.tfrecord", f"{url}/repaired.tfrecord"),
+            sk.verify(f"{url}/*.tfrecord"),
+            sk.info(f"{url}/0.tfrecord"),
+        ]
+        with pytest.raises(PlanError) as caught:
+            sk.merge(f"{url}/run", f"{url}/virtual.h5", mode="virtual")
+        shown += [caught.value, caught.value.path]
+    finally:
+        MEMORY.rm("/user:secret@data", recursive=True)
+    texts = [repr(one.to_dict() if hasattr(one, "to_dict") else one) + str(one) for one in shown]
+    assert [text for text in texts if "secret" in text] == []
+    assert sum("memory://data/" in text for text in texts) >= 11

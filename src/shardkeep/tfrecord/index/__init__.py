@@ -1,5 +1,5 @@
 """Indexes of TFRecord files: where each record begins, kept in a sidecar.
 
-Other rooms import `index`, `damaged`, `dataset_file`, `positions`, `remote`, `scan`, `state`, `store`, `text`
-and `together`.
+Other rooms import `binary`, `index`, `damaged`, `dataset_file`, `positions`, `remote`, `scan`, `state`,
+`store`, `text` and `together`.
 """

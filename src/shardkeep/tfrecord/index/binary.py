@@ -39,7 +39,7 @@ from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint
 
-__all__ = ["IndexHead", "decode", "encode", "read_index_file", "read_index_head"]
+__all__ = ["IndexHead", "decode", "encode", "read_frame_lengths", "read_index_file", "read_index_head"]
 
 _MAGIC = b"\x89SKIDX\r\n"
 _VERSION = 1
@@ -138,10 +138,7 @@ def read_index_head(path: str, shard: os.stat_result) -> IndexHead | None:
     OSError
         It cannot be read.
     """
-    if shown(path) != path:  # a copy of a remote one, in a cache that only this user may write
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    else:
-        fd = open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
+    fd = _open_index(path, shard)
     try:
         head = os.pread(fd, _HEAD.size, 0)
         if _whole_size(head, _MOST_BYTES) != os.fstat(fd).st_size:
@@ -150,6 +147,39 @@ def read_index_head(path: str, shard: os.stat_result) -> IndexHead | None:
         os.close(fd)
     _, _, _, _, records, size_bytes, mtime_ns, *_ = _HEAD.unpack(head)
     return IndexHead(records, size_bytes, mtime_ns)
+
+
+def read_frame_lengths(
+    path: str, shard: os.stat_result, first: int, stop: int
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return the lengths of the frames ``[first, stop)`` in an index file, as far as it has them.
+
+    Only these are read, so damage of the index is not detected: compare each frame with its header.
+
+    Raises
+    ------
+    UntrustedFileError
+        Another user may have made it.
+    OSError
+        It cannot be read, or is damaged.
+    """
+    fd = _open_index(path, shard)
+    try:
+        head = os.pread(fd, _HEAD.size, 0)
+        if _whole_size(head, shard.st_size) != os.fstat(fd).st_size:
+            raise OSError(f"the index {path} was replaced or is damaged")
+        _, _, width, _, records, *_ = _HEAD.unpack(head)
+        count = max(min(stop, records) - first, 0)
+        data = os.pread(fd, count * width, _HEAD.size + first * width)
+        return np.frombuffer(data, _DTYPES[width], len(data) // width)
+    finally:
+        os.close(fd)
+
+
+def _open_index(path: str, shard: os.stat_result) -> int:
+    if shown(path) != path:  # a copy of a remote one, in a cache that only this user may write
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return open_sidecar(path, "index", owners=trusted_users() | {shard.st_uid}, data=shard)
 
 
 def decode(data: bytes, *, shard_bytes: int) -> tuple[npt.NDArray[np.uint64], Fingerprint] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -55,10 +54,7 @@ def marks_of(file: RecordFile, at: int, stop: int) -> Callable[[int], str]:
 def _frames(file: RecordFile, fd: int, at: int, stop: int) -> list[tuple[int, int]]:
     """Return the frames that overlap ``[at, stop)``, as far as they are known."""
     if file.known and at < file.known_bytes:
-        first = int(np.searchsorted(file.starts, at, side="right")) - 1
-        last = int(np.searchsorted(file.starts, stop, side="left"))
-        starts = file.starts[first : last + 1].tolist()
-        return list(itertools.pairwise(starts))
+        return file.frames_between(at, stop)
     found = []
     while at < stop and len(header := os.pread(fd, HEADER_BYTES, at)) == HEADER_BYTES:
         length = checked_length(header)

@@ -143,8 +143,7 @@ def _chart(visit: Visit, file: RecordFile) -> dict[str, Any]:
 
 
 def _sizes(file: RecordFile) -> NDArray[np.int64]:
-    chosen = np.arange(0, file.known, max(1, file.known // _SIZES))
-    sizes = file.starts[chosen + 1] - file.starts[chosen]
+    sizes = file.sample_sizes(_SIZES)
     return sizes.astype(np.int64) - OVERHEAD_BYTES
 
 

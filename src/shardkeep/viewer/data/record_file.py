@@ -5,6 +5,7 @@ The offsets are those of a stored index, or are found by a scan that continues a
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -28,6 +29,7 @@ from shardkeep.tfrecord.format.frame import (
 from shardkeep.tfrecord.index.damaged import index_around_damage
 from shardkeep.tfrecord.index.index import find_index
 from shardkeep.tfrecord.index.state import stored_indexes
+from shardkeep.viewer.data.large_index import LargeIndex
 
 __all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records", "version_of"]
 
@@ -93,6 +95,7 @@ class RecordFile:
         self.is_complete = self.compression is not None
         self.source: Literal["stored", "scanned"] = "scanned"
         self._starts: NDArray[np.uint64] = np.zeros(1, np.uint64)
+        self._large: LargeIndex | None = None
         self._lock = threading.Lock()
         if self.compression is None:
             self._open()
@@ -105,25 +108,53 @@ class RecordFile:
         status = os.stat(self.path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            counts = [one.records for one in stored_indexes(self.path, status) if one.records is not None]
-            starts = find_index(self.path) if counts and counts[0] <= _MOST_RECORDS else None
+            indexes = [one for one in stored_indexes(self.path, status) if one.records is not None]
+            records = (indexes[0].records or 0) if indexes else 0
+            if records > _MOST_RECORDS:
+                self._large = LargeIndex(indexes[0].path, status, records)
+                self.is_complete, self.source = True, "stored"
+                return
+            starts = find_index(self.path) if indexes else None
         if starts is not None:
             self._starts, self.is_complete, self.source = starts, True, "stored"
 
     @property
     def known(self) -> int:
         """Number of records whose offsets are known."""
+        return self.kept_offsets if self._large is None else self._large.records
+
+    @property
+    def kept_offsets(self) -> int:
+        """Number of offsets in memory."""
         return len(self._starts) - 1
+
+    @property
+    def is_limited(self) -> bool:
+        """True if the scan has ended before the end of the file: the other records need an index."""
+        return not self.is_complete and self.known >= _MOST_RECORDS
 
     @property
     def known_bytes(self) -> int:
         """Size of the part of the file whose records are known."""
-        return int(self._starts[-1])
+        return int(self._starts[-1]) if self._large is None else self.size_bytes
 
-    @property
-    def starts(self) -> NDArray[np.uint64]:
-        """Offsets of the frames that are known, and the end of the last one."""
-        return self._starts
+    def frames_between(self, at: int, stop: int) -> list[tuple[int, int]]:
+        """Return begin and end of the known frames with a byte of ``[at, stop)``."""
+        if self._large is not None:
+            first, last = self._large.record_at(at), self._large.record_at(stop - 1)
+        else:
+            first, last = (int(np.searchsorted(self._starts, one, "right")) - 1 for one in (at, stop - 1))
+        return list(itertools.pairwise(self._starts_of(first, min(last + 1, self.known)).tolist()))
+
+    def sample_sizes(self, most: int) -> NDArray[np.unsignedinteger]:
+        """Return the sizes of at most `most` frames, spread evenly over those that are known."""
+        if self._large is not None:
+            return self._large.sample_lengths(most)
+        chosen = np.arange(0, self.known, max(1, -(-self.known // most)))
+        return self._starts[chosen + 1] - self._starts[chosen]
+
+    def _starts_of(self, first: int, stop: int) -> NDArray[np.uint64]:
+        return self._starts[first : stop + 1] if self._large is None else self._large.starts(first, stop)
 
     def scan(self, records: int, budget_s: float | None = None) -> None:
         """Find the offsets of the first `records` records, as far as the time allows."""
@@ -159,7 +190,7 @@ class RecordFile:
             os.close(fd)
 
     def _read(self, fd: int, number: int) -> FileRecord:
-        start, stop = int(self._starts[number]), int(self._starts[number + 1])
+        start, stop = self._starts_of(number, number + 1).tolist()
         size_bytes = max(stop - start - OVERHEAD_BYTES, 0)
         if size_bytes > MOST_BYTES:
             return FileRecord(number, start, size_bytes, None, "too long to be shown")
@@ -206,7 +237,7 @@ def open_records(path: str) -> RecordFile:
         found = _opened.pop(version, None) or RecordFile(path)
         _opened[version] = found  # the newest is the last
         while len(_opened) > _MOST_FILES or (
-            len(_opened) > 1 and sum(one.known for one in _opened.values()) > _KEPT_OFFSETS
+            len(_opened) > 1 and sum(one.kept_offsets for one in _opened.values()) > _KEPT_OFFSETS
         ):
             del _opened[next(iter(_opened))]
         return found

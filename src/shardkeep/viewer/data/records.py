@@ -49,7 +49,8 @@ def _show(visit: Visit) -> Answer:
         file.scan(first + _CARDS)
         first = min(first, max(0, file.known - 1))
     cards = [_card(one, whole=False) for one in file.read(range(first, first + _CARDS))]
-    more = first + _CARDS < file.known or not file.is_complete or (file.compression and len(cards) == _CARDS)
+    is_growing = not (file.is_complete or file.is_limited)
+    more = first + _CARDS < file.known or is_growing or (file.compression and len(cards) == _CARDS)
     next_ = (
         first + len(cards) if cards and more and not (file.fault and first + _CARDS >= file.known) else None
     )

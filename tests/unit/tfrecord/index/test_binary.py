@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkeep._core import crc32c
-from shardkeep.tfrecord.index.binary import decode, encode, read_index_file
+from shardkeep.tfrecord.index.binary import decode, encode, read_frame_lengths, read_index_file
 from shardkeep.tfrecord.index.fingerprint import SAMPLES, Fingerprint
 
 HEAD_BYTES = 72
@@ -158,3 +158,16 @@ def test_non_files_are_refused(tmp_path: Path) -> None:
     assert read_index_file("/dev/zero", shard_bytes=100) is None
     (tmp_path / "empty").touch()
     assert read_index_file(str(tmp_path / "empty"), shard_bytes=100) is None
+
+
+def test_a_part_of_the_lengths_is_read(tmp_path: Path) -> None:
+    shard, index = tmp_path / "a", tmp_path / "a.skidx"
+    shard.write_bytes(bytes(16 + 20 + 30))
+    index.write_bytes(made([16, 20, 30]))
+    status = os.stat(shard)
+    assert read_frame_lengths(str(index), status, 1, 2).tolist() == [20]
+    assert read_frame_lengths(str(index), status, 1, 9).tolist() == [20, 30]
+    assert read_frame_lengths(str(index), status, 9, 12).tolist() == []
+    index.write_bytes(made([16, 20, 30])[:-1])
+    with pytest.raises(OSError, match="was replaced or is damaged"):
+        read_frame_lengths(str(index), status, 0, 1)

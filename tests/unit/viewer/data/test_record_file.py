@@ -1,11 +1,17 @@
-"""Records by number: with an index, by a scan in parts, after damage, and compressed."""
+"""Records by number: with an index, by a scan in parts, after damage, and compressed.
+
+Covers `shardkeep.viewer.data.large_index`.
+"""
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 
 from shardkeep.tfrecord import Writer, build_index
-from shardkeep.viewer.data import record_file
+from shardkeep.viewer.data import large_index, record_file
 from shardkeep.viewer.data.record_file import open_records
 
 from .record_makers import write_examples
@@ -42,6 +48,54 @@ def test_a_stored_index_is_used(tmp_path, large):
     build_index([path])
     file = open_records(str(path))
     assert file.known == 3 and file.source == "stored"
+
+
+@pytest.fixture
+def indexed(tmp_path, large, monkeypatch):
+    """Path and offsets of a file with 200 records and an index, where 50 are too many for the memory."""
+    monkeypatch.setattr(record_file, "_MOST_RECORDS", 50)
+    monkeypatch.setattr(large_index, "_WINDOW", 16)
+    monkeypatch.setattr(large_index, "_STEP", 3)
+    monkeypatch.setattr(large_index, "_GROUPS", 5)
+    path = write_examples(tmp_path / "a.tfrecord", 200)
+    return path, build_index(path).starts.astype(np.int64)
+
+
+def test_a_large_index_is_read_in_parts(indexed):
+    path, starts = indexed
+    file = open_records(str(path))
+    assert file.known == 200 and file.is_complete and file.kept_offsets == 0
+    for first in (190, 0, 15, 199):
+        found = file.read(range(first, first + 5))
+        assert [one.start_bytes for one in found] == starts[first : min(first + 5, 200)].tolist()
+        assert all(one.data is not None for one in found)
+    frames = list(itertools.pairwise(starts.tolist()))
+    for at in (0, 1, int(starts[16]) - 1, int(starts[16]), int(starts[199]) + 3):
+        for stop in (at + 1, at + 700):
+            assert file.frames_between(at, stop) == [one for one in frames if one[0] < stop and one[1] > at]
+    assert set(file.sample_sizes(50).tolist()) <= set(np.diff(starts).tolist())
+    assert len(file.sample_sizes(50)) == 50
+
+
+def test_a_record_at_a_wrong_offset_of_a_large_index_has_a_fault(indexed):
+    path, starts = indexed
+    index = path.with_suffix(".tfrecord.skidx")
+    lengths = np.diff(starts).astype(np.uint16)
+    content = index.read_bytes()
+    at = content.index(lengths.tobytes())
+    lengths[30] += 1
+    index.write_bytes(content[:at] + lengths.tobytes() + content[at + lengths.nbytes :])
+    found = open_records(str(path)).read(range(29, 32))
+    assert found[0].data is not None and found[1].fault and found[2].fault
+
+
+def test_without_an_index_the_first_records_of_a_large_file_are_shown(page, tmp_path, large, monkeypatch):
+    monkeypatch.setattr(record_file, "_MOST_RECORDS", 50)
+    file = open_records(str(write_examples(tmp_path / "a.tfrecord", 200)))
+    file.scan(1000)
+    assert file.is_limited and 50 <= file.known < 100
+    text = page().get("0/a.tfrecord?first=90").text
+    assert f"only its first {file.known} records" in text and "next →</a>" not in text
 
 
 @pytest.mark.parametrize("is_large", [False, True])

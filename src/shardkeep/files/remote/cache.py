@@ -33,7 +33,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from shardkeep._paths_in_messages import forget_folder, show_as
 from shardkeep.errors import LockTimeoutError, PlanError, UntrustedFileError
@@ -41,8 +41,9 @@ from shardkeep.files.durable import durability_error
 from shardkeep.files.kinds.urls import display, split_url
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.remote.store import ObjectInfo, download
+from shardkeep.quantities import human_bytes
 
-__all__ = ["Tick", "View", "cache_bytes", "cache_folder", "limit_bytes", "object_path"]
+__all__ = ["Tick", "View", "cache_bytes", "cache_folder", "limit_bytes", "object_path", "require_room"]
 
 Tick = Callable[[int], object]
 
@@ -73,13 +74,40 @@ def cache_bytes(root: str, used_bytes: int) -> int:
 def limit_bytes() -> int:
     """Return the limit of the cache now."""
     root = cache_folder()
+    return cache_bytes(root, _noted_bytes(root))
+
+
+def require_room(infos: Sequence[ObjectInfo]) -> None:
+    """Raise if objects that are used together do not fit on the disk of the cache.
+
+    Raises
+    ------
+    PlanError
+        The message has the sizes.
+    """
+    root = cache_folder()
+    needed = sum(info.size_bytes for info in infos)
+    used = _noted_bytes(root)
+    disk = os.statvfs(root)
+    room = disk.f_bavail * disk.f_frsize + used
+    if needed > room:
+        first = display(infos[0].url)
+        more = f" and {len(infos) - 1:,} more" if len(infos) > 1 else ""
+        raise PlanError(
+            f"{first}{more}: {human_bytes(needed)} are needed at the same time, and the disk of the cache"
+            f" {root!r} has room for {human_bytes(room)}: pass fewer objects in a call, or name a folder of"
+            " another disk with SHARDKEEP_CACHE_DIR",
+            path=first,
+        )
+
+
+def _noted_bytes(root: str) -> int:
     _require_own_folder(root)
     try:
         with open(os.path.join(root, "used")) as file:
-            used = int(file.read())
+            return int(file.read())
     except (OSError, ValueError):
-        used = 0
-    return cache_bytes(root, used)
+        return 0
 
 
 def object_path(info: ObjectInfo) -> str:

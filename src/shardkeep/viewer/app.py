@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +18,11 @@ from shardkeep.viewer.view import Answer, Json, Page, Query, View, Visit
 from shardkeep.viewer.views import VIEWS
 
 __all__ = ["create_app"]
+
+_FAULT = (
+    "This is a fault of the page, not of the file. The terminal of `shardkeep view` shows its trace:"
+    " please report it."
+)
 
 
 def create_app(paths: Sequence[str], token: str, host: str = "127.0.0.1") -> Access:
@@ -69,6 +75,10 @@ def _answer(roots: Roots, base: str, path: bytes, request: Request) -> Response:
         message = error.strerror or str(error) if isinstance(error, OSError) else str(error)
         values = {"message": message, "base": base, "location": location}
         return _page(Page("error.html", values), is_part=is_part, status=_status(error))
+    except Exception:
+        logging.getLogger("uvicorn.error").exception("%s", request.url.path.removeprefix(base))
+        values = {"message": _FAULT, "base": base, "location": location}
+        return _page(Page("error.html", values), is_part=is_part, status=500)
 
 
 def _response(

@@ -34,6 +34,7 @@ def _environment() -> jinja2.Environment:
         "number": lambda value: f"{value:,}",
         "rate": lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
         "counted": counted,
+        "plural": lambda noun, count: noun if count == 1 else f"{noun}s",
         "shown": shown_name,
         "time": lambda seconds: datetime.fromtimestamp(seconds, timezone.utc).strftime(
             "%Y-%m-%d %H:%M:%S UTC"

@@ -33,6 +33,13 @@ def test_several_paths_have_a_first_page(page, tmp_path):
     assert "a folder" in text and "b.txt" in text
 
 
+def test_a_fault_of_a_view_is_an_error_page(page, monkeypatch, caplog):
+    monkeypatch.setattr("shardkeep.viewer.folder.os.listdir", lambda path: 1 / 0)
+    answer = page().get("0?view=files")
+    assert answer.status_code == 500 and "a fault of the page" in answer.text
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_number_that_is_none_is_an_error_page(page):
     answer = page().get("0?view=files&first=x")
     assert answer.status_code == 422 and "first must be a whole number" in answer.text

@@ -44,7 +44,7 @@
       scales: { x: { time: Boolean(data.time) }, y: data.log ? { distr: 3 } : data.bars ? { range: (u, low, high) => [0, high * 1.05 || 1] } : {} },
       axes: [{ ...axis(), label: data.xlabel || undefined, labelSize: 20 }, { ...axis(), size: 64 }],
       legend: { show: !data.bars },
-      series: [{ label: data.xlabel || "x" }, ...data.series.map((one, i) => ({
+      series: [{ label: data.xlabel || (data.time ? "time" : "x") }, ...data.series.map((one, i) => ({
         label: one.name, show: !hidden.has(one.name), stroke: colours[i % colours.length], width: 1.5, spanGaps: Boolean(data.joined),
         fill: data.bars ? colours[i % colours.length] : undefined, ...bars,
       }))],

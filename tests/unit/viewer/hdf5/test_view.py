@@ -20,6 +20,7 @@ from shardkeep.hdf5 import WorkerFile, merge
 def test_a_group_has_its_members(shown, file):
     file.attrs["title"] = "Every kind"
     file.create_dataset("loss", data=np.arange(1000.0), chunks=(100,), compression="gzip")
+    file["loss"].attrs["unit"] = "metre"
     file.create_group("inner/deep")
     file["soft"] = h5py.SoftLink("/inner/deep")
     file["type"] = np.dtype([("a", "i4")])
@@ -29,6 +30,7 @@ def test_a_group_has_its_members(shown, file):
     assert "loss dataset 1,000 float64 100 deflate 4" in text and "inner group 1 member" in text
     assert "soft soft link to /inner/deep" in text and "a named type: {a: int32}" in text
     assert "title Every kind str" in text
+    assert "unit metre str" in shown("0/a.h5?at=/loss")[1]
     assert "The group is empty." in shown("0/a.h5?at=/soft")[1]
 
 

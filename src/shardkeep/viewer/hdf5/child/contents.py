@@ -74,7 +74,8 @@ def _member(file: OpenFile, group: h5py.h5g.GroupID, name: bytes) -> dict[str, A
                 "attributes": h5py.h5a.get_num_attrs(item),
             }
         if isinstance(item, h5py.h5d.DatasetID):
-            return {**found, "kind": "dataset", **_storage(item)}
+            count = h5py.h5a.get_num_attrs(item)
+            return {**found, "kind": "dataset", "attributes": count, **_storage(item)}
         return {**found, "kind": "other", "text": f"a named type: {describe_type(item)}", "is_damaged": False}
     except Exception as error:
         if not is_of_hdf5(error):
@@ -114,7 +115,6 @@ def _storage(dataset: h5py.h5d.DatasetID) -> dict[str, Any]:
         "value_bytes": math.prod(shape) * dataset.get_type().get_size(),
         "is_virtual": properties.get_layout() == h5py.h5d.VIRTUAL,
         "is_external": properties.get_external_count() > 0,
-        "attributes": h5py.h5a.get_num_attrs(dataset),
     }
 
 

@@ -46,7 +46,7 @@ def _show(visit: Visit) -> Answer:
         "shuffle": visit.query.choice("shuffle", list(_SHUFFLES)),
         "place": place,
         "picture": None,
-        "runs": [] if visit.part else runs_below(visit.roots),
+        "runs": runs_below(visit.roots),
         "index_command": f"shardkeep index {shlex.quote(visit.location.command_path)}",
     }
     if not found.unindexed and found.records:

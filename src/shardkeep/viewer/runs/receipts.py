@@ -32,6 +32,7 @@ from shardkeep.viewer.runs.deliveries import Deliveries
 __all__ = ["RunEvidence", "RunReceipts", "of_location"]
 
 _WAIT_S = 0.12
+_PAUSE_S = 2
 _MOST_FOLDERS = 8
 _MOST_JSON_BYTES = 16 << 20
 
@@ -55,6 +56,8 @@ class RunEvidence:
         Number of ranks that a process was writing.
     moment_s : float
         Time at which the receipts were read.
+    pause_s : int
+        Time after which a page that follows the run asks again.
     """
 
     receipts: int
@@ -64,6 +67,7 @@ class RunEvidence:
     data: Location | None
     writing: int
     moment_s: float
+    pause_s: int
     _known: dict[int, Deliveries] = field(default_factory=dict, repr=False)
 
     def deliveries(self, epoch: int) -> Deliveries:
@@ -116,7 +120,7 @@ class RunReceipts:
             self.found, self._receipts, self.error = None, None, str(error)
 
     def _find(self, roots: Sequence[Location]) -> None:
-        moment_s = time.time()
+        moment_s, begin_s = time.time(), time.thread_time()
         writing, receipts = self._collect()
         before = self.found
         if before is not None and receipts == self._receipts and bool(writing) == bool(before.writing):
@@ -133,7 +137,9 @@ class RunReceipts:
             data = self._data(evidence, roots)
             problems += evidence.problems
         self._receipts = receipts
-        self.found = RunEvidence(len(newest), evidence, epochs, problems, data, writing, moment_s)
+        # A twentieth of a processor: an audit of thousands of epochs takes seconds.
+        pause_s = max(_PAUSE_S, round(20 * (time.thread_time() - begin_s)))
+        self.found = RunEvidence(len(newest), evidence, epochs, problems, data, writing, moment_s, pause_s)
 
     def _data(self, evidence: Evidence, roots: Sequence[Location]) -> Location | None:
         return folder_of_shards([self._location, *roots], evidence.shards.dataset)

@@ -140,7 +140,7 @@ def test_new_commits_are_shown(shown, tmp_path):
 
 
 def test_the_live_part_has_only_what_changes(page, tmp_path):
-    """A request that was sent before the last receipt was read is answered into a page that asks no longer."""
+    """A request from before the last receipt was read may be answered when the page asks no longer."""
     train(tmp_path / "run", write_shards(tmp_path / "data"), [1, 1])
     assert page().get("0/run?view=delivered&part=live").text.strip().startswith('<div id="delivered"')
 

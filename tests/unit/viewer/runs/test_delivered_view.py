@@ -19,6 +19,7 @@ import pytest
 from shardkeep import World
 from shardkeep.hdf5 import WorkerFile
 from shardkeep.plan import Dataset, Receipt, Segment, audit
+from shardkeep.plan.mixture import Mixture, Part
 from shardkeep.plan.proof.audit import Evidence
 from shardkeep.plan.proof.evidence import read_receipts
 from shardkeep.viewer.runs import receipts
@@ -95,6 +96,20 @@ def test_records_that_two_runs_delivered_are_shown_with_their_ranks(shown, tmp_p
     status, text = shown("0/run?view=delivered")
     assert status == 200 and "20 delivered several times" in text and "ranks 0-1, then ranks 0-2" in text
     assert "both delivered positions 40 to 59" in text
+
+
+def test_a_record_that_was_skipped_as_damaged_is_a_link(shown, page, tmp_path):
+    paths = write_shards(tmp_path / "data")
+    with open(paths[1], "r+b") as file:
+        file.seek(15)
+        file.write(b"\xff")
+    train(tmp_path / "run", paths, [12, 12], on_corrupt="skip")
+    status, text = shown("0/run?view=delivered")
+    assert status == 200 and "1 skipped as damaged" in text and "119 of 120 records delivered" in text
+    assert (
+        'a-1.tfrecord?view=records&amp;record=0">a-1.tfrecord record 0'
+        in page().get("0/run?view=delivered").text
+    )
 
 
 def test_a_run_without_receipts_names_the_call(shown, tmp_path):
@@ -231,3 +246,15 @@ def test_a_large_epoch_is_drawn_from_a_sample_with_every_loss():
     assert time.process_time() - begin < 2
     assert found.picture.rows == 64 and found.bands["lost"].records == 64
     assert sum(len(row.spans) for row in found.rows("lost", 0, 50)) == 64
+
+
+def test_a_mixture_is_shown_by_its_positions():
+    """Of two data sets of 15 and 25 records, the first one is repeated until the second one has ended."""
+    parts = (Part(15, 2, "global", 1), Part(25, 1, False, 0))
+    found = _deliveries([8, 7], mixture=Mixture(parts, "repeat"))
+    assert found.audit.records == 74 and found.bands["lost"].records == 2
+    assert found.bands["waiting"].records == 74 - 32
+    rows = found.at(0.0, 100)
+    assert sum(row.count for row in rows) == 74
+    assert {span.shard for row in rows for span in row.spans} == {0, 1}
+    assert sum(row.count for row in rows if row.kind == "once") == 30

@@ -121,7 +121,7 @@ class RunReceipts:
 
     def _find(self, roots: Sequence[Location]) -> None:
         moment_s, begin_s = time.time(), time.thread_time()
-        writing, receipts = self._collect()
+        writing, unread, receipts = self._collect()
         before = self.found
         if before is not None and receipts == self._receipts and bool(writing) == bool(before.writing):
             if before.evidence is not None and before.data is None:
@@ -135,7 +135,7 @@ class RunReceipts:
         if evidence is not None:
             epochs = {epoch: evidence.audit(epoch) for epoch in evidence.epochs}
             data = self._data(evidence, roots)
-            problems += evidence.problems
+            problems += [*unread, *evidence.problems]
         self._receipts = receipts
         # A twentieth of a processor: an audit of thousands of epochs takes seconds.
         pause_s = max(_PAUSE_S, round(20 * (time.thread_time() - begin_s)))
@@ -144,15 +144,20 @@ class RunReceipts:
     def _data(self, evidence: Evidence, roots: Sequence[Location]) -> Location | None:
         return folder_of_shards([self._location, *roots], evidence.shards.dataset)
 
-    def _collect(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the number of ranks that are being written, and the receipts of all."""
+    def _collect(self) -> tuple[int, list[str], list[dict[str, Any]]]:
+        """Return the number of ranks that are being written, problems, and the receipts of all ranks."""
         receipts: list[dict[str, Any]] = []
+        unread: list[str] = []
         run = self._location
         for name in sorted(os.listdir(run.path)):
             if name.endswith(".json") and not is_data_path(name):
                 file = _inside(run.child(name))
                 if os.path.getsize(file.path) <= _MOST_JSON_BYTES:
                     receipts += receipts_in_json(file.path, stray=True)
+                else:
+                    unread.append(
+                        f"{file.name} is too long for this page: prove the run by `shardkeep audit`"
+                    )
         folders = list_ranks(run.path)
         writing, self.ranks, self.ranks_read = 0, len(folders), 0
         for path in folders.values():
@@ -164,7 +169,7 @@ class RunReceipts:
 
             receipts += receipts_of_rank(path, record)
             self.ranks_read += 1
-        return writing, [self._described(receipt) for receipt in receipts]
+        return writing, unread, [self._described(receipt) for receipt in receipts]
 
     def _described(self, receipt: dict[str, Any]) -> dict[str, Any]:
         run, fingerprint = self._location, fingerprint_to_describe(receipt)

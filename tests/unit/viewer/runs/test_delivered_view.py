@@ -172,11 +172,14 @@ def test_the_page_answers_while_receipts_are_read(shown, tmp_path, monkeypatch):
     eventually(lambda: "Proved from 2 receipts" in shown("0/run?view=delivered")[1])
 
 
-def test_a_damaged_receipt_is_an_error_of_the_page(shown, tmp_path):
+def test_a_damaged_receipt_is_an_error_of_the_page(shown, tmp_path, monkeypatch):
     train(tmp_path / "run", write_shards(tmp_path / "data"), [12, 12])
     (tmp_path / "run" / "more.json").write_text('[{"receipt_version": 4, "segments": ')
     status, text = shown("0/run?view=delivered")
     assert status == 200 and "a damaged receipt" in text
+    monkeypatch.setattr(receipts, "_MOST_JSON_BYTES", 10)
+    text = shown("0/run?view=delivered")[1]
+    assert "more.json is too long for this page" in text and "Epoch 0: each record once" in text
 
 
 def test_a_link_out_of_the_root_is_not_read(page, tmp_path):

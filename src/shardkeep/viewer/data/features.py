@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ _CARD_VALUES = 6
 _PAGE_VALUES = 200
 _CARD_CHARACTERS = 120
 _PAGE_CHARACTERS = 20_000
+_CARD_FEATURES = 40
+_PAGE_FEATURES = 200
 _CARD_IMAGES = 1
 _PAGE_IMAGES = 24
 _MOST_STEPS = 50
@@ -70,36 +73,43 @@ class ShownFeature:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a record: its form, and its features if it is a message of them."""
+    """The content of a record: its form, its first features if it is a message of them, and how many more."""
 
     form: str
     features: tuple[ShownFeature, ...]
+    more: int = 0
 
 
 def content_of(data: bytes, *, whole: bool) -> Content:
     """Return the content of a record, shortened; with `whole` for a page with this record only."""
     form = record_content(data)
+    most = _PAGE_FEATURES if whole else _CARD_FEATURES
     if form == "tf.train.Example":
         try:
-            features = decode_example(data).items()
+            features = decode_example(data)
         except ShardkeepError as error:
             return Content(f"a damaged Example: {error}", (_shown("", "", [data], whole),))
-        return Content("Example", tuple(_shown(name, name, values, whole) for name, values in features))
+        shown = tuple(_shown(name, name, features[name], whole) for name in islice(features, most))
+        return Content("Example", shown, len(features) - len(shown))
     if form == "tf.train.SequenceExample":
         try:
-            return Content("SequenceExample", tuple(_sequence(data, whole)))
+            context, lists = decode_sequence_example(data)
         except ShardkeepError as error:
             return Content(f"a damaged SequenceExample: {error}", (_shown("", "", [data], whole),))
+        steps = _MOST_STEPS if whole else 2
+        shown = tuple(islice(_sequence(context, lists, steps, whole), most))
+        count = len(context) + sum(min(len(one), steps) for one in lists.values())
+        return Content("SequenceExample", shown, count - len(shown))
     return Content(form or "bytes", (_shown("", "", [data], whole),))
 
 
-def _sequence(data: bytes, whole: bool) -> Iterator[ShownFeature]:
-    context, lists = decode_sequence_example(data)
+def _sequence(
+    context: dict[str, Any], lists: dict[str, Any], most_steps: int, whole: bool
+) -> Iterator[ShownFeature]:
     for name, values in context.items():
         yield _shown(name, name, values, whole)
     for name, steps in lists.items():
-        shown = steps[: _MOST_STEPS if whole else 2]
-        for number, values in enumerate(shown):
+        for number, values in enumerate(steps[:most_steps]):
             yield _shown(f"{name}, step {number} of {len(steps):,}", f"{name}/{number}", values, whole)
 
 

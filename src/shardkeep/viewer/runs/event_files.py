@@ -15,13 +15,16 @@ from shardkeep import _core
 from shardkeep.tfrecord.events.message import EventParser
 from shardkeep.tfrecord.follow.live_frames import LiveFrames
 from shardkeep.viewer.locations import Location
-from shardkeep.viewer.runs.series import Series
+from shardkeep.viewer.runs.series import MOST_PARTS, Series
 
 __all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "of_location"]
 
 _MOST_ENTRIES = 20_000
 _MOST_FILES = 1000
 _MOST_TAGS = 2000
+# Of a folder: more curves have fewer parts each, 16 MB together.
+_MOST_SERIES = 20_000
+_ALL_PARTS = 500_000
 _WAIT_S = 0.15
 _TURN = 256
 _MOST_FOLDERS = 8
@@ -76,8 +79,14 @@ class EventFile:
         self._inode = 0
         self._parser = EventParser()
 
-    def read(self) -> None:
-        """Read what was written since the last call; a file that was replaced is read again."""
+    def read(self, most_tags: int = _MOST_TAGS) -> None:
+        """Read what was written since the last call; a file that was replaced is read again.
+
+        Parameters
+        ----------
+        most_tags : int
+            Further tags are left out.
+        """
         with contextlib.suppress(OSError):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
@@ -86,11 +95,11 @@ class EventFile:
                     self._clear()
                 self._inode, self.size_bytes = status.st_ino, status.st_size
                 if self.problem is None and self.size_bytes > self.read_bytes:
-                    self._read(fd)
+                    self._read(fd, most_tags)
             finally:
                 os.close(fd)
 
-    def _read(self, fd: int) -> None:
+    def _read(self, fd: int, most_tags: int) -> None:
         frames = LiveFrames(fd, offset_bytes=self.read_bytes, record=self._record)
         whole = frames.whole()
         while True:
@@ -115,7 +124,7 @@ class EventFile:
             for tag, value in event.scalars:
                 series = self.series.get(tag)
                 if series is None:
-                    if len(self.series) >= _MOST_TAGS:
+                    if len(self.series) >= most_tags:
                         continue
                     series = self.series[tag] = Series()
                 series.add(event.step, value)
@@ -152,7 +161,11 @@ class EventFiles:
 
     def _read(self, files: list[EventFile]) -> None:
         for file in files:
-            file.read()
+            count = sum(len(one.series) for one in files)
+            file.read(min(_MOST_TAGS, _MOST_SERIES - count + len(file.series)))
+        series = [one for file in files for one in file.series.values()]
+        for one in series:
+            one.limit(max(24, min(MOST_PARTS, _ALL_PARTS // len(series))))
 
 
 def of_location(location: Location) -> EventFiles:

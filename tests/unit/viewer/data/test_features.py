@@ -29,6 +29,15 @@ def test_a_feature_of_a_million_values_is_short():
     assert content_of(data, whole=True).features[2].count == 1_000_000
 
 
+def test_a_record_of_many_features_shows_the_first_ones():
+    example = encode_example({f"f{number:04}": number for number in range(1000)})
+    lists = encode_sequence_example({"id": 7}, {f"l{number:04}": [[1], [2]] for number in range(500)})
+    for data, count in ((example, 1000), (lists, 1001)):
+        for whole, most in ((True, 200), (False, 40)):
+            content = content_of(data, whole=whole)
+            assert (len(content.features), content.more) == (most, count - most)
+
+
 def test_a_sequence_shows_its_steps():
     data = encode_sequence_example({"id": 7}, {"words": [[b"a"], [PNG]], "t": [[0.5]] * 100})
     content = content_of(data, whole=True)

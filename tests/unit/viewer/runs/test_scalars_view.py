@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -113,6 +114,33 @@ def test_a_series_of_a_million_values_keeps_its_peaks():
     assert len(points) <= 2048 and (123_456, 9.0) in points and (7, -3.0) in points
     assert (series.low, series.high, series.count, series.first_step) == (-3.0, 9.0, 300_000, 0)
     assert [step for step, _ in points] == sorted(step for step, _ in points)
+
+
+def test_a_series_takes_little_memory_and_has_a_limit():
+    tracemalloc.start()
+    series = [Series() for _ in range(50)]
+    for one in series:
+        for step in range(1024):
+            one.add(step, step / 3)
+    assert tracemalloc.get_traced_memory()[0] / len(series) < 50_000
+    tracemalloc.stop()
+    series[0].limit(100)
+    for step in range(1024, 5000):
+        series[0].add(step, step / 3)
+    points = series[0].points()
+    assert 100 < len(points) <= 200 and points[0] == (0, 0.0) and points[-1] == (4999, 4999 / 3)
+
+
+def test_many_curves_have_fewer_parts_each(page, tmp_path, write_events, monkeypatch):
+    monkeypatch.setattr(event_files, "_ALL_PARTS", 400)
+    monkeypatch.setattr(event_files, "_MOST_SERIES", 5)
+    for run in ("a", "b"):
+        values = [(f"tag-{tag}", step, 0.5 * step) for tag in range(4) for step in range(500)]
+        write_events(tmp_path / run / NAME, values)
+    client = page()
+    curve = client.get("0?view=scalars&part=curve&tag=tag-0").json()
+    assert [one["name"] for one in curve["series"]] == ["a", "b"] and 80 < len(curve["x"]) <= 320
+    assert len(client.get("0?view=scalars&part=curve&tag=tag-3").json()["series"]) == 1
 
 
 def test_hostile_tags_are_escaped(page, tmp_path, write_events):

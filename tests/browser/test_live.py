@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from shardkeep.jobs import verify
+from shardkeep.tfrecord import Writer
 from tests.browser.conftest import EVENTS, playwright, ready, served
 from tests.unit.viewer.runs.event_makers import write_events
 
@@ -149,6 +151,19 @@ def test_a_view_says_that_the_server_has_ended_and_that_it_answers_again(page, t
         expect(notice).to_contain_text("No answer from the server since")
         expect(page.get_by_role("row", name="loss b 0 1")).to_be_visible()
     page.faults.clear()
+
+
+def test_the_check_of_a_large_file_shows_its_result_without_a_load(page, live):
+    address, folder = live
+    with Writer(folder / "large.tfrecord") as writer:
+        writer.write(b"text")
+    os.truncate(folder / "large.tfrecord", 256 << 20)
+    page.goto(address + "large.tfrecord?view=damage")
+    page.get_by_role("button", name="Check this file").click()
+    page.wait_for_url("**check=1")
+    page.evaluate(MARK)
+    expect(page.get_by_role("heading", name="Damaged ranges")).to_be_visible()
+    assert page.evaluate(WAS_KEPT)
 
 
 def test_a_view_says_that_its_folder_was_removed(page, live):

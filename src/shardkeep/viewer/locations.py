@@ -152,7 +152,7 @@ class Roots:
             The address, or a symbolic link on the way, leads out of the root.
         """
         number, *parts = (os.fsdecode(unquote_to_bytes(one)) for one in address.strip(b"/").split(b"/"))
-        if not (number.isascii() and number.isdigit() and int(number) < len(self._paths)):
+        if number not in map(str, range(len(self._paths))):
             raise NotFoundError("no such address; begin at the first page")
         if any(one in ("", ".", "..") or "/" in one or "\0" in one for one in parts):
             raise UntrustedFileError("the address leads out of the folder")

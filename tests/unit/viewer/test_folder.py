@@ -5,6 +5,8 @@ Covers `shardkeep.viewer.app`, `shardkeep.viewer.pages`, `shardkeep.viewer.view`
 
 from __future__ import annotations
 
+from shardkeep.files.kinds.kind import identify
+
 
 def test_a_folder_of_many_files_has_pages_and_a_search(page, tmp_path):
     for number in range(450):
@@ -31,6 +33,20 @@ def test_several_paths_have_a_first_page(page, tmp_path):
     (tmp_path / "b.txt").write_text("text")
     text = page(tmp_path / "a", tmp_path / "b.txt").get("").text
     assert "a folder" in text and "b.txt" in text
+
+
+def test_a_file_without_permission_is_named_and_refused(page, tmp_path, monkeypatch):
+    def refused(path):
+        if path.endswith("secret.txt"):
+            raise PermissionError(13, "Permission denied", path)
+        return identify(path)
+
+    (tmp_path / "secret.txt").write_text("text")
+    for module in ("folder", "locations"):
+        monkeypatch.setattr(f"shardkeep.viewer.{module}.identify", refused)
+    assert "not readable: Permission denied" in page().get("0?view=files").text
+    answer = page().get("0/secret.txt")
+    assert answer.status_code == 403 and "Permission denied" in answer.text
 
 
 def test_a_fault_of_a_view_is_an_error_page(page, monkeypatch, caplog):

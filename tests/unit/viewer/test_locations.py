@@ -27,6 +27,8 @@ from shardkeep.viewer.locations import Roots, shown_name
         b"0/%2fetc%2fpasswd",
         b"0/link",
         b"0/folder-link/secret.txt",
+        b"0/in/../../secret.txt",
+        b"0/in/%2e%2e/%2e%2e/secret.txt",
     ],
 )
 def test_an_address_that_leads_out_is_refused(tmp_path, address):
@@ -39,7 +41,26 @@ def test_an_address_that_leads_out_is_refused(tmp_path, address):
         Roots([str(root)], "/t").find(address)
 
 
-@pytest.mark.parametrize("address", [b"1", b"-1", b"", b"x", b"0/none", "0/\u0663".encode(), b"\xd9\xa3"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        b"1",
+        b"-1",
+        b"00",
+        b"9" * 5000,
+        b"",
+        b"x",
+        b"0/none",
+        "0/\u0663".encode(),
+        b"\xd9\xa3",
+        b"0/%252e%252e/secret.txt",
+        b"0/..%255csecret.txt",
+        b"0/..%5csecret.txt",
+        b"0/%c0%ae%c0%ae/secret.txt",
+        b"0/..;/secret.txt",
+        b"0/C:%5csecret.txt",
+    ],
+)
 def test_an_address_of_no_file_is_not_found(tmp_path, address):
     with pytest.raises(NotFoundError):
         Roots([str(tmp_path)], "/t").find(address)

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small files, one round, and no results kept")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "shardkeep-benchmarks")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     rounds, scale = (1, 0.02) if options.quick else (options.rounds, 1.0)
     for one in dict.fromkeys(one for name in options.name for one in tables.find(name)):
         print(f"\n{one.title} ({one.name})", flush=True)

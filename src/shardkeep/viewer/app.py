@@ -87,7 +87,8 @@ def _response(
     if isinstance(shown, Json):
         return JSONResponse(shown.value)
     if isinstance(shown, Page):
-        frame = {"base": base, "location": location, "view": view, "tabs": fitting}
+        tabs = [one for one in fitting if one is view or one.is_tab(location)]
+        frame = {"base": base, "location": location, "view": view, "tabs": tabs}
         return _page(Page(shown.template, {**frame, **shown.values}), is_part=is_part)
     # The sandbox: a hostile image or text that a person opens on its own page runs nothing.
     headers = {"content-security-policy": "default-src 'none'; sandbox"}

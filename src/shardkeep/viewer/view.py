@@ -103,6 +103,11 @@ class Visit:
     roots: Sequence[Location]
 
 
+def _is_always_a_tab(location: Location) -> bool:
+    """Return True."""
+    return True
+
+
 @dataclass(frozen=True)
 class View:
     """One aspect of a file or folder, shown as a tab.
@@ -117,9 +122,12 @@ class View:
         Returns True for the locations that have this view. It may read a few kilobytes.
     show : callable
         Returns the answer. It runs in a thread, several at once.
+    is_tab : callable
+        Returns False for the locations where only a link of another view leads to this one.
     """
 
     name: str
     title: str
     fits: Callable[[Location], bool]
     show: Callable[[Visit], Answer]
+    is_tab: Callable[[Location], bool] = _is_always_a_tab

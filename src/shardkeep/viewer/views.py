@@ -19,7 +19,6 @@ __all__ = ["VIEWS"]
 # The last one fits everything.
 VIEWS: tuple[View, ...] = (
     RUN,
-    DELIVERED,
     SCALARS,
     SHARDS,
     EPOCH,
@@ -27,5 +26,6 @@ VIEWS: tuple[View, ...] = (
     DISTRIBUTIONS,
     DAMAGE,
     CONTENTS,
+    DELIVERED,
     FILES,
 )

@@ -96,6 +96,9 @@ def _epoch(visit: Visit, run: RunEvidence) -> dict[str, object]:
     }
 
 
-DELIVERED = View(
-    "delivered", "Delivered", lambda location: location.is_folder and is_run(location.path), _show
-)
+def _fits(location: Location) -> bool:
+    return is_run(location.path) if location.is_folder else location.kind.name == "hdf5"
+
+
+# Whether an HDF5 file has receipts is known once it is open: its page has the link.
+DELIVERED = View("delivered", "Delivered", _fits, _show, lambda location: location.is_folder)

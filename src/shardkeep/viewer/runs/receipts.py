@@ -1,4 +1,4 @@
-"""Receipts of run folders and their evidence, read in a thread; a page shows what has been read.
+"""Receipts of run folders and merged files with their evidence, read in a thread; a page shows the newest.
 
 The receipts are those that `shardkeep audit` reads, from the same commits and JSON files, but a child process
 opens the segments, and no link out of the root is followed.
@@ -23,6 +23,7 @@ from shardkeep.plan.proof.audit import Evidence
 from shardkeep.plan.proof.description import fingerprint_to_describe
 from shardkeep.plan.proof.evidence import newest_of, read_receipts
 from shardkeep.plan.proof.report import EpochAudit
+from shardkeep.viewer.hdf5.processes import ask
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.nearby import folder_of_shards
 from shardkeep.viewer.runs.collectors import is_locked
@@ -82,7 +83,7 @@ class RunEvidence:
 
 
 class RunReceipts:
-    """The receipts of one run folder.
+    """The receipts of one run folder, or of a merged file.
 
     Attributes
     ----------
@@ -149,6 +150,8 @@ class RunReceipts:
         receipts: list[dict[str, Any]] = []
         unread: list[str] = []
         run = self._location
+        if not run.is_folder:
+            return 0, [], ask(run, "/", "receipts")["receipts"]
         for name in sorted(os.listdir(run.path)):
             if name.endswith(".json") and not is_data_path(name):
                 file = _inside(run.child(name))

@@ -13,13 +13,15 @@ import shutil
 import threading
 import time
 
+import h5py
 import numpy as np
 import pytest
 
 from shardkeep import World
-from shardkeep.hdf5 import WorkerFile
+from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.plan import Dataset, Receipt, Segment, audit
 from shardkeep.plan.mixture import Mixture, Part
+from shardkeep.plan.proof import description
 from shardkeep.plan.proof.audit import Evidence
 from shardkeep.plan.proof.evidence import read_receipts
 from shardkeep.viewer.runs import receipts
@@ -261,3 +263,22 @@ def test_a_mixture_is_shown_by_its_positions():
     assert sum(row.count for row in rows) == 74
     assert {span.shard for row in rows for span in row.spans} == {0, 1}
     assert sum(row.count for row in rows if row.kind == "once") == 30
+
+
+@pytest.mark.parametrize("limit_bytes", [4096, 10])
+def test_a_merged_file_has_the_same_epochs(page, tmp_path, monkeypatch, limit_bytes):
+    monkeypatch.setattr(description, "_MOST_BYTES", limit_bytes)  # with 10, the shards are described apart
+    train(tmp_path / "run", write_shards(tmp_path / "data"), [9, 4])
+    merge(tmp_path / "run", tmp_path / "all.h5", incomplete="allow")
+    client = page()
+    contents = client.get("0/all.h5").text
+    assert (
+        '/0/all.h5?view=delivered">Epochs as they were delivered' in contents
+        and ">Delivered<" not in contents
+    )
+    text = client.get("0/all.h5?view=delivered").text
+    assert '<strong class="bad">25</strong>' in text and "/0/data/a-0.tfrecord?view=records" in text
+    with h5py.File(tmp_path / "all.h5", "a") as file:
+        del file["_receipts"]
+        file["_receipts"] = h5py.ExternalLink("/etc/passwd", "x")
+    assert "is a link to another file" in client.get("0/all.h5?view=delivered").text

@@ -12,6 +12,7 @@ import h5py
 from shardkeep.errors import ShardkeepError
 from shardkeep.hdf5.merge.provenance import PROVENANCE, read_findings
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5
+from shardkeep.hdf5.sources.receipts import RECEIPTS
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.dtypes import describe_type
 from shardkeep.hdf5.storage.names import decode_name, is_own_table
@@ -165,4 +166,10 @@ def merge_facts(file: OpenFile) -> dict[str, Any] | None:
         one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else str(one)
         for one in (table.get("root", ""), table.get("order_by", ""))
     )
-    return {"root": root, "order_by": order_by, "findings": list(read_findings(with_names))}
+    has_receipts = file.fid.links.exists(RECEIPTS.encode())
+    return {
+        "root": root,
+        "order_by": order_by,
+        "findings": list(read_findings(with_names)),
+        "has_receipts": has_receipts,
+    }

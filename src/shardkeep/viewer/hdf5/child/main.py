@@ -15,9 +15,12 @@ from typing import Any
 
 import h5py
 
-from shardkeep.errors import ShardkeepError
+from shardkeep.errors import ShardkeepError, UntrustedFileError
 from shardkeep.hdf5.segments.commit_record import read_record
+from shardkeep.hdf5.sources.receipts import RECEIPTS, receipts_in
+from shardkeep.hdf5.sources.source import Source
 from shardkeep.hdf5.storage.dtypes import describe_type
+from shardkeep.plan.proof.description import DescribedReceipt, describe
 from shardkeep.viewer.hdf5.child.contents import attributes, dataset_facts, group_facts, merge_facts
 from shardkeep.viewer.hdf5.child.opening import OpenFile, find, open_file, reading_in_limits
 from shardkeep.viewer.hdf5.child.pictures import can_show, picture_of
@@ -60,8 +63,8 @@ def answer(
         The folder or file outside of which nothing is read.
     at : str
         Path of an object in the file.
-    show : {"rows", "plot", "image", "curve", "picture", "commit"}
-        The page with rows, a plot or an image, or only the curve, the picture or the commit.
+    show : {"rows", "plot", "image", "curve", "picture", "commit", "receipts"}
+        The page with rows, a plot or an image, or only the curve, the picture, the commit or the receipts.
     first, column, field, stop
         The rows, columns, field of a compound type, and last row that are shown; the image is `first`.
     """
@@ -69,6 +72,8 @@ def answer(
         item = find(file, at)
         if show == "commit":
             return _commit(file)
+        if show == "receipts":
+            return {"receipts": _receipts(file)}
         if show in ("curve", "picture"):
             values = Values(file, item, at)
             return plot_of(values, field, first, stop) if show == "curve" else picture_of(values, first)
@@ -120,6 +125,18 @@ def _commit(file: OpenFile) -> dict[str, Any]:
     """Return the commit record of a segment, without the state of the program; None for another file."""
     record = read_record(h5py.File(file.fid), file.path)
     return {"record": None if record is None else replace(record, state=None, marks=()).to_json()}
+
+
+def _receipts(file: OpenFile) -> list[dict[str, Any]]:
+    """Return the receipts of a merged file, and the descriptions of their data sets."""
+    properties = find(file, RECEIPTS).get_create_plist()
+    if properties.get_layout() == h5py.h5d.VIRTUAL or properties.get_external_count():
+        raise UntrustedFileError(
+            f"{RECEIPTS!r} of {file.path!r} has its rows in another file", path=file.path
+        )
+    found = list(receipts_in(Source(file.path, h5py.File(file.fid))).values())
+    described = {one["dataset"]["fingerprint"]: one for one in found if isinstance(one, DescribedReceipt)}
+    return [*found, *(describe(one.describe()) for one in described.values())]
 
 
 def _summary(plot: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from shardkeep.errors import NotFoundError
+from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand
+from shardkeep.files.remote.cache import present
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.threads.work import Tick, Work
+from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
-from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory
+from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory, task_of
 from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
 from shardkeep.jobs.verification.runs import check_run
@@ -24,7 +27,7 @@ __all__ = ["verify", "verify_inventory"]
 PathLike = str | os.PathLike[str]
 
 
-@accepts_urls("paths", folders=True)
+@accepts_urls("paths", folders=True, one_by_one=True)
 def verify(
     paths: PathLike | Iterable[PathLike],
     *,
@@ -109,6 +112,15 @@ def verify_inventory(
 
 def _check(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, str | None]:
     """Check one file; return the result and, of a segment, the record of its commit."""
+    with present(task.path, lambda _: tick(0)) as is_late:
+        if is_late:  # its content was not known
+            kind = identify(task.path)
+            (expected,) = expected_kinds([Member(task.path, kind)])
+            task = task_of(task.path, kind, expected, named=task.named)
+        return _check_here(children, task, tick)
+
+
+def _check_here(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, str | None]:
     if task.finding is not None or task.kind is None:
         findings = () if task.finding is None else (task.finding,)
         return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings), None

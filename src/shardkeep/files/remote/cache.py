@@ -43,7 +43,16 @@ from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.remote.store import ObjectInfo, download
 from shardkeep.quantities import human_bytes
 
-__all__ = ["Tick", "View", "cache_bytes", "cache_folder", "limit_bytes", "object_path", "require_room"]
+__all__ = [
+    "Tick",
+    "View",
+    "cache_bytes",
+    "cache_folder",
+    "limit_bytes",
+    "object_path",
+    "present",
+    "require_room",
+]
 
 Tick = Callable[[int], object]
 
@@ -134,6 +143,7 @@ class View:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/") if split_url(url)[1] else url
         self.folder = tempfile.mkdtemp(dir=_process_folder())
+        self.reserved: dict[str, ObjectInfo] = {}
         self.pid = os.getpid()
         show_as(self.folder, display(self.url))
         self._closed = weakref.finalize(self, _remove_view, self.folder, self.pid)
@@ -174,6 +184,13 @@ class View:
             _fetch_once(info, content, tick or (lambda _: None))
         return path
 
+    def reserve(self, info: ObjectInfo) -> None:
+        """Put a file of zero bytes in the place of an object, which is here while it is `present`."""
+        path = self.path(info.url)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _make_file(path, info.size_bytes)
+        self.reserved[path] = info
+
     def drop(self, url: str) -> None:
         """Remove the link to an object; it stays in the cache as long as there is room."""
         with contextlib.suppress(FileNotFoundError):
@@ -182,6 +199,29 @@ class View:
     def close(self) -> None:
         """Remove the view, unless a child of a fork may use it."""
         self._closed()
+
+
+@contextlib.contextmanager
+def present(path: str, tick: Tick) -> Iterator[bool]:
+    """Fetch an object that was reserved, and drop it at the end; yield False for any other file.
+
+    Raises
+    ------
+    NotFoundError, RemoteError, DurabilityError
+        As `View.fetch`.
+    """
+    view = next((one for one in list(_views) if path in one.reserved), None)
+    if view is None:
+        yield False
+        return
+    info = view.reserved[path]
+    view.drop(info.url)
+    view.fetch(info, tick)
+    try:
+        yield True
+    finally:
+        view.drop(info.url)
+        view.reserve(info)
 
 
 def _link(content: str, path: str) -> bool:
@@ -251,11 +291,15 @@ def _make_room(part: str, size_bytes: int) -> None:
         with open(note, "w") as file:
             file.write(str(used + size_bytes))
         # With its size, so that an eviction for another object counts all of it.
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(fd, size_bytes)
-        finally:
-            os.close(fd)
+        _make_file(part, size_bytes)
+
+
+def _make_file(path: str, size_bytes: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(fd, size_bytes)
+    finally:
+        os.close(fd)
 
 
 def _evict(root: str, limit: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from shardkeep._paths_in_messages import shown
 from shardkeep.errors import NotFoundError, PlanError
+from shardkeep.files.kinds.data_names import kind_of_name
 from shardkeep.files.kinds.urls import (
     display,
     is_pattern,
@@ -18,10 +19,11 @@ from shardkeep.files.kinds.urls import (
     join_url,
     path_or_url,
     split_url,
+    url_name,
     url_parent,
 )
 from shardkeep.files.leftovers import find_companion
-from shardkeep.files.remote.cache import View, require_room
+from shardkeep.files.remote.cache import View, limit_bytes, require_room
 from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
 
 __all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching", "with_urls"]
@@ -31,7 +33,7 @@ _Result = TypeVar("_Result")
 
 
 def accepts_urls(
-    *arguments: str, folders: bool = False
+    *arguments: str, folders: bool = False, one_by_one: bool = False
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
     """Return a decorator: a function of paths that only reads accepts URLs and patterns of URLs too.
 
@@ -44,13 +46,17 @@ def accepts_urls(
         Names of the arguments: a path, or an iterable of them.
     folders : bool
         The function takes folders, too.
+    one_by_one : bool
+        The function reads TFRecord files while they are `shardkeep.files.remote.cache.present`. So they need
+        not fit in the cache together, unless an executor reads them.
     """
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @functools.wraps(function)
         def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
             bound = _signature(function).bind(*args, **kwargs)
-            copies = Copies(folders=folders)
+            is_here = bound.arguments.get("executor") is None
+            copies = Copies(folders=folders, one_by_one=one_by_one and is_here)
             for name in arguments:
                 if name in bound.arguments:
                     bound.arguments[name] = copies.of(bound.arguments[name])
@@ -97,9 +103,9 @@ def local_copy(url: str) -> tuple[str, View]:
 class Copies:
     """Local copies for the arguments of a call."""
 
-    def __init__(self, *, folders: bool) -> None:
+    def __init__(self, *, folders: bool, one_by_one: bool = False) -> None:
         self.views: list[View] = []
-        self._folders = folders
+        self._folders, self._one_by_one = folders, one_by_one
 
     def of(self, paths: Any) -> Any:
         """Return the argument with paths of local copies in place of URLs."""
@@ -133,7 +139,13 @@ class Copies:
         folders = [join_url(one, ".") for one in found if isinstance(one, str) and is_url(one)]
         view = View(common_parent([*folders, *(info.url for info in wanted)]))
         self.views.append(view)
-        require_room(wanted)
+        later: list[ObjectInfo] = []
+        if self._one_by_one and sum(info.size_bytes for info in wanted) > limit_bytes():
+            later = [info for info in wanted if info.size_bytes and _is_tfrecord(info)]
+            wanted = [info for info in wanted if not info.size_bytes or not _is_tfrecord(info)]
+        require_room([*wanted, *sorted(later, key=lambda info: info.size_bytes)[-1:]])
+        for info in later:
+            view.reserve(info)
         concurrently((view.fetch, info) for info in wanted)
         local: list[Any] = []
         for one in found:
@@ -155,6 +167,10 @@ class Copies:
             if not infos:
                 raise
             return infos, url
+
+
+def _is_tfrecord(info: ObjectInfo) -> bool:
+    return kind_of_name(url_name(info.url)) == "tfrecord"
 
 
 def matching(pattern: str) -> list[ObjectInfo]:

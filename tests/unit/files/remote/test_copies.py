@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,11 +142,41 @@ def test_objects_that_the_disk_does_not_hold_are_refused_before_any_is_fetched(
     needed = sum(path.stat().st_size for path in local.glob("*.tfrecord"))
     monkeypatch.setattr(cache.os, "statvfs", lambda _: SimpleNamespace(f_bavail=needed - 1, f_frsize=1))
     with pytest.raises(PlanError, match=r"t-00000-of-00004\.tfrecord and 3 more: .* pass fewer objects"):
-        sk.verify(f"{URL}/*.tfrecord")
+        sk.concat(f"{URL}/*.tfrecord", f"{URL}/all")
     assert not (own_cache / "objects").exists()
     (own_cache / "used").write_text("1")
-    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", str(10 * needed))
-    assert sk.verify(f"{URL}/*.tfrecord").ok
+    assert sk.concat(f"{URL}/*.tfrecord", f"{URL}/all").records == 200
+
+
+def test_shards_that_do_not_fit_in_the_cache_are_verified_one_by_one(
+    local: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = bytearray(MEMORY.cat_file("/data/t-00001-of-00004.tfrecord"))
+    damaged[400] ^= 1
+    MEMORY.pipe_file("/data/t-00001-of-00004.tfrecord", bytes(damaged))
+    MEMORY.pipe_file("/data/empty.tfrecord", b"")
+    MEMORY.pipe_file("/data/page.tfrecord", b"<!DOCTYPE html><html><body>no such page</body></html>")
+    MEMORY.pipe_file("/data/hdf5.tfrecord", (local / "a.h5").read_bytes())
+    MEMORY.rm("/data/t-00003-of-00004.tfrecord")
+    expected = [sk.verify(paths).to_dict() for paths in (URL, f"{URL}/t-*")]
+    shutil.rmtree(own_cache / "objects")
+    (own_cache / "used").unlink()
+    sizes: list[int] = []
+    make_room = cache._make_room
+
+    def measured(part: str, size_bytes: int) -> None:
+        make_room(part, size_bytes)
+        sizes.append(sum(status.st_size for _, status in cache._objects(str(own_cache))))
+
+    monkeypatch.setattr(cache, "_make_room", measured)
+    limit = (local / "a.h5").stat().st_size * 5 // 2
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", str(limit))
+    assert sum(one["file_bytes"] for one in expected[0]["files"]) > limit
+    found = [sk.verify(paths, threads=1).to_dict() for paths in (URL, f"{URL}/t-*")]
+    assert found == expected
+    assert {one["kind"] for one in found[0]["files"]} == {"tfrecord", "hdf5", "set"}
+    assert max(sizes) <= limit and len(sizes) > 8
+    assert no_copies(own_cache)
 
 
 def test_missing_shards_are_found(local: Path) -> None:

@@ -171,7 +171,7 @@ def test_the_page_answers_while_receipts_are_read(shown, tmp_path, monkeypatch):
     status, text = shown("0/run?view=delivered")
     assert status == 200 and "Reading the receipts: 0 of" in text
     answer.set()
-    eventually(lambda: "Proved from 2 receipts" in shown("0/run?view=delivered")[1])
+    eventually(lambda: "Audit of 2 receipts" in shown("0/run?view=delivered")[1])
 
 
 def test_a_damaged_receipt_is_an_error_of_the_page(shown, tmp_path, monkeypatch):

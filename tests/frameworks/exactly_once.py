@@ -36,7 +36,7 @@ def make_loader(
 
 def rows(batch: Mapping[str, Any]) -> list[int]:
     """Return the numbers of the records in a batch of arrays or tensors, without its padding."""
-    return batch["x"][batch["valid"]].tolist()
+    return (batch["x"][batch["valid"]] if "valid" in batch else batch["x"]).tolist()
 
 
 def bare(paths: list[str], epochs: int, **options: Any) -> list[list[list[int]]]:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 
+from shardkeep import adapters
 from shardkeep._extras import EXTRAS, import_extra
 from shardkeep.errors import MissingExtraError
 
@@ -78,6 +81,20 @@ def test_old_version_is_refused_with_both_versions(package: Path) -> None:
 def test_other_versions_are_used(package: Path, version: str) -> None:
     package.write_text(f"__version__ = {version!r}")
     assert import_extra("pyarrow", "read_arrow").__version__ == version
+
+
+@pytest.mark.parametrize("name", adapters.__all__)
+def test_an_adapter_names_the_command_that_installs_its_framework(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framework = "datasets" if name == "huggingface" else name
+    old = ModuleType(framework)
+    old.__version__ = "0.1"  # type: ignore[attr-defined]
+    for module, command in ((None, "pip install"), (old, "pip install --upgrade")):
+        monkeypatch.setitem(sys.modules, framework, module)
+        with pytest.raises(MissingExtraError) as caught:
+            getattr(import_module(f"shardkeep.adapters.{name}"), "to_dataset", None)
+        assert str(caught.value).endswith(f": {command} 'shardkeep[{name}]'")
 
 
 def test_packages_and_versions_are_those_of_the_project() -> None:

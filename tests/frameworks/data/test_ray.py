@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.ray import TFRecordDatasink, read_tfrecords, write_tfrecords  # noqa: E402
-from tests.frameworks.exactly_once import COUNTS, RECORDS, judge, make_loader, rows, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS, write_shards  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("ray_session"),
@@ -196,18 +196,6 @@ os.kill(os.getpid(), signal.SIGKILL)
         sk.Loader(str(tmp_path / "*"), {"x": sk.FixedLen()}, world=sk.World(0, 1))
     TFRecordDatasink(pattern)
     assert os.listdir(tmp_path) == []
-
-
-def test_actors_with_a_world_each_read_every_record_once(paths: list[str]) -> None:
-    @ray.remote
-    class Reader:
-        def read(self, rank: int, size: int) -> tuple[list[int], dict[str, Any]]:
-            loader = make_loader(paths, rank, size)
-            return [row for batch in loader for row in rows(batch)], loader.receipt()
-
-    actors = [Reader.remote() for _ in range(3)]
-    results = ray.get([actor.read.remote(rank, 3) for rank, actor in enumerate(actors)])
-    judge([[row for found, _ in results for row in found]], [receipt for _, receipt in results])
 
 
 def test_an_actor_without_a_world_warns() -> None:

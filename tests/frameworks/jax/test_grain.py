@@ -51,64 +51,6 @@ def pipeline(loader: sk.Loader, workers: int) -> TrackedDataset:
     return TrackedDataset(source.map(doubled).mp_prefetch(options), source)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_each_epoch_is_that_of_the_loader_also_after_a_batch_that_was_only_inspected(
-    paths: list[str], workers: int
-) -> None:
-    loader = make_loader(paths)
-    batches = pipeline(loader, workers)
-    with iterating(batches) as inspected:
-        next(inspected)
-    for expected in bare(paths, 2):
-        seen = []
-        for batch in batches:
-            assert sorted(batch) == ["double", "valid", "x"]
-            assert batch["double"].tolist() == (2 * batch["x"]).tolist()
-            seen.append(rows(batch))
-        assert seen == expected
-    assert sk.plan.audit([loader.receipt()]).ok
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 0), (2, 3)])
-def test_a_run_resumes_with_another_number_of_workers(paths: list[str], before: int, after: int) -> None:
-    first, later = make_loader(paths), make_loader(paths, epochs=None)
-    with iterating(pipeline(first, before)) as iterator:
-        seen = [rows(next(iterator)) for _ in range(5)]
-        state = json.loads(json.dumps(iterator.get_state()))
-    expected = [one for epoch in bare(paths, 2) for one in epoch]
-    with iterating(pipeline(later, after)) as resumed:
-        resumed.set_state(state)
-        assert resumed.get_state() == state
-        seen += [rows(next(resumed)) for _ in expected[5:]]
-    assert seen == expected
-    assert sk.plan.audit([first.receipt(), later.receipt()]).ok
-
-
-def test_one_rank_resumes_as_two_with_other_batches(paths: list[str]) -> None:
-    first = make_loader(paths)
-    iterator = iter(pipeline(first, 0))
-    seen = [row for _ in range(4) for row in rows(next(iterator))]
-    receipts = [first.receipt()]
-    for rank in range(2):
-        loader = make_loader(paths, rank, 2, 10)
-        resumed = iter(pipeline(loader, 0))
-        resumed.set_state(iterator.get_state())
-        seen += [row for batch in resumed for row in rows(batch)]
-        receipts.append(loader.receipt())
-    assert sorted(seen) == list(range(RECORDS))
-    assert sk.plan.audit(receipts).ok
-
-
-def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str]) -> None:
-    loader = make_loader(paths)
-    batches = pipeline(loader, 0)
-    passes = []
-    for _ in range(3):
-        iterator = iter(batches)
-        passes.append([rows(next(iterator)) for _ in range(loader.steps_per_epoch)])
-    assert passes == bare(paths, 3)
-
-
 def test_what_a_later_step_reads_ahead_is_not_in_its_state(paths: list[str]) -> None:
     ahead = grain.experimental.ThreadPrefetchIterDataset(
         pipeline(make_loader(paths), 0), prefetch_buffer_size=4
@@ -149,21 +91,6 @@ def test_damage_bytes_and_ragged_rows_cross(paths: list[str], tmp_path: Path, wo
             delivered += 1
     assert delivered == COUNTS[3] - 1
     assert len(loader.receipt()["skipped"]) == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda ds: ds.map(lambda batch: {"x": batch["x"]}),
-        lambda ds: ds.map(lambda batch: {name: one.astype(np.int32) for name, one in batch.items()}),
-        lambda ds: ds.batch(2),
-        lambda ds: ds.filter(lambda batch: batch["x"][0] % 2),
-    ],
-)
-def test_a_pipeline_that_loses_places_is_refused(paths: list[str], change: Any) -> None:
-    source = LoaderDataset(make_loader(paths))
-    with pytest.raises(sk.PlanError, match=r"shardkeep_place|in the order of the steps"):
-        list(TrackedDataset(change(source), source))
 
 
 def test_a_sequential_division_is_refused(paths: list[str]) -> None:

@@ -8,8 +8,6 @@ Runs with the back end of KERAS_BACKEND. Covers `shardkeep.adapters.keras.backup
 from __future__ import annotations
 
 import copy
-import warnings
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +60,6 @@ def fit(model: Any, data: Any, epochs: int, *callbacks: Any, **options: Any) -> 
     return passes.records
 
 
-@pytest.mark.parametrize("batch_size", [16, 64, 256])  # 14 steps, 4, and one
-@pytest.mark.parametrize("built", [False, True])
-def test_each_epoch_trains_every_record_once(paths: list[str], built: bool, batch_size: int) -> None:
-    loader = make_loader(paths, batch_size=batch_size)
-    data = PyDataset(loader, "x", "x")
-    assert len(data) == loader.steps_per_epoch
-    judge(fit(counting_model(built), data, 3, LoaderProgress(data)), [loader.receipt()])
-    assert (loader.epoch, loader.position) == (3, 0)
-
-
-@pytest.mark.parametrize("remainder", ["short", "drop"])
-def test_other_remainders_have_no_weights(paths: list[str], remainder: str) -> None:
-    loader = make_loader(paths, remainder=remainder, batch_size=15 if remainder == "drop" else 16)
-    data = PyDataset(loader, "x", "x")
-    judge(fit(counting_model(), data, 2, LoaderProgress(data)), [loader.receipt()])
-
-
 def test_batches_come_in_the_order_of_the_loader(paths: list[str]) -> None:
     data = PyDataset(make_loader(paths), "x", "x")
     expected = bare(paths, 1)[0]
@@ -86,30 +67,7 @@ def test_batches_come_in_the_order_of_the_loader(paths: list[str]) -> None:
     assert data[5][0][data[5][2] > 0].tolist() == expected[5]
 
 
-def test_steps_per_epoch_may_be_the_length_or_less(paths: list[str]) -> None:
-    for steps, epochs in ((STEPS, 2), (STEPS // 2, 4)):
-        loader = make_loader(paths)
-        data = PyDataset(loader, "x", "x")
-        passes = fit(counting_model(), data, epochs, LoaderProgress(data), steps_per_epoch=steps)
-        share = epochs // 2
-        joined = [chain(*passes[first : first + share]) for first in range(0, epochs, share)]
-        judge(joined, [loader.receipt()])
-
-
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="Keras refuses several on torch")
-@pytest.mark.parametrize("steps", [4, STEPS, 100])
-def test_several_steps_per_execution_move_the_loader_by_as_many(paths: list[str], steps: int) -> None:
-    loader = make_loader(paths)
-    data = PyDataset(loader, "x", "x")
-    model = counting_model(steps_per_execution=steps)
-    judge(fit(model, data, 2, LoaderProgress(data)), [loader.receipt()])
-    assert loader.epoch == 2
-
-
-def test_shuffle_of_keras_is_refused(paths: list[str]) -> None:
-    data = PyDataset(make_loader(paths), "x", "x")
-    with pytest.raises(sk.PlanError, match="shuffle=False"):
-        fit(counting_model(), data, 1, LoaderProgress(data), shuffle=True)
+def test_keras_may_shuffle_without_a_callback(paths: list[str]) -> None:
     passes = fit(counting_model(), PyDataset(make_loader(paths), "x", "x"), 2, shuffle=True)
     assert passes == [list(range(RECORDS))] * 2
 
@@ -120,20 +78,6 @@ def test_workers_are_refused(paths: list[str]) -> None:
         data.workers = 2
     with pytest.raises(TypeError):
         PyDataset(make_loader(paths), "x", workers=2)  # type: ignore[call-arg]
-
-
-def test_the_rest_of_an_epoch_is_an_epoch_and_whole_ones_follow(paths: list[str]) -> None:
-    first, later = make_loader(paths), make_loader(paths)
-    data = PyDataset(first, "x", "x")
-    seen = fit(counting_model(), data, 1, LoaderProgress(data), Stop(5))[0]
-    assert len(seen) == 80
-    later.load_state_dict(first.state_dict())
-    data = PyDataset(later, "x", "x")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-        passes = fit(counting_model(), data, 3, LoaderProgress(data))
-    judge([seen + passes[0], *passes[1:]], [first.receipt(), later.receipt()])
 
 
 @pytest.mark.parametrize("error", [False, True])
@@ -148,23 +92,6 @@ def test_a_second_fit_continues_where_the_first_was_left(paths: list[str], error
     fit(model, data, 2, LoaderProgress(data))
     assert trained(model) == [2] * RECORDS
     assert sk.plan.audit([loader.receipt()]).ok
-
-
-def test_a_state_of_one_rank_resumes_in_two(paths: list[str]) -> None:
-    first = make_loader(paths)
-    data = PyDataset(first, "x", "x")
-    seen = fit(counting_model(), data, 1, LoaderProgress(data), Stop(4))[0]
-    receipts = [first.receipt()]
-    second = []
-    for rank in range(2):
-        loader = make_loader(paths, rank, 2, 10)
-        loader.load_state_dict(first.state_dict())
-        data = PyDataset(loader, "x", "x")
-        passes = fit(counting_model(), data, 2, LoaderProgress(data))
-        seen += passes[0]
-        second += passes[1]
-        receipts.append(loader.receipt())
-    judge([seen, second], receipts)
 
 
 def test_skipped_damage_is_in_the_receipt_and_has_no_weight(paths: list[str], tmp_path: Path) -> None:

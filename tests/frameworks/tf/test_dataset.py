@@ -1,7 +1,7 @@
-"""Datasets of a loader in TensorFlow's own loops and in Keras, the audit as judge.
+"""Datasets of a loader: specs, checkpoints, damage, memory.
 
-Covers `shardkeep.adapters.tensorflow.columns`, `shardkeep.adapters.tensorflow.dataset`,
-`shardkeep.adapters.tensorflow.generator` and `shardkeep.adapters.passes`.
+Covers `shardkeep.adapters.tensorflow.columns`, `shardkeep.adapters.tensorflow.dataset` and
+`shardkeep.adapters.tensorflow.generator`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,15 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-import keras  # noqa: E402
-
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.tensorflow import to_dataset  # noqa: E402
 from tests.frameworks.exactly_once import (  # noqa: E402
-    COUNTS,
-    RECORDS,
     bare,
     judge,
     make_loader,
     rows,
     write_shards,
 )
-
-# Keras warns of the default of `fit`.
-pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed")
 
 STEPS = 14
 
@@ -44,55 +37,6 @@ def of(batch: Any) -> list[int]:
 
 def flat(passes: list[list[list[int]]]) -> list[list[int]]:
     return [[row for batch in one for row in batch] for one in passes]
-
-
-class Recorder(keras.Model):  # type: ignore[misc]
-    """A model that keeps the records that it trains on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[int] = []
-        self.dense = keras.layers.Dense(1)
-
-    def call(self, x: Any) -> Any:
-        tf.numpy_function(lambda values: self.seen.extend(values.ravel().astype(int).tolist()), [x], [])
-        return self.dense(x)
-
-
-def trained(dataset: Any, **options: Any) -> tuple[list[list[int]], list[int]]:
-    """Return the records of each epoch of `fit`, and the steps of each."""
-    model, seen, steps = Recorder(), [], []
-
-    class Epochs(keras.callbacks.Callback):  # type: ignore[misc]
-        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            model.seen.clear()
-            steps.append(0)
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            steps[-1] += 1
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            seen.append([row for row in model.seen if row >= 0])
-
-    model.compile("sgd", "mse")
-    model.fit(dataset, verbose=0, callbacks=[Epochs()], **options)
-    return seen, steps
-
-
-def for_keras(batch: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Return x (-1 where it is padding), y and the weights."""
-    x = tf.cast(tf.where(batch["valid"], batch["x"], -1), tf.float32)[:, tf.newaxis]
-    return x, x, tf.cast(batch["valid"], tf.float32)
-
-
-@pytest.mark.parametrize("calls", [None, 3])
-def test_each_epoch_is_that_of_the_loader(paths: list[str], calls: int | None) -> None:
-    loader = make_loader(paths)
-    dataset = to_dataset(loader, lambda batch: batch, calls)
-    for expected in bare(paths, 3):
-        assert len(dataset) == len(expected)
-        assert [of(batch) for batch in dataset] == expected
-    assert sk.plan.audit([loader.receipt()]).ok
 
 
 def test_the_specs_are_those_of_the_tensors(paths: list[str]) -> None:
@@ -131,41 +75,10 @@ def test_no_thread_tunes_it_for_which_the_end_of_an_iterator_would_wait(paths: l
     assert to_dataset(make_loader(paths)).options().autotune.enabled is False
 
 
-def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str]) -> None:
-    loader = make_loader(paths)
-    dataset = to_dataset(loader)
-    passes = [[of(batch) for _, batch in zip(range(len(dataset)), dataset, strict=False)] for _ in range(3)]
-    assert passes == bare(paths, 3)
-    judge(flat(passes), [loader.receipt()])
-
-
-def test_batches_that_were_only_inspected_are_delivered_again(paths: list[str]) -> None:
-    loader = make_loader(paths)
-    dataset = to_dataset(loader)
-    for taken in (1, 5):
-        list(dataset.take(taken))
-    passes = [[of(batch) for batch in dataset] for _ in range(2)]
-    assert passes == bare(paths, 2)
-    judge(flat(passes), [loader.receipt()])
-
-
 def test_an_endless_loader_begins_its_current_epoch_again(paths: list[str]) -> None:
     dataset = to_dataset(make_loader(paths, epochs=None))
     list(dataset.take(2 * STEPS + 3))
     assert [of(batch) for batch in dataset.take(STEPS)] == bare(paths, 3)[2]
-
-
-@pytest.mark.parametrize("calls", [None, 4])
-def test_the_state_is_that_of_the_batches_that_were_used(paths: list[str], calls: int | None) -> None:
-    loader = make_loader(paths)
-    iterator = iter(to_dataset(loader, lambda batch: batch, calls))
-    seen = [of(next(iterator)) for _ in range(5)]
-    assert loader.position == 80
-    later = make_loader(paths)
-    later.load_state_dict(loader.state_dict())
-    seen += [of(batch) for batch in to_dataset(later)]
-    assert seen == bare(paths, 1)[0]
-    judge(flat([seen]), [loader.receipt(), later.receipt()])
 
 
 def test_a_checkpoint_restores_the_place(paths: list[str], tmp_path: Path) -> None:
@@ -183,18 +96,6 @@ def test_a_checkpoint_restores_the_place(paths: list[str], tmp_path: Path) -> No
     assert [of(batch) for batch in resumed] == bare(paths, 2)[1]
 
 
-def test_one_rank_resumes_as_two_with_other_batches(paths: list[str]) -> None:
-    first = make_loader(paths)
-    seen = [row for batch in to_dataset(first).take(4) for row in of(batch)]
-    receipts = [first.receipt()]
-    for rank in range(2):
-        loader = make_loader(paths, rank, 2, 10)
-        loader.load_state_dict(first.state_dict())
-        seen += [row for batch in to_dataset(loader) for row in of(batch)]
-        receipts.append(loader.receipt())
-    judge([seen], receipts)
-
-
 def test_a_replaced_iterator_is_over(paths: list[str]) -> None:
     dataset = to_dataset(make_loader(paths))
     first = iter(dataset)
@@ -202,22 +103,6 @@ def test_a_replaced_iterator_is_over(paths: list[str]) -> None:
     next(iter(dataset))
     with pytest.raises(tf.errors.InvalidArgumentError, match="this iterator is over"):
         next(first)
-
-
-def test_a_loop_in_a_function_and_repeat_have_each_epoch_once(paths: list[str]) -> None:
-    loader = make_loader(paths)
-
-    @tf.function
-    def total(dataset: Any) -> Any:
-        result = tf.constant(0, tf.int64)
-        for batch in dataset:
-            result += tf.reduce_sum(batch["x"])
-        return result
-
-    dataset = to_dataset(loader)
-    assert total(dataset.repeat(2)).numpy() == 2 * sum(range(RECORDS))
-    assert loader.epoch == 2
-    assert sk.plan.audit([loader.receipt()]).ok
 
 
 def test_damage_that_is_skipped_is_in_the_receipt(paths: list[str], tmp_path: Path) -> None:
@@ -273,38 +158,3 @@ def test_large_batches_use_the_same_memory_again(tmp_path: Path) -> None:
 def test_another_object_than_a_loader_is_refused() -> None:
     with pytest.raises(sk.PlanError, match=r"must be a shardkeep\.Loader, not list"):
         to_dataset([])  # type: ignore[arg-type]
-
-
-def test_keras_trains_on_each_epoch_once(paths: list[str]) -> None:
-    loader = make_loader(paths)
-    seen, steps = trained(to_dataset(loader, for_keras), epochs=3)
-    assert steps == [STEPS] * 3
-    judge(seen, [loader.receipt()])
-
-
-def test_keras_counts_the_steps_of_endless_epochs(paths: list[str]) -> None:
-    loader = make_loader(paths, epochs=None)
-    dataset = to_dataset(loader, for_keras)
-    seen, _ = trained(dataset, epochs=2, steps_per_epoch=STEPS)
-    seen += trained(dataset, epochs=1, steps_per_epoch=STEPS)[0]
-    judge(seen, [loader.receipt()])
-
-
-def test_keras_trains_whole_epochs_after_a_resumed_one(paths: list[str]) -> None:
-    first, later = make_loader(paths), make_loader(paths)
-    used = [row for batch in to_dataset(first).take(8) for row in of(batch)]
-    later.load_state_dict(first.state_dict())
-    seen, steps = trained(to_dataset(later, for_keras), epochs=3)
-    assert steps == [STEPS - 8, STEPS, STEPS]
-    judge([used + seen[0], *seen[1:]], [first.receipt(), later.receipt()])
-
-
-def test_keras_evaluates_every_record(paths: list[str]) -> None:
-    model = Recorder()
-    model.compile("sgd", "mse")
-    dataset = to_dataset(make_loader(paths), for_keras)
-    for _ in range(2):
-        model.seen.clear()
-        model.evaluate(dataset, verbose=0)
-        assert sorted(row for row in model.seen if row >= 0) == list(range(RECORDS))
-    assert sum(COUNTS) == RECORDS

@@ -5,7 +5,6 @@ Covers `shardkeep.adapters.torch.data_loader` and `shardkeep.adapters.torch.data
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,83 +19,10 @@ from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, ro
 # Torch warns of more workers than processors.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-METHODS = ("fork", "spawn", "forkserver")
-
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return write_shards(tmp_path_factory.mktemp("shards"))
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("workers", [0, 1, 3])
-def test_each_epoch_is_that_of_the_loader(paths: list[str], workers: int, persistent: bool) -> None:
-    if persistent and not workers:
-        pytest.skip("persistent workers need workers")
-    loader = make_loader(paths)
-    batches = DataLoader(loader, workers, persistent_workers=persistent)
-    for expected in bare(paths, 3):
-        assert len(batches) == len(expected)
-        assert [rows(batch) for batch in batches] == expected
-    assert sk.plan.audit([loader.receipt()]).ok
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_each_start_method_delivers_every_record_once(paths: list[str], method: str) -> None:
-    loader = make_loader(paths)
-    batches = DataLoader(loader, 2, multiprocessing_context=method)
-    assert [[rows(batch) for batch in batches] for _ in range(2)] == bare(paths, 2)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_that_is_ended_by_count_is_followed_by_the_next(paths: list[str], workers: int) -> None:
-    batches = DataLoader(make_loader(paths), workers)
-    passes = []
-    for _ in range(3):
-        iterator = iter(batches)
-        passes.append([rows(next(iterator)) for _ in range(len(batches))])
-    assert passes == bare(paths, 3)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_that_was_only_looked_at_is_delivered_again(paths: list[str], workers: int) -> None:
-    loader = make_loader(paths)
-    batches = DataLoader(loader, workers)
-    next(iter(batches))
-    assert [rows(batch) for batch in batches] == bare(paths, 1)[0]
-    assert sk.plan.audit([loader.receipt()]).ok
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 3), (3, 1)])
-def test_a_run_resumes_with_another_number_of_workers(paths: list[str], before: int, after: int) -> None:
-    first, later = make_loader(paths), make_loader(paths)
-    batches = DataLoader(first, before)
-    seen = [rows(batch) for _, batch in zip(range(5), batches, strict=False)]
-    state = json.loads(json.dumps(batches.state_dict()))
-    resumed = DataLoader(later, after)
-    resumed.load_state_dict(state)
-    assert len(resumed) == 14
-    for _ in range(2):  # to inspect the first batch moves nothing
-        next(iter(resumed))
-    seen += [rows(batch) for batch in resumed]
-    assert seen == bare(paths, 1)[0]
-    assert sk.plan.audit([first.receipt(), later.receipt()]).ok
-    assert [rows(batch) for batch in resumed] == bare(paths, 2)[1]
-
-
-def test_one_rank_resumes_as_two_with_other_batches(paths: list[str]) -> None:
-    first = make_loader(paths)
-    batches = DataLoader(first, 2)
-    seen = [row for _, batch in zip(range(4), batches, strict=False) for row in rows(batch)]
-    receipts = [first.receipt()]
-    for rank in range(2):
-        loader = make_loader(paths, rank, 2, 10)
-        resumed = DataLoader(loader, 2)
-        resumed.load_state_dict(batches.state_dict())
-        seen += [row for batch in resumed for row in rows(batch)]
-        receipts.append(loader.receipt())
-    assert sorted(seen) == list(range(RECORDS))
-    assert sk.plan.audit(receipts).ok
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -1,4 +1,4 @@
-"""Estimator under MirroredStrategy on two logical CPUs, for the tests of `RunHook`.
+"""Estimator under MirroredStrategy on two logical CPUs.
 
 Arguments: folder, and the step after which the process kills itself (0: it ends).
 """
@@ -60,7 +60,7 @@ def model_fn(features: dict[str, Any], mode: str) -> Any:
 def main() -> None:
     """Train two epochs, or until the kill."""
     folder, kill_after = sys.argv[1], int(sys.argv[2])
-    loader = make_loader(sorted(glob.glob(f"{folder}/shards/*.tfrecord")), epochs=2)
+    loader = make_loader(sorted(glob.glob(f"{folder}/*.tfrecord")), epochs=2)
 
     def input_fn() -> Any:
         rows = loader.batch_size // REPLICAS

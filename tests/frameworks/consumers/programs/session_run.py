@@ -63,7 +63,7 @@ def train(
     cluster: Any = None,
 ) -> None:
     """Train a model that counts the rows, and write their numbers."""
-    paths = sorted(glob.glob(f"{folder}/shards/*.tfrecord"))
+    paths = sorted(glob.glob(f"{folder}/*.tfrecord"))
     loader = make_loader(paths, rank, size, epochs=epochs)
     logdir = f"{folder}/log"
     device: Any = "/cpu:0"

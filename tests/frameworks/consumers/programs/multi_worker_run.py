@@ -1,7 +1,8 @@
-"""One worker of a MultiWorkerMirroredStrategy, for test_strategies.py.
+"""One worker of a MultiWorkerMirroredStrategy.
 
-`python -m tests.frameworks.tf.multi_worker_child FOLDER [STEPS]`, with TF_CONFIG: trains two epochs, or STEPS
-steps, from the state in FOLDER/state.json if there is one, and keeps its rows in the worker files FOLDER/run.
+`python -m tests.frameworks.consumers.programs.multi_worker_run FOLDER [STEPS]`, with TF_CONFIG: trains two
+epochs, or STEPS steps, from the state in FOLDER/state.json if there is one, and keeps its rows in the worker
+files FOLDER/run.
 """
 
 from __future__ import annotations

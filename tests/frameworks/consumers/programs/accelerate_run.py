@@ -1,7 +1,4 @@
-"""accelerate with two processes: what it would divide again is refused, and the rest is exact by the audit.
-
-Covers `shardkeep.adapters.torch.data_loader` and `shardkeep.loader.callers`.
-"""
+"""A rank of a run with accelerate. Arguments: task ("train" or "divide") and folder."""
 
 from __future__ import annotations
 
@@ -9,36 +6,16 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
+import accelerate
+import torch
 
-torch = pytest.importorskip("torch")
-accelerate = pytest.importorskip("accelerate")
-
-import shardkeep as sk  # noqa: E402
-from shardkeep.adapters.torch import DataLoader, ShardkeepDataset  # noqa: E402
-from tests.frameworks.exactly_once import judge, rows, write_shards  # noqa: E402
-from tests.frameworks.ranks import run_ranks  # noqa: E402
+import shardkeep as sk
+from shardkeep.adapters.torch import DataLoader, ShardkeepDataset
+from tests.frameworks.exactly_once import rows
 
 EPOCHS = 2
 STOP = 3
 """Number of steps before the checkpoint."""
-
-
-def test_a_checkpoint_of_two_ranks_resumes_on_one(tmp_path: Path) -> None:
-    write_shards(tmp_path)
-    codes, printed = run_ranks(__name__, 2, "train", tmp_path)
-    assert codes == [0, 0], printed
-    train(str(tmp_path))
-    runs = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*.json"))]
-    passes = [[row for run in runs for row in run["rows"][epoch]] for epoch in range(EPOCHS)]
-    judge(passes, [run["receipt"] for run in runs])
-
-
-def test_a_dataset_that_prepare_divides_again_is_refused(tmp_path: Path) -> None:
-    write_shards(tmp_path)
-    codes, printed = run_ranks(__name__, 2, "divide", tmp_path)
-    assert 0 not in codes
-    assert "PlanError: accelerate's prepare() would divide the batches of rank 0 of 2" in printed
 
 
 def make_loader(folder: str) -> sk.Loader:

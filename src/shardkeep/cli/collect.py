@@ -46,12 +46,13 @@ def collect(
     import sys
 
     from shardkeep.collector.protocol.keys import new_key as make_key
-    from shardkeep.collector.protocol.settings import Settings
+    from shardkeep.collector.protocol.settings import URL_ADVICE, Settings
     from shardkeep.collector.server.events import Events
     from shardkeep.collector.server.process import recover_file, run
     from shardkeep.files.kinds.urls import local_path
 
-    path, key_file, new_key = (one and local_path(one) for one in (path, key_file, new_key))
+    path = path and local_path(path, URL_ADVICE)
+    key_file, new_key = (one and local_path(one) for one in (key_file, new_key))
     if new_key is not None:
         print_keys(*make_key(new_key), as_json=as_json)
         key_file = key_file or new_key

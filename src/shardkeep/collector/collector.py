@@ -13,7 +13,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shardkeep import errors
-from shardkeep.collector.protocol.settings import DEFAULT_MEMORY_BYTES, Durability, Settings, check_seconds
+from shardkeep.collector.protocol.settings import (
+    DEFAULT_MEMORY_BYTES,
+    URL_ADVICE,
+    Durability,
+    Settings,
+    check_seconds,
+)
 from shardkeep.errors import CollectorError, ShardkeepError
 from shardkeep.files.child_python import child_python
 from shardkeep.files.kinds.urls import local_path
@@ -104,7 +110,7 @@ class Collector:
         wait_s: float = 0.0,
     ) -> None:
         settings = Settings(
-            path=os.path.abspath(local_path(path)),
+            path=os.path.abspath(local_path(path, URL_ADVICE)),
             address=address or "",
             key_file=None if key_file is None else os.path.abspath(local_path(key_file)),
             memory_bytes=memory_bytes,

@@ -14,6 +14,7 @@ from shardkeep.world import World, checked_world
 __all__ = ["connect"]
 
 _MEMORY_BYTES = 64 << 20
+_ADVICE = "pass the address that the collector prints, such as tcp://host:port"
 
 
 def connect(
@@ -77,7 +78,7 @@ def connect(
     if (on_full == "spill") != (spill_dir is not None):
         raise PlanError('spill_dir= and on_full="spill" belong together: pass both or neither')
     client = Client(
-        place=place if isinstance(place, str) and is_address(place) else local_path(place),
+        place=place if isinstance(place, str) and is_address(place) else local_path(place, _ADVICE),
         rank=world.rank,
         world_size=world.size,
         timeout_s=check_seconds("timeout_s", timeout_s),

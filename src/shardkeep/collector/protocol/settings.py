@@ -10,10 +10,20 @@ from typing import Any, Literal
 from shardkeep.errors import PlanError
 from shardkeep.hdf5.journal.paths import real_name
 
-__all__ = ["DEFAULT_MEMORY_BYTES", "LONGEST_S", "Durability", "Settings", "check_memory", "check_seconds"]
+__all__ = [
+    "DEFAULT_MEMORY_BYTES",
+    "LONGEST_S",
+    "URL_ADVICE",
+    "Durability",
+    "Settings",
+    "check_memory",
+    "check_seconds",
+]
 
 Durability = Literal["fsync", "flush"]
 
+# A collector changes its file in place.
+URL_ADVICE = "pass a path on a local disk, and publish the file after the end with files.publish_path"
 DEFAULT_MEMORY_BYTES = 256 << 20
 SMALLEST_MEMORY_BYTES = 16 << 20
 LONGEST_S = 30 * 24 * 3600

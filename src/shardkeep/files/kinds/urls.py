@@ -45,7 +45,9 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
-def local_path(path: str | bytes | os.PathLike[str]) -> str:
+def local_path(
+    path: str | bytes | os.PathLike[str], advice: str = "mount or copy it, and pass the local path"
+) -> str:
     """Return a path that a caller passes, as a str; refuse a URL, which would be the name of a local folder.
 
     Every path argument of a public function passes through here, or through `path_or_url`.
@@ -53,6 +55,8 @@ def local_path(path: str | bytes | os.PathLike[str]) -> str:
     Parameters
     ----------
     path : str, bytes or os.PathLike
+    advice : str
+        What to do in place of passing a URL.
 
     Returns
     -------
@@ -73,8 +77,7 @@ def local_path(path: str | bytes | os.PathLike[str]) -> str:
     if is_url(name):
         _refuse_file_url(name)
         raise PlanError(
-            f"{display(name)} is a URL, and this works with local files only: mount or copy it, and pass"
-            " the local path",
+            f"{display(name)} is a URL, and this works with local files only: {advice}",
             path=display(name),
         )
     return name

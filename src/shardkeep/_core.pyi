@@ -385,6 +385,7 @@ class RecordIterator:
         verify: bool = True,
         name: _Path | None = None,
         seekable: bool = False,
+        most_bytes: int | None = None,
     ) -> RecordIterator: ...
     @property
     def compression(self) -> _Compression: ...

@@ -52,9 +52,10 @@ struct RecordIterator {
 
 #[pymethods]
 impl RecordIterator {
-    /// `source` is a path; or with a `name` for messages, an object with `read`, and `seek` if it is `seekable`.
+    /// `source` is a path; or with a `name` for messages, an object with `read`, and `seek` if it is `seekable`. A longer
+    /// record than `most_bytes` is an error.
     #[new]
-    #[pyo3(signature = (source, *, compression = "auto", verify = true, name = None, seekable = false))]
+    #[pyo3(signature = (source, *, compression = "auto", verify = true, name = None, seekable = false, most_bytes = None))]
     fn new(
         py: Python<'_>,
         source: Bound<'_, PyAny>,
@@ -62,6 +63,7 @@ impl RecordIterator {
         verify: bool,
         name: Option<PathBuf>,
         seekable: bool,
+        most_bytes: Option<u64>,
     ) -> PyResult<Self> {
         let wanted = match compression {
             Some("auto") => None,
@@ -73,7 +75,10 @@ impl RecordIterator {
                 Input::other(Box::new(PythonFile { object: source.unbind(), seekable, at: 0 }), name)
             }
         };
-        let stream = py.detach(|| RecordStream::open(input, wanted, verify)).map_err(raise)?;
+        let mut stream = py.detach(|| RecordStream::open(input, wanted, verify)).map_err(raise)?;
+        if let Some(most_bytes) = most_bytes {
+            stream.limit(most_bytes);
+        }
         Ok(Self { stream })
     }
 

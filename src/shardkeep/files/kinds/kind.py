@@ -18,7 +18,7 @@ from typing import Literal
 
 from shardkeep import _core
 from shardkeep._paths_in_messages import copy_of
-from shardkeep.errors import FormatError, NotFoundError, ShardkeepError
+from shardkeep.errors import BudgetError, FormatError, NotFoundError, ShardkeepError
 from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.frame_variants import HEADER_BYTES, find_variant, is_frame_header
 from shardkeep.files.kinds.signatures import find_signature
@@ -150,7 +150,9 @@ def _identify_open(name: str, descriptor: int) -> FileKind:
 def _holds_records(name: str) -> bool:
     # Python has no zstd before 3.14: the native reader reads the first record.
     try:
-        next(_core.RecordIterator(name, compression="zstd", verify=False), None)
+        next(_core.RecordIterator(name, compression="zstd", verify=False, most_bytes=1 << 20), None)
+    except BudgetError as error:
+        return error.record is not None  # its first record is longer
     except (ShardkeepError, OSError):
         return False
     return True

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardkeep._core import RecordIterator, masked_crc32c, scan_part, sniff_compression
-from shardkeep.errors import CorruptDataError, FormatError, ShardkeepError
+from shardkeep.errors import BudgetError, CorruptDataError, FormatError, ShardkeepError
 from shardkeep.tfrecord.format.frame import (
     FOOTER_BYTES,
     HEADER_BYTES,
@@ -212,11 +212,15 @@ class RecordFile:
         wanted, found = set(numbers), []
         end_s = time.monotonic() + BUDGET_S
         try:
-            for number, data in enumerate(RecordIterator(self.path)):
+            for number, data in enumerate(RecordIterator(self.path, most_bytes=MOST_BYTES)):
                 if number in wanted:
                     found.append(FileRecord(number, None, len(data), data))
                 if len(found) == len(wanted) or time.monotonic() > end_s:
                     break
+        except BudgetError as error:
+            if error.record in wanted:
+                what = "too long to be shown, and the records after it are not read"
+                found.append(FileRecord(error.record, None, 0, None, what))
         except ShardkeepError as error:
             self.fault = str(error).removeprefix(f"{self.path}: ")
         return found

@@ -133,6 +133,16 @@ def test_a_record_that_is_too_long_is_not_read(tmp_path, monkeypatch):
     assert open_records(str(path)).read([0])[0].fault == "too long to be shown"
 
 
+def test_a_long_record_of_a_compressed_file_is_not_read(tmp_path, monkeypatch):
+    with Writer(tmp_path / "a.tfrecord.gz", compression="gzip") as writer:
+        for size in (5, 200, 5):
+            writer.write(b"x" * size)
+    monkeypatch.setattr(record_file, "MOST_BYTES", 100)
+    first, second = open_records(str(tmp_path / "a.tfrecord.gz")).read(range(24))
+    assert first.data == b"xxxxx"
+    assert (second.number, second.data) == (1, None) and "too long to be shown" in second.fault
+
+
 def test_a_compressed_file_is_read_in_order(tmp_path):
     with Writer(tmp_path / "a.tfrecord.gz", compression="gzip") as writer:
         for number in range(20):

@@ -9,7 +9,7 @@ mod input;
 
 pub use input::Input;
 
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::record::framing::{self, FOOTER_BYTES, HEADER_BYTES, OVERHEAD_BYTES};
 use decompress::Decompressor;
 
@@ -75,6 +75,7 @@ pub struct RecordStream {
     /// Offset of `buf[0]` in the uncompressed file.
     base: u64,
     record: u64,
+    most_bytes: u64,
     ended: bool,
 }
 
@@ -93,7 +94,12 @@ impl RecordStream {
             Compression::None => (Source::Plain(input), head),
             _ => (Source::Compressed(Decompressor::new(input, head, compression)), Vec::new()),
         };
-        Ok(Self { source, verify, buf, start: 0, base: 0, record: 0, ended: false })
+        Ok(Self { source, verify, buf, start: 0, base: 0, record: 0, most_bytes: u64::MAX, ended: false })
+    }
+
+    /// End with an error at a record of more than `most_bytes` bytes, before it is read.
+    pub fn limit(&mut self, most_bytes: u64) {
+        self.most_bytes = most_bytes;
     }
 
     #[must_use]
@@ -134,7 +140,7 @@ impl RecordStream {
         let Some(length) = self.ahead().first_chunk().and_then(|h| framing::parse_header(h).ok()) else {
             return Ok(()); // `next_record` reports the error
         };
-        let Some(whole) = length.checked_add(OVERHEAD_BYTES) else {
+        let Some(whole) = length.checked_add(OVERHEAD_BYTES).filter(|_| length <= self.most_bytes) else {
             return Ok(());
         };
         if let Source::Plain(input) = &self.source {
@@ -187,6 +193,10 @@ impl RecordStream {
             return Err(framing::truncated("a record header", have, HEADER_BYTES as u64));
         };
         let length = framing::parse_header(header)?;
+        if length > self.most_bytes {
+            let most = self.most_bytes;
+            return Err(Error::new(Kind::Budget, format!("{length} bytes long, {most} may be read")));
+        }
         let body = length.saturating_add(FOOTER_BYTES as u64);
         let frame = usize::try_from(body).ok().and_then(|body| rest.get(..body));
         let Some((payload, footer)) = frame.and_then(|frame| frame.split_last_chunk()) else {
@@ -245,7 +255,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Kind};
     use crate::io::descriptor_pool::VirtualFile;
     use crate::scratch::Scratch;
     use std::io::Write;
@@ -343,6 +352,23 @@ mod tests {
                 assert!(error.is_some(), "{tail:?}");
                 assert_eq!(got, records);
             }
+        }
+    }
+
+    #[test]
+    fn a_record_above_the_limit_is_not_read() {
+        let (bytes, records) = frames(&[20, 3_000_000]);
+        for packed in [bytes.clone(), gzip(&bytes), zlib(&bytes), zstd(&bytes)] {
+            let folder = Scratch::new("stream-limit");
+            let path = folder.join("x");
+            std::fs::write(&path, packed).unwrap();
+            let mut stream = RecordStream::open(Input::file(VirtualFile::new(&path)), None, true).unwrap();
+            stream.limit(1000);
+            assert_eq!(stream.next_record().unwrap(), Some(records[0].as_slice()));
+            let error = stream.next_record().unwrap_err();
+            assert_eq!((error.kind, error.record), (Kind::Budget, Some(1)));
+            assert!(stream.buf.capacity() < 2_000_000);
+            assert!(matches!(stream.next_record(), Ok(None)));
         }
     }
 

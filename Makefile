@@ -115,7 +115,7 @@ fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=f
 # Those of the tests whose packages have wheels for this processor; frameworks and compilers are not there.
 fresh-arm64:  ## the wheel of `make dist` on a bare Debian for aarch64, under qemu: demo and tests (ARGS="tests/unit/plan")
 	sh tests/fresh.sh arm64 python3,python3-venv 'python3 -m venv /venv && \
-	  /venv/bin/pip install --quiet dist/*manylinux_2_28_aarch64.whl scikit-learn pillow pytest pytest-timeout hypothesis && \
+	  /venv/bin/pip install --quiet --no-compile dist/*manylinux_2_28_aarch64.whl scikit-learn pillow pytest pytest-timeout hypothesis && \
 	  /venv/bin/shardkeep demo && /venv/bin/python -m pytest -q -p no:cacheprovider $(or $(ARGS),tests/unit)'
 
 ci: system-packages frameworks lint docs test  ## the checks of continuous integration

@@ -85,7 +85,6 @@ def _link_race(peers: Sequence[Peer]) -> dict[str, int]:
 
 def read_versions(name: str) -> dict[str, int]:
     """Read a file that is replaced all the time; count what is not one whole version."""
-    wait_for_name(name)
     tried = wrong = 0
     until_s = time.monotonic() + _RACE_S
     while time.monotonic() < until_s:
@@ -103,6 +102,8 @@ def read_versions(name: str) -> dict[str, int]:
 def _replace_race(peers: Sequence[Peer]) -> dict[str, int]:
     """Count the reads, by all other processes, that found no whole version of a file that renames replace."""
     write("current", bytes(_VERSION_BYTES))
+    for peer in peers:
+        peer.call(wait_for_name, "current")
     for peer in peers:
         peer.start(read_versions, "current")
     until_s, number = time.monotonic() + _RACE_S, 0

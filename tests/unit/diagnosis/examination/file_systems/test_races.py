@@ -63,7 +63,7 @@ def test_a_replacement_in_two_steps_is_found(monkeypatch: pytest.MonkeyPatch) ->
         os.rename(source, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    monkeypatch.setattr(races, "_RACE_S", 2.0)  # a busy disk may need a second for one version
+    monkeypatch.setattr(races, "_RACE_S", 2.0)  # a busy machine may start the readers late
     assert race("replace_race")["wrong"] > 0
 
 

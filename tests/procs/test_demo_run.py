@@ -129,7 +129,7 @@ def test_report_json_and_html_agree_with_the_returned_report(finished: tuple[Dem
     assert html.count("h0M") + html.count('h0"') == 3 * 1438 + 3 * 64
 
 
-def test_readme_shows_a_report_of_this_form(finished: tuple[DemoReport, Layout]) -> None:
+def test_its_page_shows_a_report_of_this_form(finished: tuple[DemoReport, Layout]) -> None:
     """The same rows in the same words; numbers of time, speed and pids differ between runs."""
     report, _ = finished
     printed = io.StringIO()
@@ -140,7 +140,7 @@ def test_readme_shows_a_report_of_this_form(finished: tuple[DemoReport, Layout])
             re.sub(r"[\d,.]+", "0", " ".join(line.split())) for line in text.splitlines() if line[:1] == "│"
         ]
 
-    assert rows(printed.getvalue()) == rows((ROOT / "README.md").read_text())
+    assert rows(printed.getvalue()) == rows((ROOT / "docs/demo.md").read_text())
 
 
 # -- changed results: the proof must fail -----------------------------------------------------------------

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 @command
-@examples(
-    "shardkeep collect rows.h5",
-    "shardkeep collect --new-key run.key",
-)
+@examples("shardkeep collect rows.h5", "shardkeep collect --new-key run.key")
 @click.argument("path", type=click.Path(), required=False)
 @collector_options
 @json_option

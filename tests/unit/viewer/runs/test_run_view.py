@@ -56,7 +56,7 @@ def test_the_commits_of_a_run_are_shown_while_a_process_writes(shown, page, tmp_
             assert status == 200
             assert f"{4 + number} commits" in text and f"{12 + 5 * number} rows of loss" in text
         assert f"pid {writer.pid} on" in text and "2 ranks, 1 being written" in text
-        assert re.search(r"0 4 3 \d+ s ago [\d.e+]+ \S+ KiB loss: 12 none", text)
+        assert re.search(r"0 4 3 \d+ s ago [\d.,]+ \S+ KiB loss: 12 none", text)
         curve = page().get("0?view=run&part=curve").json()
         assert [one["name"] for one in curve["series"]] == ["rank 0", "rank 1"]
         assert [one for one in curve["series"][1]["values"] if one is not None] == [0, 1, 2]

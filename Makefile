@@ -73,7 +73,7 @@ demo: $(VENV)/.demo  ## install, then run the demo: pack, train, kill a worker, 
 
 test: $(VENV)/.dev  ## install, then run every test, Rust and Python (ARGS="-k name --slow")
 	cargo test --workspace --quiet
-	$(BIN)/python -m pytest $(TWO) $(ARGS)
+	$(BIN)/python -m pytest $(TWO) --ignore tests/browser $(ARGS)
 
 lint: $(VENV)/.dev  ## style, types, stubs, import directions, clippy; licences of crates where cargo-deny is installed
 	$(BIN)/ruff check .
@@ -131,9 +131,12 @@ system-packages:  ## install what tests need from Debian; as another user or els
 
 frameworks: $(FRAMEWORKS:%=.venv-%/.installed)  ## make .venv-tf, .venv-torch and others, one for each framework
 
-test-frameworks: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)  ## run tests/frameworks; test-tf, test-legacy, test-torch, … run one
+test-frameworks: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%) test-browser  ## run tests/frameworks and tests/browser; test-tf, test-browser, … run one
 
-.PHONY: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%)
+.PHONY: $(FRAMEWORKS:%=test-%) $(KERAS:%=test-keras-%) test-browser
+test-browser: $(VENV)/.dev
+	$(BIN)/python -m pytest $(ARGS) tests/browser
+
 $(FRAMEWORKS:%=test-%): test-%: $(VENV)/.dev .venv-%/.installed
 	.venv-$*/bin/python -m pytest $(ARGS) $(TESTS_$*) $(CONSUMERS)
 

@@ -87,13 +87,15 @@ def test_other_versions_are_used(package: Path, version: str) -> None:
 def test_an_adapter_names_the_command_that_installs_its_framework(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    framework = "datasets" if name == "huggingface" else name
+    adapter, framework = f"shardkeep.adapters.{name}", "datasets" if name == "huggingface" else name
+    for module in [one for one in sys.modules if one == adapter or one.startswith(f"{adapter}.")]:
+        monkeypatch.delitem(sys.modules, module)
     old = ModuleType(framework)
     old.__version__ = "0.1"  # type: ignore[attr-defined]
-    for module, command in ((None, "pip install"), (old, "pip install --upgrade")):
-        monkeypatch.setitem(sys.modules, framework, module)
+    for replaced, command in ((None, "pip install"), (old, "pip install --upgrade")):
+        monkeypatch.setitem(sys.modules, framework, replaced)
         with pytest.raises(MissingExtraError) as caught:
-            getattr(import_module(f"shardkeep.adapters.{name}"), "to_dataset", None)
+            getattr(import_module(adapter), "to_dataset", None)
         assert str(caught.value).endswith(f": {command} 'shardkeep[{name}]'")
 
 

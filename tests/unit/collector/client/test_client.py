@@ -204,7 +204,7 @@ def test_a_signal_handler_that_interrupts_the_first_call_is_refused_or_closes(tm
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with collecting(tmp_path / "all.h5", durability="flush") as collector:
+        with collecting(tmp_path / "all.h5", durability="flush", drain_s=1) as collector:
             client = collector.connect(WORLD)
             copy = _copy(client)
             monkeypatch.setattr("shardkeep.collector.client.client.Finder", Interrupted)
@@ -224,7 +224,7 @@ def test_a_signal_handler_that_interrupts_the_first_call_is_refused_or_closes(tm
 
 
 def test_a_first_call_that_finds_no_collector_may_be_repeated(tmp_path):
-    with collecting(tmp_path / "all.h5", durability="flush") as collector:
+    with collecting(tmp_path / "all.h5", durability="flush", drain_s=1) as collector:
         client = collector.connect(WORLD)
         copy = _copy(client)
         client.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tests.processes import descendants
 from tests.waiting import eventually
@@ -34,6 +34,9 @@ def ray_session() -> Iterator[None]:
         started = descendants(os.getpid())
         ray.shutdown()
     eventually(lambda: not any(map(_runs, started)), "a process of Ray outlives its session")
+    for pid in started:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _runs(pid: int) -> bool:

@@ -60,7 +60,7 @@ TABLES = [
         "hdf5.merge copy",
         (
             Peer("limit: cat", "hdf5.merge cat", 0.7),
-            Peer("h5repack of each file, which does not merge", "hdf5.merge h5repack", 2),
+            Peer("h5repack of each file", "hdf5.merge h5repack", 2),
             Peer("h5py, decoding and encoding", "hdf5.merge h5py", 20),
             Peer("PyTables, the same", "hdf5.pytables merge", 20),
             Peer("zarr", "does not read HDF5 files"),

@@ -240,16 +240,15 @@ class Deliveries:
 
     def _ranks(self, kind: str, reads: I64) -> str:
         """Return the ranks that delivered reads of one kind, or those whose turn it was."""
-        found = []
+        was_delivered, found = kind in ("once", "repeated"), []
         for run in self.runs:
-            was_delivered = kind in ("once", "repeated")
             steps = run.steps if was_delivered else np.full(run.key.world_size, run.plan.steps)
             ranks = run.plan.ranks_of(reads, steps)
             mask = np.zeros(run.key.world_size, np.bool_)
             mask[ranks[ranks >= 0]] = True
             if mask.any():
                 found.append(named_ranks(mask))
-        return ", then ".join(found) if kind in ("once", "repeated") else "".join(found[-1:])
+        return ", then ".join(found) if was_delivered else "".join(found[-1:])
 
 
 def _arrays(found: RangeSet) -> tuple[I64, I64]:

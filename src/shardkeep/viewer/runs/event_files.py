@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from shardkeep import _core
 from shardkeep.tfrecord.events.message import EventParser
 from shardkeep.tfrecord.follow.live_frames import LiveFrames
 from shardkeep.viewer.locations import Location
+from shardkeep.viewer.runs.kept import Background, Recent
 from shardkeep.viewer.runs.series import MOST_PARTS, Series
 
 __all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "of_location"]
@@ -27,7 +28,6 @@ _MOST_SERIES = 20_000
 _ALL_PARTS = 500_000
 _WAIT_S = 0.15
 _TURN = 256
-_MOST_FOLDERS = 8
 
 
 def is_event_file(name: str) -> bool:
@@ -142,22 +142,15 @@ class EventFiles:
     def __init__(self, location: Location) -> None:
         self.location = location
         self.files: dict[str, EventFile] = {}
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._reading = Background()
 
     def update(self) -> bool:
         """Read what is new, for at most a fraction of a second; return whether all of it has been read."""
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                paths = event_paths(self.location)
-                self.files = {path: self.files.get(path) or EventFile(path) for path in paths}
-                self._thread = threading.Thread(
-                    target=self._read, args=(list(self.files.values()),), daemon=True
-                )
-                self._thread.start()
-            thread = self._thread
-        thread.join(_WAIT_S)
-        return not thread.is_alive()
+        return self._reading.run(self._begin, _WAIT_S)
+
+    def _begin(self) -> Callable[[], None]:
+        self.files = {path: self.files.get(path) or EventFile(path) for path in event_paths(self.location)}
+        return partial(self._read, list(self.files.values()))
 
     def _read(self, files: list[EventFile]) -> None:
         for file in files:
@@ -170,13 +163,7 @@ class EventFiles:
 
 def of_location(location: Location) -> EventFiles:
     """Return the event files of a location, with what earlier requests have read of them."""
-    with _lock:
-        found = _known.pop(location.path, None) or EventFiles(location)
-        _known[location.path] = found
-        if len(_known) > _MOST_FOLDERS:
-            del _known[next(iter(_known))]
-        return found
+    return _recent.of(location)
 
 
-_lock = threading.Lock()
-_known: dict[str, EventFiles] = {}
+_recent = Recent(EventFiles)

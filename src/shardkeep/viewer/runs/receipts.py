@@ -7,10 +7,10 @@ opens the segments, and no link out of the root is followed.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from shardkeep.errors import ShardkeepError, UntrustedFileError
@@ -29,12 +29,12 @@ from shardkeep.viewer.nearby import folder_of_shards
 from shardkeep.viewer.runs.collectors import is_locked
 from shardkeep.viewer.runs.commit_records import record_at
 from shardkeep.viewer.runs.deliveries import Deliveries
+from shardkeep.viewer.runs.kept import Background, Recent
 
 __all__ = ["RunEvidence", "RunReceipts", "of_location"]
 
 _WAIT_S = 0.12
 _PAUSE_S = 2
-_MOST_FOLDERS = 8
 _MOST_JSON_BYTES = 16 << 20
 
 
@@ -100,18 +100,11 @@ class RunReceipts:
         self.ranks = self.ranks_read = 0
         self._location = location
         self._receipts: list[dict[str, Any]] | None = None
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._reading = Background()
 
     def update(self, roots: Sequence[Location]) -> bool:
         """Read the receipts again, for at most a fraction of a second; return whether all have been read."""
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._read, args=(roots,), daemon=True)
-                self._thread.start()
-            thread = self._thread
-        thread.join(_WAIT_S)
-        return not thread.is_alive()
+        return self._reading.run(lambda: partial(self._read, roots), _WAIT_S)
 
     def _read(self, roots: Sequence[Location]) -> None:
         try:
@@ -189,13 +182,7 @@ def _inside(location: Location) -> Location:
 
 def of_location(location: Location) -> RunReceipts:
     """Return the receipts of a run folder, with what earlier requests have read of them."""
-    with _lock:
-        found = _known.pop(location.path, None) or RunReceipts(location)
-        _known[location.path] = found
-        if len(_known) > _MOST_FOLDERS:
-            del _known[next(iter(_known))]
-        return found
+    return _recent.of(location)
 
 
-_lock = threading.Lock()
-_known: dict[str, RunReceipts] = {}
+_recent = Recent(RunReceipts)

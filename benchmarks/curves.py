@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +103,7 @@ def _of_training(
 
 def _merged(folder: Path, ranks: int, scale: float) -> dict[str, float]:
     costs = {}
-    # In a small process: the peak of a command counts that of the process that starts it.
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        found = pool.submit(merge_many.measured, ranks, 50).result()
-    for command, (seconds, peak) in found.items():
+    for command, (seconds, peak) in merge_many.measured(ranks, 50).items():
         costs |= {f"{command}, s": seconds, f"{command}, MiB": peak / 2**20}
     return costs
 

@@ -16,12 +16,12 @@ os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
 
 
 @contextmanager
-def ray_session() -> Iterator[None]:
+def ray_session(cpus: int = 2) -> Iterator[None]:
     """Start Ray; at the end, wait until none of its processes is left."""
     import ray
 
     ray.init(
-        num_cpus=2,
+        num_cpus=cpus,
         object_store_memory=100 << 20,
         include_dashboard=False,
         log_to_driver=False,

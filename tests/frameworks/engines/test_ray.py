@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.frameworks.data.ray_session import ray_session  # before Ray, for its settings
+
 ray = pytest.importorskip("ray")
 
 import shardkeep as sk  # noqa: E402
@@ -28,7 +30,7 @@ from tests.frameworks.engines.same_results import (  # noqa: E402
     work_files,
 )
 from tests.processes import descendants  # noqa: E402
-from tests.waiting import PATIENCE_S, eventually  # noqa: E402
+from tests.waiting import PATIENCE_S  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 ROOT = Path(__file__).resolve().parents[3]
@@ -37,19 +39,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture(scope="module")
 def session() -> Iterator[None]:
     os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
-    ray.init(
-        num_cpus=3,
-        object_store_memory=100 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    yield
-    started = descendants(os.getpid())
-    ray.shutdown()
-    eventually(
-        lambda: not set(started) & set(descendants(os.getpid())), "a process of Ray outlives its session"
-    )
+    with ray_session(3):
+        yield
 
 
 @pytest.fixture

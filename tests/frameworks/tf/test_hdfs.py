@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import h5py
 import pytest
 
 tf = pytest.importorskip("tensorflow")
@@ -16,11 +15,10 @@ pytest.importorskip("hdfs_native")
 pytest.importorskip("zmq")
 
 import shardkeep as sk  # noqa: E402
-from shardkeep.adapters.tensorflow import RunHook  # noqa: E402
 from tests.frameworks.exactly_once import RECORDS, write_shards  # noqa: E402
 from tests.frameworks.remote.servers.hdfs import mini_dfs  # noqa: E402
 from tests.frameworks.remote.servers.mounts import hdfs_mount  # noqa: E402
-from tests.frameworks.tf.test_run_hook import EPOCHS, Tasks, count_to, run  # noqa: E402
+from tests.frameworks.tf.test_run_hook import EPOCHS, Tasks, collect_beside, run  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +52,4 @@ def test_a_killed_process_continues_from_its_checkpoint(
 
 
 def test_rows_of_a_collector_wait_for_the_checkpoint(hdfs: tuple[str, Path], tmp_path: Path) -> None:
-    log = hdfs[1] / "log-of-collector"
-    with (
-        sk.hdf5.Collector(tmp_path / "all.h5") as collector,
-        sk.hdf5.connect(collector.address, sk.World(0, 1)) as client,
-    ):
-        with pytest.raises(ZeroDivisionError):
-            count_to(10, log, lambda number: RunHook(client, {"step": number}, log), runs=7)
-        client.flush()
-        count_to(10, log, lambda number: RunHook(client, {"step": number}, log))
-    with h5py.File(tmp_path / "all.h5") as file:
-        assert file["step"][:].tolist() == list(range(1, 11))
+    collect_beside(hdfs[1] / "log-of-collector", tmp_path)

@@ -51,18 +51,22 @@ def _steps_shown(path: Path) -> list[int]:
 
 def test_rows_of_a_collector_wait_for_the_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("zmq")
-    log = tmp_path / "log"
+    collect_beside(tmp_path / "log", tmp_path)
+
+
+def collect_beside(log: Path, folder: Path) -> None:
+    """Collect the steps of a session that fails and of the next one; see rows only after their checkpoint."""
     with (
-        sk.hdf5.Collector(tmp_path / "all.h5") as collector,
+        sk.hdf5.Collector(folder / "all.h5") as collector,
         sk.hdf5.connect(collector.address, sk.World(0, 1)) as client,
     ):
         with pytest.raises(ZeroDivisionError):
             count_to(10, log, lambda number: RunHook(client, {"step": number}, log), runs=7)
         client.flush()
-        eventually(lambda: _steps_shown(tmp_path / "all.h5"))
-        assert _steps_shown(tmp_path / "all.h5") == [1, 2, 3, 4]
+        eventually(lambda: _steps_shown(folder / "all.h5"))
+        assert _steps_shown(folder / "all.h5") == [1, 2, 3, 4]
         count_to(10, log, lambda number: RunHook(client, {"step": number}, log))
-    with h5py.File(tmp_path / "all.h5") as file:
+    with h5py.File(folder / "all.h5") as file:
         assert file["step"][:].tolist() == list(range(1, 11))
 
 

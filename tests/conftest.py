@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
 from shardkeep.files import leftovers
@@ -43,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # no bytecode; and none that may write few bytes leaves half a compiled module (CPython issue 126606).
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(ROOT / "src", quiet=2)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    # Doctests are in the package. Of a test that cannot be imported, their collector leaves half a module
+    # behind, in which pytest then finds no test and no error.
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,10 +15,12 @@ pytest.importorskip("hdfs_native")
 pytest.importorskip("zmq")
 
 import shardkeep as sk  # noqa: E402
-from tests.frameworks.exactly_once import RECORDS, write_shards  # noqa: E402
+from tests.frameworks.consumers.session_cases import Tasks  # noqa: E402
+from tests.frameworks.consumers.stories import EPOCHS  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS  # noqa: E402
 from tests.frameworks.remote.servers.hdfs import mini_dfs  # noqa: E402
 from tests.frameworks.remote.servers.mounts import hdfs_mount  # noqa: E402
-from tests.frameworks.tf.test_run_hook import EPOCHS, Tasks, collect_beside, run  # noqa: E402
+from tests.frameworks.tf.test_run_hook import collect_beside  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +36,14 @@ def test_a_killed_process_continues_from_its_checkpoint(
 ) -> None:
     url, point = hdfs
     monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
-    (tmp_path / "shards").mkdir()
-    write_shards(tmp_path / "shards")
     (point / "log").mkdir()
     (tmp_path / "log").symlink_to(point / "log")
-    tasks = Tasks(tmp_path)
-    code, lines = run(tasks.start("alone", epochs=EPOCHS, kill_after=17, run=f"{url}/run"))
-    assert (code, lines[0]) == (-9, "began None"), tasks.logs()
-    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "of another host"))
-    code, lines = run(tasks.start("alone", epochs=EPOCHS, run=f"{url}/run"))
-    assert (code, lines[0], lines[-1]) == (0, "began 10", "ended 28"), tasks.logs()
+    with Tasks(tmp_path) as tasks:
+        code, lines = tasks.run("alone", kill_after=17, run=f"{url}/run")
+        assert (code, lines[0]) == (-9, "began None"), tasks.logs()
+        monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "of another host"))
+        code, lines = tasks.run("alone", run=f"{url}/run")
+        assert (code, lines[0], lines[-1]) == (0, "began 10", "ended 28"), tasks.logs()
     sk.hdf5.merge(f"{url}/run", f"{url}/all.h5")
     with sk.hdf5.open(f"{url}/all.h5") as file:
         assert sorted(file["x"][:].tolist()) == sorted([*range(RECORDS)] * EPOCHS)

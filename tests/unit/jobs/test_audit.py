@@ -14,7 +14,7 @@ import pytest
 from shardkeep.errors import CorruptDataError, FormatError, NotFoundError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.jobs import audit
-from shardkeep.jobs.audit import _from_json
+from shardkeep.jobs.audit import receipts_in_json
 from shardkeep.plan import Dataset, Receipt, Segment
 from shardkeep.world import World
 
@@ -98,7 +98,7 @@ def test_no_flipped_bit_of_a_receipt_in_a_folder_is_passed_over(tmp_path: Path, 
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
         try:
-            assert _from_json(path, stray=True) == [receipt(0)]  # white space is not content
+            assert receipts_in_json(str(path), stray=True) == [receipt(0)]  # white space is not content
         except CorruptDataError as error:
             assert error.path == str(path)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import shardkeep as sk
@@ -42,14 +43,19 @@ class Plain(torch.utils.data.IterableDataset):
 
 
 def in_workers_of_another_dataset(method: str, folder: Path) -> Answer:
-    """Read the loader in each of two workers."""
+    """Read the loader in each of two workers, which both refuse it."""
     plain = torch.utils.data.DataLoader(
         Plain(make_loader(write_shards(folder))),
         batch_size=None,
         num_workers=2,
         multiprocessing_context=method,
     )
-    next(iter(plain))
+    batches = iter(plain)
+    with pytest.raises(sk.errors.PlanError):
+        next(batches)
+    # Garbage collection removes the semaphores of an iterator before it ends its workers: a worker that is
+    # still starting would fail for want of them.
+    next(batches)
     raise AssertionError
 
 

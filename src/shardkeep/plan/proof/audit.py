@@ -117,6 +117,8 @@ class Evidence:
         Epochs to prove, ascending.
     problems : list of str
         Faults that do not belong to a single epoch.
+    runs : dict of int to list of Run
+        By epoch. Those that single ranks resumed are joined where this explains them.
     sample : Receipt
         A receipt, for what all have in common: data set and order.
     shards : ShardNames
@@ -136,7 +138,7 @@ class Evidence:
                 f"the receipts claim {claimed} ranks over all runs and epochs, more than {_MAX_RANKS}: audit "
                 "fewer epochs at a time, or search for an edited world_size"
             )
-        self._runs: dict[int, list[Run]] = defaultdict(list)
+        by_epoch: dict[int, list[Run]] = defaultdict(list)
         sample = next((receipt for receipt in kept if receipt.dataset.shards), kept[0])
         self.shards = ShardNames(sample.dataset, described)
         if sample.cycle_length is not None:
@@ -146,35 +148,25 @@ class Evidence:
         for key in sorted(groups):
             ranks, steps = [r.rank for r, _ in groups[key]], [s.steps for _, s in groups[key]]
             plan_of = partial(Receipt.plan, *groups[key][0], files=files)
-            self._runs[key.epoch] += runs_of(
-                key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]]
-            )
+            by_epoch[key.epoch] += runs_of(key, plan_of, ranks, steps, [r.remainder for r, _ in groups[key]])
         self._latest = max((s.epoch for receipt in kept for s in receipt.segments), default=0)
         if wanted is None:
-            if self._latest and _untouched(self._runs[self._latest]):
+            if self._latest and _untouched(by_epoch[self._latest]):
                 # A Loader may have begun the next epoch without delivering a batch of it.
-                del self._runs[self._latest]
-            self.epochs, gaps = _expected(self._runs)
+                del by_epoch[self._latest]
+            self.epochs, gaps = _expected(by_epoch)
             self.problems += gaps
         else:
             self.epochs = sorted(wanted)
+        self.runs = {epoch: _explained(by_epoch[epoch]) for epoch in self.epochs}
         self._damage: dict[int, list[Damage]] = defaultdict(list)
         for receipt in kept:
             for one in receipt.damage:
                 self._damage[one.epoch].append(one)
 
-    def runs(self, epoch: int) -> list[Run]:
-        """Return the runs of an epoch; those that single ranks resumed are joined if this explains them."""
-        runs = self._runs.get(epoch, [])
-        if any(_faults(run, runs) for run in runs):
-            joined = join_runs(runs)
-            if not any(_faults(run, joined) for run in joined):
-                return joined
-        return runs
-
     def audit(self, epoch: int, *, most_ranges: int = MOST_RANGES) -> EpochAudit:
         """Return the deliveries and faults of an epoch, with at most `most_ranges` ranges of each kind."""
-        runs, sample = self.runs(epoch), self.sample
+        runs, sample = self.runs[epoch], self.sample
         records = sample.positions
         dropped = StridedRanges.joined(run.dropped() for run in runs)
         delivered = StridedRanges.joined(run.delivered() for run in runs)
@@ -225,6 +217,15 @@ def _runs_of(
         RunKey(epoch, start, world_size, batch_size, cycle, parts[0][1].history): parts
         for (epoch, start, world_size, batch_size, cycle, _), parts in groups.items()
     }
+
+
+def _explained(runs: list[Run]) -> list[Run]:
+    """Return the runs, with those joined that single ranks resumed if this explains their faults."""
+    if any(_faults(run, runs) for run in runs):
+        joined = join_runs(runs)
+        if not any(_faults(run, joined) for run in joined):
+            return joined
+    return runs
 
 
 def _untouched(runs: Sequence[Run]) -> bool:

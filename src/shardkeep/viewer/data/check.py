@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Callable
 
 from shardkeep.errors import ShardkeepError
 from shardkeep.jobs.salvage.job import SalvageJob
 from shardkeep.jobs.salvage.report import RepairedFile
-from shardkeep.viewer.data.record_file import version_of
+from shardkeep.viewer.kept import Background, Recent, Version, version_of
 
 __all__ = ["Check", "check_of"]
 
@@ -18,15 +18,13 @@ _MOST_CHECKS = 32
 
 
 class Check:
-    """A check of one version of a TFRecord file; it begins at once.
-
-    Parameters
-    ----------
-    path : str
-    size_bytes : int
+    """A check of one version of a TFRecord file.
 
     Attributes
     ----------
+    is_begun : bool
+    size_bytes : int
+        Size of the file.
     done_bytes : int
         Number of bytes that were checked.
     result : RepairedFile or None
@@ -35,25 +33,37 @@ class Check:
         The reason why it failed.
     """
 
-    def __init__(self, path: str, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
+    def __init__(self, version: Version) -> None:
+        self.is_begun = False
+        self.size_bytes = version.size_bytes
         self.done_bytes = 0
         self.result: RepairedFile | None = None
         self.error = ""
-        self._path = path
-        self._asked_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="shardkeep-check", daemon=True)
-        self._thread.start()
+        self._path = version.path
+        self._asked_s = 0.0
+        self._checking = Background()
 
-    def ask(self, wait_s: float = 0.0) -> None:
-        """Note that a page needs the result, and wait for it for a while."""
+    def ask(self, wait_s: float, *, begin: bool) -> None:
+        """Note that a page needs the result, and wait for it for a while.
+
+        Parameters
+        ----------
+        wait_s : float
+        begin : bool
+            Begin a check that has not begun, or has failed.
+        """
         self._asked_s = time.monotonic()
-        self._thread.join(wait_s)
+        if self.result is None and (begin or (self.is_begun and not self.error)):
+            self._checking.run(self._begin, wait_s)
 
     @property
     def is_done(self) -> bool:
         """True if there is a result or an error."""
         return self.result is not None or bool(self.error)
+
+    def _begin(self) -> Callable[[], None]:
+        self.is_begun, self.done_bytes, self.error = True, 0, ""
+        return self._run
 
     def _run(self) -> None:
         try:
@@ -73,19 +83,9 @@ class _ForgottenError(Exception):
     pass
 
 
-def check_of(path: str, *, begin: bool) -> Check | None:
-    """Return the check of the present version of a file; None if there is none and `begin` is false."""
-    version = version_of(path)
-    with _lock:
-        found = _checks.get(version)
-        if found is not None and found.is_done and found.result is None and begin:
-            found = None  # it failed: try again
-        if found is None and begin:
-            found = _checks[version] = Check(path, version[2])
-            while len(_checks) > _MOST_CHECKS:
-                del _checks[next(iter(_checks))]
-        return found
+def check_of(path: str) -> Check:
+    """Return the check of the present version of a file."""
+    return _recent.of(version_of(path))
 
 
-_checks: dict[tuple[str, int, int, int], Check] = {}
-_lock = threading.Lock()
+_recent = Recent(Check, _MOST_CHECKS)

@@ -39,11 +39,10 @@ class MapRun:
 
 def _show(visit: Visit) -> Answer:
     path = visit.location.path
-    size_bytes = os.path.getsize(path)
-    check = check_of(path, begin=size_bytes <= _SMALL_BYTES or bool(visit.query.text("check")))
-    if check is not None:
-        check.ask(_WAIT_S)
-    parts = () if check is None or check.result is None else check.result.parts
+    check = check_of(path)
+    size_bytes = check.size_bytes
+    check.ask(_WAIT_S, begin=size_bytes <= _SMALL_BYTES or bool(visit.query.text("check")))
+    parts = () if check.result is None else check.result.parts
     bad = [part for part in parts if part.outcome != "kept"]
     first = visit.query.integer("first", 0, 0, max(0, len(bad) - 1)) // _ROWS * _ROWS
     shown = shlex.quote(visit.location.command_path)
@@ -52,7 +51,7 @@ def _show(visit: Visit) -> Answer:
         {
             "size_bytes": size_bytes,
             "check": check,
-            "percent": 0 if check is None else min(99, 100 * check.done_bytes // max(size_bytes, 1)),
+            "percent": min(99, 100 * check.done_bytes // max(size_bytes, 1)),
             "totals": {name: sum(one.items for one in parts if one.outcome == name) for name in _WORSE},
             "lost_bytes": sum(one.bytes or 0 for one in parts if one.outcome == "lost"),
             "bad": bad[first : first + _ROWS],

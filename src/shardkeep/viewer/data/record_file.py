@@ -30,8 +30,9 @@ from shardkeep.tfrecord.index.damaged import index_around_damage
 from shardkeep.tfrecord.index.index import find_index
 from shardkeep.tfrecord.index.state import stored_indexes
 from shardkeep.viewer.data.large_index import LargeIndex
+from shardkeep.viewer.kept import Recent, Version, version_of
 
-__all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records", "version_of"]
+__all__ = ["BUDGET_S", "MOST_BYTES", "FileRecord", "RecordFile", "open_records"]
 
 BUDGET_S = 0.12
 """Time that one request may spend on scanning or searching."""
@@ -42,7 +43,8 @@ _MOST_RECORDS = 8_000_000
 _STEP_BYTES = 8 << 20
 _SMALL_BYTES = 32 << 20
 _KEPT_OFFSETS = 8_000_000
-_MOST_FILES = 64
+# At most 64 files are kept: each counts as so many offsets more.
+_FILE_OFFSETS = _KEPT_OFFSETS // 64
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,6 @@ class FileRecord:
 class RecordFile:
     """One version of a TFRecord file.
 
-    Parameters
-    ----------
-    path : str
-
     Attributes
     ----------
     compression : {None, "gzip", "zlib", "zstd"}
@@ -87,10 +85,10 @@ class RecordFile:
     source : {"stored", "scanned"}
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.size_bytes = os.path.getsize(path)
-        self.compression: str | None = sniff_compression(path)
+    def __init__(self, version: Version) -> None:
+        self.path = version.path
+        self.size_bytes = version.size_bytes
+        self.compression: str | None = sniff_compression(self.path)
         self.fault = ""
         self.is_complete = self.compression is not None
         self.source: Literal["stored", "scanned"] = "scanned"
@@ -237,21 +235,7 @@ def open_records(path: str) -> RecordFile:
     version = version_of(path)
     if not os.path.isfile(path):
         raise FormatError(f"{path}: not a regular file", path=path)
-    with _opening:
-        found = _opened.pop(version, None) or RecordFile(path)
-        _opened[version] = found  # the newest is the last
-        while len(_opened) > _MOST_FILES or (
-            len(_opened) > 1 and sum(one.kept_offsets for one in _opened.values()) > _KEPT_OFFSETS
-        ):
-            del _opened[next(iter(_opened))]
-        return found
+    return _recent.of(version)
 
 
-def version_of(path: str) -> tuple[str, int, int, int]:
-    """Return path, inode, size and time of a file, for what is kept of this version of it."""
-    status = os.stat(path)
-    return path, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-_opened: dict[tuple[str, int, int, int], RecordFile] = {}
-_opening = threading.Lock()
+_recent = Recent(RecordFile, _KEPT_OFFSETS, lambda file: file.kept_offsets + _FILE_OFFSETS)

@@ -113,7 +113,7 @@ class Deliveries:
         sample = evidence.sample
         if sample.order_version != ORDER_VERSION:
             raise PlanError(f"the receipts have order version {sample.order_version}, not {ORDER_VERSION}")
-        self.runs = evidence.runs(epoch)
+        self.runs = evidence.runs[epoch]
         self.audit = evidence.audit(epoch, most_ranges=_MOST_RANGES)
         data = evidence.shards.dataset
         self.shards = data.shards

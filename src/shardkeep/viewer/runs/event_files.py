@@ -14,8 +14,8 @@ from functools import partial
 from shardkeep import _core
 from shardkeep.tfrecord.events.message import EventParser
 from shardkeep.tfrecord.follow.live_frames import LiveFrames
+from shardkeep.viewer.kept import Background, Recent
 from shardkeep.viewer.locations import Location
-from shardkeep.viewer.runs.kept import Background, Recent
 from shardkeep.viewer.runs.series import MOST_PARTS, Series
 
 __all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "of_location"]
@@ -166,4 +166,4 @@ def of_location(location: Location) -> EventFiles:
     return _recent.of(location)
 
 
-_recent = Recent(EventFiles)
+_recent = Recent(EventFiles, 8)

@@ -24,12 +24,12 @@ from shardkeep.plan.proof.description import fingerprint_to_describe
 from shardkeep.plan.proof.evidence import newest_of, read_receipts
 from shardkeep.plan.proof.report import EpochAudit
 from shardkeep.viewer.hdf5.processes import ask
+from shardkeep.viewer.kept import Background, Recent
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.nearby import folder_of_shards
 from shardkeep.viewer.runs.collectors import is_locked
 from shardkeep.viewer.runs.commit_records import record_at
 from shardkeep.viewer.runs.deliveries import Deliveries
-from shardkeep.viewer.runs.kept import Background, Recent
 
 __all__ = ["RunEvidence", "RunReceipts", "of_location"]
 
@@ -185,4 +185,4 @@ def of_location(location: Location) -> RunReceipts:
     return _recent.of(location)
 
 
-_recent = Recent(RunReceipts)
+_recent = Recent(RunReceipts, 8)

@@ -160,8 +160,8 @@ def test_a_changed_file_is_another_one(tmp_path):
 
 
 def test_the_files_in_memory_are_few(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_file, "_KEPT_OFFSETS", 10)
-    monkeypatch.setattr(record_file, "_opened", {})
+    monkeypatch.setattr(record_file, "_FILE_OFFSETS", 0)
+    monkeypatch.setattr(record_file._recent, "_most", 10)
     for number in range(4):
         open_records(str(write_examples(tmp_path / f"a-{number}.tfrecord", 5)))
-    assert len(record_file._opened) == 2
+    assert len(record_file._recent._known) == 2

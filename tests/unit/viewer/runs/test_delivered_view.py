@@ -1,6 +1,6 @@
 """The epochs of a run as its receipts prove them.
 
-Covers `shardkeep.viewer.runs.receipts`, `shardkeep.viewer.runs.deliveries`, `shardkeep.viewer.runs.kept` and
+Covers `shardkeep.viewer.runs.receipts`, `shardkeep.viewer.runs.deliveries`, `shardkeep.viewer.kept` and
 `shardkeep.viewer.runs.commit_records`.
 """
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from shardkeep.files.child_python import child_python, read_line
@@ -79,7 +80,7 @@ class Children:
         self._end()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Children, (self._module,)
+        return partial(Children, silent_s=self._silent_s, environment=self._environment), (self._module,)
 
     def _take(self) -> subprocess.Popen[str]:
         with contextlib.suppress(queue.Empty):

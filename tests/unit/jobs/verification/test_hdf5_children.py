@@ -5,6 +5,7 @@ Covers `shardkeep.jobs.verification.hdf5_child`.
 
 from __future__ import annotations
 
+import pickle
 import signal
 from pathlib import Path
 
@@ -45,3 +46,22 @@ def test_a_file_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     (one,) = verify(tmp_path / "a.h5").files
     assert "did not finish reading" in one.findings[0].message
+
+
+CHILD = """
+import json, os
+def main():
+    input()
+    print(json.dumps({"word": os.environ["WORD"]}), flush=True)
+    input()
+"""
+
+
+def test_a_copy_in_another_process_has_the_same_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "word_child.py").write_text(CHILD)
+    monkeypatch.syspath_prepend(tmp_path)
+    children = hdf5_children.Children("word_child", silent_s=30, environment={"WORD": "same"})
+    with pickle.loads(pickle.dumps(children)) as copy:
+        assert copy.ask("") == {"word": "same"}

@@ -106,7 +106,7 @@ def start(target, *args) -> Child:
 
 
 def _collect(write_end, path, options) -> None:
-    settings = Settings(**{"address": "", **options, "path": path})
+    settings = Settings(**{"address": "", **options, "place": path})
     with open(f"{path}.log", "a") as log:
         run(settings, Events(log, "lines"), ready=lambda address: os.write(write_end, address.encode()))
 

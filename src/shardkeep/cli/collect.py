@@ -38,17 +38,18 @@ def collect(
     collector of the file was killed, the file is first restored to its last commit. On SIGTERM or
     Ctrl-C the clients finish and the file is closed. Without --listen, only clients of this user
     on this host can connect, and the command ends when every rank has left. Use
-    shardkeep.hdf5.open to read the file during the collection.
+    shardkeep.hdf5.open to read the file during the collection. If PATH is a URL, the file is on this
+    host until the end, and then uploaded.
     """
     import sys
 
     from shardkeep.collector.protocol.keys import new_key as make_key
-    from shardkeep.collector.protocol.settings import URL_ADVICE, Settings
+    from shardkeep.collector.protocol.settings import Settings
     from shardkeep.collector.server.events import Events
     from shardkeep.collector.server.process import recover_file, run
-    from shardkeep.files.kinds.urls import local_path
+    from shardkeep.files.kinds.urls import local_path, path_or_url
 
-    path = path and local_path(path, URL_ADVICE)
+    path = path and path_or_url(path)
     key_file, new_key = (one and local_path(one) for one in (key_file, new_key))
     if new_key is not None:
         print_keys(*make_key(new_key), as_json=as_json)

@@ -13,16 +13,16 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from shardkeep import errors
+from shardkeep._paths_in_messages import shown
 from shardkeep.collector.protocol.settings import (
     DEFAULT_MEMORY_BYTES,
-    URL_ADVICE,
     Durability,
     Settings,
     check_seconds,
 )
 from shardkeep.errors import CollectorError, ShardkeepError
 from shardkeep.files.child_python import child_python
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import is_url, local_path, path_or_url
 
 if TYPE_CHECKING:
     from shardkeep.collector.client.client import Client
@@ -40,7 +40,8 @@ class Collector:
     Parameters
     ----------
     path : str or os.PathLike
-        The file. It is made, or continued if a collector wrote it; damage of a crash is repaired.
+        The file. It is made, or continued if a collector wrote it; damage of a crash is repaired. For a URL
+        it is on the disk of this host until `close`, which replaces the object.
     address : str, optional
         ``ipc://PATH`` or ``tcp://HOST:PORT`` (``*`` for any). Without it, a Unix socket that only this
         user can reach. In both cases `connect` finds it by the folder of `path`.
@@ -69,9 +70,9 @@ class Collector:
     LockTimeoutError
         Another process writes this file.
     ExistsError
-        The file exists, and no collector wrote it.
-    PlanError, CollectorError, NotFoundError, DurabilityError
-        It cannot listen on the address, or the file cannot be written.
+        The file exists, and no collector wrote it; or another host has replaced the object since.
+    PlanError, CollectorError, NotFoundError, DurabilityError, RemoteError, MissingExtraError
+        It cannot listen on the address, or the file or the store cannot be written.
 
     Notes
     -----
@@ -110,17 +111,19 @@ class Collector:
         wait_s: float = 0.0,
     ) -> None:
         settings = Settings(
-            path=os.path.abspath(local_path(path, URL_ADVICE)),
+            place=path_or_url(path),
             address=address or "",
             key_file=None if key_file is None else os.path.abspath(local_path(key_file)),
             memory_bytes=memory_bytes,
             durability=durability,
             drain_s=drain_s,
         )
-        self.path = settings.path
+        self.path = settings.place
         self.report: dict[str, Any] | None = None
         self._key_file = settings.key_file
         self._drain_s = drain_s
+        # The object is copied at the start and uploaded at the end; each request has its own limit.
+        self._patience_s = 7 * 24 * 3600.0 if is_url(settings.place) else _START_S
         self._wait_s = check_seconds("wait_s", wait_s)
         self._pid = os.getpid()
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
@@ -132,13 +135,9 @@ class Collector:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(settings.to_json()).encode() + b"\n")
             self._process.stdin.flush()
-            self.address: str = self._read_answer(_START_S, "start")["address"]
+            self.address: str = self._read_answer(self._patience_s, "start")["address"]
         except BaseException:
-            process = self._process
-            self._kill()
-            if process is not None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_END_S)  # it has reported why it cannot start
+            self._kill(wait_s=_END_S)  # it has reported why it cannot start
             raise
         _alive.add(self)
 
@@ -181,6 +180,9 @@ class Collector:
         ------
         CollectorError
             The collector had died, or could not store everything. Acknowledged rows are in the file.
+        ExistsError, RemoteError
+            The upload to a URL failed. The rows are on this host; another `Collector` of the URL here, or
+            ``shardkeep collect --recover URL``, continues.
         """
         self._end(self._wait_s)
 
@@ -195,10 +197,10 @@ class Collector:
                 select.select([process.stdout], [], [], wait_s)
             # Without a reader where the collector has ended, since every rank has left.
             self._write_line(b"stop\n")
-            self.report = self._read_answer(self._drain_s + _START_S, "end").get("report")
+            self.report = self._read_answer(self._drain_s + self._patience_s, "end").get("report")
             process.wait(_START_S)
         finally:
-            self._kill()
+            self._kill(wait_s=_END_S)
 
     def _write_line(self, line: bytes) -> None:
         assert self._process is not None
@@ -225,7 +227,7 @@ class Collector:
         return {**self.__dict__, "_process": None, "_pid": -1}
 
     def __repr__(self) -> str:
-        return f"<Collector of {self.path!r} on {self.address!r}>"
+        return f"<Collector of {shown(self.path)!r} on {self.address!r}>"
 
     def _read_answer(self, timeout_s: float, what: str) -> dict[str, Any]:
         assert self._process is not None
@@ -247,15 +249,18 @@ class Collector:
             raise _error_of(values["error"], values["text"], self.path)
         return values
 
-    def _kill(self) -> None:
+    def _kill(self, wait_s: float = 0.0) -> None:
         process, self._process = self._process, None
         if process is None:
             return
-        # The end of its stdin makes it drain; this does not wait for it.
+        # The end of its stdin makes it drain.
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+        if wait_s:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(wait_s)
         _orphans[:] = [one for one in (*_orphans, process) if one.poll() is None]
 
 

@@ -309,10 +309,3 @@ def test_the_file_of_a_few_scalars_is_small(tmp_path):
         assert file["loss"][:].tolist() == [0, 0.5, 1, 1.5, 2] * 2
     size = path.stat().st_size - 65536 * 8
     assert size < 50_000, size
-
-
-def test_a_url_is_refused_with_what_to_pass_instead() -> None:
-    with pytest.raises(PlanError, match=r"publish the file after the end with files\.publish_path"):
-        Collector("s3://bucket/all.h5")
-    with pytest.raises(PlanError, match="pass the address that the collector prints, such as tcp://"):
-        connect("s3://bucket/all.h5", World(rank=0, size=1))

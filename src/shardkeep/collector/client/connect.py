@@ -6,15 +6,15 @@ import os
 
 from shardkeep.collector.client.client import Client, OnFull
 from shardkeep.collector.protocol.address import is_address
+from shardkeep.collector.protocol.remote_file import local_file
 from shardkeep.collector.protocol.settings import check_memory, check_seconds
 from shardkeep.errors import PlanError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import local_path, path_or_url
 from shardkeep.world import World, checked_world
 
 __all__ = ["connect"]
 
 _MEMORY_BYTES = 64 << 20
-_ADVICE = "pass the address that the collector prints, such as tcp://host:port"
 
 
 def connect(
@@ -32,7 +32,8 @@ def connect(
     Parameters
     ----------
     place : str or os.PathLike
-        An address (``ipc://…``, ``tcp://host:port``), the folder of the collector's file, or that file.
+        An address (``ipc://…``, ``tcp://host:port``), the folder of the collector's file, or that file. The
+        URL of a collector finds it only on its host.
     world : World, optional
         The rank and size of this process; ``World.detect()`` without it.
     timeout_s : float
@@ -78,7 +79,7 @@ def connect(
     if (on_full == "spill") != (spill_dir is not None):
         raise PlanError('spill_dir= and on_full="spill" belong together: pass both or neither')
     client = Client(
-        place=place if isinstance(place, str) and is_address(place) else local_path(place, _ADVICE),
+        place=place if isinstance(place, str) and is_address(place) else local_file(path_or_url(place)),
         rank=world.rank,
         world_size=world.size,
         timeout_s=check_seconds("timeout_s", timeout_s),

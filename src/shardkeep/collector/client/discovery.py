@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import socket
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.collector.client.connection import Target
 from shardkeep.collector.protocol.address import is_address, socket_identity
 from shardkeep.collector.protocol.address_file import find_address_file
 from shardkeep.collector.protocol.keys import read_client_key
 from shardkeep.errors import CollectorError
+from shardkeep.files.kinds.urls import is_url
 
 __all__ = ["Finder"]
 
@@ -33,7 +35,10 @@ class Finder:
             _check_key(place, key_file)
         else:
             file = os.path.join(place, "*") if os.path.isdir(place) else place
-            self.description = f"{place!r} (searching for {file + '.collector.json'!r})"
+            where = f"searching for {file + '.collector.json'!r}"
+            if is_url(shown(place)):
+                where = "searching on this host; on another one, pass its address, tcp://…"
+            self.description = f"{place!r} ({where})"
 
     def __call__(self) -> Target | None:
         """Search once; return None if no collector is found."""

@@ -7,13 +7,14 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from shardkeep.collector.protocol.remote_file import local_file
 from shardkeep.errors import PlanError
+from shardkeep.files.kinds.urls import display, is_url
 from shardkeep.hdf5.journal.paths import real_name
 
 __all__ = [
     "DEFAULT_MEMORY_BYTES",
     "LONGEST_S",
-    "URL_ADVICE",
     "Durability",
     "Settings",
     "check_memory",
@@ -22,8 +23,6 @@ __all__ = [
 
 Durability = Literal["fsync", "flush"]
 
-# A collector changes its file in place.
-URL_ADVICE = "pass a path on a local disk, and publish the file after the end with files.publish_path"
 DEFAULT_MEMORY_BYTES = 256 << 20
 SMALLEST_MEMORY_BYTES = 16 << 20
 LONGEST_S = 30 * 24 * 3600
@@ -35,8 +34,8 @@ class Settings:
 
     Attributes
     ----------
-    path : str
-        The HDF5 file.
+    place : str
+        The HDF5 file, or the URL of the object that it becomes.
     address : str
         The address to listen on; "" for a Unix socket with a name of the collector's choice.
     key_file : str or None
@@ -51,7 +50,7 @@ class Settings:
         Whether the collector ends when every rank of the world has left.
     """
 
-    path: str
+    place: str
     address: str
     key_file: str | None = None
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -60,7 +59,13 @@ class Settings:
     until_done: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "path", real_name(os.path.abspath(self.path)))
+        if not is_url(self.place):
+            object.__setattr__(self, "place", real_name(os.path.abspath(self.place)))
+        elif self.place.startswith("memory:"):
+            message = (
+                f"{display(self.place)} is in the memory of one process, and the collector is another one"
+            )
+            raise PlanError(f"{message}: pass the URL of a store, or a path")
         if self.durability not in ("fsync", "flush"):
             raise PlanError(f'durability must be "fsync" or "flush", not {self.durability!r}')
         object.__setattr__(self, "drain_s", check_seconds("drain_s", self.drain_s))
@@ -70,6 +75,11 @@ class Settings:
             raise PlanError(
                 f"memory_bytes must be at least {least << 20} ({least} MiB), not {self.memory_bytes}"
             )
+
+    @property
+    def path(self) -> str:
+        """The file that the collector writes on this host."""
+        return local_file(self.place)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options as JSON values, for the process of the collector."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.server.events import Counters, Events
 from shardkeep.collector.store.client_table import ClientEntry
@@ -226,7 +227,11 @@ class Committer:
                 if self._lock is not None:
                     self._lock.release()
                 raise self.failure
-            report = {"path": self._settings.path, "rows": self.store.rows, "commits": self.counters.commits}
+            report = {
+                "path": shown(self._settings.path),
+                "rows": self.store.rows,
+                "commits": self.counters.commits,
+            }
             if self._thread_failure is None and self._is_commit and self._committing:
                 self.store.live.end_commit()
             self.store.close()

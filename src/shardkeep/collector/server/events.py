@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from shardkeep._paths_in_messages import shown
+
 if TYPE_CHECKING:
     from shardkeep.collector.store.store import Store
     from shardkeep.errors import ShardkeepError
@@ -89,7 +91,7 @@ class Events:
         """Report that the file is open."""
         if self._failure is not None:
             return
-        path, repair = store.path, store.recovery
+        path, repair = shown(store.path), store.recovery
         if repair is None:
             self._event("opened", f"{path}: {_rows(store.rows, 'no rows yet')}", path=path, rows=store.rows)
             return
@@ -117,8 +119,13 @@ class Events:
         """Report, after a failure, that the file can be written again."""
         if self._failure is not None and time.monotonic() > self._failed_at + _RESUMED_AFTER_S:
             self._failure = None
-            text = f"{store.path} can be written again: {_rows(store.rows)}, {_counted(clients, 'client')}"
-            self._event("resumed", text, path=store.path, rows=store.rows, clients=clients)
+            path = shown(store.path)
+            text = f"{path} can be written again: {_rows(store.rows)}, {_counted(clients, 'client')}"
+            self._event("resumed", text, path=path, rows=store.rows, clients=clients)
+
+    def uploading(self, url: str) -> None:
+        """Report that the file is closed, and will replace an object."""
+        self._event("uploading", f"uploading {url}", url=url)
 
     def finished(self, report: dict[str, Any]) -> None:
         """Report that the file is closed."""
@@ -265,6 +272,6 @@ def _counted(count: int, what: str) -> str:
 
 
 def _rows(rows: dict[str, int], none: str = "no rows") -> str:
-    shown = [f"{count:,} rows of {name!r}" for name, count in list(rows.items())[:4]]
+    first = [f"{count:,} rows of {name!r}" for name, count in list(rows.items())[:4]]
     more = [f"{len(rows) - 4} more datasets"] if len(rows) > 4 else []
-    return ", ".join(shown + more) or none
+    return ", ".join(first + more) or none

@@ -11,13 +11,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.collector.protocol.address_file import remove_address_file, write_address_file
 from shardkeep.collector.protocol.keys import client_key_path
+from shardkeep.collector.protocol.remote_file import written_locally
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.server.events import Events
 from shardkeep.collector.server.server import Server
 from shardkeep.collector.store.store import Store
 from shardkeep.errors import NotFoundError, ShardkeepError
+from shardkeep.files.kinds.urls import display, is_url
 
 __all__ = ["child_main", "recover_file", "run"]
 
@@ -44,6 +47,17 @@ def run(
         A descriptor. After the line "finish" the collector ends when every rank has left; after "stop", or
         when the other end is closed, it ends at once, as it does after SIGTERM and SIGINT.
     """
+    with written_locally(settings.place):
+        report = _collect(settings, events, ready, commands)
+        if is_url(settings.place):
+            events.uploading(display(settings.place))
+    events.finished(report)
+    return report
+
+
+def _collect(
+    settings: Settings, events: Events, ready: Callable[[str], None] | None, commands: int | None
+) -> dict[str, Any]:
     reasons: list[str] = []
     signals = _Signals(reasons)
     until_done = settings.until_done
@@ -77,21 +91,21 @@ def run(
         finally:
             remove_address_file(settings.path)
             report = server.close()
-        events.finished(report)
         return report
     finally:
         signals.restore()
 
 
-def recover_file(path: str, events: Events) -> None:
+def recover_file(place: str, events: Events) -> None:
     """Restore the file of a killed collector to its last commit, and close it properly."""
-    if not os.path.exists(path):
-        raise NotFoundError(f"{path!r} does not exist: pass the file that a collector wrote", path=path)
-    store = Store(path, synced=True, takes_old_log=True)
-    events.opened(store)
-    rows = store.rows
-    store.close(run_ended=False)
-    events.finished({"path": path, "rows": rows})
+    with written_locally(place) as path:
+        if not os.path.exists(path):
+            raise NotFoundError(f"{path!r} does not exist: pass the file that a collector wrote", path=path)
+        store = Store(path, synced=True, takes_old_log=True)
+        events.opened(store)
+        rows = store.rows
+        store.close(run_ended=False)
+    events.finished({"path": shown(path), "rows": rows})
 
 
 class _Signals:

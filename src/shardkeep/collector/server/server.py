@@ -8,11 +8,11 @@ FLUSH follows the commit that made the rows durable (`shardkeep.hdf5.journal.liv
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.collector.protocol.address import SocketFolder
 from shardkeep.collector.protocol.keys import ZapAuthenticator, read_server_key
 from shardkeep.collector.protocol.messages import (
@@ -317,7 +317,7 @@ class Server:
             "durable": session.durable,
             "limit": session.sent_limit,
             "largest": self._credits.largest,
-            "path": os.path.abspath(self._settings.path),
+            "path": shown(self._settings.path),
         }
         self._send(session, Kind.WELCOME, data=welcome)
         if self._stop_at is not None:

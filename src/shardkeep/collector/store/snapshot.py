@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import h5py
 
+from shardkeep.collector.protocol.remote_file import local_file
 from shardkeep.errors import NotFoundError
-from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.kinds.urls import path_or_url
 from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.reading import open_for_reading
@@ -26,7 +27,7 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     Parameters
     ----------
     path : str or os.PathLike
-        The HDF5 file.
+        The HDF5 file; or a URL, on the host of its collector, until the upload.
     timeout_s : float
         How long to wait while the collector applies new rows to the file, which takes milliseconds.
 
@@ -59,7 +60,7 @@ def snapshot(path: str | os.PathLike[str], *, timeout_s: float = 10.0) -> Iterat
     ...         "loss" in file
     False
     """
-    path = local_path(path)
+    path = local_file(path_or_url(path))
     missing = NotFoundError(f"{path!r} does not exist: no collector has created it yet", path=path)
     if not os.path.exists(path) and not os.path.exists(log_path(path)):
         raise missing

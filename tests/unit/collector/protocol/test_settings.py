@@ -28,6 +28,11 @@ def test_an_invalid_size_is_refused(tmp_path, value):
         Settings(str(tmp_path / "all.h5"), "", memory_bytes=value)
 
 
+def test_the_memory_of_a_process_is_refused():
+    with pytest.raises(PlanError, match="memory of one process"):
+        Settings("memory://bucket/all.h5", "")
+
+
 def test_a_timeout_of_zero_is_valid(tmp_path):
     with pytest.raises(CollectorError, match="within 0 s"):
         connect(tmp_path, WORLD, timeout_s=0)

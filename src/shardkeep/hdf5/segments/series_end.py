@@ -13,7 +13,7 @@ import os
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.publish import publish
 
-__all__ = ["is_ended", "remove_end", "write_end"]
+__all__ = ["has_end", "is_ended", "remove_end", "write_end"]
 
 
 def write_end(folder: str, record_crc32c: str | None, *, durable: bool) -> None:
@@ -34,6 +34,11 @@ def remove_end(folder: str, *, durable: bool) -> None:
         os.unlink(_path(folder))
         if durable:
             sync_folder(folder)
+
+
+def has_end(folder: str) -> bool:
+    """Return True if the rank has an end, also one that a rollback has made invalid."""
+    return os.path.exists(_path(folder))
 
 
 def is_ended(folder: str, record_crc32c: str | None) -> bool:

@@ -11,6 +11,7 @@ from shardkeep.diagnosis.examination.contents.wording import merged_name
 from shardkeep.diagnosis.examination.report import Fact, Problem
 from shardkeep.errors import CorruptDataError, ShardkeepError
 from shardkeep.hdf5.segments.run_folder import list_ranks, list_segments, writer_path
+from shardkeep.hdf5.segments.series_end import has_end
 from shardkeep.jobs.verification.finding import as_argument
 from shardkeep.quantities import counted
 
@@ -22,7 +23,8 @@ _NAMED = 5
 def check_runs(contents: Contents) -> Iterator[Problem | Fact]:
     """Find ranks without commits, or with fewer steps than others, and segments that are missing.
 
-    No segment is opened; `shardkeep verify` checks their content.
+    No segment is opened, so a run that was resumed with fewer ranks looks like one whose last ranks were
+    killed: a note. `shardkeep verify` checks the content.
     """
     for run in contents.listing.runs:
         try:
@@ -49,7 +51,8 @@ def _check_run(run: str, lock_files: LockFiles) -> Iterator[Problem | Fact]:
         return
     absent = _gaps(sorted(ranks))
     # A live run is not complete, and its ranks do not commit at one instant.
-    behind = [rank for rank, step in steps.items() if step < newest] if not alive else []
+    behind = [rank for rank, step in steps.items() if step < newest and not has_end(ranks[rank])]
+    behind = behind if not alive else []
     merge = f"shardkeep merge --incomplete warn {as_argument(run)} {merged_name(run)}"
     if absent:
         count = sum(last - first + 1 for first, last in absent)
@@ -66,7 +69,13 @@ def _check_run(run: str, lock_files: LockFiles) -> Iterator[Problem | Fact]:
     if behind:
         least = min(steps[rank] for rank in behind)
         end = f"the first of them with step {least:,}" if least >= 0 else "without a commit"
-        evidence = f"{_ranks(behind)} ended before step {newest:,}, {end}: a merge refuses the run"
+        evidence = f"{_ranks(behind)} ended before step {newest:,}, {end}"
+        if least >= 0 and 0 < behind[0] == len(ranks) - len(behind):
+            evidence += f": the run was resumed with {counted(behind[0], 'rank')}, or a merge refuses it"
+            command = f"shardkeep merge --dry-run {as_argument(run)} {merged_name(run)}"
+            yield Problem("note", "run", evidence, "see which of the two a merge reports", command, run)
+            return
+        evidence += ": a merge refuses the run"
         fix = "resume the run, remove the commits after the last step of all ranks, or merge what is there"
         command = f"shardkeep rollback {as_argument(run)} --step {least} --dry-run" if least >= 0 else merge
         yield Problem("warning", "run", evidence, fix, command, run)

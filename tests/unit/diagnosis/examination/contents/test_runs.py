@@ -39,6 +39,23 @@ def test_a_rank_that_ended_early_is_a_warning(tmp_path: Path, survey_of: SurveyO
     assert one.command == f"shardkeep rollback {tmp_path}/run --step 1 --dry-run"
 
 
+def test_a_run_that_may_have_been_resumed_with_fewer_ranks_is_a_note(
+    tmp_path: Path, survey_of: SurveyOf
+) -> None:
+    write_run(tmp_path / "run", 3, 3, 1)
+    one = survey_of(tmp_path / "run").only("run")
+    assert one.severity == "note"
+    assert "resumed with 2 ranks, or a merge refuses it" in one.evidence
+    assert one.command.startswith("shardkeep merge --dry-run ")
+
+
+def test_a_rank_that_was_finished_may_end_before_others(tmp_path: Path, survey_of: SurveyOf) -> None:
+    write_run(tmp_path / "run", 1, 3)
+    with WorkerFile(tmp_path / "run", World(0, 2, 0, 2)) as out:
+        out.finish()
+    assert survey_of(tmp_path / "run").of("run") == []
+
+
 def test_a_rank_without_a_commit_is_a_warning(tmp_path: Path, survey_of: SurveyOf) -> None:
     write_run(tmp_path / "run", 3, 0)
     one = survey_of(tmp_path / "run").only("run")

@@ -307,7 +307,7 @@ def _is_in_train_run() -> bool:
 
 
 def _live_sign() -> str | None:
-    if _is_ray_worker() and not _is_in_train_run():  # a run of one worker is no claim
+    if _is_ray_worker() and not _is_in_train_run():  # a run of one worker claims nothing
         return "a Ray task or actor"
     dask: Any = sys.modules.get("distributed.worker")
     if dask is not None:

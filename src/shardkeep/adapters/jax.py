@@ -27,7 +27,7 @@ def make_global_batch(
 ) -> dict[str, jax.Array]:
     """Return the batches of all processes as one batch of global arrays.
 
-    Each process passes the batch of its own rank, and all call this for each step; every rank of a loader
+    Each process passes the batch of its rank, and all call this for each step; every rank of a loader
     makes the same number of steps. Without ``jax.distributed`` it places the batch on the local devices.
 
     Parameters

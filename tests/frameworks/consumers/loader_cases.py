@@ -23,7 +23,7 @@ from tests.frameworks.exactly_once import make_loader, rows, write_shards
 
 
 def rows_in_a_store(folder: Path) -> Answer:
-    """Write the rows of a run to a URL, which is no local folder."""
+    """Write the rows of a run to a URL."""
     loader, url = make_loader(write_shards(folder)), f"memory://{folder}/run"
     with sk.hdf5.WorkerFile(url, sk.World(0, 1)) as out:
         for epoch in range(EPOCHS):

@@ -64,7 +64,7 @@ def test_folder(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("weights").write_bytes(bytes(range(256)))
     assert run(["verify", "."]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "skipped 3 files, no kind that is verified: " in printed
+    assert "skipped 3 files, of a kind that is not verified: " in printed
     assert "1 × an index of Shardkeep" in printed and "1 × plain text" in printed
     assert "of unknown content: ./weights" in printed
     Path("b.tfrecord").touch()

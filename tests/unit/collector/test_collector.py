@@ -1,4 +1,4 @@
-"""What a user calls, with a real collector in a process of its own.
+"""What a user calls, with a real collector in another process.
 
 Covers `shardkeep.collector.server.metrics`, `shardkeep.collector.server.process`,
 `shardkeep.collector.client.connect`, `shardkeep.collector.client.connection`,
@@ -140,7 +140,7 @@ def test_a_client_that_is_closed_keeps_no_descriptor(tmp_path):
         for _ in range(5):
             with collector.connect(WORLD) as client:
                 client.append("x", [1.0])
-        # ZeroMQ closes its sockets in a thread of its own.
+        # ZeroMQ closes its sockets in another thread.
         eventually(lambda: len(open_descriptors()) <= before)
 
 
@@ -170,7 +170,7 @@ def test_readers_see_whole_growing_datasets(tmp_path):
                     rows = file["x"][:]
                     assert (rows == np.repeat(np.arange(len(rows) // 10), 10)[:, None]).all()
                     seen += 1
-            with h5py.File(path, "r") as plain:  # anybody may look, too
+            with h5py.File(path, "r") as plain:  # any reader may open it, too
                 assert "_collector" in plain
             time.sleep(0.2)
 

@@ -123,7 +123,7 @@ class PyDataset(keras.utils.PyDataset):
         Returns
         -------
         tuple
-            ``(x, y, sample_weight)``; ``(x, y)`` if the loader does not pad and there is no column of
+            ``(x, y, sample_weight)``; ``(x, y)`` if the loader does not pad and has no column of
             weights; ``(x,)`` without `y`.
 
         Raises

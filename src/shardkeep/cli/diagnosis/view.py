@@ -20,9 +20,9 @@ def view(paths: tuple[str, ...], host: str, port: int, token: str | None, opens:
 
     PATHS are files and folders; nothing outside them is read, and nothing is written. The address
     that is printed has a secret token. Only this machine can connect, unless --host is an address
-    that others reach: then --token is necessary, and whoever has it can read PATHS; the connection
-    is not encrypted. From another machine, rather use: ssh -L 8800:127.0.0.1:8800 HOST. Ctrl-C
-    ends the command.
+    that others reach: then --token is necessary, gives access to PATHS, and crosses the network
+    unencrypted. Safer from another machine: ssh -L 8800:127.0.0.1:8800 HOST. Ctrl-C ends the
+    command.
     """
     import webbrowser
 

@@ -136,7 +136,12 @@ def _print_folder(found: FolderInfo) -> None:
         parts.append("\n".join(map(printable, [*found.findings, *faults])))
     if found.workers:
         workers = listing(
-            "rank", "of", "commits", "up to step", "rows", right=["rank", "of", "commits", "up to step"]
+            "rank",
+            "world size",
+            "commits",
+            "newest step",
+            "rows",
+            right=["rank", "world size", "commits", "newest step"],
         )
         for worker in found.workers:
             counts = (worker.rank, worker.world_size, worker.commits, worker.committed_step)

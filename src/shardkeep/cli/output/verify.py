@@ -75,7 +75,7 @@ def _lines(one: VerifiedFile) -> list[str]:
 
 def _skipped(report: VerifyReport) -> str:
     kinds = report.skipped_kinds
-    text = f"{counted(len(report.skipped), 'file')}, no kind that is verified: "
+    text = f"{counted(len(report.skipped), 'file')}, of a kind that is not verified: "
     text += ", ".join(f"{count:,} × {printable(kind)}" for kind, count in kinds.items())
     unknown = [one.path for one in report.skipped if one.described.startswith(_UNKNOWN)]
     if unknown:

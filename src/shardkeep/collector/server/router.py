@@ -34,7 +34,7 @@ def wanted_address(settings: Settings) -> str | None:
         return None
     address = check_address(settings.address)
     if address.startswith("tcp://") and settings.key_file is None:
-        message = f"{address!r} can be reached by anybody on the network, so it needs a key"
+        message = f"{address!r} can be reached from the network, so it needs a key"
         raise PlanError(f"{message}: shardkeep collect --new-key FILE, then --key-file FILE")
     return address
 

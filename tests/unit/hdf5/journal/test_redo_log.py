@@ -112,7 +112,7 @@ def test_a_scan_counts_the_commits_that_a_damaged_byte_loses(tmp_path):
         number = sum(start <= offset for start in starts) - 1
         assert scan.records == records[:number]
         assert scan.rest_bytes == len(data) - starts[number]
-        # Of the last one a damaged start, serial or size cannot be told from the remains of a kill.
+        # A damaged start, serial or size of the last one is the same as the remains of a kill.
         is_last = number == len(records) - 1 and offset < starts[number] + 24
         assert scan.lost_commits == len(records) - number or (is_last and not scan.lost_commits)
 

@@ -144,7 +144,7 @@ class BatchReader(Generic[_Delivery]):
 
     def _here(self, steps: Iterator[PlannedStep], engine: _core.Engine) -> Iterator[PlannedStep]:
         shards = self._source.shards
-        if shards.remote is None:
+        if shards.remote is None or shards.remote.link_cached():
             return steps
         ranks = self._options.world.local_size
         return FetchedAhead(shards.remote, shards.table, steps, ranks, engine.release)

@@ -8,13 +8,16 @@ from typing import Any
 
 from shardkeep.errors import PlanError
 from shardkeep.files.kinds.urls import is_url, path_or_url
-from shardkeep.files.remote.cache import View
+from shardkeep.files.remote.cache import View, limit_bytes, object_path
 from shardkeep.files.remote.copies import common_parent
 from shardkeep.files.remote.store import ObjectInfo, stat_many
 from shardkeep.tfrecord.index.remote import fetch_checked, remote_starts
 from shardkeep.tfrecord.index.scan import Starts
 
 __all__ = ["RemoteShards"]
+
+# Before the first batch; a link takes tens of microseconds.
+_MOST_LINKED = 1024
 
 
 class RemoteShards:
@@ -86,6 +89,19 @@ class RemoteShards:
         """Return the path of a shard, after it was fetched."""
         info = self.infos[number]
         return info if isinstance(info, str) else fetch_checked(self.view(number), info, tick)
+
+    def link_cached(self) -> bool:
+        """Put all shards in their places if they are in the cache together; return False if not."""
+        infos = [info for info in self.infos if not isinstance(info, str)]
+        if (
+            len(infos) > _MOST_LINKED
+            or sum(info.size_bytes for info in infos) > limit_bytes()
+            or not all(os.path.exists(object_path(info)) for info in infos)
+        ):
+            return False
+        for number in range(len(self.infos)):
+            self.fetch(number)
+        return True
 
     def size_bytes(self, number: int) -> int:
         """Return the size of a remote shard; 0 of a local one."""

@@ -95,6 +95,25 @@ def test_no_shard_is_fetched_before_the_first_batch_if_there_are_indexes(
     assert len(without_all(reads(tmp_path / "log"))) == 8
 
 
+def test_shards_that_are_all_in_the_cache_are_not_looked_for_ahead_of_each_step(
+    local: Path, monkeypatch: pytest.MonkeyPatch, own_cache: Path
+) -> None:
+    expected = values(loader(f"{URL}/*.tfrecord"))
+    uses: list[int] = []
+    monkeypatch.setattr(ahead.FetchedAhead, "__init__", lambda *_: uses.append(1))
+    batches = iter(loader(f"{URL}/*.tfrecord"))
+    assert [next(batches)["x"][0], *values(batches)[-1:]] == [0, expected[-1]]
+    monkeypatch.setenv("SHARDKEEP_CACHE_BYTES", "1000")
+    with pytest.raises(AttributeError):
+        next(iter(loader(f"{URL}/*.tfrecord")))
+    monkeypatch.delenv("SHARDKEEP_CACHE_BYTES")
+    shards = [path for path, status in cache._objects(str(own_cache)) if status.st_size > 1000]
+    os.unlink(min(shards))
+    with pytest.raises(AttributeError):
+        next(iter(loader(f"{URL}/*.tfrecord")))
+    assert len(uses) == 2
+
+
 def test_without_indexes_shards_are_fetched_and_scanned_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

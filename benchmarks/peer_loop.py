@@ -4,6 +4,7 @@ Each side of a comparison is such a program in a separate process and environmen
 standard library only.
 """
 
+import atexit
 import importlib.metadata
 import inspect
 import json
@@ -46,6 +47,8 @@ def serve(jobs, packages="", prepare=None):
             traceback.print_exc()
             done = {"error": f"{type(error).__name__}: {error}"[:300]}
         print(json.dumps(done), file=answer, flush=True)
+    atexit._run_exitfuncs()
+    os._exit(0)  # TensorFlow and PyTorch take seconds to free what the end of the process frees as well
 
 
 def take(batches, most, size=len):

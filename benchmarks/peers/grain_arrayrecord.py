@@ -1,6 +1,5 @@
 """ArrayRecord read by Grain, with its threads."""
 
-import io
 import json
 
 import grain
@@ -8,9 +7,9 @@ import numpy as np
 from absl import flags
 from array_record.python.array_record_data_source import ArrayRecordDataSource
 from array_record.python.array_record_module import ArrayRecordWriter
-from PIL import Image
 
 from benchmarks.peer_loop import serve, take
+from benchmarks.peers.images import rgb
 from benchmarks.workloads import converted
 from shardkeep.tfrecord import Reader, decode_example
 
@@ -39,8 +38,7 @@ def dataset(files, batch, *, shuffle=False, decode=None):
 
 def pixels(record):
     row = decode_example(record)
-    image = np.asarray(Image.open(io.BytesIO(row["image_raw"][0])).convert("RGB"))
-    return image.astype(np.float32) / 255, row["label"][0]
+    return rgb(row["image_raw"][0]).astype(np.float32) / 255, row["label"][0]
 
 
 def raw(files, batch, most):

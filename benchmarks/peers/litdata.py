@@ -1,13 +1,11 @@
 """LitData: the records in its chunks, read through its DataLoader."""
 
 import functools
-import io
 
-import numpy as np
 from litdata import StreamingDataLoader, StreamingDataset, optimize
-from PIL import Image
 
 from benchmarks.peer_loop import serve, take
+from benchmarks.peers.images import Decoded
 from benchmarks.workloads import TABLE, converted, head
 from shardkeep.tfrecord import Reader, decode_example
 
@@ -37,13 +35,8 @@ def prepare(files):
     return [f"{folder}/raw", f"{folder}/rows"]
 
 
-class Images(StreamingDataset):
+class Images(Decoded, StreamingDataset):
     """Samples with decoded images."""
-
-    def __getitem__(self, index):
-        row = super().__getitem__(index)
-        image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
-        return image.astype(np.float32) / 255, row["label"]
 
 
 # A sample of bytes is a view, which does not cross into the process of a DataLoader.

@@ -1,13 +1,11 @@
 """MosaicML streaming: the records in its MDS files, read through its DataLoader."""
 
-import io
-
 import numpy as np
-from PIL import Image
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 from streaming.base.util import clean_stale_shared_memory
 
 from benchmarks.peer_loop import serve, take
+from benchmarks.peers.images import Decoded
 from benchmarks.workloads import TABLE, converted, head
 from shardkeep.tfrecord import Reader, decode_example
 
@@ -42,13 +40,8 @@ def prepare(files):
     return [f"{folder}/raw", f"{folder}/rows"]
 
 
-class Images(StreamingDataset):
+class Images(Decoded, StreamingDataset):
     """Samples with decoded images."""
-
-    def __getitem__(self, index):
-        row = super().__getitem__(index)
-        image = np.asarray(Image.open(io.BytesIO(row["image"])).convert("RGB"))
-        return image.astype(np.float32) / 255, row["label"]
 
 
 def loader(folder, batch, *, kind=StreamingDataset, shuffle=False, workers=2, **options):

@@ -1,15 +1,14 @@
 """vahidk/tfrecord, which checks no checksum: its iterators, and its dataset in a DataLoader of PyTorch."""
 
-import io
 import itertools
 
 import numpy as np
-from PIL import Image
 from tfrecord.reader import tfrecord_iterator, tfrecord_loader
 from tfrecord.torch.dataset import MultiTFRecordDataset
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from benchmarks.peer_loop import serve, take
+from benchmarks.peers.images import rgb
 from benchmarks.workloads import TABLE
 
 COLUMNS = {name: "float" if name[0] == "f" else "int" for name in TABLE}
@@ -48,10 +47,7 @@ class Rows(IterableDataset):
 
 
 def decoded(row):
-    return {
-        "image": np.asarray(Image.open(io.BytesIO(row["image_raw"])).convert("RGB")),
-        "label": row["label"],
-    }
+    return {"image": rgb(row["image_raw"]), "label": row["label"]}
 
 
 def pixels(row):

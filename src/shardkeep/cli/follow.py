@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -33,7 +34,7 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
 
     Each record is printed when it is whole and its checksums match. If another file takes the
     place of PATH, a message is written to standard error and the new file is followed from its
-    first record. Ctrl-C ends the command.
+    first record. A PATH that does not exist is waited for. Ctrl-C ends the command.
     """
     from shardkeep.cli.output.items import check_form, print_items
     from shardkeep.cli.output.text import printable
@@ -43,11 +44,13 @@ def follow(path: str, idle_timeout_s: float | None, new: bool, once: bool, raw: 
     check_form(raw=raw, as_json=as_json)
 
     def tell(change: FileChange) -> None:
-        told = f"{change.path} was {change.kind} after record {change.record:,}; going on with the new one"
+        told = f"{change.path} was {change.kind} after record {change.record:,}; following the new one"
         click.echo(f"shardkeep: {printable(told)}", err=True)
 
     records = records_of(
         path, idle_timeout_s=idle_timeout_s, from_start=not new, on_change="raise" if once else tell
     )
+    if not os.path.exists(path):
+        click.echo(f"shardkeep: {printable(path)} does not exist; waiting for it", err=True)
     items = (show_record(number, record) for number, record in enumerate(records))
     print_items(items, raw=raw, as_json=as_json, at_once=True)

@@ -51,6 +51,7 @@ _ADVICE = {
     errno.ENOTCONN: "the file system has lost its server: mount it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOTDIR: "a part of that path is a file: choose another folder",
 }
 
 

@@ -58,8 +58,7 @@ def serve(
             raise PlanError(f"{path} is a URL; the page shows local files: copy or mount it first")
     if not is_loopback(host) and (token is None or len(token) < 16):
         raise PlanError(
-            f"host {host} can be reached from other machines; pass a token of at least 16 characters,"
-            " which everyone who may read these files receives"
+            f"host {host} can be reached from other machines; pass a token of at least 16 characters"
         )
     token = token or secrets.token_urlsafe(16)
     if not token.replace("-", "").replace("_", "").isalnum() or not token.isascii():

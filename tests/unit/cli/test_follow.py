@@ -39,8 +39,9 @@ def test_options_exclude_each_other(path: Path, capsys: pytest.CaptureFixture[st
     assert "exclude each other" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["follow", str(tmp_path / "x"), "--idle-timeout", "0"]) == 10
+    assert "does not exist; waiting for it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("once", [False, True])

@@ -46,6 +46,12 @@ def run(tmp_path):
     return tmp_path / "run"
 
 
+def test_a_file_in_place_of_the_folder_of_the_run_is_refused_with_the_cause(run):
+    run.write_text("")
+    with pytest.raises(DurabilityError, match="a part of that path is a file: choose another folder"):
+        WorkerFile(run, WORLD)
+
+
 def test_rows_come_back_in_order(run):
     pieces = [1, 5, ONE_CHUNK - 6, 1, ONE_CHUNK, 3 * ONE_CHUNK + 7, 1, 0, 2 * ONE_CHUNK]
     with WorkerFile(run, WORLD) as out:

@@ -11,18 +11,8 @@ from absl import flags
 
 import shardkeep as sk
 from shardkeep.adapters.grain import LoaderDataset, TrackedDataset
-from tests.frameworks.consumers.stories import (
-    Answer,
-    Driver,
-    after_a_peek,
-    by_length,
-    case,
-    cases,
-    endless,
-    loop,
-    resumed,
-    whole,
-)
+from tests.frameworks.consumers.drivers import Driver, after_a_peek, by_length, loop
+from tests.frameworks.consumers.stories import Answer, case, cases, endless, resumed, whole
 from tests.frameworks.exactly_once import make_loader, rows, write_shards
 
 flags.FLAGS.mark_as_parsed()  # Grain's worker processes need it outside of an absl app

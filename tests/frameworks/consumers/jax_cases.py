@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.frameworks.consumers.stories import PROGRAMS, Answer, case
+from tests.frameworks.consumers.program_runs import PROGRAMS
+from tests.frameworks.consumers.stories import Answer, case
 from tests.frameworks.exactly_once import RECORDS, write_shards
 from tests.waiting import PATIENCE_S
 

@@ -12,16 +12,8 @@ import pytest
 
 import shardkeep as sk
 from shardkeep.adapters.keras import LoaderProgress, PyDataset
-from tests.frameworks.consumers.stories import (
-    Answer,
-    Driver,
-    Passes,
-    case,
-    endless,
-    resumed,
-    resumed_by_two,
-    whole,
-)
+from tests.frameworks.consumers.drivers import Driver, Passes
+from tests.frameworks.consumers.stories import Answer, case, endless, resumed, resumed_by_two, whole
 from tests.frameworks.exactly_once import RECORDS, make_loader, write_shards
 from tests.frameworks.keras import counting
 

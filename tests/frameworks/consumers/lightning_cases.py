@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from shardkeep.adapters.torch import DataLoader
-from tests.frameworks.consumers.stories import Answer, Passes, case
+from tests.frameworks.consumers.drivers import Passes
+from tests.frameworks.consumers.stories import Answer, case
 from tests.frameworks.exactly_once import make_loader, rows, write_shards
 from tests.waiting import PATIENCE_S
 

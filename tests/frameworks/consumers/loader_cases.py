@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 import shardkeep as sk
-from tests.frameworks.consumers.stories import (
-    EPOCHS,
-    Answer,
-    by_length,
-    case,
-    cases,
-    endless,
-    loop,
-    merged_epochs,
-)
+from tests.frameworks.consumers.drivers import by_length, loop
+from tests.frameworks.consumers.program_runs import EPOCHS, merged_epochs
+from tests.frameworks.consumers.stories import Answer, case, cases, endless
 from tests.frameworks.exactly_once import make_loader, rows, write_shards
 
 

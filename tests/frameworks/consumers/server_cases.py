@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 
 import shardkeep as sk
-from tests.frameworks.consumers.stories import PROGRAMS, Answer, case, merged_epochs
+from tests.frameworks.consumers.program_runs import PROGRAMS, merged_epochs
+from tests.frameworks.consumers.stories import Answer, case
 from tests.frameworks.exactly_once import RECORDS, bare, write_shards
 from tests.waiting import eventually
 

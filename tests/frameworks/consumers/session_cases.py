@@ -15,7 +15,8 @@ import tensorflow as tf
 
 import shardkeep as sk
 from shardkeep.adapters.tensorflow import RunHook, to_dataset
-from tests.frameworks.consumers.stories import EPOCHS, PROGRAMS, Answer, case, merged_epochs
+from tests.frameworks.consumers.program_runs import EPOCHS, PROGRAMS, merged_epochs
+from tests.frameworks.consumers.stories import Answer, case
 from tests.frameworks.exactly_once import RECORDS, make_loader, write_shards
 from tests.waiting import PATIENCE_S
 

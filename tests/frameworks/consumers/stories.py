@@ -1,32 +1,19 @@
-"""Trainings for any framework; each returns the records of each epoch, and the receipts.
-
-A driver is a function ``train(loader, epochs, stop=None)``. It drives the framework over the loader for a
-number of epochs, or until `stop` batches of one were used, and returns the records of each epoch.
-"""
+"""Trainings for any framework; each returns the records of each epoch, and the receipts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import shardkeep as sk
-from tests.frameworks import exactly_once
-from tests.frameworks.exactly_once import RECORDS, bare, make_loader, write_shards
+from tests.frameworks.consumers.drivers import Driver, Passes
+from tests.frameworks.exactly_once import bare, make_loader, write_shards
 
-Passes = list[list[int]]
 Answer = tuple[Passes, list[dict[str, Any]]]
-Driver = Callable[..., Passes]
-
-PROGRAMS = "tests.frameworks.consumers.programs"
-"""The package of the programs that cases start."""
-EPOCHS = 2
-"""Epochs of these programs."""
 
 
 def case(
@@ -116,64 +103,3 @@ def cases(name: str, train: Driver, *rows: str, marks: Any = (), in_order: bool 
 def epochs_of(paths: list[str], epochs: int, **options: Any) -> Passes:
     """Return the records of each epoch in the order of the loader."""
     return [[row for step in steps for row in step] for steps in bare(paths, epochs, **options)]
-
-
-def merged_epochs(run: Path | str, folder: Path) -> Answer:
-    """Merge a run into a file in the folder; return the rows of two epochs. The merge refuses findings.
-
-    Ranks that are not in step have no order in it: each epoch has a record once if the file has it twice.
-    """
-    sk.merge(run, folder / "merged.h5")
-    with sk.hdf5.open(folder / "merged.h5") as file:
-        x = sorted(file["x"][:].tolist())
-        assert "loss" not in file or file["loss"][:].sum() == 2 * sum(x)
-    receipts = sk.hdf5.receipts(folder / "merged.h5")
-    assert [epoch.delivered for epoch in sk.plan.audit(receipts).epochs] == [RECORDS] * EPOCHS
-    return [x[::2], x[1::2]], receipts
-
-
-# -- drivers -------------------------------------------------------------------------------------------------
-
-
-def by_length(batches: Any, stop: int | None) -> Iterator[Any]:
-    """Yield batches until there are as many as the length."""
-    return to_the_end(batches, stop or len(batches))
-
-
-def to_the_end(batches: Iterable[Any], stop: int | None) -> Iterator[Any]:
-    """Yield all batches, or `stop` of them, and end what reads for the iterator."""
-    iterator = iter(batches)
-    yield from islice(iterator, stop)
-    getattr(iterator, "close", bool)()
-
-
-def after_a_peek(batches: Any, stop: int | None) -> Iterator[Any]:
-    """Inspect the first batch, and yield all of them."""
-    list(to_the_end(batches, 1))
-    yield from to_the_end(batches, stop)
-
-
-def with_a_queue(batches: Any, stop: int | None) -> Iterator[Any]:
-    """Yield batches two behind what was read, as after a transfer to a device."""
-    queue: list[Any] = []
-    for batch in to_the_end(batches, stop):
-        queue.append(batch)
-        if len(queue) > 2:
-            yield queue.pop(0)
-    yield from queue
-
-
-def loop(
-    make: Callable[[sk.Loader], Any],
-    consume: Callable[[Any, int | None], Iterator[Any]] = to_the_end,
-    rows: Callable[[Any], list[int]] = exactly_once.rows,
-) -> Driver:
-    """Return the driver of a loop over what `make` makes of a loader."""
-
-    def train(loader: sk.Loader, epochs: int, stop: int | None = None) -> Passes:
-        batches = make(loader)
-        if loader.epochs is None:
-            stop = loader.steps_per_epoch
-        return [[row for batch in consume(batches, stop) for row in rows(batch)] for _ in range(epochs)]
-
-    return train

@@ -18,22 +18,9 @@ import tensorflow as tf
 
 import shardkeep as sk
 from shardkeep.adapters.tensorflow import StepReader, distribute, local_rows, to_dataset
-from tests.frameworks.consumers.stories import (
-    PROGRAMS,
-    Answer,
-    Driver,
-    Passes,
-    after_a_peek,
-    by_length,
-    case,
-    cases,
-    endless,
-    loop,
-    merged_epochs,
-    resumed,
-    resumed_by_two,
-    whole,
-)
+from tests.frameworks.consumers.drivers import Driver, Passes, after_a_peek, by_length, loop
+from tests.frameworks.consumers.program_runs import PROGRAMS, merged_epochs
+from tests.frameworks.consumers.stories import Answer, case, cases, endless, resumed, resumed_by_two, whole
 from tests.frameworks.exactly_once import RECORDS, rows, write_shards
 from tests.waiting import PATIENCE_S
 

@@ -11,19 +11,8 @@ import torch
 
 import shardkeep as sk
 from shardkeep.adapters.torch import DataLoader
-from tests.frameworks.consumers.stories import (
-    Answer,
-    Driver,
-    after_a_peek,
-    by_length,
-    case,
-    cases,
-    endless,
-    loop,
-    resumed,
-    whole,
-    with_a_queue,
-)
+from tests.frameworks.consumers.drivers import Driver, after_a_peek, by_length, loop, with_a_queue
+from tests.frameworks.consumers.stories import Answer, case, cases, endless, resumed, whole
 from tests.frameworks.exactly_once import make_loader, write_shards
 
 

@@ -18,14 +18,9 @@ distributed = pytest.importorskip("datasets.distributed")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.huggingface import to_dataset, to_iterable_dataset  # noqa: E402
-from tests.frameworks.exactly_once import RECORDS, bare, make_loader, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS, bare, make_loader  # noqa: E402
 
 FEATURES = {"x": sk.FixedLen(), "s": sk.FixedLen((), "bytes"), "v": sk.VarLen("float32")}
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 def order(paths: list[str], epochs: int = 1) -> list[list[int]]:

@@ -22,7 +22,7 @@ pa = pytest.importorskip("pyarrow")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.ray import TFRecordDatasink, read_tfrecords, write_tfrecords  # noqa: E402
-from tests.frameworks.exactly_once import COUNTS, RECORDS, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("ray_session"),
@@ -32,11 +32,6 @@ pytestmark = [
 ]
 
 FEATURES = {"x": sk.FixedLen(), "s": sk.FixedLen((), "bytes"), "v": sk.VarLen("float32")}
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="module")

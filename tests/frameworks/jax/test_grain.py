@@ -21,14 +21,9 @@ from absl import flags  # noqa: E402
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.grain import H5Source, LoaderDataset, RecordSource, TrackedDataset  # noqa: E402
-from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, rows, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, rows  # noqa: E402
 
 flags.FLAGS.mark_as_parsed()  # Grain's worker processes need it outside of an absl app
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @contextmanager

@@ -15,14 +15,9 @@ jax = pytest.importorskip("jax")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.jax import make_global_batch  # noqa: E402
-from tests.frameworks.exactly_once import RECORDS, make_loader, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS, make_loader  # noqa: E402
 
 LARGE = 5_000_000_000
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="module")

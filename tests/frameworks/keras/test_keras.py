@@ -23,18 +23,13 @@ from shardkeep.adapters.keras import (  # noqa: E402
     PyDataset,
     WorkerFileLogger,
 )
-from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, judge, make_loader, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, judge, make_loader  # noqa: E402
 from tests.frameworks.keras.counting import Passes, counting_model, trained  # noqa: E402
 
 # TensorFlow and torch of NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
 
 STEPS = -(-RECORDS // 16)
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 class Stop(keras.callbacks.Callback):

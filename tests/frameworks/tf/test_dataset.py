@@ -20,15 +20,9 @@ from tests.frameworks.exactly_once import (  # noqa: E402
     judge,
     make_loader,
     rows,
-    write_shards,
 )
 
 STEPS = 14
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 def of(batch: Any) -> list[int]:

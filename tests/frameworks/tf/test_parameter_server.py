@@ -13,12 +13,7 @@ tf = pytest.importorskip("tensorflow")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.tensorflow import StepReader, distribute  # noqa: E402
-from tests.frameworks.exactly_once import bare, judge, make_loader, rows, write_shards  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
+from tests.frameworks.exactly_once import bare, judge, make_loader, rows  # noqa: E402
 
 
 def read(steps: StepReader, number: object) -> list[int]:

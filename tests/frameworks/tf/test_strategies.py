@@ -16,17 +16,12 @@ import numpy as np  # noqa: E402
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.tensorflow import distribute, local_rows  # noqa: E402
-from tests.frameworks.exactly_once import RECORDS, bare, judge, make_loader, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS, bare, judge, make_loader  # noqa: E402
 
 # Before any test of this process uses a device.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="module")

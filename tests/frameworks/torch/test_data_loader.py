@@ -14,15 +14,10 @@ torch = pytest.importorskip("torch")
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.torch import DataLoader, RaggedTensors, ShardkeepDataset  # noqa: E402
-from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, rows, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import COUNTS, RECORDS, bare, make_loader, rows  # noqa: E402
 
 # Torch warns of more workers than processors.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -18,14 +18,9 @@ import numpy as np  # noqa: E402
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.torch import H5Dataset, RecordDataset  # noqa: E402
-from tests.frameworks.exactly_once import RECORDS, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import RECORDS  # noqa: E402
 
 ROWS = 1000
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 @pytest.fixture(scope="module")

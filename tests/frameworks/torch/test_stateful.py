@@ -19,18 +19,13 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 import shardkeep as sk  # noqa: E402
 from shardkeep.adapters.torch import ShardkeepDataset  # noqa: E402
-from tests.frameworks.exactly_once import bare, make_loader, rows, write_shards  # noqa: E402
+from tests.frameworks.exactly_once import bare, make_loader, rows  # noqa: E402
 
 pytestmark = [
     # torchdata 0.11 calls a function that torch 2.15 calls deprecated.
     pytest.mark.filterwarnings("ignore:.*set_vital"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return write_shards(tmp_path_factory.mktemp("shards"))
 
 
 def stateful(paths: list[str], workers: int, epoch: int = 0, **options: Any) -> StatefulDataLoader:

@@ -29,7 +29,7 @@ from shardkeep.cli.options.general import command, examples, json_option
 )
 @json_option
 def bench(storage: str, hosts: int, second_host: bool, wait_s: float, as_json: bool) -> int:
-    """Try out a storage, and print which uses of Shardkeep are safe there.
+    """Test a storage: which uses of Shardkeep are safe there.
 
     Locks, rename, exclusive creation, fsync, visibility, mmap and speed are measured with several
     processes, or with two hosts. Takes five seconds to three minutes and 128 MiB of space in a hidden folder,

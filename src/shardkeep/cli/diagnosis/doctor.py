@@ -20,7 +20,7 @@ def doctor(paths: tuple[str, ...], world: int | None, html: str | None, show_all
 
     PATHS are the files and folders of the job: its shards, and where it writes. Limits of processes
     and memory, the file systems of the paths, locks, versions and the files themselves are checked
-    for the ranks of the job. Nothing is changed; scratch files try out each file system and are
+    for the ranks of the job. Nothing is changed; scratch files test each file system and are
     removed. Ends in at most ten seconds. The exit code is 3 if there are errors or warnings.
     """
     from shardkeep.cli.output.console import print_json

@@ -55,7 +55,7 @@ _ORDER = ("error", "warning", "note")
 def doctor(paths: PathsLike = (), world: World | int | None = None) -> DoctorReport:
     """Examine this machine and some files as one training job would meet them.
 
-    Nothing is changed: the scratch files that try out a file system are removed before the function returns.
+    Nothing is changed: the scratch files that test a file system are removed before the function returns.
 
     Parameters
     ----------

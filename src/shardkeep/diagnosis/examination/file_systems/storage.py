@@ -55,7 +55,7 @@ _USES = {
 
 
 def bench(storage: str | os.PathLike[str], *, hosts: int = 1, wait_s: float = 120.0) -> StorageReport:
-    """Try out a storage with many processes, and report which uses of Shardkeep are safe there.
+    """Test a storage with many processes, and report which uses of Shardkeep are safe there.
 
     Takes five seconds to three minutes, and needs room for 128 MiB. Scratch files are in one hidden folder,
     which is removed at the end.

@@ -36,15 +36,14 @@ def commands_page() -> str:
 def errors_page() -> str:
     """Return docs/errors.md."""
     assert errors.__doc__ is not None
-    tree = inspect.cleandoc(errors.__doc__.partition("::\n")[2].partition("\n\nWhat a caller")[0])
-    advice = errors.__doc__.partition("\n\nWhat a caller")[2].partition("\n\nThis module")[0]
+    _title, _colons, tree, advice, _rest = errors.__doc__.split("\n\n")
     parts = [
         "# Errors\n",
         MADE,
-        "Every error that Shardkeep raises on purpose is one of these. The names in parentheses are the"
-        " built-in classes that it also is, so that `except FileNotFoundError` works as ever.\n",
-        f"```text\n{tree}\n```\n",
-        f"What a caller {_backticks(advice)}\n",
+        "Every error that Shardkeep raises on purpose is one of these. In parentheses is the built-in class"
+        " that it also is, so `except FileNotFoundError` works.\n",
+        f"```text\n{inspect.cleandoc(tree)}\n```\n",
+        f"{_backticks(advice)}\n",
         "All of them have the attributes `path`, `offset_bytes` and `record` (None where they do not apply)"
         " and cross process pools with them.\n",
         "| error | what it means | exit code |",

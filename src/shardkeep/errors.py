@@ -25,7 +25,7 @@
     ├── MissingExtraError         (ImportError) an optional dependency is missing or too old
     └── InternalError             a bug of Shardkeep itself
 
-Reactions of a caller: retry after `LockTimeoutError`; inspect the file that `CorruptDataError` names; correct
+What to do: retry after `LockTimeoutError`; inspect the file that `CorruptDataError` names; correct
 the call after the ``ValueError`` kinds; free space or change permissions after the ``OSError`` kinds. Each
 class has the exit code of the command for it.
 

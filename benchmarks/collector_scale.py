@@ -27,7 +27,6 @@ from shardkeep.collector.client.connection import ping_every_s
 from shardkeep.collector.protocol.keys import new_key, read_client_key
 from shardkeep.collector.protocol.messages import Kind, Message, Part, pack, pack_parts, unpack
 from shardkeep.collector.protocol.schema import Schema
-from shardkeep.collector.protocol.settings import Durability
 from shardkeep.collector.protocol.zeromq import HANDSHAKE_MS
 from shardkeep.files.owner import this_process
 from shardkeep.hdf5 import Collector
@@ -171,16 +170,13 @@ def _simulate(
     pipe.send(None)
 
 
-def measured(
-    clients: int, *, rows: int = 10, rounds: int = 5, durability: Durability = "flush", tcp: bool = False
-) -> dict[str, Any]:
+def measured(clients: int, *, rows: int = 10, rounds: int = 5, tcp: bool = False) -> dict[str, Any]:
     """Return what one collector does with this many clients.
 
     Parameters
     ----------
     clients, rows, rounds : int
         Number of clients, of rows in each batch, and of batches of each client.
-    durability : {"flush", "fsync"}
     tcp : bool
         Whether they connect over TCP, with a key, and not to a Unix socket.
 
@@ -197,7 +193,7 @@ def measured(
         address, keys = None, (None, None)
         if tcp:
             address, keys = "tcp://127.0.0.1:*", new_key(os.path.join(folder, "key"))
-        with Collector(path, address, durability=durability, key_file=keys[0]) as collector:
+        with Collector(path, address, durability="flush", key_file=keys[0]) as collector:
             begun = time.monotonic()
             pipes, children = [], []
             for first in range(min(_PROCESSES, clients)):

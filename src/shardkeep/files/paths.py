@@ -12,9 +12,17 @@ from shardkeep.files.kinds.urls import is_pattern, is_url, path_or_url
 from shardkeep.files.leftovers import find_companion
 from shardkeep.files.remote.copies import matching
 
-__all__ = ["PathsLike", "expand", "path_list"]
+__all__ = ["PathsLike", "expand", "path_list", "size_of"]
 
 PathsLike = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file in bytes, or 0 if it cannot be read."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def expand(paths: PathsLike) -> list[str]:

@@ -81,7 +81,7 @@ class Shards:
         )
 
 
-def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int | None = None) -> Shards:
+def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise") -> Shards:
     """Return the shards with the offsets of their records, from index files or by a scan.
 
     Parameters
@@ -92,8 +92,6 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
         With "skip" and "repair" the scan continues after a damaged header, see
         `shardkeep.tfrecord.index.damaged`; with "repair" a byte range without a recognisable record is an
         error.
-    threads : int, optional
-        Number of threads of the scan.
 
     Raises
     ------
@@ -103,10 +101,7 @@ def open_shards(paths: Sequence[str], *, on_corrupt: str = "raise", threads: int
     holes = np.zeros(0, np.uint64)
     remote = RemoteShards.find(paths) if any(map(is_url, paths)) else None
     try:
-        if remote is not None:
-            positions = RecordPositions(remote.starts())
-        else:
-            positions = load_positions(paths, threads=threads)
+        positions = RecordPositions(remote.starts()) if remote is not None else load_positions(paths)
     except CorruptDataError:
         if on_corrupt == "raise":
             raise

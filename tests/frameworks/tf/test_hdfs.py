@@ -15,8 +15,8 @@ pytest.importorskip("hdfs_native")
 pytest.importorskip("zmq")
 
 import shardkeep as sk  # noqa: E402
+from tests.frameworks.consumers.program_runs import EPOCHS  # noqa: E402
 from tests.frameworks.consumers.session_cases import Tasks  # noqa: E402
-from tests.frameworks.consumers.stories import EPOCHS  # noqa: E402
 from tests.frameworks.exactly_once import RECORDS  # noqa: E402
 from tests.frameworks.remote.servers.hdfs import mini_dfs  # noqa: E402
 from tests.frameworks.remote.servers.mounts import hdfs_mount  # noqa: E402

@@ -45,9 +45,7 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.match(path) is not None
 
 
-def local_path(
-    path: str | bytes | os.PathLike[str], advice: str = "mount or copy it, and pass the local path"
-) -> str:
+def local_path(path: str | bytes | os.PathLike[str]) -> str:
     """Return a path that a caller passes, as a str; refuse a URL, which would be the name of a local folder.
 
     Every path argument of a public function passes through here, or through `path_or_url`.
@@ -55,8 +53,6 @@ def local_path(
     Parameters
     ----------
     path : str, bytes or os.PathLike
-    advice : str
-        What to do in place of passing a URL.
 
     Returns
     -------
@@ -77,7 +73,8 @@ def local_path(
     if is_url(name):
         _refuse_file_url(name)
         raise PlanError(
-            f"{display(name)} is a URL, and this works with local files only: {advice}",
+            f"{display(name)} is a URL, and this works with local files only:"
+            " mount or copy it, and pass the local path",
             path=display(name),
         )
     return name

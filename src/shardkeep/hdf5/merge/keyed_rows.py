@@ -37,8 +37,8 @@ _WINDOW_OBJECTS = 1 << 16
 class MemoryShare:
     """Memory that all datasets of a merge share."""
 
-    def __init__(self, size_bytes: int = _SHARED_BYTES) -> None:
-        self._left = size_bytes
+    def __init__(self) -> None:
+        self._left = _SHARED_BYTES
 
     def take(self, size_bytes: int) -> bool:
         """Take memory and return whether that much was left."""

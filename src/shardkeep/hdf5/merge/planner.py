@@ -19,6 +19,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError, PlanError, SchemaError
 from shardkeep.files.kinds.urls import path_or_url
+from shardkeep.files.paths import size_of
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
@@ -96,7 +97,7 @@ def plan_merge(
         receipts: dict[str, dict[str, Any]] = {}
         earlier: list[str] = []
         parts = parts or Parts(None, None, {"inspect": 1, "sort keys": 1})
-        sizes = [_size_of(one.path) for one in expected]
+        sizes = [size_of(one.path) for one in expected]  # the inspection says what is wrong
         count = Count(parts.begin("inspect"), sum(sizes))
         count.add(0)
         inspected = inspect_all(inspector, [one.path for one in expected], held, sizes)
@@ -165,13 +166,6 @@ def _refuse_output_as_source(target: str, expected: list[SourcePlan]) -> None:
                 if os.path.samestat(os.stat(one.path), there):
                     message = f"{target!r} is the output and a source at once: choose another output"
                     raise PlanError(message, path=target)
-
-
-def _size_of(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0  # the inspection says what is wrong
 
 
 def _source_plan(expected: SourcePlan, info: SourceInfo) -> SourcePlan:

@@ -11,6 +11,7 @@ from shardkeep._summary import summary
 from shardkeep.errors import ShardkeepError
 from shardkeep.files.kinds.kind import FileKind, identify
 from shardkeep.files.leftovers import find_companion
+from shardkeep.files.paths import size_of
 from shardkeep.files.threads.work import Work
 from shardkeep.jobs.inspection.workers import WorkerInfo, workers_of
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
@@ -171,7 +172,7 @@ def _entry(
     fault = task.finding.message if task is not None and task.finding is not None else None
     if isinstance(records, str):
         records, fault = None, records
-    size_bytes = 0 if described == "a folder" else _size(path)
+    size_bytes = 0 if described == "a folder" else size_of(path)
     entry = FileEntry(os.path.basename(path), described, size_bytes, records, fault)
     return entry, group if fault is None else "a data file that cannot be read"
 
@@ -186,10 +187,3 @@ def _kinds(files: list[tuple[FileEntry, str]]) -> tuple[KindInfo, ...]:
         size_bytes = sum(entry.file_bytes for entry in entries)
         kinds.append(KindInfo(group, len(entries), size_bytes, sum(counts) if counts else None))
     return tuple(sorted(kinds, key=lambda one: (-one.file_bytes, one.described)))
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0

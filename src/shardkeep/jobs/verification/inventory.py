@@ -10,6 +10,7 @@ from shardkeep.errors import CorruptDataError, NotFoundError
 from shardkeep.files.kinds.data_names import DataKind
 from shardkeep.files.kinds.kind import FileKind, identify
 from shardkeep.files.leftovers import find_companion
+from shardkeep.files.paths import size_of
 from shardkeep.hdf5.segments.run_folder import list_ranks
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
 from shardkeep.jobs.verification.finding import Finding, FindingKind, finding_of, with_next
@@ -155,16 +156,9 @@ def task_of(path: str, kind: FileKind, expected: DataKind | None, *, named: bool
         finding = _foreign("replaced", path, "a TFRecord file", kind)
     elif kind.described.startswith("damaged"):
         finding = _foreign("damage", path, "a TFRecord file", kind)
-    return Task(path, expected, kind, finding, named, _size(path))
+    return Task(path, expected, kind, finding, named, size_of(path))
 
 
 def _foreign(what: FindingKind, path: str, expected: str, kind: FileKind) -> Finding:
     advice = f"; {kind.advice}" if kind.advice else ""
     return with_next(Finding(what, f"{path}: expected {expected}, found {kind.described}{advice}", path))
-
-
-def _size(path: str) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0

@@ -21,15 +21,13 @@ _WORTH_FILES = 1000
 _WORTH_BYTES = 4 << 30
 
 
-def load_positions(paths: Sequence[str | os.PathLike[str]], *, threads: int | None = None) -> RecordPositions:
+def load_positions(paths: Sequence[str | os.PathLike[str]]) -> RecordPositions:
     """Return the record offsets of shards, packed.
 
     Parameters
     ----------
     paths : sequence of paths
         Uncompressed TFRecord files.
-    threads : int, optional
-        Number of files that are processed at once; by default the number of processors.
 
     Raises
     ------
@@ -49,7 +47,7 @@ def load_positions(paths: Sequence[str | os.PathLike[str]], *, threads: int | No
 
     def parts() -> Iterator[RecordPositions]:
         for group in _groups(names, sizes):
-            yield RecordPositions([index.starts for index in load_indexes(group, threads=threads)])
+            yield RecordPositions([index.starts for index in load_indexes(group)])
 
     is_worth = len(names) >= _WORTH_FILES or sum(sizes) >= _WORTH_BYTES
     if is_worth and versions is not None and index_mode(automatic=True) != "off":

@@ -10,7 +10,7 @@ from shardkeep.viewer.data.epoch_picture import Span, column_count, edges_of
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.nearby import is_run, location_of_shard
 from shardkeep.viewer.runs.deliveries import Band, Deliveries
-from shardkeep.viewer.runs.receipts import RunEvidence, of_location
+from shardkeep.viewer.runs.receipts import RunEvidence, recent_receipts
 from shardkeep.viewer.view import Answer, Page, View, Visit
 
 __all__ = ["DELIVERED"]
@@ -51,7 +51,7 @@ class _Names:
 
 
 def _show(visit: Visit) -> Answer:
-    receipts = of_location(visit.location)
+    receipts = recent_receipts.of(visit.location)
     is_complete = receipts.update(visit.roots)
     run = receipts.found
     values: dict[str, object] = {

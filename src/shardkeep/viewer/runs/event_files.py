@@ -18,7 +18,7 @@ from shardkeep.viewer.kept import Background, Recent
 from shardkeep.viewer.locations import Location
 from shardkeep.viewer.runs.series import MOST_PARTS, Series
 
-__all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "of_location"]
+__all__ = ["EventFile", "EventFiles", "event_paths", "is_event_file", "recent_files"]
 
 _MOST_ENTRIES = 20_000
 _MOST_FILES = 1000
@@ -161,9 +161,4 @@ class EventFiles:
             one.limit(max(24, min(MOST_PARTS, _ALL_PARTS // len(series))))
 
 
-def of_location(location: Location) -> EventFiles:
-    """Return the event files of a location, with what earlier requests have read of them."""
-    return _recent.of(location)
-
-
-_recent = Recent(EventFiles, 8)
+recent_files = Recent(EventFiles, 8)

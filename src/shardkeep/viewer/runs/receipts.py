@@ -31,7 +31,7 @@ from shardkeep.viewer.runs.collectors import is_locked
 from shardkeep.viewer.runs.commit_records import record_at
 from shardkeep.viewer.runs.deliveries import Deliveries
 
-__all__ = ["RunEvidence", "RunReceipts", "of_location"]
+__all__ = ["RunEvidence", "RunReceipts", "recent_receipts"]
 
 _WAIT_S = 0.12
 _PAUSE_S = 2
@@ -180,9 +180,4 @@ def _inside(location: Location) -> Location:
     return location
 
 
-def of_location(location: Location) -> RunReceipts:
-    """Return the receipts of a run folder, with what earlier requests have read of them."""
-    return _recent.of(location)
-
-
-_recent = Recent(RunReceipts, 8)
+recent_receipts = Recent(RunReceipts, 8)

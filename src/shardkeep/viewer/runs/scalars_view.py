@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from shardkeep.viewer.runs.event_files import EventFile, EventFiles, is_event_file, of_location
+from shardkeep.viewer.runs.event_files import EventFile, EventFiles, is_event_file, recent_files
 from shardkeep.viewer.runs.series import Series
 from shardkeep.viewer.view import Answer, Json, Page, View, Visit
 
@@ -28,7 +28,7 @@ class _Row:
 
 
 def _show(visit: Visit) -> Answer:
-    files = of_location(visit.location)
+    files = recent_files.of(visit.location)
     is_complete = files.update()
     runs = _runs(files)
     if visit.part == "curve":

@@ -35,7 +35,7 @@ from .run_makers import train, write_shards
 def _patient(monkeypatch):
     """Wait for the receipts, as a person who loads the page again."""
     monkeypatch.setattr(receipts, "_WAIT_S", 60.0)
-    receipts._recent._known.clear()
+    receipts.recent_receipts._known.clear()
 
 
 def _deliveries(made: list[int], *, is_written: bool = False, **changed) -> Deliveries:
@@ -131,7 +131,7 @@ def test_shards_elsewhere_are_named_without_a_link(shown, page, tmp_path):
     both = page(tmp_path / "root", tmp_path / "elsewhere").get("0/run?view=delivered").text
     assert "/1/a-0.tfrecord?view=records" in both
     os.unlink(paths[1])
-    receipts._recent._known.clear()
+    receipts.recent_receipts._known.clear()
     both = page(tmp_path / "root", tmp_path / "elsewhere").get("0/run?view=delivered").text
     assert "view=records" not in both
 

@@ -31,7 +31,7 @@ with open(sys.argv[2], "ab", buffering=0) as file:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    event_files._recent._known.clear()
+    event_files.recent_files._known.clear()
 
 
 def test_several_runs_have_curves_and_last_values(page, shown, tmp_path, write_events):
@@ -79,7 +79,7 @@ def test_a_file_is_followed_while_a_process_writes_it(page, shown, tmp_path, wri
         writer.stdin.write("\n")
         writer.stdin.flush()
         writer.stdout.readline()
-        file = next(iter(event_files._recent._known.values())).files[str(logs / NAME)]
+        file = next(iter(event_files.recent_files._known.values())).files[str(logs / NAME)]
         before = file.series["loss"]
         eventually(lambda: len(client.get("0?view=scalars&part=curve&tag=loss").json()["x"]) == 101)
         assert file.series["loss"] is before  # what was read is not read again

@@ -135,8 +135,8 @@ def _probe_facts(folder: str, found: Probe) -> Iterator[Fact]:
 
 
 def _probe_problems(folder: str, mount: Mount | None, found: Probe, subject: Subject) -> Iterator[Problem]:
-    def problem(severity: Severity, evidence: str, fix: str, command: str | None = None) -> Problem:
-        return Problem(severity, _CHECK, evidence, fix, command or f"df -hT {shlex.quote(folder)}", folder)
+    def problem(severity: Severity, evidence: str, fix: str) -> Problem:
+        return Problem(severity, _CHECK, evidence, fix, f"df -hT {shlex.quote(folder)}", folder)
 
     if found.hangs is not None:
         yield problem(

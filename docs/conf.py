@@ -52,7 +52,7 @@ def _without_rooms(
     app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]
 ) -> None:
     if what == "module":
-        lines[:] = re.sub(r"Other rooms import [^.]*\.", "", "\n".join(lines)).splitlines()
+        lines[:] = re.sub(r"(Other rooms import|Sub-rooms:)\s[^.]*\.", "", "\n".join(lines)).splitlines()
 
 
 def _with_navigation(app: Sphinx, name: str, source: list[str]) -> None:

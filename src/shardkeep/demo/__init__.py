@@ -1,7 +1,7 @@
 """The demo: a training run on one machine that loses a worker, resumes, and proves which records it used.
 
 The parent (`train`) starts one process per rank (`worker_pool`, `worker`) and exchanges messages with them.
-After the training, `proof` checks the merged file and the sub-room `page` makes ``report.html``.
+After the training, `proof` checks the merged file and `page` makes ``report.html``.
 Other rooms import `console`, `data`, `proof`, `report` and `train`.
 """
 

@@ -108,9 +108,9 @@ dist: $(VENV)/.dev  ## build the wheels and the source distribution that a relea
 	rm -rf build/sdist && git clone --quiet . build/sdist && cd build/sdist && mkdir .cargo && \
 	  cargo vendor --locked vendor >.cargo/config.toml && $(CURDIR)/$(BIN)/maturin sdist --out $(CURDIR)/dist
 
-fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=forky, ARGS="-k name")
+fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=testing, ARGS="-k name")
 	sh tests/fresh.sh $$(dpkg --print-architecture) gcc,libc6-dev,git,make,python3,python3-venv \
-	  'make demo && make test ARGS="$(ARGS)"'
+	  'make demo ARGS= && make test ARGS="$(ARGS)"'
 
 # Those of the tests whose packages have wheels for this processor; frameworks and compilers are not there.
 fresh-arm64:  ## the wheel of `make dist` on a bare Debian for aarch64, under qemu: demo and tests (ARGS="tests/unit/plan")

@@ -14,8 +14,8 @@ source_row     int64    first row in the dataset of the source
 =============  =======  ==========================================================
 
 The runs of a dataset cover its rows without a gap. Attributes of the table: ``root``, the folder
-that the sources have in common, and ``order_by``, the argument of `shardkeep.hdf5.merge`. In the order
-of a key neighbours often come from different ranks, and the table has up to one row for each row.
+that the sources have in common (or its URL), and ``order_by``, the argument of `shardkeep.hdf5.merge`. In
+the order of a key neighbours often come from different ranks, and the table has up to one row for each row.
 The table has a hash of its rows (`shardkeep.hdf5.sources.tables`).
 
 The attribute ``findings``, an array of text, has what was missing or there twice when the file was merged,
@@ -31,6 +31,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan
 from shardkeep.hdf5.sources.tables import create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.content_hash import content_crc
@@ -75,7 +76,7 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     if dataset is None:
         dataset = create_table(file, PROVENANCE, np.zeros(0, dtype))
     # Bytes: the name of a folder need not be valid UTF-8.
-    dataset.attrs.create("root", root.encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
+    dataset.attrs.create("root", shown(root).encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
     findings = [*plan.findings, *plan.earlier_findings]
     if findings:

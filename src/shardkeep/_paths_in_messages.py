@@ -7,11 +7,14 @@ pass through `shown` when they are made, so no function needs to convert those o
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
 import re
 import shlex
 import string
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 __all__ = [
     "as_argument",
@@ -20,6 +23,7 @@ __all__ = [
     "repair_command",
     "show_as",
     "shown",
+    "with_texts",
     "without_passwords",
 ]
 
@@ -81,6 +85,29 @@ def without_passwords(text: str) -> str:
     'cannot read sftp://host/a.tfrecord'
     """
     return _CREDENTIALS.sub(r"\1", text) if "://" in text and "@" in text else text
+
+
+def with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a copy of a report or of an item of work in which each text was changed.
+
+    Examples
+    --------
+    >>> with_texts({"path": "a", "records": [3, ("b", None)]}, str.upper)
+    {'PATH': 'A', 'RECORDS': [3, ('B', None)]}
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        items = [with_texts(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, dict):
+        return {with_texts(key, change): with_texts(item, change) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(changed, field.name, with_texts(getattr(value, field.name), change))
+        return changed
+    return value
 
 
 def repair_command(path: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import FormatError, LockHeldError, NotFoundError, PlanError, TruncatedFileError
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.file_set import FileSet
@@ -129,8 +130,8 @@ def repair(
         return _repair(name, target, dry_run, exists, executor, progress, is_folder=is_folder)
     check_url(name, target, exists, is_folder=is_folder)
     with uploaded(target.rstrip("/"), exists) as spooled:
-        report = _repair(name, spooled, dry_run, exists, executor, progress, is_folder=is_folder)
-        with_urls(report)
+        spooled_report = _repair(name, spooled, dry_run, exists, executor, progress, is_folder=is_folder)
+        report: RepairReport = with_urls(spooled_report)
     return report
 
 
@@ -258,8 +259,9 @@ def _run_all(
 
     with _folders_for([one.output for one in jobs if one.output is not None]):
         try:
-            # The many files of a run are written by this process.
-            if executor is None or any(one.kind == "run" for one in jobs):
+            # The many files of a run are written by this process, which also has the copies of all objects.
+            is_here = any(one.kind == "run" or shown(one.path) != one.path for one in jobs)
+            if executor is None or is_here:
                 return Work(progress, total_bytes).run(run, jobs, thread_count(None))
             return _run_by(Work(progress, total_bytes, executor), jobs, exists, is_folder=is_folder)
         except BaseException:

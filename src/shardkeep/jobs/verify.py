@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import NotFoundError
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand
@@ -102,12 +104,34 @@ def verify_inventory(
     work = Work(progress, sum(task.size_bytes for task in tasks), executor)
     with Children() as children:
         found = work.run(functools.partial(_check, children), tasks, thread_count(threads))
+        if executor is not None:
+            found = list(_with_other_files(children, inventory, found))
     files = [one for one, _ in found]
     records = {one.path: record for one, record in found if record is not None}
     files = with_empty_shards(files)
     files += check_sets(tasks, {os.fspath(one) for one in given})
     files += [check_run(folder, records) for folder in inventory.runs]
     return VerifyReport(tuple(files), tuple(inventory.skipped))
+
+
+def _with_other_files(
+    children: Children, inventory: Inventory, found: Iterable[tuple[VerifiedFile, str | None]]
+) -> Iterator[tuple[VerifiedFile, str | None]]:
+    """Check remote HDF5 files again that a worker found damaged without the objects to which they may refer.
+
+    A segment refers to no other file.
+    """
+    hdf5 = {task.path: task for task in inventory.tasks if task.expected == "hdf5"}
+    for one in found:
+        path = one[0].path
+        is_segment = os.path.dirname(os.path.dirname(path)) in inventory.runs
+        if not one[0].findings or path not in hdf5 or shown(path) == path or is_segment:
+            yield one
+            continue
+        with contextlib.ExitStack() as stack:
+            for other in hdf5:
+                stack.enter_context(present(other, lambda _: None))
+            yield _check(children, hdf5[path], lambda _: None)
 
 
 def _check(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, str | None]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -41,7 +42,8 @@ ROOT = Path(__file__).resolve().parents[3]
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("dask")
     file = folder / "scheduler.json"
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    cache = str(folder / "cache")  # of another host than that of the tests
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "SHARDKEEP_CACHE_DIR": cache}
     commands = [
         ["distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard", "--host", "127.0.0.1"],
         ["distributed.cli.dask_worker", "--nworkers", "3", "--nthreads", "1", "--no-dashboard"],
@@ -141,6 +143,23 @@ def test_the_command_has_the_same_output(data: Path, scheduler: str) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         reports.append(json.loads(done.stdout))
     assert reports[0] == reports[1]
+
+
+def test_workers_fetch_what_their_tasks_read(
+    tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
+    data = make_data(tmp_path)
+    damage(data / "train-00007-of-00060.tfrecord")
+    store = f"::{tmp_path}/all.zip"
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for path in sorted(data.glob("train-*")):
+            archive.write(path, path.name)
+    found = sk.verify(f"zip://*.tfrecord{store}", executor=executor)
+    assert not (tmp_path / "cache/objects").exists()
+    assert [one.path for one in found.findings] == [f"zip://{store}/train-00007-of-00060.tfrecord"]
+    assert found == sk.verify(f"zip://*.tfrecord{store}")
+    assert str(tmp_path / "cache") not in json.dumps(found.to_dict())
 
 
 def test_ctrl_c_ends_the_driver_promptly(tmp_path: Path, scheduler: str, client: Any) -> None:

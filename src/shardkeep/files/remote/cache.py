@@ -184,11 +184,11 @@ class View:
             _fetch_once(info, content, tick or (lambda _: None))
         return path
 
-    def reserve(self, info: ObjectInfo) -> None:
-        """Put a file of zero bytes in the place of an object, which is here while it is `present`."""
+    def reserve(self, info: ObjectInfo, head: bytes | memoryview = b"") -> None:
+        """Put a file of zeros after `head` in the place of an object, which is here while it is `present`."""
         path = self.path(info.url)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _make_file(path, info.size_bytes)
+        _make_file(path, info.size_bytes, head)
         self.reserved[path] = info
 
     def drop(self, url: str) -> None:
@@ -294,9 +294,10 @@ def _make_room(part: str, size_bytes: int) -> None:
         _make_file(part, size_bytes)
 
 
-def _make_file(path: str, size_bytes: int) -> None:
+def _make_file(path: str, size_bytes: int, head: bytes | memoryview = b"") -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
+        os.write(fd, head)
         os.ftruncate(fd, size_bytes)
     finally:
         os.close(fd)

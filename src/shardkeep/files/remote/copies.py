@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from typing import Any, ParamSpec, TypeVar
 
-from shardkeep._paths_in_messages import shown
+from shardkeep._paths_in_messages import shown, with_texts
 from shardkeep.errors import NotFoundError, PlanError
-from shardkeep.files.kinds.data_names import kind_of_name
+from shardkeep.files.kinds.data_names import is_bare_shard, kind_of_name
+from shardkeep.files.kinds.kind import HEAD_BYTES
 from shardkeep.files.kinds.urls import (
     display,
     is_pattern,
@@ -24,7 +26,8 @@ from shardkeep.files.kinds.urls import (
 )
 from shardkeep.files.leftovers import find_companion
 from shardkeep.files.remote.cache import View, limit_bytes, require_room
-from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, stat
+from shardkeep.files.remote.store import ObjectInfo, concurrently, list_objects, list_tree, read, stat
+from shardkeep.files.remote.worker_copies import FetchingExecutor
 
 __all__ = ["Copies", "accepts_urls", "common_parent", "local_copy", "matching", "with_urls"]
 
@@ -38,7 +41,8 @@ def accepts_urls(
     """Return a decorator: a function of paths that only reads accepts URLs and patterns of URLs too.
 
     The function is called with the paths of local copies, which stay in the cache until it returns, and an
-    iterator that it returns has ended. Reports, errors and warnings have the URLs.
+    iterator that it returns has ended. Reports, errors and warnings have the URLs. The workers of an argument
+    ``executor`` make the copies that their tasks read themselves (`FetchingExecutor`).
 
     Parameters
     ----------
@@ -47,21 +51,24 @@ def accepts_urls(
     folders : bool
         The function takes folders, too.
     one_by_one : bool
-        The function reads TFRecord files while they are `shardkeep.files.remote.cache.present`. So they need
-        not fit in the cache together, unless an executor reads them.
+        The function reads TFRecord files, and with an executor HDF5 files too, while they are
+        `shardkeep.files.remote.cache.present`. So they need not fit in the cache together, and those that
+        only the workers of an executor read are not fetched by this process.
     """
 
     def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
         @functools.wraps(function)
         def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
             bound = _signature(function).bind(*args, **kwargs)
-            is_here = bound.arguments.get("executor") is None
-            copies = Copies(folders=folders, one_by_one=one_by_one and is_here)
+            executor = bound.arguments.get("executor")
+            copies = Copies(folders=folders, one_by_one=one_by_one, by_workers=executor is not None)
             for name in arguments:
                 if name in bound.arguments:
                     bound.arguments[name] = copies.of(bound.arguments[name])
             if not copies.views:
                 return function(*bound.args, **bound.kwargs)
+            if isinstance(executor, Executor):
+                bound.arguments["executor"] = FetchingExecutor(executor, copies.views, copies.objects)
             result: Any
             try:
                 result = function(*bound.args, **bound.kwargs)
@@ -101,11 +108,12 @@ def local_copy(url: str) -> tuple[str, View]:
 
 
 class Copies:
-    """Local copies for the arguments of a call."""
+    """Local copies for the arguments of a call, and the objects of all, by the paths of the copies."""
 
-    def __init__(self, *, folders: bool, one_by_one: bool = False) -> None:
+    def __init__(self, *, folders: bool, one_by_one: bool = False, by_workers: bool = False) -> None:
         self.views: list[View] = []
-        self._folders, self._one_by_one = folders, one_by_one
+        self.objects: dict[str, ObjectInfo] = {}
+        self._folders, self._one_by_one, self._by_workers = folders, one_by_one, by_workers
 
     def of(self, paths: Any) -> Any:
         """Return the argument with paths of local copies in place of URLs."""
@@ -139,13 +147,15 @@ class Copies:
         folders = [join_url(one, ".") for one in found if isinstance(one, str) and is_url(one)]
         view = View(common_parent([*folders, *(info.url for info in wanted)]))
         self.views.append(view)
-        later: list[ObjectInfo] = []
-        if self._one_by_one and sum(info.size_bytes for info in wanted) > limit_bytes():
-            later = [info for info in wanted if info.size_bytes and _is_tfrecord(info)]
-            wanted = [info for info in wanted if not info.size_bytes or not _is_tfrecord(info)]
-        require_room([*wanted, *sorted(later, key=lambda info: info.size_bytes)[-1:]])
+        self.objects.update((view.path(info.url), info) for info in wanted)
+        later = self._fetched_later(wanted)
+        wanted = [info for info in wanted if info not in later]
+        largest = [] if self._by_workers else sorted(later, key=lambda info: info.size_bytes)[-1:]
+        require_room([*wanted, *largest])
+        unnamed = [info for info in later if kind_of_name(url_name(info.url)) is None]
+        heads = dict(zip(unnamed, concurrently((_head, info) for info in unnamed), strict=True))
         for info in later:
-            view.reserve(info)
+            view.reserve(info, heads.get(info, b""))
         concurrently((view.fetch, info) for info in wanted)
         local: list[Any] = []
         for one in found:
@@ -154,6 +164,18 @@ class Copies:
             else:
                 local.append(view.path(one) if is_url(one) and one != view.url else one)
         return [view.folder if is_url(one) else one for one in local]
+
+    def _fetched_later(self, infos: Sequence[ObjectInfo]) -> set[ObjectInfo]:
+        """Return the objects that are only fetched while the function reads them."""
+        if not self._one_by_one:
+            return set()
+        if not self._by_workers and sum(info.size_bytes for info in infos) <= limit_bytes():
+            return set()
+        return {info for info in infos if info.size_bytes and self._is_data(url_name(info.url))}
+
+    def _is_data(self, name: str) -> bool:
+        kind = kind_of_name(name)
+        return kind is not None or is_bare_shard(name) if self._by_workers else kind == "tfrecord"
 
     def _infos(self, url: str) -> tuple[list[ObjectInfo], str | None]:
         """Return the objects of a URL, and the URL if it is that of a folder."""
@@ -169,8 +191,10 @@ class Copies:
             return infos, url
 
 
-def _is_tfrecord(info: ObjectInfo) -> bool:
-    return kind_of_name(url_name(info.url)) == "tfrecord"
+def _head(info: ObjectInfo) -> bytes | memoryview:
+    """Return the bytes that show the kind of an object whose name does not."""
+    stop = min(HEAD_BYTES, info.size_bytes)
+    return read(info.url, 0, stop, version=info.version, whole=stop == info.size_bytes)
 
 
 def matching(pattern: str) -> list[ObjectInfo]:
@@ -211,17 +235,4 @@ def common_parent(urls: list[str]) -> str:
 
 def with_urls(value: Any) -> Any:
     """Return a report in which the paths of local copies are URLs."""
-    if isinstance(value, str):
-        return shown(value)
-    if isinstance(value, (list, tuple)):
-        items = [with_urls(item) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return {with_urls(key): with_urls(item) for key, item in value.items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            before = getattr(value, field.name)
-            after = with_urls(before)
-            if after is not before:
-                object.__setattr__(value, field.name, after)
-    return value
+    return with_texts(value, shown)

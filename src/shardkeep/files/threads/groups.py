@@ -6,6 +6,7 @@ one of the executor: a worker was killed, cannot be reached, or cannot load a ta
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
-from shardkeep.errors import EngineError, NotFoundError, PlanError, ShardkeepError
+from shardkeep.errors import DurabilityError, EngineError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files.kinds.urls import is_url
 
 __all__ = ["Located", "divide", "engine_error", "perform", "resume"]
@@ -71,12 +72,13 @@ def perform(
             if not is_url(item.path):
                 _refuse_other_folder(item.path, folder)
                 if not os.path.lexists(item.path):
-                    raise _NotHereError(item.path, socket.gethostname())
+                    raise _NotHereError(item.path, socket.gethostname(), False)
             results.append(task(item, _ignore))
         except Exception as error:
             path = getattr(error, "path", None) or item.path
-            if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
-                error = _NotHereError(path, socket.gethostname())
+            is_output = isinstance(error, DurabilityError) and error.errno == errno.ENOENT
+            if is_output or (isinstance(error, FileNotFoundError) and not os.path.lexists(path)):
+                error = _NotHereError(path, socket.gethostname(), is_output)
             return results, _portable(error)
     return results, None
 
@@ -94,7 +96,13 @@ def resume(
     """
     if not isinstance(error, _NotHereError):
         return error
-    path, host = error.args
+    path, host, is_output = error.args
+    if is_output:
+        return NotFoundError(
+            f"{path}: not found on the worker {host}, which has to write it; choose an output on a file"
+            " system that all workers have under this path, or run without an executor",
+            path=path,
+        )
     if os.path.lexists(path):
         return NotFoundError(
             f"{path}: not found on the worker {host}, although it exists on {socket.gethostname()}; put it on"

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkeep._core import ChunkCopier, ChunkCopy
+from shardkeep._paths_in_messages import shown
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import durably
 from shardkeep.files.leftovers import open_temporary
@@ -119,7 +120,10 @@ class _Task(NamedTuple):
 def _copy_part(task: _Task, tick: Tick) -> list[int]:
     """Copy chunks and return their hashes."""
     # The same file system may have another device number on each host.
-    version = task.version._replace(device=os.stat(task.path).st_dev)
+    status = os.stat(task.path)
+    version = task.version._replace(device=status.st_dev)
+    if shown(task.path) != task.path:  # a copy of a remote object, of this version
+        version = FileVersion.of(status)
     raw = RawFile.open_source(task.path, version)
     if raw is None:
         raise CorruptDataError(f"{task.path!r} changed while it was merged: merge again", path=task.path)

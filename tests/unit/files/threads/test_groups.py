@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from shardkeep.errors import CorruptRecordError, EngineError, NotFoundError, PlanError
+from shardkeep.files.durable import durably
 from shardkeep.files.threads.groups import divide
 from shardkeep.files.threads.work import Tick, Work, WorkFile
 from tests.waiting import PATIENCE_S
@@ -36,6 +37,9 @@ def task(item: WorkFile, tick: Tick) -> str:
         raise ZeroDivisionError("a bug")
     if name.startswith("kill"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if name.startswith("output"):
+        with durably("open", f"{item.path}.new"):
+            os.open(f"{item.path}.temporary", os.O_RDWR)
     if name.startswith("slow"):
         time.sleep(0.3)
     tick(item.size_bytes)
@@ -152,6 +156,14 @@ def test_a_file_that_a_worker_does_not_have_is_an_error_with_its_host(tmp_path: 
     ):
         run([item], other)
     assert raised.value.path == item.path
+
+
+def test_an_output_that_a_worker_does_not_have_is_an_error_with_its_host(tmp_path: Path) -> None:
+    (item,) = files(tmp_path, "output")
+    expected = rf"output\.new: not found on the worker {os.uname().nodename}, which has to write it"
+    with ThreadPoolExecutor(1) as pool, pytest.raises(NotFoundError, match=expected) as raised:
+        run([item], pool)
+    assert raised.value.path == f"{item.path}.new"
 
 
 def test_a_file_that_was_removed_has_the_outcome_of_a_run_without_executor(tmp_path: Path) -> None:

@@ -28,17 +28,18 @@ def deep_png(
         part = samples[y::down, x::across]
         if part.size:
             rows.append(_filtered(part.astype(">u2").view(np.uint8).reshape(len(part), -1), 2 * channels))
-    trns = b"" if transparent is None else _chunk(b"tRNS", np.asarray(transparent, ">u2").tobytes())
+    trns = b"" if transparent is None else chunk(b"tRNS", np.asarray(transparent, ">u2").tobytes())
     return (
         b"\x89PNG\r\n\x1a\n"
-        + _chunk(b"IHDR", head)
+        + chunk(b"IHDR", head)
         + trns
-        + _chunk(b"IDAT", zlib.compress(b"".join(rows)))
-        + _chunk(b"IEND", b"")
+        + chunk(b"IDAT", zlib.compress(b"".join(rows)))
+        + chunk(b"IEND", b"")
     )
 
 
-def _chunk(kind: bytes, data: bytes) -> bytes:
+def chunk(kind: bytes, data: bytes) -> bytes:
+    """Return a chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 

@@ -23,6 +23,8 @@ import pytest
 import shardkeep as sk
 from shardkeep.tfrecord import Reader, Writer, build_index, encode_example
 from tests.odd_files import frame, header
+from tests.png_files import chunk
+from tests.unit.tfrecord.events.test_message import put_varint
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS and /proc/self/status")
@@ -193,7 +195,7 @@ def test_deep_and_long_messages_are_read_or_refused(tmp_path: Path) -> None:
     calls = []
     inner = b""
     for _ in range(2000):
-        inner = b"\x0a" + _varint(len(inner)) + inner
+        inner = b"\x0a" + put_varint(len(inner)) + inner
     for name, record in (
         ("groups", b"\x1b" * 1_000_000),
         ("closed_groups", b"\x1b" * 100_000 + b"\x1c" * 100_000),
@@ -209,18 +211,7 @@ def test_deep_and_long_messages_are_read_or_refused(tmp_path: Path) -> None:
         assert answer is None or str(answer).partition(":")[0].endswith("Error"), (name, path.name, answer)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
 def _png(width: int, height: int, rows: bytes) -> bytes:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     signature = b"\x89PNG\r\n\x1a\n"
     return signature + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b"")

@@ -7,14 +7,8 @@ import pytest
 
 from shardkeep.errors import CorruptRecordError, ExistsError, FormatError, NotFoundError
 from shardkeep.jobs import concat
-from shardkeep.tfrecord import Reader, Writer
-
-
-def write(path: Path, records: list[bytes], compression: str | None = None) -> Path:
-    with Writer(path, compression=compression) as w:
-        for record in records:
-            w.write(record)
-    return path
+from shardkeep.tfrecord import Reader
+from tests.unit.jobs.test_split import write
 
 
 def test_files_of_every_compression_become_one(tmp_path: Path) -> None:

@@ -1,15 +1,27 @@
-"""A client of the page, without a server."""
+"""A client of the page, without a server, and one child process that reads HDF5 for all tests."""
 
 from __future__ import annotations
 
+import html
 import pathlib
+import re
 
 import pytest
 from starlette.testclient import TestClient
 
 from shardkeep.viewer.app import create_app
+from shardkeep.viewer.hdf5 import processes
 
 TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kept_child():
+    """Start the child before the first test: its imports take longer than most tests."""
+    children = processes.children()
+    children._idle.put(children._take())
+    yield
+    children.__exit__()
 
 
 @pytest.fixture
@@ -21,3 +33,15 @@ def page(tmp_path: pathlib.Path):
         return TestClient(app, base_url=f"http://127.0.0.1:8000/{TOKEN}/")
 
     return open_page
+
+
+@pytest.fixture
+def shown(page):
+    """A function that returns status and text of a page, without its elements."""
+
+    def show(address: str, *roots: pathlib.Path) -> tuple[int, str]:
+        answer = page(*roots).get(address)
+        body = answer.text.partition("<main")[2] or answer.text  # a part of a page has none
+        return answer.status_code, " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+    return show

@@ -10,15 +10,12 @@ from shardkeep.errors import CorruptDataError, MissingExtraError, PlanError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.hdf5.storage.compression import compression_filters
 from shardkeep.world import World
+from tests.unit.hdf5.worker.float_rows import float_rows
 from tests.waiting import PATIENCE_S
 
 WORLD = World(rank=0, size=1)
 F4 = np.dtype("f4")
 GZIP, SHUFFLE, LZF, ZSTD, BLOSC2 = 1, 2, 32000, 32015, 32026
-
-
-def _rows(start, stop):
-    return np.repeat(np.arange(start, stop, dtype="f4")[:, None], 128, axis=1)
 
 
 def _filters(path, name="x"):
@@ -89,7 +86,7 @@ def test_compressed_rows_survive_two_merges(tmp_path, compression):
     for step, count in enumerate(pieces):
         with WorkerFile(tmp_path / "run", WORLD, durable=False, compression=compression) as out:
             for start in range(row, row + count, 100):
-                out.append("x", _rows(start, min(start + 100, row + count)))
+                out.append("x", float_rows(start, min(start + 100, row + count)))
             out.append("t", ["text is not compressed"])
             out.commit(step=step)
         row += count
@@ -100,7 +97,7 @@ def test_compressed_rows_survive_two_merges(tmp_path, compression):
     for mode in ("copy", "virtual"):
         merge(tmp_path / "run", tmp_path / f"{mode}.h5", mode=mode)
         with h5py.File(tmp_path / f"{mode}.h5") as file:
-            assert (file["x"][:] == _rows(0, row)).all()
+            assert (file["x"][:] == float_rows(0, row)).all()
             assert len(file["t"]) == len(pieces)
     assert tuple(_filters(tmp_path / "copy.h5")) in kinds
 
@@ -128,7 +125,7 @@ def test_each_dataset_has_its_own_compression(tmp_path):
         with WorkerFile(tmp_path / "run", WORLD, compression="gzip", compression_level=1) as out:
             declare(out)
             for name in ("default", "none", "lzf", "level"):
-                out.append(name, _rows(0, 10))
+                out.append(name, float_rows(0, 10))
             out.commit(step=step)
         path = tmp_path / "run" / "rank-00000" / f"0000000{step}-step-{step}.h5"
         assert {name: _filters(path, name) for name in expected} == expected
@@ -140,11 +137,11 @@ def test_each_dataset_has_its_own_compression(tmp_path):
 def test_restart_keeps_the_compression_of_the_newest_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
         out.declare("x", "f4", (128,), compression="lzf", chunk_rows=50)
-        out.append("y", _rows(0, 1))
+        out.append("y", float_rows(0, 1))
         out.commit(step=0)
     with WorkerFile(tmp_path, WORLD, compression="gzip") as out:
         for name in ("x", "y"):
-            out.append(name, _rows(0, 1))
+            out.append(name, float_rows(0, 1))
         out.commit(step=1)
     with h5py.File(tmp_path / "rank-00000" / "00000001-step-1.h5") as file:
         assert (file["x"].compression, file["x"].chunks) == ("lzf", (50, 128))
@@ -153,18 +150,18 @@ def test_restart_keeps_the_compression_of_the_newest_segment(tmp_path):
 
 def test_new_compression_starts_with_a_new_segment(tmp_path):
     with WorkerFile(tmp_path, WORLD) as out:
-        out.append("x", _rows(0, 5))
+        out.append("x", float_rows(0, 5))
         with pytest.raises(PlanError, match="uncommitted rows"):
             out.declare("x", "f4", (128,), compression="gzip")
         out.commit(step=0)
         out.declare("x", "f4", (128,), compression="gzip")
-        out.append("x", _rows(5, 3000))
+        out.append("x", float_rows(5, 3000))
         out.declare("x", "f4", (128,), compression="gzip")
         out.commit(step=1)
     assert _filters(tmp_path / "rank-00000" / "00000001-step-1.h5") == [SHUFFLE, GZIP]
     merge(tmp_path, tmp_path / "all.h5")
     with h5py.File(tmp_path / "all.h5") as file:
-        assert (file["x"][:] == _rows(0, 3000)).all()
+        assert (file["x"][:] == float_rows(0, 3000)).all()
 
 
 _WITHOUT_PLUGIN = """
@@ -174,6 +171,7 @@ import h5py
 from shardkeep.errors import MissingExtraError
 from shardkeep.hdf5 import WorkerFile, merge
 from shardkeep.world import World
+from tests.unit.hdf5.worker.float_rows import float_rows
 world = World(rank=0, size=1)
 for action in (
     lambda: WorkerFile(sys.argv[1], world, compression="zstd"),
@@ -192,7 +190,7 @@ for action in (
 def test_missing_plugin_error_has_the_install_command(tmp_path):
     pytest.importorskip("hdf5plugin")
     with WorkerFile(tmp_path / "old", WORLD, compression="zstd") as out:
-        out.append("x", _rows(0, 3000))
+        out.append("x", float_rows(0, 3000))
         out.commit(step=1)
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_PLUGIN, str(tmp_path / "new"), str(tmp_path / "old")],

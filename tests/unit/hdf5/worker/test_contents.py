@@ -15,11 +15,6 @@ from tests.unit.hdf5.dtypes import DTYPES, values_of
 WORLD = World(rank=0, size=1)
 
 
-@pytest.fixture
-def run(tmp_path):
-    return tmp_path / "run"
-
-
 def _open(run, **options):
     return WorkerFile(run, WORLD, durable=False, **options)
 

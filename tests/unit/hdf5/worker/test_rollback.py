@@ -1,8 +1,6 @@
 import errno
 import os
 
-import h5py
-import numpy as np
 import pytest
 
 from shardkeep.errors import (
@@ -14,45 +12,27 @@ from shardkeep.errors import (
 from shardkeep.hdf5 import WorkerFile, merge, receipts, rollback
 from shardkeep.hdf5.segments.run_folder import list_segments
 from shardkeep.world import World
-
-WORLD = World(rank=0, size=1)
-ONE_CHUNK = 1024  # rows of 128 float32
-
-
-def _rows(start, stop):
-    return np.repeat(np.arange(start, stop, dtype="f4")[:, None], 128, axis=1)
-
-
-def _merged(run, name="x"):
-    output = run / "all.h5"
-    merge(run, output, exists="replace")
-    with h5py.File(output) as file:
-        return file[name][:]
-
-
-@pytest.fixture
-def run(tmp_path):
-    return tmp_path / "run"
+from tests.unit.hdf5.worker.float_rows import WORLD, float_rows, merged
 
 
 def _five_commits(run, rank=0, size=2):
     with WorkerFile(run, World(rank=rank, size=size)) as out:
         for step in range(5):
-            out.append("x", _rows(step * 10, step * 10 + 10))
+            out.append("x", float_rows(step * 10, step * 10 + 10))
             out.commit(step=step, receipt={"id": "a" if step < 3 else "b", "step": step})
 
 
 def test_rows_may_be_appended_after_a_rollback(run):
     _five_commits(run)
     with WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(50, 3000))
+        out.append("x", float_rows(50, 3000))
         out.rollback(step=2)
         assert out.committed_step == 2
         assert out.committed_rows == {"x": 30}
         assert out.uncommitted_rows == {}
-        out.append("x", _rows(30, 35))
+        out.append("x", float_rows(30, 35))
         out.commit(step=3, receipt={"id": "c", "step": 3})
-    assert (_merged(run) == _rows(0, 35)).all()
+    assert (merged(run) == float_rows(0, 35)).all()
     assert receipts(run) == [{"id": "a", "step": 2}, {"id": "c", "step": 3}]
 
 
@@ -104,7 +84,7 @@ def test_rollback_removes_the_newest_first(run, monkeypatch):
         rollback(run, step=0)
     assert removed == ["00000004-step-4.h5", "00000003-step-3.h5"]
     monkeypatch.undo()
-    assert (_merged(run) == _rows(0, 30)).all()
+    assert (merged(run) == float_rows(0, 30)).all()
 
 
 def test_a_gap_is_refused(run):
@@ -123,7 +103,7 @@ def test_a_rollback_removes_the_commits_after_a_gap(run):
     os.unlink(run / "rank-00000" / "00000002-step-2.h5")
     assert rollback(run, step=1, dry_run=True) == {0: 1}
     assert rollback(run, step=1) == {0: 1}
-    assert (_merged(run) == _rows(0, 20)).all()
+    assert (merged(run) == float_rows(0, 20)).all()
     with WorkerFile(run, WORLD) as out:
         assert out.committed_step == 1
 

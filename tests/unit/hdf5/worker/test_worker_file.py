@@ -24,26 +24,8 @@ from shardkeep.hdf5.storage.row_writer import RowWriter
 from shardkeep.world import World
 from tests.descriptors import open_descriptors
 from tests.unit.hdf5.dtypes import DTYPES, check_rows, values_of
+from tests.unit.hdf5.worker.float_rows import ONE_CHUNK, WORLD, float_rows, merged
 from tests.waiting import PATIENCE_S
-
-WORLD = World(rank=0, size=1)
-ONE_CHUNK = 1024  # rows of 128 float32
-
-
-def _rows(start, stop):
-    return np.repeat(np.arange(start, stop, dtype="f4")[:, None], 128, axis=1)
-
-
-def _merged(run, name="x"):
-    output = run / "all.h5"
-    merge(run, output, exists="replace")
-    with h5py.File(output) as file:
-        return file[name][:]
-
-
-@pytest.fixture
-def run(tmp_path):
-    return tmp_path / "run"
 
 
 def test_a_file_in_place_of_the_folder_of_the_run_is_refused_with_the_cause(run):
@@ -57,16 +39,16 @@ def test_rows_come_back_in_order(run):
     with WorkerFile(run, WORLD) as out:
         row = 0
         for step, count in enumerate(pieces):
-            out.append("x", _rows(row, row + count))
+            out.append("x", float_rows(row, row + count))
             row += count
             if step % 3 == 2:
                 out.commit(step=step)
-    assert (_merged(run) == _rows(0, row)).all()
+    assert (merged(run) == float_rows(0, row)).all()
 
 
 def test_a_segment_is_an_ordinary_file_with_its_commit(run):
     with WorkerFile(run, World(rank=3, size=8)) as out:
-        out.append("a/b", _rows(0, 1500))
+        out.append("a/b", float_rows(0, 1500))
         out.append("loss", [0.5, 0.25])
         out.commit(step=7, receipt={"id": "abc", "n": 1})
         out.append("loss", [0.125])
@@ -74,7 +56,7 @@ def test_a_segment_is_an_ordinary_file_with_its_commit(run):
     names = sorted(os.listdir(run / "rank-00003"))
     assert names == ["00000000-step-7.h5", "00000001-step-9.h5"]
     with h5py.File(run / "rank-00003" / names[0]) as file:
-        assert (file["a/b"][:] == _rows(0, 1500)).all()
+        assert (file["a/b"][:] == float_rows(0, 1500)).all()
         assert file["a/b"].chunks == (ONE_CHUNK, 128)
         assert file["loss"].chunks is None  # a few rows are no reason for a chunk
         record = json.loads(file["_commit"][()])
@@ -95,13 +77,13 @@ def test_a_segment_is_an_ordinary_file_with_its_commit(run):
 
 def test_a_last_chunk_has_no_old_rows_after_the_last_one(run):
     with WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(1, 6))
-        out.append("x", _rows(6, 2 * ONE_CHUNK))
+        out.append("x", float_rows(1, 6))
+        out.append("x", float_rows(6, 2 * ONE_CHUNK))
         out.append("t", ["a"] * 5000)
         out.commit(step=1)
     with h5py.File(run / "rank-00000" / "00000000-step-1.h5") as file:
         _, data = file["x"].id.read_direct_chunk((ONE_CHUNK, 0))
-    assert data == _rows(ONE_CHUNK + 1, 2 * ONE_CHUNK).tobytes() + bytes(512)
+    assert data == float_rows(ONE_CHUNK + 1, 2 * ONE_CHUNK).tobytes() + bytes(512)
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (0,)])
@@ -152,13 +134,13 @@ def test_text_is_kept_in_chunks_and_in_part_of_one(run):
 
 
 def test_the_rows_are_copied_at_once(run):
-    rows = _rows(0, 1)
+    rows = float_rows(0, 1)
     with WorkerFile(run, WORLD) as out:
         for _ in range(3):
             out.append("x", rows)
             rows += 1
         out.commit(step=1)
-    assert _merged(run)[:, 0].tolist() == [0, 1, 2]
+    assert merged(run)[:, 0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("make", [np.asfortranarray, lambda a: np.repeat(a, 2, axis=0)[::2]])
@@ -167,13 +149,13 @@ def test_arrays_that_are_not_contiguous_are_kept(run, make):
     with WorkerFile(run, WORLD) as out:
         out.append("x", make(rows))
         out.commit(step=1)
-    assert (_merged(run) == rows).all()
+    assert (merged(run) == rows).all()
 
 
 def test_rows_that_do_not_fit_change_nothing(run):
     with WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(0, 2))
-        for wrong in (_rows(0, 1).astype("f8"), np.zeros((1, 127), "f4"), np.zeros((128,), "f4"), 1.0):
+        out.append("x", float_rows(0, 2))
+        for wrong in (float_rows(0, 1).astype("f8"), np.zeros((1, 127), "f4"), np.zeros((128,), "f4"), 1.0):
             with pytest.raises(SchemaError):
                 out.append("x", wrong)
         out.append("one", np.zeros(0))
@@ -184,17 +166,17 @@ def test_rows_that_do_not_fit_change_nothing(run):
             out.append("x/y", [1])
         with pytest.raises(SchemaError):
             out.append("new", [object()])
-        out.append("x", _rows(2, 3))
+        out.append("x", float_rows(2, 3))
         out.commit(step=1)
         assert out.committed_rows == {"x": 3, "one": 0}
-    assert (_merged(run) == _rows(0, 3)).all()
+    assert (merged(run) == float_rows(0, 3)).all()
 
 
 def test_a_dataset_without_rows_is_kept(run):
     with WorkerFile(run, WORLD) as out:
         out.append("none", np.empty((0, 4), "i2"))
         out.commit(step=1)
-    assert _merged(run, "none").shape == (0, 4)
+    assert merged(run, "none").shape == (0, 4)
     with WorkerFile(run, WORLD) as out, pytest.raises(SchemaError):
         out.append("none", np.zeros((1, 5), "i2"))
 
@@ -248,24 +230,24 @@ def test_a_large_receipt_fits(run):
 
 def test_uncommitted_rows_are_dropped_with_a_warning(run):
     out = WorkerFile(run, WORLD)
-    out.append("x", _rows(0, 5))
+    out.append("x", float_rows(0, 5))
     out.commit(step=1)
-    out.append("x", _rows(5, 5000))
+    out.append("x", float_rows(5, 5000))
     assert out.uncommitted_rows == {"x": 4995}
     with pytest.warns(RuntimeWarning, match="4995 of 'x'"):
         out.close()
     out.close()
-    assert (_merged(run) == _rows(0, 5)).all()
+    assert (merged(run) == float_rows(0, 5)).all()
     assert os.listdir(run / "rank-00000") == ["00000000-step-1.h5"]
 
 
 def test_an_exception_drops_uncommitted_rows_without_a_warning(run):
     with pytest.raises(ZeroDivisionError), WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(0, 5))
+        out.append("x", float_rows(0, 5))
         out.commit(step=1)
-        out.append("x", _rows(5, 5000))
+        out.append("x", float_rows(5, 5000))
         raise ZeroDivisionError
-    assert (_merged(run) == _rows(0, 5)).all()
+    assert (merged(run) == float_rows(0, 5)).all()
 
 
 def test_leftovers_are_removed_on_opening(run):
@@ -304,7 +286,7 @@ def test_a_second_writer_of_the_rank_is_refused(run):
 
 def test_a_deleted_object_releases_the_rank(run):
     out = WorkerFile(run, WORLD)
-    out.append("x", _rows(0, 3000))
+    out.append("x", float_rows(0, 3000))
     with pytest.warns(RuntimeWarning, match="never committed are dropped: 3000 of 'x'"):
         del out
     WorkerFile(run, WORLD).close()
@@ -342,7 +324,7 @@ def test_threads_may_share_a_worker_file(run, monkeypatch):
         many.join(PATIENCE_S)
         one.join(PATIENCE_S)
         out.commit(step=1)
-    assert _merged(run).tolist() == list(range(100_002))
+    assert merged(run).tolist() == list(range(100_002))
 
 
 def test_no_descriptor_stays_open(run):
@@ -350,9 +332,9 @@ def test_no_descriptor_stays_open(run):
     before = open_descriptors()
     with WorkerFile(run, WORLD) as out:
         for step in range(3):
-            out.append("x", _rows(0, 3000))
+            out.append("x", float_rows(0, 3000))
             out.commit(step=step)
-        out.append("x", _rows(0, 3000))
+        out.append("x", float_rows(0, 3000))
         out.rollback(step=1)
     assert not open_descriptors() - before
 
@@ -364,7 +346,7 @@ def test_no_descriptor_stays_open(run):
 @pytest.mark.parametrize(("function", "number"), [("fsync", 1), ("fsync", 2), ("link", 1), ("pwrite", 1)])
 def test_a_failed_commit_did_not_happen(run, monkeypatch, function, number, rows):
     out = WorkerFile(run, WORLD)
-    out.append("x", _rows(0, 5))
+    out.append("x", float_rows(0, 5))
     out.commit(step=1)
     calls = []
     original = getattr(os, function)
@@ -377,26 +359,26 @@ def test_a_failed_commit_did_not_happen(run, monkeypatch, function, number, rows
 
     monkeypatch.setattr(os, function, failing)
     with pytest.raises(DurabilityError) as caught:
-        out.append("x", _rows(5, 5 + rows))
+        out.append("x", float_rows(5, 5 + rows))
         out.commit(step=2)
     assert len(calls) >= number
     assert caught.value.errno == errno.EIO
     monkeypatch.undo()
     assert sorted(os.listdir(run / "rank-00000")) == ["00000000-step-1.h5", "writer.lock"]
     with pytest.raises(DurabilityError, match="rollback"):
-        out.append("x", _rows(0, 1))
+        out.append("x", float_rows(0, 1))
     with pytest.raises(DurabilityError, match="rollback"):
         out.commit(step=3)
     out.rollback(step=1)
-    out.append("x", _rows(5, 7))
+    out.append("x", float_rows(5, 7))
     out.commit(step=2)
     out.close()
-    assert (_merged(run) == _rows(0, 7)).all()
+    assert (merged(run) == float_rows(0, 7)).all()
 
 
 def test_an_interrupt_in_mid_append_is_not_half_a_row(run, monkeypatch):
     with WorkerFile(run, WORLD) as out:
-        out.append("x", _rows(0, 5))
+        out.append("x", float_rows(0, 5))
         out.commit(step=1)
 
         def interrupt(*_):
@@ -405,11 +387,11 @@ def test_an_interrupt_in_mid_append_is_not_half_a_row(run, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(RowWriter, "_write", interrupt)
             with pytest.raises(KeyboardInterrupt):
-                out.append("x", _rows(5, 5000))
+                out.append("x", float_rows(5, 5000))
         with pytest.raises(DurabilityError, match="KeyboardInterrupt"):
             out.commit(step=2)
         out.rollback(step=1)
-    assert (_merged(run) == _rows(0, 5)).all()
+    assert (merged(run) == float_rows(0, 5)).all()
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
@@ -434,7 +416,7 @@ def test_files_are_synced_only_when_durable(run, monkeypatch):
 def test_an_interrupt_just_after_a_commit_leaves_one_segment(run, monkeypatch, number):
     """The segment has its name, the object has no record of it, and must read the folder first."""
     out = WorkerFile(run, WORLD)
-    out.append("x", _rows(0, 2))
+    out.append("x", float_rows(0, 2))
     out.append("y", [1, 2])
     original = RowWriter.reset
     calls = []
@@ -450,22 +432,22 @@ def test_an_interrupt_just_after_a_commit_leaves_one_segment(run, monkeypatch, n
         out.commit(step=1)
     monkeypatch.setattr(RowWriter, "reset", original)
     with pytest.raises(DurabilityError, match="rollback"):
-        out.append("x", _rows(2, 3))
+        out.append("x", float_rows(2, 3))
     with pytest.raises(DurabilityError, match="rollback"):
         out.commit(step=2)
     out.rollback(step=1)
     assert (out.committed_step, out.committed_rows) == (1, {"x": 2, "y": 2})
-    out.append("x", _rows(2, 3))
+    out.append("x", float_rows(2, 3))
     out.commit(step=2)
     out.close()
     assert [one.sequence for one in list_segments(run / "rank-00000")] == [0, 1]
-    assert (_merged(run) == _rows(0, 3)).all()
+    assert (merged(run) == float_rows(0, 3)).all()
     WorkerFile(run, WORLD).close()
 
 
 def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
     out = WorkerFile(run, WORLD)
-    out.append("x", _rows(0, 2))
+    out.append("x", float_rows(0, 2))
     inside, go_on, errors = threading.Event(), threading.Event(), []
     original = Segment.seal
 
@@ -491,7 +473,7 @@ def test_close_waits_for_the_commit_of_another_thread(run, monkeypatch):
     for one in threads:
         one.join(PATIENCE_S)
     assert errors == []
-    assert (_merged(run) == _rows(0, 2)).all()
+    assert (merged(run) == float_rows(0, 2)).all()
     with pytest.raises(LockError, match="closed"):
         out.commit(step=2)
 

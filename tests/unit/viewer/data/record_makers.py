@@ -7,19 +7,15 @@ import struct
 import zlib
 
 from shardkeep.tfrecord import Writer
+from tests.png_files import chunk
 
 __all__ = ["PNG", "write_examples"]
 
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 PNG = (
     b"\x89PNG\r\n\x1a\n"
-    + _chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0))
-    + _chunk(b"IDAT", zlib.compress(b"\0\0\xff\0\xff\0"))
-    + _chunk(b"IEND", b"")
+    + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0))
+    + chunk(b"IDAT", zlib.compress(b"\0\0\xff\0\xff\0"))
+    + chunk(b"IEND", b"")
 )
 
 

@@ -1,0 +1,6 @@
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"

@@ -182,7 +182,8 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(describe_os_error(error), _code_of(error), settings)
     except Exception as error:
         # Locks of `threading` are released in Python code: a signal there can end in "release unlocked lock".
-        if isinstance(error, RuntimeError) and (signalled := _stop_before(error)) is not None:
+        # One in a callback of HDF5 can end in "returned a result with an exception set" of the next callback.
+        if isinstance(error, (RuntimeError, SystemError)) and (signalled := _stop_before(error)) is not None:
             return _stopped(signalled, settings)
         name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         hint = "this is a bug of Shardkeep; please report it with what --debug prints"

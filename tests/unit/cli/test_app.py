@@ -6,6 +6,7 @@ Covers `shardkeep.cli.options.general`.
 from __future__ import annotations
 
 import errno
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from shardkeep.cli.app import app, run
+from shardkeep.cli.app import app, run, stop_by_signal
 from shardkeep.cli.options.general import command
 from shardkeep.errors import CorruptRecordError, LockTimeoutError, NotFoundError
 
@@ -35,6 +36,17 @@ def raising() -> Iterator[Callable[[BaseException], list[str]]]:
 
 
 Raising = Callable[[BaseException], list[str]]
+
+
+def after_a_stop(error: BaseException) -> BaseException:
+    """Return the error as one to which a signal led."""
+    hook = sys.unraisablehook
+    try:
+        stop_by_signal(signal.SIGINT, None)
+    except KeyboardInterrupt as stop:
+        error.__context__ = stop
+    sys.unraisablehook = hook
+    return error
 
 
 @pytest.mark.parametrize(
@@ -63,6 +75,8 @@ Raising = Callable[[BaseException], list[str]]
         (click.ClickException("no"), 2, "no"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
+        (after_a_stop(RuntimeError("release unlocked lock")), 130, "interrupted"),
+        (after_a_stop(SystemError("seek returned a result with an exception set")), 130, "interrupted"),
     ],
 )
 def test_error_is_printed_in_one_line(

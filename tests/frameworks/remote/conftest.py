@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.remote.servers import fault_proxy, hdfs, mounts, s3, sftp, webdav
+from tests.frameworks.remote.servers import azure, fault_proxy, google, hdfs, mounts, s3, sftp, webdav
 from tests.frameworks.remote.servers.store import Store
 
 Folders = pytest.TempPathFactory
@@ -22,6 +22,18 @@ def seaweedfs_server(tmp_path_factory: Folders) -> Iterator[Store]:
 @pytest.fixture(scope="session")
 def rclone_s3_server(tmp_path_factory: Folders) -> Iterator[Store]:
     with s3.rclone_s3(tmp_path_factory.mktemp("rclone-s3")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def azurite_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with azure.azurite(tmp_path_factory.mktemp("azurite")) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_server(tmp_path_factory: Folders) -> Iterator[Store]:
+    with google.fake_gcs(tmp_path_factory.mktemp("fake-gcs")) as store:
         yield store
 
 
@@ -78,6 +90,20 @@ def unconditional_s3_store(
 
 
 @pytest.fixture
+def azure_store(
+    azurite_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    return _of_this_test(azurite_server, request).use(monkeypatch)
+
+
+@pytest.fixture
+def google_store(
+    fake_gcs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Store:
+    return _of_this_test(fake_gcs_server, request).use(monkeypatch)
+
+
+@pytest.fixture
 def webdav_store(
     webdav_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Store:
@@ -102,7 +128,7 @@ def memory_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return _of_this_test(Store("memory://files", "memory", {}, {}, 0), request).use(monkeypatch)
 
 
-_STORES = ["s3", "unconditional_s3", "webdav", "sftp", "hdfs", "memory"]
+_STORES = ["s3", "unconditional_s3", "azure", "google", "webdav", "sftp", "hdfs", "memory"]
 
 
 @pytest.fixture(params=_STORES)
@@ -119,3 +145,24 @@ def faulty_s3(
     """S3 through a proxy that injects faults; its store has no retries left over from other tests."""
     with fault_proxy.FaultProxy(seaweedfs_server.port) as proxy:
         yield _of_this_test(s3.s3_store(proxy.port), request).use(monkeypatch), proxy
+
+
+@pytest.fixture
+def faulty_azure(
+    azurite_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Store, fault_proxy.FaultProxy]]:
+    """Azure through a proxy; its client repeats at once, not after 15 s and more."""
+    from azure.storage.blob.aio import ExponentialRetry
+
+    monkeypatch.setattr(ExponentialRetry, "get_backoff_time", lambda *_: 0.1)
+    with fault_proxy.FaultProxy(azurite_server.port) as proxy:
+        yield _of_this_test(azure.azure_store(proxy.port), request).use(monkeypatch), proxy
+
+
+@pytest.fixture
+def faulty_google(
+    fake_gcs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Store, fault_proxy.FaultProxy]]:
+    """Google through a proxy; the parts of objects of 5 MB and more go past it."""
+    with fault_proxy.FaultProxy(fake_gcs_server.port) as proxy:
+        yield _of_this_test(google.gcs_store(proxy.port), request).use(monkeypatch), proxy

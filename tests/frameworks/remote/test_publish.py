@@ -1,8 +1,8 @@
 """Files that are published to a store: whole or not at all, by one of several processes, under faults.
 
 Covers `shardkeep.files.remote.pending`, `shardkeep.files.remote.base_upload`,
-`shardkeep.files.remote.uploads`, `shardkeep.files.remote.renamed_upload` and
-`shardkeep.files.remote.s3_upload`.
+`shardkeep.files.remote.uploads`, `shardkeep.files.remote.put_upload`,
+`shardkeep.files.remote.renamed_upload` and `shardkeep.files.remote.s3_upload`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.frameworks.remote.servers.store import Store
 from tests.waiting import eventually
 
 LARGE = 40 << 20  # several parts
-EXCLUSIVE = ["s3", "webdav", "sftp", "hdfs", "memory"]
+EXCLUSIVE = ["s3", "azure", "google", "webdav", "sftp", "hdfs", "memory"]
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +89,14 @@ def test_an_exception_leaves_nothing(store: Store) -> None:
     assert os.listdir(spool_folder()) == []
 
 
-_RACER = """
+# The client of Azure sends up to 64 MiB in one request.
+_BLOCKS = """
 import sys, shardkeep as sk
+from shardkeep.files.remote import requests
+if sys.argv[1].startswith("az:"):
+    requests.file_system(sys.argv[1])[0].service_client._config.max_single_put_size = 1 << 20
+"""
+_RACER = f"""{_BLOCKS}
 try:
     with sk.files.publish(sys.argv[1]) as file:
         file.write(sys.argv[2].encode() * int(sys.argv[3]))
@@ -109,6 +115,9 @@ else:
         ("s3", 6, 100),
         ("s3", 3, 20 << 20),  # two parts
         pytest.param("s3", 16, 100, marks=pytest.mark.slow),
+        ("azure", 2, 100),
+        ("azure", 2, 5 << 20),  # blocks
+        ("google", 2, 100),
         ("webdav", 4, 100),
         ("sftp", 4, 100),
         ("hdfs", 4, 100),
@@ -221,6 +230,65 @@ def test_faults_of_a_store_are_repeated(size: int, faulty_s3: tuple[Store, Fault
     assert len(content(url)) == size
     assert {"status", "reset", "lost"} <= {seen.fault for seen in proxy.seen}
     assert uploads_of(store) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "last"), [("azure", 5 << 20, "comp=blocklist"), ("google", 1000, "uploadType=")]
+)
+def test_a_kill_in_the_last_request_leaves_nothing_visible(
+    name: str, size: int, last: str, request: pytest.FixtureRequest
+) -> None:
+    store, proxy = request.getfixturevalue(f"faulty_{name}")
+    url = f"{store.root}/a.bin"
+    program = f"""{_BLOCKS}
+with sk.files.publish(sys.argv[1]) as file:
+    file.write(bytes({size}))
+"""
+    proxy.inject("stall", target=last)
+    with subprocess.Popen([sys.executable, "-c", program, url]) as child:
+        eventually(lambda: any(seen.fault == "stall" for seen in proxy.seen))
+        child.kill()
+    assert names(store) == []
+    done = subprocess.run([sys.executable, "-c", program, url], check=False)
+    assert done.returncode == 0 and names(store) == ["a.bin"]
+    assert content(url) == bytes(size)
+
+
+@pytest.mark.parametrize("name", ["azure", "google"])
+def test_a_lost_answer_of_a_creation_is_not_a_refusal(name: str, request: pytest.FixtureRequest) -> None:
+    store, proxy = request.getfixturevalue(f"faulty_{name}")
+    url = f"{store.root}/a.bin"
+    with sk.files.publish(url) as file:
+        file.write(b"ours")
+        proxy.inject("status", method="PUT|POST")
+        fault = proxy.inject("lost", method="PUT|POST")
+    assert fault.times == 0
+    assert content(url) == b"ours"
+    with pytest.raises(ExistsError), sk.files.publish(url) as file:
+        pass
+
+
+def test_a_bucket_without_exclusive_creation_is_refused(
+    google_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{google_store.root}/a.tfrecord"
+
+    async def put_file(
+        self: object, source: str, path: str, metadata: object = None, **kwargs: object
+    ) -> None:
+        pass  # the arguments of gcsfs 2024.10
+
+    async def is_zonal(self: object, bucket: str) -> bool:
+        return bucket == "bucket"
+
+    kind = type(fsspec.url_to_fs(url)[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_put_file", put_file)
+        with pytest.raises(PlanError, match="needs a newer gcsfs"):
+            sk.tfrecord.Writer(url)
+    monkeypatch.setattr(kind, "_is_zonal_bucket", is_zonal, raising=False)
+    with pytest.raises(PlanError, match="only reads them"):
+        sk.tfrecord.Writer(url)
 
 
 def test_a_store_that_fails_leaves_nothing(

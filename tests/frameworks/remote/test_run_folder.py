@@ -47,6 +47,7 @@ def segments(run: str, rank: int = 0) -> list[str]:
     return sorted(name for name in names if name.endswith(".h5"))
 
 
+@pytest.mark.parametrize("run", ["s3", "azure", "google", "sftp", "hdfs", "webdav", "memory"], indirect=True)
 def test_commits_are_objects(run: str, tmp_path: Path) -> None:
     for rank in range(2):
         with worker(run, rank, 2) as out:

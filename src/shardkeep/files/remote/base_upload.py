@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -12,7 +13,10 @@ from shardkeep.errors import ExistsError, NotFoundError, PlanError, RemoteError,
 from shardkeep.files.kinds.urls import display
 from shardkeep.files.remote import requests, store
 
-__all__ = ["Upload", "is_refusal", "not_exclusive", "remove"]
+__all__ = ["TOKEN", "TokenUpload", "Upload", "is_refusal", "not_exclusive", "remove"]
+
+# Name in the metadata of an object. Azure refuses a hyphen, and nginx drops a header with an underscore.
+TOKEN = "shardkeepupload"
 
 # A slow link must not look like silence.
 _SLOWEST_BYTES_PER_S = 1 << 20
@@ -147,6 +151,38 @@ class Upload:
             for future in list(self._running):
                 future.cancel()
             raise
+
+
+class TokenUpload(Upload):
+    """Upload of an object with a token in its metadata, by which its own upload recognises it."""
+
+    def __init__(self, url: str, *, replace: bool) -> None:
+        self._token = secrets.token_hex(16)
+        super().__init__(url, replace=replace)
+
+    def _create(self) -> None:
+        """Create the object with the token."""
+        raise NotImplementedError
+
+    def _metadata(self) -> Mapping[str, str]:
+        """Return the metadata of the object."""
+        raise NotImplementedError
+
+    def _place(self) -> None:
+        try:
+            self._create()
+        except ShardkeepError as error:
+            # The answer to an earlier attempt may be lost: then the object is there, and it is ours.
+            if not self._is_ours():
+                if is_refusal(error) and not self.replace:
+                    raise self._taken() from None
+                raise
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._metadata().get(TOKEN) == self._token
+        except NotFoundError:
+            return False
 
 
 def is_refusal(error: ShardkeepError) -> bool:

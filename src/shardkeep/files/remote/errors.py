@@ -14,7 +14,7 @@ from typing import Any
 from shardkeep.errors import ExistsError, MissingExtraError, NotFoundError, RemoteError, ShardkeepError
 from shardkeep.files.kinds.urls import display
 
-__all__ = ["converted", "silent"]
+__all__ = ["causes", "converted", "silent"]
 
 _TRANSIENT = {408, 423, 425, 429, 500, 502, 503, 504, 509}
 _REQUEST_IDS = ("x-amz-request-id", "x-ms-request-id", "x-guploader-uploadid", "x-request-id")
@@ -40,6 +40,7 @@ _TRANSIENT_CLASSES = {
     "NetworkError",
     "ParseError",
     "ProtocolError",
+    "ProxyError",
     "ReadTimeoutError",
     "RemoteProtocolError",
     "ResponseStreamingError",
@@ -78,7 +79,7 @@ def converted(error: Exception, what: str, url: str) -> ShardkeepError:
     request_id = _request_id(error)
     answer = f" with status {status}" if status else ""
     number = f", request {request_id}" if request_id else ""
-    said = list(_chain(error))[-1] if isinstance(error, FileNotFoundError) else error
+    said = list(causes(error))[-1] if isinstance(error, FileNotFoundError) else error
     reason = f"{type(said).__name__}: {_text(said)}".strip(": ")
     advice = _ADVICE.get(status or 0)
     if advice is None:
@@ -104,7 +105,8 @@ def silent(what: str, url: str, limit_s: float) -> RemoteError:
     return failure
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Return an error and those that it was raised from or after."""
     seen: set[int] = set()
     following: BaseException | None = error
     while following is not None and id(following) not in seen:
@@ -114,7 +116,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int | None:
-    for one in _chain(error):
+    for one in causes(error):
+        if isinstance(one, OSError) and str(one).startswith("Forbidden: "):  # gcsfs, without the number
+            return 403
         response = getattr(one, "response", None)
         if isinstance(response, Mapping):
             answered: Any = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -138,7 +142,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _request_id(error: BaseException) -> str | None:
-    for one in _chain(error):
+    for one in causes(error):
         response = getattr(one, "response", None)
         headers: Any = getattr(one, "headers", None) or getattr(response, "headers", None)
         if isinstance(response, Mapping):
@@ -162,7 +166,7 @@ def _is_transient(error: BaseException, status: int | None) -> bool:
             base.__name__ in _TRANSIENT_CLASSES and not base.__module__.startswith("webdav4")
             for base in type(one).__mro__  # of webdav4 every error is a ClientError
         )
-        for one in _chain(error)
+        for one in causes(error)
     )
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from typing import Any, TypeVar
 from shardkeep._extras import import_extra
 from shardkeep.errors import PlanError, RemoteError
 from shardkeep.files.kinds.urls import display, split_url
-from shardkeep.files.remote.errors import converted, silent
+from shardkeep.files.remote.errors import causes, converted, silent
 
 __all__ = ["attempt_s", "bounded", "call", "drop_listings", "file_system", "repeated", "timeout_s"]
 
@@ -113,11 +114,16 @@ def repeated(url: str, what: str, attempt: Callable[[float], _Result], *, repeat
     end_s = time.monotonic() + limit_s
     each_s = limit_s / _ATTEMPTS_IN_TIME if repeat else limit_s
     told: tuple[Exception, Exception | None] | None = None
+    handled = sys.exc_info()[1]
     for number in count():
         attempt_limit_s = max(min(each_s, end_s - time.monotonic()), 0.001)
         try:
             return attempt(attempt_limit_s)
         except Exception as error:
+            # One that the caller handles does not belong to this one, whose answer may be final.
+            for one in causes(error):
+                if one.__context__ is handled:
+                    one.__context__ = None
             failure: Exception = converted(error, what, url)
             cause: Exception | None = error
             if isinstance(error, _SilentError) or type(error).__name__ == "FSTimeoutError":

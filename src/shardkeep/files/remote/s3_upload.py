@@ -8,17 +8,17 @@ import math
 import os
 import secrets
 import threading
+from collections.abc import Mapping
 from typing import Any
 
-from shardkeep.errors import NotFoundError, RemoteError, ShardkeepError
+from shardkeep.errors import RemoteError, ShardkeepError
 from shardkeep.files.kinds.urls import display, join_url, split_url, url_parent
 from shardkeep.files.remote import requests
-from shardkeep.files.remote.base_upload import Upload, is_refusal, not_exclusive
+from shardkeep.files.remote.base_upload import TOKEN, TokenUpload, is_refusal, not_exclusive
 from shardkeep.files.threads.tasks import Tasks
 
 __all__ = ["S3Upload"]
 
-_TOKEN = "shardkeep-upload"
 # S3 refuses parts below 5 MiB, except the last, and more than 10,000 of them.
 _PART_BYTES = 16 << 20
 _MOST_PARTS = 9_000
@@ -28,11 +28,10 @@ _honours: dict[tuple[int, str], bool] = {}
 _asking = threading.Lock()
 
 
-class S3Upload(Upload):
+class S3Upload(TokenUpload):
     """Upload to S3, also in parts."""
 
     def __init__(self, url: str, *, replace: bool) -> None:
-        self._token = secrets.token_hex(16)
         self._number: str | None = None
         self._parts: list[dict[str, Any]] = []
         super().__init__(url, replace=replace)
@@ -80,7 +79,7 @@ class S3Upload(Upload):
         part_bytes = max(_PART_BYTES, math.ceil(self._size_bytes / _MOST_PARTS))
         if self._size_bytes <= part_bytes:
             return
-        made = self._s3("create_multipart_upload", Metadata={_TOKEN: self._token})
+        made = self._s3("create_multipart_upload", Metadata={TOKEN: self._token})
         self._number = made["UploadId"]
         starts = range(0, self._size_bytes, part_bytes)
         threads = min(_PARTS_TOGETHER, len(starts))
@@ -100,40 +99,34 @@ class S3Upload(Upload):
         return {"PartNumber": number, "ETag": answer["ETag"]}
 
     def _place(self) -> None:
-        condition: dict[str, Any] = {} if self.replace else {"IfNoneMatch": "*"}
-        try:
-            if self._number is None:
-                with open(self._source, "rb") as file:
-                    data = file.read()
-                answer = self._s3(
-                    "put_object", size_bytes=len(data), Body=data, Metadata={_TOKEN: self._token}, **condition
-                )
-                _check_etag(self.url, answer, data)
-            else:
-                self._s3(
-                    "complete_multipart_upload",
-                    UploadId=self._number,
-                    MultipartUpload={"Parts": self._parts},
-                    **condition,
-                )
-        except ShardkeepError as error:
-            # The answer to an earlier attempt may be lost: then the object is there, and it is ours.
-            if not self._is_ours():
-                if is_refusal(error):
-                    raise self._taken() from None
-                raise
+        super()._place()
         self._number = None
+
+    def _create(self) -> None:
+        condition: dict[str, Any] = {} if self.replace else {"IfNoneMatch": "*"}
+        if self._number is None:
+            with open(self._source, "rb") as file:
+                data = file.read()
+            answer = self._s3(
+                "put_object", size_bytes=len(data), Body=data, Metadata={TOKEN: self._token}, **condition
+            )
+            _check_etag(self.url, answer, data)
+        else:
+            self._s3(
+                "complete_multipart_upload",
+                UploadId=self._number,
+                MultipartUpload={"Parts": self._parts},
+                **condition,
+            )
 
     def _abort(self) -> None:
         number, self._number = self._number, None
         if number is not None:
             self._s3("abort_multipart_upload", UploadId=number)
 
-    def _is_ours(self) -> bool:
-        try:
-            return bool(self._s3("head_object")["Metadata"].get(_TOKEN) == self._token)
-        except NotFoundError:
-            return False
+    def _metadata(self) -> Mapping[str, str]:
+        found: Mapping[str, str] = self._s3("head_object")["Metadata"]
+        return found
 
 
 def _check_etag(url: str, answer: dict[str, Any], data: bytes) -> None:

@@ -6,8 +6,7 @@ The back ends of fsspec differ in what they do at once, so there are three ways:
   end. An upload that fails is aborted.
 - **Stores with renames** (SFTP, HDFS, WebDAV): the file is sent under a temporary name in the same folder,
   and renamed at the end. The temporary files of processes of this host that have ended are removed.
-- **Google Cloud Storage, Azure** and the memory of fsspec: one call of the back end, which creates the object
-  at its end.
+- **Google Cloud Storage, Azure** and the memory of fsspec: one call, which creates the object at its end.
 
 **Exclusive creation** is that of the store: ``If-None-Match: *`` and its relatives, or a rename that does not
 replace. Not every S3 store honours the condition, so each bucket is asked once per process, with an object of
@@ -21,12 +20,12 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from shardkeep.errors import PlanError, ShardkeepError
 from shardkeep.files.kinds.urls import display, split_url, url_name
 from shardkeep.files.remote import requests
-from shardkeep.files.remote.base_upload import Upload, is_refusal
+from shardkeep.files.remote.base_upload import Upload
+from shardkeep.files.remote.put_upload import AzureUpload, GoogleUpload
 from shardkeep.files.remote.renamed_upload import HdfsUpload, SftpUpload, WebdavUpload
 from shardkeep.files.remote.s3_upload import S3Upload
 
@@ -93,26 +92,7 @@ def upload_file(source: str | bytes, url: str, *, replace: bool) -> None:
         raise
 
 
-# -- one call ----------------------------------------------------------------------------------------------
-
-
-class _PutUpload(Upload):
-    """A store whose own call creates the object at its end, under a condition of the store."""
-
-    def _place(self) -> None:
-        mode = "overwrite" if self.replace else "create"
-
-        def make() -> Any:
-            method = self._system._put_file if self._system.async_impl else self._system.put_file
-            return method(self._source, self._path, mode=mode)
-
-        try:
-            self._call("write", make, size_bytes=self._size_bytes, repeat=self.replace)
-        except ShardkeepError as error:
-            if is_refusal(error):
-                raise self._taken() from None
-            raise
-
+# -- memory ----------------------------------------------------------------------------------------------
 
 _in_memory = threading.Lock()
 
@@ -138,9 +118,9 @@ _WAYS: dict[str, Callable[..., Upload]] = {
     "hdfs": HdfsUpload,
     "viewfs": HdfsUpload,
     "webdav": WebdavUpload,
-    "gs": _PutUpload,
-    "gcs": _PutUpload,
-    "abfs": _PutUpload,
-    "az": _PutUpload,
+    "gs": GoogleUpload,
+    "gcs": GoogleUpload,
+    "abfs": AzureUpload,
+    "az": AzureUpload,
     "memory": _MemoryUpload,
 }

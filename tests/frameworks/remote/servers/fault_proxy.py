@@ -165,7 +165,7 @@ class FaultProxy:
         if fault is not None:
             fault.times -= 1
         if fault is not None and fault.kind in ("status", "reset", "stall"):
-            await self._refuse(fault, reader, writer, headers)
+            await self._refuse(fault, method, reader, writer, headers)
             return
         back, forth = await asyncio.open_connection("127.0.0.1", self.upstream, limit=1 << 20)
         try:
@@ -183,6 +183,7 @@ class FaultProxy:
     async def _refuse(
         self,
         fault: Fault,
+        method: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         headers: dict[str, str],
@@ -202,7 +203,7 @@ class FaultProxy:
                 f"Content-Length: {len(_ERROR)}\r\n\r\n"
             )
             await asyncio.sleep(self.latency_s)
-            writer.write(answer.encode() + _ERROR)
+            writer.write(answer.encode() + (b"" if method == "HEAD" else _ERROR))
             await writer.drain()
 
     async def _answer(

@@ -39,6 +39,12 @@ def test_an_answer_of_httpx_is_understood() -> None:
     assert (error.status, error.request_id, error.transient) == (403, "R2", False)
 
 
+def test_a_refusal_of_google_has_its_status() -> None:
+    error = converted(OSError("Forbidden: https://storage.googleapis.com/b/bucket\nno"), "list", URL)
+    assert isinstance(error, RemoteError)
+    assert (error.status, error.transient) == (403, False)
+
+
 @pytest.mark.parametrize(
     ("given", "expected"), [(FileNotFoundError("x"), NotFoundError), (FileExistsError("x"), ExistsError)]
 )

@@ -157,6 +157,14 @@ def test_final_answers_are_not_repeated(
     assert caught.value.path == f"{folder}/x1.tfrecord"  # type: ignore[attr-defined]
 
 
+def test_an_error_that_is_handled_does_not_make_a_final_answer_transient(folder: str) -> None:
+    with pytest.raises(NotFoundError):
+        try:
+            raise ConnectionError("of an upload")
+        except ConnectionError:
+            store.stat(f"{folder}/none")  # its undo
+
+
 def test_a_silent_store_is_an_error_after_the_time_limit(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

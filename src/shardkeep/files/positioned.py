@@ -1,11 +1,58 @@
-"""Base of file objects for HDF5 that read and write at explicit offsets."""
+"""Base of file objects for HDF5 that read and write at explicit offsets, and signals in their methods."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
-__all__ = ["PositionedFile"]
+__all__ = ["PositionedFile", "signals_between_calls"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.01
+
+
+@contextlib.contextmanager
+def signals_between_calls() -> Iterator[None]:
+    """In the body, call the handlers of signals only while HDF5 calls no method of a `PositionedFile`.
+
+    Python calls them at the beginning of the next Python function, which is such a method if the signal came
+    while HDF5 was at work. HDF5 may lose the exception of a handler and continue with bytes that were never
+    written, h5py may replace it, and the file may crash the process when it is closed. So the signal is sent
+    again a little later.
+    """
+    handlers: dict[int, Any] = {}
+    waiting: list[threading.Timer] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        caller = frame
+        while caller is not None and not isinstance(caller.f_locals.get("self"), PositionedFile):
+            caller = caller.f_back
+        if caller is None:
+            handlers[number](number, frame)
+            return
+        waiting.append(threading.Timer(_AGAIN_S, os.kill, (os.getpid(), number)))
+        waiting[-1].start()
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: old for number in _SIGNALS if callable(old := signal.getsignal(number))}
+        for number in handlers:
+            signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, old in handlers.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, old)
+        for timer in waiting:
+            if timer.is_alive():
+                timer.cancel()
+                os.kill(*timer.args)
 
 
 class PositionedFile(io.RawIOBase):

@@ -26,6 +26,7 @@ from shardkeep.files.incomplete import Incomplete, check_incomplete, report_inco
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.kinds.urls import is_url, path_or_url
 from shardkeep.files.leftovers import let_read
+from shardkeep.files.positioned import signals_between_calls
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.user_warning import warn_user
@@ -362,7 +363,7 @@ def _write(
     plan: MergePlan, exists: Exists, parts: Parts, check: Extent, executor: Executor | None
 ) -> tuple[dict[str, int], int]:
     target = plan.output
-    with publish_raw(target, exists=exists) as temporary:
+    with publish_raw(target, exists=exists) as temporary, signals_between_calls():
         temporary.deferred = True
         with temporary.failure_first(), Writeback(temporary, target) as writeback:
             with h5py.File(temporary, "w", libver=plan.versions, track_order="" in plan.orders) as file:

@@ -19,6 +19,7 @@ import h5py
 
 from shardkeep.files.durable import durably
 from shardkeep.files.pending import Pending
+from shardkeep.files.positioned import signals_between_calls
 
 __all__ = ["H5_VERSIONS", "Segment"]
 
@@ -72,7 +73,7 @@ class Segment:
         """
         file = self.group()
         assert self._pending is not None
-        with self.writing():
+        with signals_between_calls(), self.writing():
             file.close()
         self._file = None
         self._pending.rename(path)

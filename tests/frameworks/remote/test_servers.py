@@ -99,8 +99,9 @@ def test_a_server_ends_with_a_killed_session(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, sys\n"
         "from tests.frameworks.remote.servers.process import serve\n"
-        f"log = pathlib.Path({str(tmp_path / 'log')!r})\n"
-        "with serve(['sleep', '1000'], ready=lambda: True, log=log) as process:\n"
+        f"log, begun = pathlib.Path({str(tmp_path / 'log')!r}), pathlib.Path({str(tmp_path / 'begun')!r})\n"
+        "command = ['sh', '-c', f'touch {begun}; exec sleep 1000']\n"
+        "with serve(command, ready=begun.exists, log=log) as process:\n"
         "    print(process.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -92,7 +92,7 @@ class FaultProxy:
         self.faults: list[Fault] = []
         self.seen: list[Seen] = []
         self.connections = 0
-        self._serving: set[asyncio.Task[object] | None] = set()
+        self._serving: set[asyncio.Task[object]] = set()
         self.port = 0
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -125,17 +125,19 @@ class FaultProxy:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        current = asyncio.current_task()
-        rest = [task for task in asyncio.all_tasks() if task is not current]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        # A connection that was accepted gets its task a little later; a task that is cancelled before its
+        # beginning does not close its socket.
+        while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._serving:
+                task.cancel()
+            await asyncio.wait(rest, timeout=0.1)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         # After the end of a request nothing else refers to a task that waits for the server, and the garbage
         # collector would destroy it.
         task = asyncio.current_task()
+        assert task is not None
         self._serving.add(task)
         try:
             await asyncio.sleep(self.latency_s)  # of the connection itself

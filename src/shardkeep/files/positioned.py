@@ -24,14 +24,15 @@ def signals_between_calls() -> Iterator[None]:
     Python calls them at the beginning of the next Python function, which is such a method if the signal came
     while HDF5 was at work. HDF5 may lose the exception of a handler and continue with bytes that were never
     written, h5py may replace it, and the file may crash the process when it is closed. So the signal is sent
-    again a little later.
+    again a little later. So it is in the callbacks of weak references to objects of h5py, where Python drops
+    exceptions.
     """
     handlers: dict[int, Any] = {}
     waiting: list[threading.Timer] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         caller = frame
-        while caller is not None and not isinstance(caller.f_locals.get("self"), PositionedFile):
+        while caller is not None and not _loses_exceptions(caller):
             caller = caller.f_back
         if caller is None:
             handlers[number](number, frame)
@@ -53,6 +54,11 @@ def signals_between_calls() -> Iterator[None]:
             if timer.is_alive():
                 timer.cancel()
                 os.kill(*timer.args)
+
+
+def _loses_exceptions(frame: FrameType) -> bool:
+    is_weakref = frame.f_globals.get("__name__") == "weakref"
+    return is_weakref or isinstance(frame.f_locals.get("self"), PositionedFile)
 
 
 class PositionedFile(io.RawIOBase):

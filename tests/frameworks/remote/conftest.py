@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,53 +74,23 @@ def _of_this_test(store: Store, request: pytest.FixtureRequest) -> Store:
     return store._replace(root=f"{store.root}/{name}")
 
 
-@pytest.fixture
-def s3_store(
-    seaweedfs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    """S3 that honours conditional writes."""
-    return _of_this_test(seaweedfs_server, request).use(monkeypatch)
+def _store_of(server: str, make: Callable[[Any], Store] = lambda store: store) -> Any:
+    """Return the fixture of a store of the test, on a server of the session."""
+
+    @pytest.fixture
+    def store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+        return _of_this_test(make(request.getfixturevalue(server)), request).use(monkeypatch)
+
+    return store
 
 
-@pytest.fixture
-def unconditional_s3_store(
-    rclone_s3_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    """S3 that ignores the conditions of writes."""
-    return _of_this_test(rclone_s3_server, request).use(monkeypatch)
-
-
-@pytest.fixture
-def azure_store(
-    azurite_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    return _of_this_test(azurite_server, request).use(monkeypatch)
-
-
-@pytest.fixture
-def google_store(
-    fake_gcs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    return _of_this_test(fake_gcs_server, request).use(monkeypatch)
-
-
-@pytest.fixture
-def webdav_store(
-    webdav_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    return _of_this_test(webdav_server, request).use(monkeypatch)
-
-
-@pytest.fixture
-def sftp_store(
-    sshd_server: sftp.Sshd, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Store:
-    return _of_this_test(sftp.sftp_store(sshd_server), request).use(monkeypatch)
-
-
-@pytest.fixture
-def hdfs_store(hdfs_server: Store, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
-    return _of_this_test(hdfs_server, request).use(monkeypatch)
+s3_store = _store_of("seaweedfs_server")
+unconditional_s3_store = _store_of("rclone_s3_server")  # ignores the conditions of writes
+azure_store = _store_of("azurite_server")
+google_store = _store_of("fake_gcs_server")
+webdav_store = _store_of("webdav_server")
+sftp_store = _store_of("sshd_server", sftp.sftp_store)
+hdfs_store = _store_of("hdfs_server")
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -25,8 +24,8 @@ from shardkeep.errors import ExistsError, NotFoundError
 from shardkeep.files.kinds.urls import display, is_url, url_name, url_parent
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.publish import publish_sidecar
-from shardkeep.files.remote.pending import cache_root
-from shardkeep.files.remote.store import download, stat
+from shardkeep.files.remote.pending import local_folder
+from shardkeep.files.remote.store import ObjectInfo, download, stat
 from shardkeep.files.remote.uploads import upload_file, upload_to
 from shardkeep.hdf5.journal.paths import log_path
 
@@ -39,8 +38,7 @@ def local_file(place: str) -> str:
     """Return the file that a collector on this host writes for a URL; any other place as it is."""
     if not is_url(place):
         return place
-    key = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:40]
-    folder = os.path.join(cache_root(), "collected", key)
+    folder = local_folder("collected", place)
     show_as(folder, url_parent(place))
     return os.path.join(folder, url_name(place))
 
@@ -82,10 +80,10 @@ def written_locally(place: str) -> Iterator[str]:
     with FileLock(os.path.join(folder, "upload"), timeout_s=0.0):
         _begin(place, path)
         yield path
-        version = _version(place)
-        if version is not None and version != _base(folder):
+        found = _find(place)
+        if found is not None and found.version != _base(folder):
             raise _replaced(place)
-        upload_file(path, place, replace=version is not None)
+        upload_file(path, place, replace=found is not None)
         for name in (path, log_path(path), os.path.join(folder, _BASE)):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name)
@@ -94,25 +92,25 @@ def written_locally(place: str) -> Iterator[str]:
 def _begin(url: str, path: str) -> None:
     folder = os.path.dirname(path)
     copy = os.path.join(folder, "copy.part")
-    version = _version(url)
-    upload_to(url, replace=version is not None)  # now, not after hours, if the store refuses it
+    found = _find(url)
+    upload_to(url, replace=found is not None)  # now, not after hours, if the store refuses it
     is_here = os.path.exists(path)
-    if version is not None and not (is_here and version == _base(folder)):
-        download(stat(url), copy)
+    if found is not None and not (is_here and found.version == _base(folder)):
+        download(found, copy)
         # The same after a kill between the upload and the removal of the local file.
         if is_here and not filecmp.cmp(path, copy, shallow=False):
             os.unlink(copy)
             raise _replaced(url)
-    if not is_here or version is not None:
+    if not is_here or found is not None:
         with publish_sidecar(os.path.join(folder, _BASE), mode=0o600) as file:
-            file.write(json.dumps({"version": version}).encode())
+            file.write(json.dumps({"version": found and found.version}).encode())
     if os.path.exists(copy):
         os.replace(copy, path)
 
 
-def _version(url: str) -> str | None:
+def _find(url: str) -> ObjectInfo | None:
     try:
-        return stat(url).version
+        return stat(url)
     except NotFoundError:
         return None
 

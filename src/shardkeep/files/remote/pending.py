@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from shardkeep.files.pending import Pending
 from shardkeep.files.remote.store import stat_many
 from shardkeep.files.remote.uploads import upload_to
 
-__all__ = ["RemotePending", "cache_root", "sizes_bytes", "spool_folder"]
+__all__ = ["RemotePending", "cache_root", "local_folder", "sizes_bytes", "spool_folder"]
 
 
 def sizes_bytes(paths: Sequence[str]) -> list[int]:
@@ -31,6 +32,12 @@ def cache_root() -> str:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         root = os.path.join(base, "shardkeep")
     return os.path.abspath(root)
+
+
+def local_folder(kind: str, url: str) -> str:
+    """Return the folder on this host for the files of a URL, which need not exist."""
+    key = hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()[:40]
+    return os.path.join(cache_root(), kind, key)
 
 
 def spool_folder() -> str:

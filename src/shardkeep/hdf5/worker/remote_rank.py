@@ -12,7 +12,6 @@ worker could have left (`shardkeep.hdf5.segments.run_folder`).
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from shardkeep._paths_in_messages import show_as
 from shardkeep.errors import CorruptDataError, ExistsError, LockError, NotFoundError
 from shardkeep.files.kinds.urls import display, is_url, join_url, path_or_url, url_name
 from shardkeep.files.remote.base_upload import remove
-from shardkeep.files.remote.pending import cache_root
+from shardkeep.files.remote.pending import local_folder
 from shardkeep.files.remote.store import download, list_folder, read
 from shardkeep.files.remote.uploads import upload_file
 from shardkeep.hdf5.segments.run_folder import rank_folder
@@ -38,8 +37,7 @@ def local_run(run_dir: str | os.PathLike[str]) -> str:
     name = path_or_url(run_dir)
     if not is_url(name):
         return os.path.abspath(name)
-    key = hashlib.sha256(name.rstrip("/").encode("utf-8", "surrogateescape")).hexdigest()[:40]
-    return os.path.join(cache_root(), "runs", key)
+    return local_folder("runs", name.rstrip("/"))
 
 
 class RemoteRank:

@@ -57,7 +57,6 @@ __all__ = [
 Tick = Callable[[int], object]
 
 _WAIT_S = 0.5
-_YOUNG_S = 60.0
 
 
 def cache_folder() -> str:
@@ -142,7 +141,7 @@ class View:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/") if split_url(url)[1] else url
-        self.folder = tempfile.mkdtemp(dir=_process_folder())
+        self.folder = _new_folder()
         self.reserved: dict[str, ObjectInfo] = {}
         self.pid = os.getpid()
         show_as(self.folder, display(self.url))
@@ -340,21 +339,35 @@ _process: tuple[str, str, int] | None = None  # root, folder and descriptor of i
 _making = threading.Lock()
 
 
-def _process_folder() -> str:
-    """Return the folder of the views of this process, which exists until the process has ended."""
+def _new_folder() -> str:
+    """Return a new folder for a view, in that of this process, which exists until the process has ended."""
     global _process
     with _making:
         root = cache_folder()
-        if _process is None or _process[0] != root:
-            _require_own_folder(root)
-            os.makedirs(os.path.join(root, "views"), mode=0o700, exist_ok=True)
-            _remove_dead_views(root)
-            folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=os.path.join(root, "views"))
+        _require_own_folder(root)
+        views = os.path.join(root, "views")
+        try:
+            if _process is None or _process[0] != root:
+                os.makedirs(views, mode=0o700, exist_ok=True)
+                _remove_dead_views(root)
+                _process = root, *_locked_folder(views)
+            return tempfile.mkdtemp(dir=_process[1])
+        except OSError as error:
+            raise durability_error("create a folder in the cache", root, error) from error
+
+
+def _locked_folder(views: str) -> tuple[str, int]:
+    """Make a folder whose lock is held, and return the descriptor of the lock."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=views)
+        with contextlib.suppress(FileNotFoundError):
             # A forked child inherits the lock, a program that is started does not.
             fd = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
-            _process = root, folder, fd
-        return _process[1]
+            if os.fstat(fd).st_nlink:
+                return folder, fd
+            os.close(fd)
+        # Another process found the folder before it was locked, and removed it.
 
 
 def _require_own_folder(root: str) -> None:
@@ -376,8 +389,6 @@ def _remove_dead_views(root: str) -> None:
     for name in os.listdir(views):
         folder = os.path.join(views, name)
         with contextlib.suppress(OSError):
-            if time.time() - os.stat(folder).st_mtime < _YOUNG_S and not os.path.exists(f"{folder}/.lock"):
-                continue  # its process is about to lock it
             fd = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

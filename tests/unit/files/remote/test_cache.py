@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardkeep.errors import NotFoundError, PlanError, RemoteError, UntrustedFileError
+from shardkeep.errors import DurabilityError, NotFoundError, PlanError, RemoteError, UntrustedFileError
 from shardkeep.files.remote import cache, store
 from shardkeep.files.remote.cache import View, object_path
 from tests.remote_memory import MEMORY, reads, record_reads
@@ -120,6 +122,30 @@ def test_the_views_of_a_process_that_was_killed_are_removed(
     assert os.stat(object_path(info)).st_nlink == 1
 
 
+@pytest.mark.parametrize("step", ["mkdir", "open", "flock"])
+def test_a_folder_of_views_that_is_not_yet_locked_may_be_removed(
+    step: str, monkeypatch: pytest.MonkeyPatch, own_cache: Path
+) -> None:
+    own_cache.mkdir(mode=0o700)
+    (module, name) = {"mkdir": (os, "mkdir"), "open": (os, "open"), "flock": (fcntl, "flock")}[step]
+    original = getattr(module, name)
+    sweeps = []
+
+    def then_sweep(first: Any, *arguments: Any, **options: Any) -> Any:
+        result = original(first, *arguments, **options)
+        if not sweeps and ("views/" in str(first) or name == "flock"):
+            sweeps.append(first)
+            cache._remove_dead_views(str(own_cache))
+        return result
+
+    monkeypatch.setattr(module, name, then_sweep)
+    view = View("memory://data")
+    assert sweeps
+    assert Path(view.fetch(put("x"))).read_bytes() == b"content"
+    cache._remove_dead_views(str(own_cache))
+    assert os.listdir(own_cache / "views") == [Path(view.folder).parent.name]
+
+
 def test_a_child_reads_from_a_view_that_its_parent_has_closed(tmp_path: Path) -> None:
     view = View("memory://data")
     path = Path(view.fetch(put("x")))
@@ -168,6 +194,22 @@ def test_a_folder_that_others_may_write_is_refused(own_cache: Path) -> None:
     own_cache.chmod(0o777)
     with pytest.raises(UntrustedFileError, match="other users may write into the cache"):
         View("memory://data")
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_a_full_disk_is_an_error_that_names_the_cache(
+    views: int, monkeypatch: pytest.MonkeyPatch, own_cache: Path
+) -> None:
+    kept = [View("memory://data") for _ in range(views)]
+    own_cache.mkdir(mode=0o700, exist_ok=True)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(DurabilityError, match=f"cannot create a folder in the cache '{own_cache}': "):
+        View("memory://data")
+    del kept
 
 
 @pytest.mark.parametrize("value", ["0", "many", "-5"])

@@ -1,6 +1,7 @@
-"""The salvage of a damaged HDF5 file, and plain reading of it by h5py."""
+"""The salvage of a damaged HDF5 file, a copy of it, and plain reading of it by h5py."""
 
-from pathlib import Path
+import os
+import shutil
 
 import h5py
 
@@ -9,13 +10,23 @@ from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 
 
 def salvage(files, batch, most):
-    output = Path(f"{files[0]}.repaired")
-    try:
-        found = salvage_hdf5(files[0], str(output), tick=lambda count: None)
-        assert found.items("lost") == 100
-    finally:
-        output.unlink(missing_ok=True)
-    return 1
+    output = f"{files[0]}.repaired"
+    yield
+    found = salvage_hdf5(files[0], output, tick=lambda count: None)
+    assert found.items("lost") == 100
+    yield 1
+    os.unlink(output)
+
+
+def copy(files, batch, most):
+    """Copy the file, synced as the output of a salvage is."""
+    output = f"{files[0]}.copy"
+    yield
+    shutil.copyfile(files[0], output)
+    with open(output, "rb+") as file:
+        os.fsync(file.fileno())
+    yield 1
+    os.unlink(output)
 
 
 def read(files, batch, most):
@@ -27,4 +38,4 @@ def read(files, batch, most):
 
 
 if __name__ == "__main__":
-    serve({"salvage": salvage, "read": read}, "h5py")
+    serve({"salvage": salvage, "copy": copy, "read": read}, "h5py")

@@ -115,7 +115,10 @@ TABLES = [
             f"Salvage of 1 GiB of HDF5, {title}",
             partial(damaged, is_checked=kind == "checked"),
             "hdf5.salvage salvage",
-            (Peer("h5py, reading it", "hdf5.salvage read", 0.2),),
+            (
+                Peer("limit: a synced copy", "hdf5.salvage copy"),
+                Peer("h5py, reading it", "hdf5.salvage read", 0.2),
+            ),
         )
         for kind, title in (("plain", "contiguous rows"), ("checked", "chunks with fletcher32"))
     ),

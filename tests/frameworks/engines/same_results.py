@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -176,6 +177,26 @@ def compare(
     assert len(seen) > 3
     assert seen == sorted(seen)
     assert seen[-1][0] == seen[-1][1]
+
+
+def make_archive(folder: Path) -> str:
+    """Make an archive of shards, of which one is damaged, and return the end of the URLs in it."""
+    data = make_data(folder)
+    damage(data / "train-00007-of-00060.tfrecord")
+    with zipfile.ZipFile(folder / "all.zip", "w") as archive:
+        for path in sorted(data.glob("train-*")):
+            archive.write(path, path.name)
+    return f"::{folder}/all.zip"
+
+
+def compare_remote(folder: Path, executor: Executor) -> None:
+    """Verify URLs by workers whose cache is not that of this process, which is in `folder`."""
+    store = make_archive(folder)
+    found = sk.verify(f"zip://*.tfrecord{store}", executor=executor)
+    assert not (folder / "cache/objects").exists()
+    assert [one.path for one in found.findings] == [f"zip://{store}/train-00007-of-00060.tfrecord"]
+    assert found == sk.verify(f"zip://*.tfrecord{store}")
+    assert str(folder / "cache") not in json.dumps(found.to_dict())
 
 
 # -- tasks for `Work` ----------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
@@ -25,6 +24,7 @@ from shardkeep.files.threads.work import Work  # noqa: E402
 from tests.frameworks.engines.same_results import (  # noqa: E402
     JOBS,
     compare,
+    compare_remote,
     damage,
     dies_always,
     dies_once,
@@ -149,17 +149,7 @@ def test_workers_fetch_what_their_tasks_read(
     tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
-    data = make_data(tmp_path)
-    damage(data / "train-00007-of-00060.tfrecord")
-    store = f"::{tmp_path}/all.zip"
-    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-        for path in sorted(data.glob("train-*")):
-            archive.write(path, path.name)
-    found = sk.verify(f"zip://*.tfrecord{store}", executor=executor)
-    assert not (tmp_path / "cache/objects").exists()
-    assert [one.path for one in found.findings] == [f"zip://{store}/train-00007-of-00060.tfrecord"]
-    assert found == sk.verify(f"zip://*.tfrecord{store}")
-    assert str(tmp_path / "cache") not in json.dumps(found.to_dict())
+    compare_remote(tmp_path, executor)
 
 
 def test_ctrl_c_ends_the_driver_promptly(tmp_path: Path, scheduler: str, client: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.frameworks.engines.same_results import damage, left_behind, make_data
+from tests.frameworks.engines.same_results import damage, left_behind, make_archive, make_data
 from tests.waiting import PATIENCE_S
 
 pytest.importorskip("mpi4py")
@@ -60,6 +61,17 @@ def test_three_ranks_change_no_byte(command: str, data: Path, tmp_path: Path) ->
         assert done.returncode == (3 if command in ("audit", "repair") else 0), done.stderr
         found.append(left_behind(done.stdout, tmp_path / name, data))
     assert found[0] == found[1]
+
+
+def test_ranks_fetch_what_their_tasks_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_archive(tmp_path)
+    reports = []
+    for ranks in (0, 3):
+        monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / f"cache{ranks}"))
+        done = shardkeep(tmp_path, "verify", f"zip://*.tfrecord{store}", "--json", ranks=ranks)
+        assert done.returncode == 3, done.stderr
+        reports.append(json.loads(done.stdout))
+    assert reports[0] == reports[1]
 
 
 def test_an_error_ends_all_ranks_with_its_exit_code(tmp_path: Path) -> None:

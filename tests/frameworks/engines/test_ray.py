@@ -22,6 +22,7 @@ from shardkeep.files.threads.work import Work  # noqa: E402
 from tests.frameworks.engines.same_results import (  # noqa: E402
     JOBS,
     compare,
+    compare_remote,
     damage,
     dies_always,
     dies_once,
@@ -37,10 +38,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[None]:
-    os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT}"
-    with ray_session(3):
-        yield
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
+        patch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))  # of another host
+        with ray_session(3):
+            yield
 
 
 @pytest.fixture
@@ -102,6 +105,13 @@ def test_an_error_keeps_type_path_record_and_offset(tmp_path: Path, executor: Ex
         errors.append((type(raised.value), str(raised.value), raised.value.path, raised.value.offset_bytes))
     assert errors[0] == errors[1]
     assert not list(tmp_path.glob("*x*"))
+
+
+def test_workers_fetch_what_their_tasks_read(
+    tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARDKEEP_CACHE_DIR", str(tmp_path / "cache"))
+    compare_remote(tmp_path, executor)
 
 
 def test_the_command_starts_a_session_and_ends_it(data: Path) -> None:

@@ -124,9 +124,20 @@ fn errors_name_both_sides() {
     let wanted = "expected float32 of shape (), found int64 (3 values)";
     assert_eq!((kind, &message[..]), (RowErrorKind::WrongDType, wanted));
     assert_eq!(error(Kind::Var { dtype: DType::Bytes }, &ints).0, RowErrorKind::WrongDType);
-    let (kind, message) = error(fixed(DType::Int64, &[]), b"");
-    assert_eq!(kind, RowErrorKind::Missing);
-    assert!(message.contains("does not have it"));
+    let others: Vec<String> = (0..14).map(|number| format!("f\n{number:02}")).collect();
+    let others: Vec<_> = others.iter().map(|name| (&name[..], FeatureValue::Int64(&[1]))).collect();
+    let listed =
+        |count: usize| (0..count).map(|number| format!("\"f\\n{number:02}\"")).collect::<Vec<_>>().join(", ");
+    for (record, found) in [
+        (Vec::new(), "no features".to_owned()),
+        (encode(&others[..2]), format!("only {}", listed(2))),
+        (encode(&others), format!("only {}, 2 more", listed(12))),
+        (b"\x0a\x07\x0a\x05\x0a\x01x\x12\x00".to_vec(), "it without values".to_owned()),
+    ] {
+        let (kind, message) = error(fixed(DType::Int64, &[]), &record);
+        let wanted = format!("expected int64 of shape (), but the record has {found}");
+        assert_eq!((kind, message), (RowErrorKind::Missing, wanted));
+    }
     let image = Kind::Image { channels: 3, dtype: ImageDType::U8, size: None };
     let two = encode(&[("x", FeatureValue::Bytes(&[b"a", b"b"]))]);
     assert_eq!(error(image.clone(), &two).0, RowErrorKind::WrongShape);

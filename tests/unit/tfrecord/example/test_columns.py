@@ -243,7 +243,7 @@ def test_file_without_records_has_empty_columns(tmp_path: Path, compression: str
         ({"x": 0.5}, FixedLen(), "expected int64 of shape (), found float32 (1 value)"),
         ({"x": [1, 2]}, FixedLen(), "expected int64 of shape () (1 value), found 2"),
         ({"x": [b"a"] * 3}, FixedLen((2, 2), "bytes"), "expected bytes of shape (2, 2) (4 values), found 3"),
-        ({"y": 1}, FixedLen((), "float32"), "expected float32 of shape (), but the record does not have it"),
+        ({"y": 1}, FixedLen((), "float32"), 'expected float32 of shape (), but the record has only "y"'),
         ({"x": b"a"}, VarLen("int64"), "expected any number of int64, found bytes (1 value)"),
         ({"x": 5}, Image(), "expected one image as bytes, found int64 (1 value)"),
     ],

@@ -2,6 +2,8 @@
 
 #![deny(clippy::indexing_slicing)]
 
+use std::collections::BTreeSet;
+
 use super::cells::Cells;
 use super::images::ImageStore;
 use super::parts::Ragged;
@@ -13,6 +15,9 @@ use crate::example::lists::FeatureView;
 use crate::example::parse::{FoundValue, KnownKey, entries, only_features};
 use crate::example::wire::{Cursor, WireError};
 use crate::schema::{DType, DefaultValue, Feature, Kind, Schema};
+
+/// Names that an error lists; a record may have thousands.
+const LISTED: usize = 12;
 
 /// The error of a feature, without the row.
 #[derive(Debug)]
@@ -123,7 +128,7 @@ impl Rows<'_> {
         }
         for column in 0..self.targets.len() {
             if last_seen.get(column) != Some(&*row_number) {
-                self.store_default(column).ok()?;
+                self.store_default(column, record).ok()?;
             }
         }
         Some(())
@@ -254,7 +259,7 @@ impl Rows<'_> {
                 Some(view) if view.dtype.is_some() => {
                     self.store(column, view, record, &mut scratch.images)?;
                 }
-                _ => self.store_default(column)?,
+                _ => self.store_default(column, record)?,
             }
         }
         Ok(())
@@ -339,7 +344,7 @@ impl Rows<'_> {
     }
 
     /// Store the default of a feature that the record lacks.
-    fn store_default(&mut self, column: usize) -> Result<(), FeatureError> {
+    fn store_default(&mut self, column: usize, record: &[u8]) -> Result<(), FeatureError> {
         let Some((feature, target)) = self.schema.features().get(column).zip(self.targets.get_mut(column))
         else {
             return Ok(());
@@ -348,7 +353,8 @@ impl Rows<'_> {
             Kind::Var { .. } => return Ok(()),
             Kind::Fixed { default: Some(default), .. } => default,
             _ => {
-                let message = format!("expected {}, but the record does not have it", describe(feature));
+                let found = names(record, &feature.name);
+                let message = format!("expected {}, but the record has {found}", describe(feature));
                 return Err(self.feature_error(column, RowErrorKind::Missing, message));
             }
         };
@@ -392,6 +398,23 @@ fn range_in(record: &[u8], part: &[u8]) -> std::ops::Range<usize> {
 
 fn values(count: usize) -> String {
     format!("{count} value{}", if count == 1 { "" } else { "s" })
+}
+
+/// List the features of a record that lacks one of the schema, for messages.
+fn names(record: &[u8], missing: &str) -> String {
+    let mut found = BTreeSet::new();
+    // A record that is not valid was refused before.
+    let _ = entries(record, |key, _| _ = found.insert(String::from_utf8_lossy(key)));
+    if found.contains(missing) {
+        return "it without values".into();
+    }
+    let mut listed: Vec<String> = found.iter().take(LISTED).map(|name| format!("{name:?}")).collect();
+    match found.len() {
+        0 => return "no features".into(),
+        count if count > LISTED => listed.push(format!("{} more", count - LISTED)),
+        _ => {}
+    }
+    format!("only {}", listed.join(", "))
 }
 
 /// Describe a feature of the schema, for messages.

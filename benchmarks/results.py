@@ -156,7 +156,7 @@ def machine() -> dict[str, Any]:
 def _speed(seconds: float, size: float, by: str) -> str:
     if by == "latency":
         return f"{seconds * 1e3:,.1f} ms"
-    told = f"{1 / seconds:,.0f}/s"
+    told = f"{1 / seconds:,.0f}/s" if seconds < 0.01 else f"{1 / seconds:.3g}/s"
     return f"{told} ({size / seconds / 1e6:,.0f} MB/s)" if size else told
 
 

@@ -118,7 +118,7 @@ def test_a_row_is_the_median_of_its_turns(tmp_path: Path, monkeypatch: pytest.Mo
     theirs = Side([2.0, 4.0, 9.0], [10, 10, 10], [2.0] * 3, 2 << 20)
     row = Row(table, table.peers[0], ours, theirs, 100.0, {"numpy": "2"})
     line = (
-        "| peer | 10/s (0 MB/s) | 2/s (0 MB/s) | 4.00 (2.00–9.00) | 1 / 2 MiB | 100 ms / 200 ms | 3 | yes |"
+        "| peer | 10/s (0 MB/s) | 2.5/s (0 MB/s) | 4.00 (2.00–9.00) | 1 / 2 MiB | 100 ms / 200 ms | 3 | yes |"
     )
     assert results.line(results.to_dict(row)) == line
     monkeypatch.setattr(results, "JSON", tmp_path / "results.json")

@@ -10,13 +10,14 @@ from concurrent.futures import Executor
 
 from shardkeep._paths_in_messages import shown
 from shardkeep.errors import NotFoundError
+from shardkeep.files.child_python import Children
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.paths import expand
 from shardkeep.files.remote.cache import present
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.jobs.verification.expectation import Member, expected_kinds
-from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
+from shardkeep.jobs.verification.hdf5_children import CHILD, check_hdf5
 from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventory, task_of
 from shardkeep.jobs.verification.records import check_records
 from shardkeep.jobs.verification.report import VerifiedFile, VerifyReport
@@ -102,7 +103,7 @@ def verify_inventory(
     """Check the files of an inventory of the paths `given`; see `verify`."""
     tasks = inventory.tasks
     work = Work(progress, sum(task.size_bytes for task in tasks), executor)
-    with Children() as children:
+    with Children(CHILD) as children:
         found = work.run(functools.partial(_check, children), tasks, thread_count(threads))
         if executor is not None:
             found = list(_with_other_files(children, inventory, found))

@@ -23,6 +23,7 @@ from shardkeep.errors import (
     MissingExtraError,
     UntrustedFileError,
 )
+from shardkeep.files.child_python import Children
 from shardkeep.files.leftovers import temporary_name
 from shardkeep.files.publish import Exists, publish_path
 from shardkeep.hdf5.journal.paths import log_path, readers_path
@@ -30,7 +31,6 @@ from shardkeep.hdf5.journal.recovery import LoggedCommits, salvage_commits
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
-from shardkeep.jobs.verification.hdf5_children import Children
 from shardkeep.quantities import counted
 
 __all__ = ["salvage_collected"]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shardkeep.errors import ExistsError, LockHeldError, MissingExtraError, NotFoundError
+from shardkeep.files.child_python import Children
 from shardkeep.files.kinds.kind import identify
 from shardkeep.files.leftovers import is_temporary
 from shardkeep.files.publish import Exists, publish_raw
@@ -25,7 +26,7 @@ from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
 from shardkeep.jobs.salvage.series import Segment, Series, choose_series
 from shardkeep.jobs.verification.finding import as_argument
-from shardkeep.jobs.verification.hdf5_children import Children, check_hdf5
+from shardkeep.jobs.verification.hdf5_children import CHILD, check_hdf5
 from shardkeep.quantities import counted
 from shardkeep.tfrecord.index.scan import thread_count
 
@@ -77,7 +78,7 @@ def salvage_run(
         raise NotFoundError(f"{path!r} has no segment of a worker: pass the folder of a run", path=path)
     if output is not None and _files_of(output):
         raise ExistsError(f"{output!r} has segments, which would be mixed: pass another folder", path=output)
-    with Children() as children:
+    with Children(CHILD) as children:
         checked = Work(None, 0).run(
             lambda one, _: _check(one, children, tick), files, thread_count(None), quick_s=0.01
         )

@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from shardkeep import errors
-from shardkeep.jobs.verification.hdf5_children import Children
+from shardkeep.files.child_python import Children
 from shardkeep.viewer.locations import Location
 
 __all__ = ["ask", "children"]

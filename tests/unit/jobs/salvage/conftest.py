@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from shardkeep.files import child_python
+from shardkeep.files.child_python import Children
+from shardkeep.jobs.salvage.hdf5 import process
 from shardkeep.jobs.verification import hdf5_children
-from shardkeep.jobs.verification.hdf5_children import Children
 
-_MODULES = ("shardkeep.jobs.verification.hdf5_child", "shardkeep.jobs.salvage.collected_child")
+_MODULES = (hdf5_children.CHILD, "shardkeep.jobs.salvage.collected_child", process.CHILD)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,7 +25,7 @@ def _kept_children() -> Iterator[None]:
             children._idle.put(child)
 
     class Kept(Children):
-        def __init__(self, module: str = _MODULES[0]) -> None:
+        def __init__(self, module: str) -> None:
             super().__init__(module)
             self._idle = kept[module]._idle
 
@@ -32,11 +34,12 @@ def _kept_children() -> Iterator[None]:
                 if child in first[self._module]:
                     self._idle.put(child)
                 else:
-                    hdf5_children._end(child)
+                    child_python._end(child)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shardkeep.jobs.salvage.run.Children", Kept)
         patch.setattr("shardkeep.jobs.salvage.collected.Children", Kept)
+        patch.setattr("shardkeep.jobs.salvage.hdf5.salvage.Children", Kept)
         yield
     for children in kept.values():
         children.__exit__()

@@ -5,15 +5,14 @@ Covers `shardkeep.jobs.verification.hdf5_child`.
 
 from __future__ import annotations
 
-import pickle
 import signal
 from pathlib import Path
 
 import h5py
 import pytest
 
+from shardkeep.files import child_python
 from shardkeep.jobs import verify
-from shardkeep.jobs.verification import hdf5_children
 
 
 def test_a_file_that_crashes_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,14 +20,14 @@ def test_a_file_that_crashes_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with h5py.File(tmp_path / name, "w") as file:
             file["x"] = [1]
     code = "import os,sys\nsys.stdin.readline()\nos.kill(os.getpid(), 11)"
-    original = hdf5_children.subprocess.Popen
+    original = child_python.subprocess.Popen
     started = []
 
     def popen(arguments, **options):
         started.append(1)
         return original([arguments[0], "-c", code] if len(started) == 1 else arguments, **options)
 
-    monkeypatch.setattr(hdf5_children.subprocess, "Popen", popen)
+    monkeypatch.setattr(child_python.subprocess, "Popen", popen)
     one, two = verify([tmp_path / "a.h5", tmp_path / "b.h5"], threads=1).files
     assert signal.SIGSEGV.name in one.findings[0].message and "malformed" in one.findings[0].message
     assert two.findings == ()
@@ -37,31 +36,12 @@ def test_a_file_that_crashes_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_file_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"] = [1]
-    monkeypatch.setattr(hdf5_children, "_SILENT_S", 0.2)
-    original = hdf5_children.subprocess.Popen
+    monkeypatch.setattr(child_python, "_SILENT_S", 0.2)
+    original = child_python.subprocess.Popen
     monkeypatch.setattr(
-        hdf5_children.subprocess,
+        child_python.subprocess,
         "Popen",
         lambda arguments, **options: original([arguments[0], "-c", "import time; time.sleep(60)"], **options),
     )
     (one,) = verify(tmp_path / "a.h5").files
     assert "did not finish reading" in one.findings[0].message
-
-
-CHILD = """
-import json, os
-def main():
-    input()
-    print(json.dumps({"word": os.environ["WORD"]}), flush=True)
-    input()
-"""
-
-
-def test_a_copy_in_another_process_has_the_same_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "word_child.py").write_text(CHILD)
-    monkeypatch.syspath_prepend(tmp_path)
-    children = hdf5_children.Children("word_child", silent_s=30, environment={"WORD": "same"})
-    with pickle.loads(pickle.dumps(children)) as copy:
-        assert copy.ask("") == {"word": "same"}

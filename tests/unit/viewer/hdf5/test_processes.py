@@ -41,7 +41,7 @@ with h5py.File(sys.argv[1], "a") as file:
 def test_a_file_that_ends_the_child(shown, file, monkeypatch, code, wanted):
     file["x"] = [1]
     file.close()
-    children = processes.Children()
+    children = processes.Children("")
     monkeypatch.setattr(
         children,
         "_take",

@@ -1,23 +1,22 @@
 """Child process that reads a damaged HDF5 file, since HDF5 may crash or run for ever.
 
-It reads a request (a line of JSON) from standard input and answers with lines of JSON: ``{"object": path}``
-before each object, ``{"bytes": n}`` during the work, ``{"part": …}`` for each part, and ``{"done": …}``.
+A question is a request of `process`. Progress is ``{"object": path}`` before each object, ``{"part": …}`` for
+each part, and bytes; the answer is ``{"done": …}`` or ``{"error": [number, text]}``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
 import signal
-import sys
 from typing import Any
 
 import h5py
 
 from shardkeep._core import hdf5_damage
 from shardkeep.errors import ShardkeepError
+from shardkeep.files.child_python import send, serve
 from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.names import is_own_table
 from shardkeep.hdf5.verify import verify
@@ -41,19 +40,19 @@ def main() -> None:
     """Serve until standard input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (_MORE_BYTES, _MORE_BYTES))
-    for line in sys.stdin:
-        limit_time()
-        _send(_answer(json.loads(line)))
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    serve(_answer)
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    limit_time()
     try:
         return {"done": _salvage(request)}
     except OSError as error:
         if error.errno is None:
             raise
         return {"error": [error.errno, os.strerror(error.errno)]}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _salvage(request: dict[str, Any]) -> dict[str, str]:
@@ -69,7 +68,7 @@ def _salvage(request: dict[str, Any]) -> dict[str, str]:
             return {"failure": "it has damage that HDF5 does not survive", "kind": "hdf5"}
         file = None
         if block.data and _OPENING not in request["skipped"]:
-            _send({"object": _OPENING})
+            send({"bytes": 0, "object": _OPENING})
             try:
                 file = h5py.File(raw, "r")
             except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -90,7 +89,7 @@ def _copy(
     """Copy the objects of a file; return its kind."""
     version = block.data[8] if block.data else 2
     target = Target(request["target"], version, block.offset_bytes)
-    findings = Findings(_send, stops=not request["salvages"])
+    findings = Findings(send, stops=not request["salvages"])
     skipped = set(request["skipped"])
     with target.file, file or contextlib.nullcontext():
         walk = Walk(raw, file, block.offset_bytes, target, findings, remains, skipped)
@@ -110,7 +109,3 @@ def _check_hashes(path: str, copy: h5py.h5f.FileID, findings: Findings) -> None:
     with contextlib.suppress(ShardkeepError):
         for finding in verify(path, progress=findings.read).findings:
             findings.add("lost", f"{finding}; the new file has it as it is stored", "/")
-
-
-def _send(value: dict[str, Any]) -> None:
-    print(json.dumps(value), flush=True)  # noqa: T201  # the answer to the parent process

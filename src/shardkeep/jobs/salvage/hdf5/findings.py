@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
+from shardkeep.files.child_python import SentBytes
 from shardkeep.jobs.salvage.report import Outcome
 
 __all__ = ["Findings", "LossFound", "limit_time"]
 
-_REPORT_S = 0.1
 # Processor time without progress after which HDF5 is in an endless loop; the signal ends the process.
 _LOOP_S = 5.0
 _SLOWEST_BYTES_PER_S = 10e6
@@ -46,26 +45,22 @@ class Findings:
     def __init__(self, send: Callable[[dict[str, Any]], None], *, stops: bool) -> None:
         self._send, self._stops = send, stops
         self.has_lost = False
-        self._unreported, self._reported_s = 0, time.monotonic()
+        self._bytes = SentBytes(send)
 
     def begin(self, name: str) -> None:
         """Report the object that is read next: if the process dies, this object is the reason."""
         limit_time()
-        self._send({"object": name})
+        self._send({"bytes": 0, "object": name})
 
     def read(self, count: int) -> None:
         """Report bytes that were read."""
         limit_time()
-        self._unreported += count
-        now = time.monotonic()
-        if now - self._reported_s >= _REPORT_S:
-            self._send({"bytes": self._unreported})
-            self._unreported, self._reported_s = 0, now
+        self._bytes.add(count)
 
     def add(self, outcome: Outcome, reason: str, dataset: str, items: int = 0, **place: Any) -> None:
         """Report a part; `place` has offset_bytes, bytes and chunk where they are known."""
         part = {"outcome": outcome, "reason": reason, "dataset": dataset, "items": items, **place}
-        self._send({"part": part})
+        self._send({"bytes": 0, "part": part})
         self.has_lost |= outcome == "lost"
         if outcome == "lost" and self._stops:
             raise LossFound

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from shardkeep.files.child_python import child_python, read_line
+from shardkeep.files.child_python import Children
 from shardkeep.files.durable import durability_error
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock
 from shardkeep.jobs.salvage.report import RepairedPart
 
-__all__ = ["Copied", "Reader"]
+__all__ = ["CHILD", "Copied", "copy_objects"]
 
-# A child reports progress every few megabytes; its own limit is for processor time (`findings`).
-_SILENT_S = 300.0
+CHILD = "shardkeep.jobs.salvage.hdf5.child"
+"""The module of the child process."""
 _MOST_DEATHS = 100
 
 
@@ -44,119 +42,66 @@ class Copied:
         return not self.failure and all(part.outcome != "lost" for part in self.parts)
 
 
-class Reader:
-    """Child process that reads one damaged file; started when needed, and again after it died.
+def copy_objects(
+    children: Children,
+    path: str,
+    block: Superblock,
+    target: str | None = None,
+    *,
+    salvages: bool,
+    tick: Callable[[int], None],
+) -> Copied:
+    """Copy everything that can be read.
 
     Parameters
     ----------
+    children : Children
+        Of the module `CHILD`.
     path : str
+    block : Superblock
+    target : str, optional
+        The new file; without it nothing is written.
+    salvages : bool
+        False to stop at the first part that is lost, and to read only what HDF5 reads.
     tick : callable
         Called with numbers of bytes that were read.
+
+    Raises
+    ------
+    OSError, DurabilityError
+        The file cannot be read, or the target cannot be written.
     """
+    parts: list[dict[str, Any]] = []
+    current: str | None = None
 
-    def __init__(self, path: str, tick: Callable[[int], None]) -> None:
-        self._path, self._tick = os.path.abspath(path), tick
-        self._child: subprocess.Popen[str] | None = None
-
-    def copy(self, block: Superblock, target: str | None = None, *, salvages: bool) -> Copied:
-        """Copy everything that can be read.
-
-        Parameters
-        ----------
-        block : Superblock
-        target : str, optional
-            The new file; without it nothing is written.
-        salvages : bool
-            False to stop at the first part that is lost, and to read only what HDF5 reads.
-
-        Raises
-        ------
-        OSError, DurabilityError
-            The file cannot be read, or the target cannot be written.
-        """
-        skipped: list[str] = []
-        request = {
-            "path": self._path,
-            "offset_bytes": block.offset_bytes,
-            "superblock": block.data.hex(),
-            "target": target,
-            "salvages": salvages,
-            "is_as_stored": not block.changes,
-            "skipped": skipped,
-        }
-        while True:
-            answer = _Answer()
-            self._receive(request, answer)
-            if answer.error is not None:
-                error = OSError(*answer.error)
-                raise error if target is None else durability_error("write", target, error)
-            if answer.done is not None:
-                return Copied(tuple(_joined(answer.parts)), answer.done["failure"], answer.done["kind"])
-            if answer.current is None or answer.current in skipped or len(skipped) >= _MOST_DEATHS:
-                return Copied((), "HDF5 does not survive reading it")
-            skipped.append(answer.current)
-
-    @staticmethod
-    def start() -> subprocess.Popen[str]:
-        """Start a child."""
-        return subprocess.Popen(
-            child_python("shardkeep.jobs.salvage.hdf5.child", "main()"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._end()
-
-    def _receive(self, request: dict[str, Any], answer: _Answer) -> None:
-        """Send a request, and receive all messages; the child is ended unless the answer is complete."""
-        child = self._child = self._child or self.start()
-        assert child.stdin is not None
-        try:
-            child.stdin.write(json.dumps(request) + "\n")
-            child.stdin.flush()
-            while answer.done is None and answer.error is None:
-                line = read_line(child, _SILENT_S)
-                if not line.endswith("\n"):
-                    break
-                self._tick(answer.take(json.loads(line)))
-        except BrokenPipeError:
-            pass
-        finally:
-            if answer.done is None:
-                self._end()
-
-    def _end(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.communicate()
-
-
-class _Answer:
-    """Messages of the child to one request."""
-
-    def __init__(self) -> None:
-        self.parts: list[dict[str, Any]] = []
-        self.current: str | None = None
-        self.done: dict[str, str] | None = None
-        self.error: tuple[int, str] | None = None
-
-    def take(self, message: dict[str, Any]) -> int:
-        """Add a message; return the number of bytes that it reports."""
-        self.current = message.get("object", self.current)
-        self.done = message.get("done")
+    def take(message: dict[str, Any]) -> None:
+        nonlocal current
+        current = message.get("object", current)
         if "part" in message:
-            self.parts.append(message["part"])
-        if "error" in message:
-            number, text = message["error"]
-            self.error = number, text
-        return int(message.get("bytes", 0))
+            parts.append(message["part"])
+        tick(message["bytes"])
+
+    skipped: list[str] = []
+    request = {
+        "path": os.path.abspath(path),
+        "offset_bytes": block.offset_bytes,
+        "superblock": block.data.hex(),
+        "target": target,
+        "salvages": salvages,
+        "is_as_stored": not block.changes,
+        "skipped": skipped,
+    }
+    while True:
+        parts, current = [], None
+        answer = children.ask(request, take)
+        if "error" in answer:
+            error = OSError(*answer["error"])
+            raise error if target is None else durability_error("write", target, error)
+        if "done" in answer:
+            return Copied(tuple(_joined(parts)), answer["done"]["failure"], answer["done"]["kind"])
+        if current is None or current in skipped or len(skipped) >= _MOST_DEATHS:
+            return Copied((), "HDF5 does not survive reading it")
+        skipped.append(current)
 
 
 def _joined(found: list[dict[str, Any]]) -> list[RepairedPart]:

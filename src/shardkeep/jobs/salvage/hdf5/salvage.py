@@ -10,18 +10,17 @@ HDF5 reads the damaged file in a child process (`process`), because it may crash
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 
 from shardkeep.errors import FormatError
-from shardkeep.files.publish import Exists, publish, publish_path
-from shardkeep.jobs.salvage.hdf5.process import Copied, Reader
+from shardkeep.files.child_python import Children
+from shardkeep.files.publish import Exists, publish_path, publish_raw
+from shardkeep.jobs.salvage.file_copy import copy_into
+from shardkeep.jobs.salvage.hdf5.process import CHILD, Copied, copy_objects
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock, has_signature, superblocks
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
 
 __all__ = ["salvage_hdf5"]
-
-_COPY_BYTES = 4 << 20
 
 
 def salvage_hdf5(
@@ -48,6 +47,8 @@ def salvage_hdf5(
     ------
     FormatError
         The file has no trace of HDF5.
+    CorruptDataError
+        A process changed the file.
     ExistsError, DurabilityError, OSError
         The file cannot be read, or the output cannot be written.
     """
@@ -58,7 +59,8 @@ def salvage_hdf5(
         is_marked = has_signature(fd, size_bytes)
     finally:
         os.close(fd)
-    return _Salvage(path, output, exists, size_bytes, tick, is_marked=is_marked).run(blocks)
+    with Children(CHILD) as children:
+        return _Salvage(path, output, exists, size_bytes, tick, children, is_marked=is_marked).run(blocks)
 
 
 class _NothingKeptError(Exception):
@@ -73,6 +75,7 @@ class _Salvage:
         exists: Exists,
         size_bytes: int,
         tick: Callable[[int], None],
+        children: Children,
         *,
         is_marked: bool,
     ) -> None:
@@ -80,39 +83,42 @@ class _Salvage:
         self._path, self._output = path, output
         self._size_bytes, self._left = size_bytes, size_bytes
         self._tick, self._is_marked = tick, is_marked
+        self._children = children
 
     def run(self, blocks: Sequence[Superblock]) -> RepairedFile:
         chosen: Superblock | None = None
-        with Reader(self._path, self._count) as reader:
-            for block in blocks:
-                if block.is_made and chosen is not None:
-                    break
-                copied = reader.copy(block, salvages=False)
-                if copied.is_whole:
-                    return self._same(block, copied)
-                if not copied.failure:
-                    chosen = block
-            return self._new(reader, chosen or (blocks or [Superblock(0, b"")])[-1])
+        for block in blocks:
+            if block.is_made and chosen is not None:
+                break
+            copied = self._copy(block, salvages=False)
+            if copied.is_whole:
+                return self._same(block, copied)
+            if not copied.failure:
+                chosen = block
+        return self._new(chosen or (blocks or [Superblock(0, b"")])[-1])
+
+    def _copy(self, block: Superblock, target: str | None = None, *, salvages: bool) -> Copied:
+        return copy_objects(self._children, self._path, block, target, salvages=salvages, tick=self._count)
 
     def _same(self, block: Superblock, copied: Copied) -> RepairedFile:
         """Copy the file with another superblock."""
         if self._output is not None:
-            with open(self._path, "rb") as source, publish(self._output, exists=self._exists) as target:
-                shutil.copyfileobj(source, target, _COPY_BYTES)
+            with publish_raw(self._output, exists=self._exists) as target:
+                copy_into(self._path, target, lambda _: self._tick(0))
                 target.seek(block.offset_bytes)
                 target.write(block.data)
         return self._result(self._output, block, copied)
 
-    def _new(self, reader: Reader, block: Superblock) -> RepairedFile:
+    def _new(self, block: Superblock) -> RepairedFile:
         """Write a new file with everything that can be read."""
         output = self._output
         if output is None:
-            copied = reader.copy(block, salvages=True)
+            copied = self._copy(block, salvages=True)
             self._refuse_other_kinds(block, copied)
             return self._result(None, block, copied)
         try:
             with publish_path(output, exists=self._exists) as temporary:
-                copied = reader.copy(block, temporary, salvages=True)
+                copied = self._copy(block, temporary, salvages=True)
                 self._refuse_other_kinds(block, copied)
                 if not _has_content(copied):
                     raise _NothingKeptError

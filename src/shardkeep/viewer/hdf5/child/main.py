@@ -1,21 +1,19 @@
-"""The loop of the child: a question on each line of standard input, an answer on each line of output.
+"""The answers of the child.
 
-A question is the JSON of the arguments of `answer`. An answer is ``{"found": …}``, or ``{"error": [class,
-message]}``.
+A question has the arguments of `answer`. An answer is ``{"found": …}``, or ``{"error": [class, message]}``.
 """
 
 from __future__ import annotations
 
-import json
 import resource
 import signal
-import sys
 from dataclasses import replace
 from typing import Any
 
 import h5py
 
 from shardkeep.errors import ShardkeepError, UntrustedFileError
+from shardkeep.files.child_python import serve
 from shardkeep.hdf5.segments.commit_record import read_record
 from shardkeep.hdf5.sources.receipts import RECEIPTS, receipts_in
 from shardkeep.hdf5.sources.source import Source
@@ -38,16 +36,19 @@ _MEMORY_BYTES = 256 * 1024 * 1024
 def main() -> None:
     """Serve until standard input ends."""
     _limit_memory()
-    for line in sys.stdin:
-        # HDF5 may be in an endless loop, where Python handles no signal: the system ends the process.
-        signal.setitimer(signal.ITIMER_PROF, _WORK_S)
-        try:
-            found: dict[str, Any] = {"found": answer(**json.loads(line))}
-        except (ShardkeepError, OSError) as error:
-            kind = type(error).__name__ if isinstance(error, ShardkeepError) else "OSError"
-            found = {"error": [kind, str(error)]}
+    serve(_in_time)
+
+
+def _in_time(question: dict[str, Any]) -> dict[str, Any]:
+    # HDF5 may be in an endless loop, where Python handles no signal: the system ends the process.
+    signal.setitimer(signal.ITIMER_PROF, _WORK_S)
+    try:
+        return {"found": answer(**question)}
+    except (ShardkeepError, OSError) as error:
+        kind = type(error).__name__ if isinstance(error, ShardkeepError) else "OSError"
+        return {"error": [kind, str(error)]}
+    finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
-        print(json.dumps(found), flush=True)  # noqa: T201  # the answer to the parent process
 
 
 def answer(

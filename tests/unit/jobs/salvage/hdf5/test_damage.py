@@ -19,7 +19,7 @@ import pytest
 from shardkeep.errors import FormatError
 from shardkeep.hdf5.storage.names import decode_name
 from shardkeep.jobs.salvage.hdf5 import salvage
-from shardkeep.jobs.salvage.hdf5.process import Reader
+from shardkeep.jobs.salvage.hdf5.process import CHILD, copy_objects
 from shardkeep.jobs.salvage.hdf5.superblock import superblocks
 from shardkeep.jobs.salvage.report import RepairedFile
 from tests.unit.jobs.salvage.hdf5.layouts import LAYOUTS, make
@@ -221,13 +221,11 @@ def _run(layout: str, first: int, count: int, folder: Path) -> float:
     return sum(shares) / max(1, len(shares))
 
 
-@pytest.mark.usefixtures("shared_reader")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_kept_rows_are_those_that_were_written(layout: str, tmp_path: Path) -> None:
     _run(layout, 0, _FAST, tmp_path)
 
 
-@pytest.mark.usefixtures("shared_reader")
 @pytest.mark.parametrize(
     ("layout", "number"),
     [
@@ -243,18 +241,14 @@ def test_kept_rows_are_those_that_were_written_after_a_rare_damage(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("shared_reader")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_kept_rows_are_those_that_were_written_after_many_damages(layout: str, tmp_path: Path) -> None:
     assert _run(layout, _FAST, _SLOW, tmp_path) > 0.7
 
 
-@pytest.mark.usefixtures("shared_reader")
 @pytest.mark.parametrize("opens", [True, False], ids=["HDF5 opens it", "HDF5 does not open it"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_new_file_has_everything(
-    layout: str, opens: bool, tmp_path: Path, shared_reader: type[Reader]
-) -> None:
+def test_new_file_has_everything(layout: str, opens: bool, tmp_path: Path) -> None:
     path = make(layout, tmp_path / "good.h5")
     original = _Original.of(path)
     output = str(tmp_path / "out.h5")
@@ -262,8 +256,8 @@ def test_new_file_has_everything(
         (block, *_) = superblocks(file.fileno(), path.stat().st_size)
     if not opens:
         block = replace(block, data=b"")
-    with shared_reader(str(path), lambda size: None) as reader:
-        copied = reader.copy(block, output, salvages=True)
+    with salvage.Children(CHILD) as children:
+        copied = copy_objects(children, str(path), block, output, salvages=True, tick=lambda size: None)
     found = RepairedFile(str(path), output, copied.kind, path.stat().st_size, copied.parts)
     lost = [part for part in found.parts if part.outcome == "lost"]
     if opens:

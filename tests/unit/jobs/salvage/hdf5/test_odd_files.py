@@ -18,8 +18,6 @@ import shardkeep as sk
 from shardkeep._core import lookup3
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 
-pytestmark = pytest.mark.usefixtures("shared_reader")
-
 _WORDS = [f"word {number}" for number in range(60)]
 _ROWS = {"/packed": 1000, "/plain": 4000, "/words": 60, "/group/inner": 30}
 _ALL = sum(_ROWS.values())

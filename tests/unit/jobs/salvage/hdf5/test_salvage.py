@@ -25,8 +25,6 @@ from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.report import RepairedFile
 from tests.hdf5_makers import make
 
-pytestmark = pytest.mark.usefixtures("shared_reader")
-
 
 def _ignore(count: int) -> None:
     del count

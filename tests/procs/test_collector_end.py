@@ -44,7 +44,7 @@ def test_ranks_that_left_before_a_kill_count(tmp_path, how):
         recover_file(str(path), Events(None))
     collector = start_collector(path, until_done=True)
     _one_client(tmp_path, 1)
-    assert collector.join(30) == 0
+    assert collector.join() == 0
     assert _rows(path) == [0, 1]
 
 
@@ -54,7 +54,7 @@ def test_a_restarted_collector_ends_at_once_if_every_rank_had_left(tmp_path):
     for rank in range(2):
         _one_client(tmp_path, rank)
     _kill(first)
-    assert start_collector(path, until_done=True).join(30) == 0
+    assert start_collector(path, until_done=True).join() == 0
     assert _rows(path) == [0, 1]
 
 
@@ -65,7 +65,7 @@ def test_the_next_run_on_the_same_file_counts_from_zero(tmp_path):
         for rank in range(2):
             assert collector.process.is_alive()
             _one_client(tmp_path, rank)
-        assert collector.join(30) == 0
+        assert collector.join() == 0
     assert _rows(path) == [0, 0, 1, 1]
 
 
@@ -83,7 +83,7 @@ def test_a_run_that_restarts_after_a_kill_counts_from_zero(tmp_path):
         client.append("x", [1])
     assert collector.process.is_alive()  # rank 0 comes again as well
     _one_client(tmp_path, 0)
-    assert collector.join(30) == 0
+    assert collector.join() == 0
     assert _rows(path) == [0, 0, 1, 1]
 
 

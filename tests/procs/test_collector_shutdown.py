@@ -155,7 +155,7 @@ def test_a_child_of_multiprocessing_delivers_without_close(tmp_path, method):
                 child = multiprocessing.get_context(sys.argv[2]).Process(
                     target=_multiprocessing_child, args=(place,))
                 child.start()
-                child.join(40)
+                child.join(150)
                 sys.exit(child.exitcode)
             """,
             tmp_path,
@@ -177,7 +177,7 @@ def test_a_forked_child_does_not_send_rows_of_its_parent(tmp_path):
                     client.append("x", [-1])
             process = multiprocessing.get_context("fork").Process(target=child)
             process.start()
-            process.join(40)
+            process.join(150)
             client.append("x", np.arange(5, 10))
             sys.exit(process.exitcode)
             """,

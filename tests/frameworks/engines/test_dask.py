@@ -176,7 +176,7 @@ with sk.engine("dask", address={scheduler!r}) as executor:
     begin = time.monotonic()
     _, errors = driver.communicate(timeout=PATIENCE_S)
     assert "KeyboardInterrupt" in errors
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 100  # all tasks take 200 s
     # No task that had not begun runs: three are running, and the cluster is free when they end.
     eventually(
         lambda: not any(client.processing().values()), "tasks of the dead driver still wait", pause_s=0.2

@@ -195,7 +195,7 @@ def test_a_store_that_stays_broken_is_an_error_in_time(
     start_s = time.monotonic()
     with pytest.raises(RemoteError) as caught:
         values(batches)
-    assert time.monotonic() - start_s < 20
+    assert time.monotonic() - start_s < 100
     assert caught.value.path == f"{store.root}/t-00000-of-00004.tfrecord"
     if kind == "status":
         assert (caught.value.status, caught.value.request_id) == (503, "request-of-the-proxy")

@@ -173,7 +173,7 @@ def test_a_silent_store_is_an_error_after_the_time_limit(
     start_s = time.monotonic()
     with pytest.raises(RemoteError, match=r"the store did not answer for 0.3 s"):
         store.read(f"{folder}/x1.tfrecord")
-    assert time.monotonic() - start_s < 2
+    assert time.monotonic() - start_s < 5
 
 
 def test_a_store_that_stays_overloaded_is_an_error(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,8 @@ from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.remote.pending import sizes_bytes
-from shardkeep.jobs.division.assignment import warn_of_odd_shards
+from shardkeep.jobs.division.assignment import BATCH_BYTES, frame_runs, warn_of_odd_shards
 from shardkeep.jobs.division.divide import ShardFile
-from shardkeep.jobs.division.packed_frames import batches
 from shardkeep.jobs.pack_sources.arrays import ArrayRows, read_arrays
 from shardkeep.jobs.pack_sources.images import ImageFolder, read_labels
 from shardkeep.jobs.pack_sources.source import PackSource
@@ -441,8 +440,9 @@ def _write_shuffled(
         done_bytes, report = 0, begin()
         for first in range(0, len(sizes), 1 << 16):
             numbers = order.forward(np.arange(first, min(first + (1 << 16), len(sizes))))
-            for batch in batches(sizes[numbers]):
-                for record in file.read_many(numbers[batch].astype(np.uint64)):
+            for begun, end in frame_runs(sizes[numbers], BATCH_BYTES):
+                some = numbers[begun:end]
+                for record in file.read_many(some.astype(np.uint64)):
                     writer.write(record)
-                done_bytes += int(sizes[numbers[batch]].sum())
+                done_bytes += int(sizes[some].sum())
                 report(done_bytes, int(starts[-1]))

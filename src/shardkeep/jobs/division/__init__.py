@@ -1,4 +1,4 @@
 """Division of the records of some files among others: plan, verified copies, report.
 
-Other rooms import `assignment`, `divide` and `packed_frames`.
+Other rooms import `assignment` and `divide`.
 """

@@ -11,11 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from shardkeep._paths_in_messages import shown
 from shardkeep._summary import summary
-from shardkeep.errors import CorruptDataError, InternalError, PlanError
+from shardkeep.errors import InternalError, PlanError
 from shardkeep.files.budget import budget
 from shardkeep.files.file_set import FileSet
 from shardkeep.files.incomplete import Incomplete
@@ -25,9 +24,10 @@ from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
 from shardkeep.files.threads.work import Tick, Work
+from shardkeep.jobs.division.assignment import Places, Sizes, frame_runs
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart
 from shardkeep.jobs.division.packed_frames import PackedPart
-from shardkeep.jobs.division.source import Source, scan
+from shardkeep.jobs.division.source import Source, changed_error, scan
 from shardkeep.jobs.division.targets import Place
 from shardkeep.progress import Parts, Progress
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, check_on_corrupt
@@ -36,8 +36,6 @@ from shardkeep.tfrecord.shard_names import expand_shards
 
 __all__ = ["ShardFile", "SplitReport", "divide"]
 
-Sizes = npt.NDArray[np.int64]
-Places = npt.NDArray[np.int32]
 _Part = PlainPart | StreamPart | PackedPart
 
 _PART_BYTES = 32 << 20
@@ -177,10 +175,7 @@ def divide(
             digest = sum(one.read for one in done) % 2**64
             for path, was in zip(sources, before, strict=True):
                 if _identity(path) != was:
-                    raise CorruptDataError(
-                        f"{path}: the file changed while it was read; wait until its writer has finished",
-                        path=path,
-                    )
+                    raise changed_error(path)
             _check(done, sizes, places, shards, whole=packing is None)
             counts = np.bincount(shards, minlength=count).tolist()
             outputs = tuple(
@@ -224,12 +219,11 @@ def _plain_tasks(
     block_bytes = window_bytes if dealt else _BLOCK_BYTES
     base = 0
     for source in sources:
-        cuts = [(0, source.records)] if source.is_stream else list(_cuts(source.starts, part_bytes))
-        for first, last in cuts:
-            if first == last:
-                continue
+        whole = [(0, source.records)] if source.records else []
+        source_sizes = sizes[base : base + source.records]
+        for first, last in whole if source.is_stream else frame_runs(source_sizes, part_bytes):
             mine = shards[base + first : base + last]
-            mine_sizes = sizes[base + first : base + last]
+            mine_sizes = source_sizes[first:last]
             there = {
                 shard: Place(
                     places[shard].temporary, places[shard].path, int(ends[shard]), int(records[shard])
@@ -244,16 +238,6 @@ def _plain_tasks(
             else:
                 yield StreamPart(source, mine_sizes, mine, there, verify)
         base += source.records
-
-
-def _cuts(starts: npt.NDArray[np.uint64], part_bytes: int) -> Iterator[tuple[int, int]]:
-    first, records = 0, len(starts) - 1
-    while first < records:
-        until = starts[first] + np.uint64(part_bytes)
-        last = int(np.searchsorted(starts, until, side="right")) - 1
-        last = min(max(last, first + 1), records)
-        yield first, last
-        first = last
 
 
 def _packed_tasks(

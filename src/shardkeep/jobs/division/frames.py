@@ -12,7 +12,6 @@ the copy are all found in this way.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -25,7 +24,8 @@ from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import reading_from
 from shardkeep.files.threads.work import Tick
-from shardkeep.jobs.division.source import Source
+from shardkeep.jobs.division.assignment import frame_runs
+from shardkeep.jobs.division.source import Source, changed_error
 from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 
@@ -33,8 +33,6 @@ __all__ = [
     "Copied",
     "PlainPart",
     "StreamPart",
-    "copy_plain",
-    "copy_stream",
     "record_digest",
 ]
 
@@ -85,8 +83,43 @@ class PlainPart:
         return int(self.starts[-1] - self.starts[0])
 
     def copy(self, tick: Tick) -> Copied:
-        """Run the unit."""
-        return copy_plain(self, tick)
+        """Copy the frames of a part to their shards unchanged, and verify them there.
+
+        Raises
+        ------
+        CorruptRecordError
+            A record of the source is damaged; path, record and offset refer to the source.
+        CorruptDataError
+            The source became shorter, or the shards do not have the records that were read.
+        DurabilityError
+            A shard cannot be written.
+        """
+        starts = self.starts.astype(np.int64)
+        sizes = np.diff(starts)
+        checksums = np.empty(len(sizes), np.uint32)
+        ends = {shard: place.offset_bytes for shard, place in self.places.items()}
+        with Targets(self.places) as targets, open(self.path, "rb", buffering=0) as file:
+            source = file.fileno()
+            for first, last in frame_runs(sizes, self.block_bytes):
+                length = int(starts[last] - starts[first])
+                shards = self.shards[first:last]
+                if length > _HUGE_BYTES and last - first == 1:
+                    checksums[first] = _copy_huge(
+                        source, int(starts[first]), length, targets, shards[0], ends, self
+                    )
+                    tick(length)
+                    continue
+                buffer = _buffer(length)
+                _read_into(source, buffer, int(starts[first]), self.path)
+                inside = starts[first : last + 1] - starts[first]
+                checksums[first:last] = _footers(buffer, inside[1:])
+                _scatter(buffer.data, inside, shards, targets, ends)
+                tick(length)
+            written = 0
+            for shard in self.places:
+                mine = self.shards == shard
+                written += _verified(self, shard, sizes[mine], checksums[mine], targets)
+        return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
 
 
 @dataclass(frozen=True)
@@ -110,8 +143,33 @@ class StreamPart:
         return int(self.sizes.sum())
 
     def copy(self, tick: Tick) -> Copied:
-        """Run the unit."""
-        return copy_stream(self, tick)
+        """Copy the records of a source that is read in order into uncompressed shards, and verify them there.
+
+        Raises
+        ------
+        CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
+            As for `PlainPart`.
+        """
+        checksums = np.empty(len(self.sizes), np.uint32)
+        ends = {shard: place.offset_bytes for shard, place in self.places.items()}
+        waiting: dict[int, list[bytes]] = {shard: [] for shard in self.places}
+        held_bytes = count = 0
+        with Targets(self.places) as targets:
+            for count, (record, shard) in enumerate(_together(self), 1):
+                checksums[count - 1] = _core.masked_crc32c(record)
+                waiting[shard].append(record)
+                held_bytes += len(record)
+                if held_bytes >= _HELD_BYTES or count == len(self.sizes):
+                    for one, records in waiting.items():
+                        ends[one] += targets.write_records(one, records, ends[one])
+                        records.clear()
+                    tick(held_bytes)
+                    held_bytes = 0
+            written = 0
+            for shard in self.places:
+                mine = self.shards == shard
+                written += _verified(self, shard, self.sizes[mine], checksums[mine], targets)
+        return Copied(count, int(self.sizes.sum()), record_digest(checksums, self.sizes), written % 2**64)
 
 
 @dataclass(frozen=True)
@@ -144,85 +202,7 @@ def record_digest(checksums: U32, sizes: I64) -> int:
         return int((mixed ^ mixed >> np.uint64(31)).sum(dtype=np.uint64))
 
 
-def copy_plain(part: PlainPart, tick: Tick) -> Copied:
-    """Copy the frames of a part to their shards unchanged, and verify them there.
-
-    Raises
-    ------
-    CorruptRecordError
-        A record of the source is damaged; path, record and offset refer to the source.
-    CorruptDataError
-        The source became shorter, or the shards do not have the records that were read.
-    DurabilityError
-        A shard cannot be written.
-    """
-    starts = part.starts.astype(np.int64)
-    sizes = np.diff(starts)
-    checksums = np.empty(len(sizes), np.uint32)
-    ends = {shard: place.offset_bytes for shard, place in part.places.items()}
-    with Targets(part.places) as targets, _reading(part.path) as source:
-        for first, last in _blocks(starts, part.block_bytes):
-            length = int(starts[last] - starts[first])
-            shards = part.shards[first:last]
-            if length > _HUGE_BYTES and last - first == 1:
-                checksums[first] = _copy_huge(
-                    source, int(starts[first]), length, targets, shards[0], ends, part
-                )
-                tick(length)
-                continue
-            buffer = _buffer(length)
-            _read_into(source, buffer, int(starts[first]), part.path)
-            inside = starts[first : last + 1] - starts[first]
-            checksums[first:last] = _footers(buffer, inside[1:])
-            _scatter(buffer.data, inside, shards, targets, ends)
-            tick(length)
-        written = 0
-        for shard in part.places:
-            mine = part.shards == shard
-            written += _verified(part, shard, sizes[mine], checksums[mine], targets)
-    return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
-
-
-def copy_stream(part: StreamPart, tick: Tick) -> Copied:
-    """Copy the records of a source that is read in order into uncompressed shards, and verify them there.
-
-    Raises
-    ------
-    CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
-        As for `copy_plain`.
-    """
-    checksums = np.empty(len(part.sizes), np.uint32)
-    ends = {shard: place.offset_bytes for shard, place in part.places.items()}
-    waiting: dict[int, list[bytes]] = {shard: [] for shard in part.places}
-    held_bytes = count = 0
-    with Targets(part.places) as targets:
-        for count, (record, shard) in enumerate(_together(part), 1):
-            checksums[count - 1] = _core.masked_crc32c(record)
-            waiting[shard].append(record)
-            held_bytes += len(record)
-            if held_bytes >= _HELD_BYTES or count == len(part.sizes):
-                for one, records in waiting.items():
-                    ends[one] += targets.write_records(one, records, ends[one])
-                    records.clear()
-                tick(held_bytes)
-                held_bytes = 0
-        written = 0
-        for shard in part.places:
-            mine = part.shards == shard
-            written += _verified(part, shard, part.sizes[mine], checksums[mine], targets)
-    return Copied(count, int(part.sizes.sum()), record_digest(checksums, part.sizes), written % 2**64)
-
-
 # -- reading -------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _buffer(size_bytes: int) -> npt.NDArray[np.uint8]:
@@ -234,16 +214,6 @@ def _buffer(size_bytes: int) -> npt.NDArray[np.uint8]:
 
 
 _of_thread = threading.local()
-
-
-def _blocks(starts: I64, block_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide frames into groups of at most `block_bytes`; a longer frame is a group by itself."""
-    first, records = 0, len(starts) - 1
-    while first < records:
-        last = int(np.searchsorted(starts, starts[first] + block_bytes, side="right")) - 1
-        last = min(max(last, first + 1), records)
-        yield first, last
-        first = last
 
 
 def _read_into(fd: int, buffer: npt.NDArray[np.uint8], offset_bytes: int, path: str) -> None:
@@ -269,19 +239,15 @@ def _footers(block: npt.NDArray[np.uint8], ends: I64) -> U32:
 
 
 def _together(part: StreamPart) -> Iterator[tuple[bytes, int]]:
-    changed = CorruptDataError(
-        f"{part.path}: the file changed while it was read; wait until its writer has finished",
-        path=part.path,
-    )
     shards, sizes = part.shards.tolist(), part.sizes.tolist()
     count = 0
     for record in part.origin.stream(verify=part.verify):
         if count == len(sizes) or len(record) + OVERHEAD_BYTES != sizes[count]:
-            raise changed
+            raise changed_error(part.path)
         yield record, shards[count]
         count += 1
     if count < len(sizes):
-        raise changed
+        raise changed_error(part.path)
 
 
 # -- writing -------------------------------------------------------------------------------------------
@@ -373,7 +339,7 @@ def _stored(fd: int, starts: I64, path: str) -> U32:
             [int.from_bytes(os.pread(fd, 4, end - 4), "little") for end in starts[1:].tolist()], np.uint32
         )
     found = np.empty(records, np.uint32)
-    for first, last in _blocks(starts, _CHUNK_BYTES):
+    for first, last in frame_runs(np.diff(starts), _CHUNK_BYTES):
         buffer = _buffer(int(starts[last] - starts[first]))
         _read_into(fd, buffer, int(starts[first]), path)
         found[first:last] = _footers(buffer, starts[first + 1 : last + 1] - starts[first])

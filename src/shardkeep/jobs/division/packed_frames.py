@@ -15,16 +15,15 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.threads.work import Tick
+from shardkeep.jobs.division.assignment import BATCH_BYTES, frame_runs
 from shardkeep.jobs.division.frames import Copied, record_digest
-from shardkeep.jobs.division.source import Source
+from shardkeep.jobs.division.source import Source, changed_error
 from shardkeep.jobs.division.targets import Place
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
 from shardkeep.tfrecord.reader import Reader
 from shardkeep.tfrecord.shard_sinks import OpenSink
 
-__all__ = ["PackedPart", "batches", "copy_packed"]
-
-_BATCH_BYTES = 16 << 20
+__all__ = ["PackedPart"]
 
 
 @dataclass(frozen=True)
@@ -57,54 +56,48 @@ class PackedPart:
         return self.sources[0].path
 
     def copy(self, tick: Tick) -> Copied:
-        """Run the unit."""
-        return copy_packed(self, tick)
+        """Write whole compressed shards and read them back.
 
+        The unit may be repeated, but not by two processes at the same time.
 
-def copy_packed(part: PackedPart, tick: Tick) -> Copied:
-    """Write whole compressed shards and read them back.
-
-    The unit may be repeated like `shardkeep.jobs.division.frames.copy_plain`, but not by two processes at the
-    same time.
-
-    Raises
-    ------
-    CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
-        As for `copy_plain`.
-    """
-    records = frame_bytes = 0
-    read: dict[int, list[int]] = {shard: [] for shard in part.places}
-    with contextlib.ExitStack() as stack:
-        sinks = {}
-        for shard, place in part.places.items():
-            fd = open_temporary(place.temporary, os.O_WRONLY)
-            try:
-                os.ftruncate(fd, 0)  # bytes of an earlier attempt
-            finally:
-                os.close(fd)
-            sinks[shard] = OpenSink(place.temporary, place.path, compression=part.compression)
-            stack.callback(sinks[shard].drop)
-        for shard, record in _wanted(part):
-            sinks[shard].write(record)
-            read[shard].append(_identity(record))
-            records += 1
-            frame_bytes += len(record) + OVERHEAD_BYTES
-            tick(len(record) + OVERHEAD_BYTES)
-        for sink in sinks.values():
-            sink.finish()
-    digests = 0
-    for shard, place in part.places.items():
-        there = [
-            _identity(record)
-            for record in Reader(place.temporary, compression=part.compression, verify=part.verify)
-        ]
-        if there != read[shard]:
-            raise CorruptDataError(
-                f"{place.path}: the records written are not those read; check memory and disk",
-                path=place.path,
-            )
-        digests += _digest(there)
-    return Copied(records, frame_bytes, sum(map(_digest, read.values())) % 2**64, digests % 2**64)
+        Raises
+        ------
+        CorruptDataError, CorruptRecordError, TruncatedFileError, DurabilityError
+            As for `shardkeep.jobs.division.frames.PlainPart`.
+        """
+        records = frame_bytes = 0
+        read: dict[int, list[int]] = {shard: [] for shard in self.places}
+        with contextlib.ExitStack() as stack:
+            sinks = {}
+            for shard, place in self.places.items():
+                fd = open_temporary(place.temporary, os.O_WRONLY)
+                try:
+                    os.ftruncate(fd, 0)  # bytes of an earlier attempt
+                finally:
+                    os.close(fd)
+                sinks[shard] = OpenSink(place.temporary, place.path, compression=self.compression)
+                stack.callback(sinks[shard].drop)
+            for shard, record in _wanted(self):
+                sinks[shard].write(record)
+                read[shard].append(_identity(record))
+                records += 1
+                frame_bytes += len(record) + OVERHEAD_BYTES
+                tick(len(record) + OVERHEAD_BYTES)
+            for sink in sinks.values():
+                sink.finish()
+        digests = 0
+        for shard, place in self.places.items():
+            there = [
+                _identity(record)
+                for record in Reader(place.temporary, compression=self.compression, verify=self.verify)
+            ]
+            if there != read[shard]:
+                raise CorruptDataError(
+                    f"{place.path}: the records written are not those read; check memory and disk",
+                    path=place.path,
+                )
+            digests += _digest(there)
+        return Copied(records, frame_bytes, sum(map(_digest, read.values())) % 2**64, digests % 2**64)
 
 
 def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
@@ -117,10 +110,9 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
             file = _core.RecordFile(source.path, source.starts, verify=part.verify)
             ends = source.starts.astype(np.int64)
             sizes = ends[mine + 1] - ends[mine]
-            for batch in batches(sizes):
-                yield from zip(
-                    shards[mine[batch]].tolist(), file.read_many(mine[batch].astype(np.uint64)), strict=True
-                )
+            for begin, end in frame_runs(sizes, BATCH_BYTES):
+                some = mine[begin:end]
+                yield from zip(shards[some].tolist(), file.read_many(some.astype(np.uint64)), strict=True)
         else:
             wanted = np.zeros(source.records + 1, bool)
             wanted[mine] = True
@@ -129,21 +121,7 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
                 if number < source.records and wanted[number]:
                     yield int(shards[number]), record
             if number + 1 != source.records:
-                raise CorruptDataError(
-                    f"{source.path}: the file changed while it was read; wait until its writer has finished",
-                    path=source.path,
-                )
-
-
-def batches(sizes: npt.NDArray[np.int64]) -> Iterator[slice]:
-    """Yield slices of records of these sizes that fit into memory together."""
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(sizes):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + _BATCH_BYTES, side="right")))
-        yield slice(first, last)
-        first = last
+                raise changed_error(source.path)
 
 
 def _identity(record: bytes) -> int:

@@ -22,7 +22,7 @@ from shardkeep.tfrecord.index.index import frame_starts
 from shardkeep.tfrecord.index.scan import processors, scan_in_parts
 from shardkeep.tfrecord.reader import Reader
 
-__all__ = ["Source", "scan"]
+__all__ = ["Source", "changed_error", "scan"]
 
 _GROUP_BYTES = 64 << 20
 
@@ -65,6 +65,12 @@ class Source:
             return iter(Reader(self.path, compression=self.compression, verify=verify))
         records = read_records(self.path, on_corrupt=self.on_corrupt, on_damage=lambda _: None)
         return (record for _, record in records)
+
+
+def changed_error(path: str) -> CorruptDataError:
+    """Return the error for a source that a process writes."""
+    message = f"{path}: the file changed while it was read; wait until its writer has finished"
+    return CorruptDataError(message, path=path)
 
 
 def scan(

@@ -1,6 +1,6 @@
 """Ends of a run, also of one whose collector was killed and started again.
 
-Covers `shardkeep.collector.client.loss_report` and `shardkeep.collector.client.shutdown`.
+Covers `shardkeep.collector.client.shutdown`.
 """
 
 import os

@@ -12,8 +12,8 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from shardkeep import errors
 from shardkeep._paths_in_messages import shown
+from shardkeep.collector.protocol.messages import error_from
 from shardkeep.collector.protocol.settings import (
     DEFAULT_MEMORY_BYTES,
     Durability,
@@ -246,7 +246,7 @@ class Collector:
             line += piece
         values: dict[str, Any] = json.loads(line.splitlines()[-1])
         if "error" in values:
-            raise _error_of(values["error"], values["text"], self.path)
+            raise error_from(values, self.path)
         return values
 
     def _kill(self, wait_s: float = 0.0) -> None:
@@ -262,13 +262,6 @@ class Collector:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(wait_s)
         _orphans[:] = [one for one in (*_orphans, process) if one.poll() is None]
-
-
-def _error_of(name: str, text: str, path: str) -> ShardkeepError:
-    kind = getattr(errors, name, CollectorError)
-    if not (isinstance(kind, type) and issubclass(kind, ShardkeepError)):
-        kind = CollectorError
-    return kind(text, path=path)
 
 
 def _after_fork() -> None:

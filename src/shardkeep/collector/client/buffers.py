@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _MOST_TEXT_ROWS = 4096
 _LARGE_ROW_BYTES = 4096
 
 
+@dataclass(slots=True, eq=False)
 class Payload:
     """Encoded rows of one dataset, or one value; a batch is made of payloads.
 
@@ -47,28 +49,16 @@ class Payload:
         Why the collector refused the value.
     """
 
-    __slots__ = ("data", "error", "is_awaited", "is_value", "keyed", "name", "rows", "schema", "slot")
-
-    def __init__(
-        self,
-        name: str,
-        rows: int,
-        data: Any,
-        slot: int | None = None,
-        *,
-        schema: Schema | None = None,
-        keyed: bool = False,
-        is_value: bool = False,
-    ) -> None:
-        self.name = name
-        self.rows = rows
-        self.data = data
-        self.slot = slot
-        self.schema = schema
-        self.keyed = keyed
-        self.is_value = is_value
-        self.is_awaited = False
-        self.error: ShardkeepError | None = None
+    name: str
+    rows: int
+    data: Any
+    slot: int | None = None
+    _: KW_ONLY
+    schema: Schema | None = None
+    keyed: bool = False
+    is_value: bool = False
+    is_awaited: bool = False
+    error: ShardkeepError | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from shardkeep import errors
 from shardkeep.collector.client.connection import Connection
 from shardkeep.collector.client.declarations import DeclarationQueue
 from shardkeep.collector.client.state import SenderState
-from shardkeep.collector.protocol.messages import BadMessage, Kind, Message, pack, unpack
+from shardkeep.collector.protocol.messages import BadMessage, Kind, Message, error_from, pack, unpack
 from shardkeep.collector.protocol.schema import Schema
 from shardkeep.collector.protocol.slots import ClientSlots
 from shardkeep.errors import CollectorError, ShardkeepError
@@ -173,22 +172,19 @@ class MessageHandler:
 
     def _refused(self, message: Message) -> None:
         state, data = self._state, message.json()
-        kind = getattr(errors, str(data.get("error")), CollectorError)
-        text = str(data.get("text"))
-        if not (isinstance(kind, type) and issubclass(kind, ShardkeepError)):
-            kind = CollectorError
+        error = error_from(data)
         if message.value:
-            self.declarations.reject(message.value, kind(text))
+            self.declarations.reject(message.value, error)
             return
-        report = f"the collector at {self._connection.address} reports: {text}"
+        report = f"the collector at {self._connection.address} reports: {error}"
         if message.sequence:
-            if not state.outbox.set_error(message.sequence, kind(text)):
-                state.errors.append(kind(report))
+            if not state.outbox.set_error(message.sequence, error):
+                state.errors.append(type(error)(report))
             return
         if self._refusal is not None and self._refusal in state.errors:
             state.errors.remove(self._refusal)
         self._refusal = CollectorError(report)
         state.errors.append(self._refusal)
-        state.silence = f"it reports: {text}"
+        state.silence = f"it reports: {error}"
         state.is_ready = False
         self.hello_at = time.monotonic()

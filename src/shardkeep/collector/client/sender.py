@@ -19,7 +19,6 @@ from dataclasses import asdict
 
 from shardkeep.collector.client.buffers import ChunkBuffer, Payload, has_large_rows
 from shardkeep.collector.client.connection import Connection
-from shardkeep.collector.client.loss_report import report_losses
 from shardkeep.collector.client.message_handler import MessageHandler
 from shardkeep.collector.client.state import SenderState
 from shardkeep.collector.protocol.messages import BadMessage, Kind, pack, unpack
@@ -93,7 +92,7 @@ class Sender:
             state.run(self._keep_undelivered)
             self._connection.end()
             if self._stop_at is not None:
-                report_losses(state)
+                state.report_losses()
 
     def _is_done(self) -> bool:
         """Whether the thread was stopped, and has delivered everything or has no time left."""

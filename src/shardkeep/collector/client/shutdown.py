@@ -12,7 +12,6 @@ import os
 import sys
 import weakref
 
-from shardkeep.collector.client.loss_report import report_losses
 from shardkeep.collector.client.sender import Sender
 
 __all__ = ["finish", "register"]
@@ -37,7 +36,7 @@ def finish(sender: Sender) -> None:
     """Wait for a sender that was stopped, and report what it could not deliver."""
     if sender.join():
         _senders.discard(sender)
-    report_losses(sender.state)
+    sender.state.report_losses()
 
 
 @atexit.register

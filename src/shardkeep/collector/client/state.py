@@ -17,10 +17,14 @@ handler may raise, or call the client again. Therefore:
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shardkeep.collector.client.buffers import ChunkBuffer, DatasetBuffer, Payload
@@ -75,6 +79,7 @@ class ReentrancyGuard:
         return LockError(f"{message}: set a flag in the signal handler, and act on it between two calls")
 
 
+@dataclass(slots=True, eq=False)
 class Declaration:
     """A dataset that a client declares.
 
@@ -87,12 +92,9 @@ class Declaration:
         Why the collector refused the dataset.
     """
 
-    __slots__ = ("dataset", "error", "schema")
-
-    def __init__(self, schema: Schema, dataset: DatasetBuffer | None = None) -> None:
-        self.schema = schema
-        self.dataset = dataset
-        self.error: ShardkeepError | None = None
+    schema: Schema
+    dataset: DatasetBuffer | None = None
+    error: ShardkeepError | None = None
 
 
 class SenderState(ReentrancyGuard):
@@ -220,6 +222,33 @@ class SenderState(ReentrancyGuard):
             if one.rows or isinstance(one, Payload):
                 lost[one.name] = lost.get(one.name, 0) + one.rows
         return lost
+
+    def report_losses(self) -> None:
+        """Write one line to stderr and warn (`ResourceWarning`), once, if rows or errors were not reported.
+
+        For the end, when no later call can raise an error.
+        """
+        lost, parts = self.undelivered(), [str(one) for one in self.errors]
+        is_reported, self.is_loss_reported = self.is_loss_reported, True
+        if is_reported or not (lost or parts):
+            return
+        if lost:
+            total = sum(lost.values())
+            what = ", ".join(
+                f"{rows:,} of {name!r}" if rows else f"value {name!r}" for name, rows in lost.items()
+            )
+            why = self.failure or self.silence or "not in time"
+            parts.append(
+                f"{total:,} rows may be lost ({what}): {self.address} has not acknowledged them ({why})"
+            )
+        message = f"client of rank {self.rank}: {'; '.join(parts)}"
+        message = "".join(one if one.isprintable() else " " for one in message)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"shardkeep: {message}\n")
+            sys.stderr.flush()
+        # Where warnings are errors, no caller is left to receive this one.
+        with contextlib.suppress(ResourceWarning):
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
     # -- waiting -------------------------------------------------------------------------------------------
 

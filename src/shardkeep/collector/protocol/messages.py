@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardkeep.errors import InternalError, ShardkeepError
+from shardkeep import errors
+from shardkeep.errors import CollectorError, InternalError, ShardkeepError
 from shardkeep.files.durable import durability_error
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Message",
     "Part",
     "error_data",
+    "error_from",
     "pack",
     "pack_parts",
     "parse_json",
@@ -236,6 +238,14 @@ def unpack_parts(message: Message) -> list[tuple[Part, Any]]:
 def error_data(error: Exception) -> dict[str, Any]:
     """Return the JSON of REFUSED for an error."""
     return {"error": type(error).__name__, "text": str(error)}
+
+
+def error_from(data: dict[str, Any], path: str | None = None) -> ShardkeepError:
+    """Return the error of which `error_data` made the JSON; a `CollectorError` for an unknown class."""
+    kind = getattr(errors, str(data.get("error")), None)
+    if not (isinstance(kind, type) and issubclass(kind, ShardkeepError)):
+        kind = CollectorError
+    return kind(str(data.get("text")), path=path)
 
 
 def unknown_error(error: Exception, path: str) -> ShardkeepError:

@@ -7,6 +7,7 @@ one for each field): the length of every value as u32, then all values.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,8 @@ def decode_rows(
     # The sender claims the number of rows, and the padding between their fields.
     if dtype.names is not None:
         dtype = repack_fields(dtype, recurse=True)
-    if count * _least_bytes(dtype) > len(data):
+    # The length of each text; text itself may be empty.
+    if count * _summed(dtype, text=4, other=lambda one: one.itemsize) > len(data):
         raise CollectorError(f"{len(data)} bytes are too few for {rows} rows of text")
     result = np.empty((rows, *row_shape), dtype)
     if _take(data, 0, result) != len(data):
@@ -76,22 +78,17 @@ def texts_in(dtype: np.dtype[Any]) -> int:
     >>> texts_in(np.dtype([("words", TEXT, (3,)), ("x", "<f8")]))
     3
     """
-    if dtype.subdtype is not None:
-        base, shape = dtype.subdtype
-        return texts_in(base) * math.prod(shape)
-    if dtype.names is not None:
-        return sum(texts_in(dtype[name]) for name in dtype.names)
-    return int(dtype.hasobject)
+    return _summed(dtype, text=1, other=lambda one: 0)
 
 
-def _least_bytes(dtype: np.dtype[Any]) -> int:
-    """Return the encoded size of a value whose texts are empty."""
+def _summed(dtype: np.dtype[Any], text: int, other: Callable[[np.dtype[Any]], int]) -> int:
+    """Return the sum of numbers for the scalars of a type: `text`, or that of another type."""
     if dtype.subdtype is not None:
         base, shape = dtype.subdtype
-        return _least_bytes(base) * math.prod(shape)
+        return _summed(base, text, other) * math.prod(shape)
     if dtype.names is not None:
-        return sum(_least_bytes(dtype[name]) for name in dtype.names)
-    return 4 if dtype.hasobject else dtype.itemsize
+        return sum(_summed(dtype[name], text, other) for name in dtype.names)
+    return text if dtype.hasobject else other(dtype)
 
 
 def _pieces(rows: np.ndarray[Any, Any]) -> list[bytes]:

@@ -18,7 +18,7 @@ from shardkeep.errors import CollectorError
 from shardkeep.hdf5.storage.dtypes import TEXT, is_text, same_dtype
 from shardkeep.hdf5.storage.layout import chunk_rows_of
 
-__all__ = ["FilterSpec", "Schema", "dtype_from_json", "dtype_to_json"]
+__all__ = ["FilterSpec", "Schema", "checked_count", "dtype_from_json", "dtype_to_json"]
 
 FilterSpec = tuple[int, int, tuple[int, ...]]
 
@@ -87,15 +87,15 @@ class Schema:
         """
         try:
             dtype = dtype_from_json(data["dtype"])
-            row_shape = tuple(_count(size) for size in data["row_shape"])
-            chunk_rows = _count(data["chunk_rows"]) or chunk_rows_of(dtype, row_shape)
+            row_shape = tuple(checked_count(size) for size in data["row_shape"])
+            chunk_rows = checked_count(data["chunk_rows"]) or chunk_rows_of(dtype, row_shape)
             if len(row_shape) > 31 or dtype.itemsize * math.prod(row_shape) >= 1 << 32:
                 raise ValueError("a row is longer than the 4 GiB of an HDF5 chunk")
             filters = tuple(
-                (_count(code), _count(flags), tuple(_count(value) for value in values))
+                (checked_count(code), checked_count(flags), tuple(checked_count(value) for value in values))
                 for code, flags, values in data["filters"]
             )
-            rows = None if data["rows"] is None else _count(data["rows"])
+            rows = None if data["rows"] is None else checked_count(data["rows"])
             name = data["name"]
             if not isinstance(name, str):
                 raise TypeError("a name must be a str")
@@ -150,15 +150,15 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
         enum: np.dtype[Any] = h5py.enum_dtype(members, base)
         return enum
     if "base" in data:
-        return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(map(_count, data["shape"]))))
+        return np.dtype((dtype_from_json(data["base"], depth + 1), tuple(map(checked_count, data["shape"]))))
     names, formats, offsets = [], [], []
     if len(data["fields"]) > _MOST_FIELDS:
         raise ValueError(f"a row of more than {_MOST_FIELDS} fields")
     for name, one, offset in data["fields"]:
         names.append(str(name))
         formats.append(dtype_from_json(one, depth + 1))
-        offsets.append(_count(offset))
-    itemsize = _count(data["itemsize"])
+        offsets.append(checked_count(offset))
+    itemsize = checked_count(data["itemsize"])
     # NumPy checks that fields lie inside the row; HDF5 does not allow overlapping ones.
     ends = sorted(zip(offsets, (kind.itemsize for kind in formats), strict=True))
     if any(start + size > later for (start, size), (later, _) in itertools.pairwise(ends)):
@@ -166,7 +166,8 @@ def dtype_from_json(data: Any, depth: int = 0) -> np.dtype[Any]:
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
+def checked_count(value: Any, most: int = 1 << 63) -> int:
+    """Return a number from JSON; raises `ValueError` if it is not an int from 0 to below `most`."""
+    if type(value) is not int or not 0 <= value < most:
         raise ValueError(f"{value!r} is not a count")
     return value

@@ -22,7 +22,7 @@ import numpy as np
 
 from shardkeep.collector.protocol.messages import parse_json
 from shardkeep.collector.protocol.payload import TEXT_BYTES, decode_rows, encode_rows, texts_in
-from shardkeep.collector.protocol.schema import dtype_from_json, dtype_to_json
+from shardkeep.collector.protocol.schema import checked_count, dtype_from_json, dtype_to_json
 from shardkeep.errors import CollectorError, SchemaError
 from shardkeep.hdf5.storage.attributes import as_attribute, as_read
 from shardkeep.hdf5.storage.dtypes import is_text, vlen_base
@@ -37,6 +37,7 @@ ROOT = "/"
 _VLEN_BYTES = 256
 # Values in the JSON besides lengths: a type.
 _OTHER_VALUES = 1 << 16
+_MOST_VALUES = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def _unpack(name: str, head: dict[str, Any], body: memoryview, most_bytes: int) 
     if head["shape"] is None:
         dtype = dtype_from_json(head["dtype"])
         return h5py.Empty(dtype), dtype
-    shape = tuple(_count(size) for size in head["shape"])
+    shape = tuple(checked_count(size, _MOST_VALUES) for size in head["shape"])
     count = math.prod(shape)
     if "vlen" not in head:
         dtype = dtype_from_json(head["dtype"])
@@ -154,7 +155,7 @@ def _unpack(name: str, head: dict[str, Any], body: memoryview, most_bytes: int) 
         return (as_read(array) if is_text(dtype) and "set" in head else array), dtype
     _check_memory(name, count, len(body) + count * _VLEN_BYTES, most_bytes)
     base = dtype_from_json(head["vlen"])
-    lengths = [_count(length) for length in head["lengths"]]
+    lengths = [checked_count(length, _MOST_VALUES) for length in head["lengths"]]
     if len(lengths) != count or sum(lengths) * base.itemsize != len(body):
         raise ValueError("the sum of the lengths is not the size")
     dtype = h5py.vlen_dtype(base)
@@ -176,9 +177,3 @@ def _one(value: Any) -> np.ndarray[Any, Any]:
     result = np.empty((), object)
     result[()] = value
     return result
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{value!r} is not a count")
-    return value

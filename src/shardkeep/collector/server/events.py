@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from shardkeep._paths_in_messages import shown
+from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
     from shardkeep.collector.store.store import Store
@@ -95,7 +96,7 @@ class Events:
         if repair is None:
             self._event("opened", f"{path}: {_rows(store.rows, 'no rows yet')}", path=path, rows=store.rows)
             return
-        text = f"{path} was not closed: {_counted(repair.commits, 'commit')} of the log were applied to it"
+        text = f"{path} was not closed: {counted(repair.commits, 'commit')} of the log were applied to it"
         if repair.dropped_bytes:
             text += f", {repair.dropped_bytes:,} bytes after the last commit were cut off"
         values = {"commits": repair.commits, "dropped_bytes": repair.dropped_bytes}
@@ -120,7 +121,7 @@ class Events:
         if self._failure is not None and time.monotonic() > self._failed_at + _RESUMED_AFTER_S:
             self._failure = None
             path = shown(store.path)
-            text = f"{path} can be written again: {_rows(store.rows)}, {_counted(clients, 'client')}"
+            text = f"{path} can be written again: {_rows(store.rows)}, {counted(clients, 'client')}"
             self._event("resumed", text, path=path, rows=store.rows, clients=clients)
 
     def uploading(self, url: str) -> None:
@@ -186,7 +187,7 @@ class Events:
 
     def stopping(self, reason: str, clients: int) -> None:
         """Report that the collector is about to end."""
-        asked = f": {_counted(clients, 'client')} asked to finish" if clients else ""
+        asked = f": {counted(clients, 'client')} asked to finish" if clients else ""
         self._event("stopping", f"stopping ({reason}){asked}", reason=reason, clients=clients)
 
     # -- progress ------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ class Events:
             parts = [
                 f"{values['rows_per_s']:,.0f} rows/s",
                 f"{values['mb_per_s']:,.1f} MB/s",
-                _counted(clients, "client"),
+                counted(clients, "client"),
                 f"{counters.queued_bytes / 1e6:.1f} MB queued",
                 "no commit yet" if age is None else f"commit {age:.0f} s ago",
                 f"{counters.rows:,} rows",
@@ -265,10 +266,6 @@ def _fitting(parts: list[str], columns: int) -> str:
     while len(parts) > 1 and len("  ".join(parts)) > columns:
         parts = parts[:-1]
     return "  ".join(parts)[: max(columns, 0)]
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def _rows(rows: dict[str, int], none: str = "no rows") -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from shardkeep._paths_in_messages import shown
 from shardkeep.collector.protocol.address_file import remove_address_file, write_address_file
 from shardkeep.collector.protocol.keys import client_key_path
+from shardkeep.collector.protocol.messages import error_data
 from shardkeep.collector.protocol.remote_file import written_locally
 from shardkeep.collector.protocol.settings import Settings
 from shardkeep.collector.server.events import Events
@@ -154,7 +155,7 @@ def child_main() -> None:
             events = Events(sys.stderr, "problems")
             answer(report=run(settings, events, ready=lambda address: answer(address=address), commands=0))
         except ShardkeepError as error:
-            answer(error=type(error).__name__, text=str(error))
+            answer(**error_data(error))
 
 
 def _raise_descriptor_limit() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import time
 import weakref
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,23 @@ from shardkeep.collector.protocol.settings import check_seconds
 from shardkeep.errors import CollectorError, SchemaError, ShardkeepError
 from shardkeep.hdf5.storage.compression import Compression
 
-__all__ = ["Client", "OnFull"]
+__all__ = ["Client", "ClientOptions", "OnFull"]
 
 _ndarray = np.ndarray
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """Options of a client, as of `shardkeep.collector.client.connect.connect`."""
+
+    place: str
+    rank: int
+    world_size: int
+    timeout_s: float
+    key_file: str | None
+    on_full: OnFull
+    spill_dir: str | None
+    memory_bytes: int
 
 
 class Client:
@@ -69,35 +83,15 @@ class Client:
     ...         client.append("loss", [0.5, 0.25])
     """
 
-    def __init__(
-        self,
-        *,
-        place: str,
-        rank: int,
-        world_size: int,
-        timeout_s: float,
-        key_file: str | None,
-        on_full: OnFull,
-        spill_dir: str | None,
-        memory_bytes: int,
-    ) -> None:
-        self.rank = rank
+    def __init__(self, options: ClientOptions) -> None:
+        self.rank = options.rank
         # Both are None before the first call, after a fork, and once the client is closed.
         self._calls: BlockingCalls | None = None
         self._state: SenderState | None = None
-        self.timeout_s = timeout_s
-        self._options: dict[str, Any] = {
-            "place": place,
-            "rank": rank,
-            "world_size": world_size,
-            "timeout_s": timeout_s,
-            "key_file": key_file,
-            "on_full": on_full,
-            "spill_dir": spill_dir,
-            "memory_bytes": memory_bytes,
-        }
+        self.timeout_s = options.timeout_s
+        self._options = options
         self._is_closed = False
-        self._opening = ReentrancyGuard(rank)
+        self._opening = ReentrancyGuard(options.rank)
         _alive.add(self)
 
     @property
@@ -340,7 +334,7 @@ class Client:
     def address(self) -> str:
         """Address of the collector; before the first answer, the place where it is searched for."""
         state = self._state
-        return str(self._options["place"]) if state is None else state.address
+        return self._options.place if state is None else state.address
 
     def __enter__(self) -> Client:
         return self
@@ -357,7 +351,7 @@ class Client:
             self._stop(self.timeout_s)
 
     def __reduce__(self) -> Any:
-        return functools.partial(Client, **self._options), ()
+        return Client, (self._options,)
 
     def __repr__(self) -> str:
         return f"<Client of rank {self.rank}, collector {self.address!r}>"
@@ -389,15 +383,15 @@ class Client:
         if self._calls is not None:
             return self._calls
         options = self._options
-        finder = Finder(options["place"], options["key_file"])
-        outbox = Outbox(options["memory_bytes"])
-        if options["spill_dir"] is not None:
-            outbox.use_spill(SpillFile(options["spill_dir"], os.urandom(16), self.rank))
-        connection = Connection(finder, finder.description, options["world_size"])
+        finder = Finder(options.place, options.key_file)
+        outbox = Outbox(options.memory_bytes)
+        if options.spill_dir is not None:
+            outbox.use_spill(SpillFile(options.spill_dir, os.urandom(16), self.rank))
+        connection = Connection(finder, finder.description, options.world_size)
         state = SenderState(self.rank, self.timeout_s, outbox, connection)
-        sender = Sender(state, connection, options["world_size"])
+        sender = Sender(state, connection, options.world_size)
         shutdown.register(sender)
-        self._calls, self._state = BlockingCalls(sender, options["on_full"]), state
+        self._calls, self._state = BlockingCalls(sender, options.on_full), state
         return self._calls
 
     def _give_up(self, calls: BlockingCalls) -> None:

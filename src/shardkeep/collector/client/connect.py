@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from shardkeep.collector.client.client import Client, OnFull
+from shardkeep.collector.client.client import Client, ClientOptions, OnFull
 from shardkeep.collector.protocol.address import is_address
 from shardkeep.collector.protocol.remote_file import local_file
 from shardkeep.collector.protocol.settings import check_memory, check_seconds
@@ -78,7 +78,7 @@ def connect(
         raise PlanError(f'on_full must be "block", "raise" or "spill", not {on_full!r}')
     if (on_full == "spill") != (spill_dir is not None):
         raise PlanError('spill_dir= and on_full="spill" belong together: pass both or neither')
-    client = Client(
+    options = ClientOptions(
         place=place if isinstance(place, str) and is_address(place) else local_file(path_or_url(place)),
         rank=world.rank,
         world_size=world.size,
@@ -88,5 +88,6 @@ def connect(
         spill_dir=None if spill_dir is None else os.path.abspath(local_path(spill_dir)),
         memory_bytes=check_memory("memory_bytes", memory_bytes),
     )
+    client = Client(options)
     client._open_calls()
     return client

@@ -229,8 +229,7 @@ def pack(
         exists=exists,
     )
     with writer:
-        bad: list[str] = []
-        skipped = _Skipped(on_bad, bad)
+        skipped = _Skipped(on_bad)
         if labels_path is not None:
             content = json.dumps(given.labels, indent=1, ensure_ascii=False) + "\n"
             writer.add_file(labels_path, content.encode())
@@ -241,7 +240,9 @@ def pack(
         else:
             _write_shuffled(records, writer, shuffle, lambda: steps.begin("shuffle", given.total_bytes))
         if not sum(writer.records):
-            raise NotFoundError(f"{_name(given)}: has no record" + (f"; {bad[0]}" if bad else ""))
+            raise NotFoundError(
+                f"{_name(given)}: has no record" + (f"; {skipped.messages[0]}" if skipped.messages else "")
+            )
         warn_of_odd_shards(
             writer.pattern,
             records=sum(writer.records),
@@ -265,7 +266,7 @@ def pack(
         features=given.features,
         labels=given.labels,
         skipped=skipped.count,
-        bad=tuple(bad),
+        bad=tuple(skipped.messages),
         notes=(*given.notes, *_left_out(given)),
         left_out=len(given.left_out),
         shuffle=shuffle,
@@ -368,16 +369,17 @@ def _name(source: PackSource) -> str:
 class _Skipped:
     """Number of the bad records, and the messages of the first ones."""
 
-    def __init__(self, on_bad: OnBad, messages: list[str]) -> None:
+    def __init__(self, on_bad: OnBad) -> None:
         self.count = 0
-        self._on_bad, self._messages = on_bad, messages
+        self.messages: list[str] = []
+        self._on_bad = on_bad
 
     def add(self, error: ShardkeepError) -> None:
         if self._on_bad == "raise":
             raise error
         self.count += 1
-        if len(self._messages) < _LISTED:
-            self._messages.append(str(error))
+        if len(self.messages) < _LISTED:
+            self.messages.append(str(error))
 
 
 class _Steps:

@@ -32,7 +32,6 @@ class Metrics:
     ----------
     port : int
         0 for any free port.
-    host : str
 
     Raises
     ------
@@ -42,7 +41,7 @@ class Metrics:
         The port is in use.
     """
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int) -> None:
         prometheus = import_extra("prometheus_client", "metrics_port=")
         registry = prometheus.CollectorRegistry()
         self._counters = {
@@ -55,7 +54,7 @@ class Metrics:
         }
         self._counted = dict.fromkeys(_COUNTERS, 0)
         try:
-            self._server, _ = prometheus.start_http_server(port, host, registry=registry)
+            self._server, _ = prometheus.start_http_server(port, "127.0.0.1", registry=registry)
         except OSError as error:
             message = f"metrics cannot be served on port {port} ({error}): choose another"
             raise CollectorError(message) from None

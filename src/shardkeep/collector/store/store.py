@@ -250,9 +250,9 @@ class Store:
         self.live.write_commit(self.begin_commit())
         self.live.end_commit()
 
-    def apply(self, *, wait_s: float = 0.0) -> bool:
+    def apply(self) -> bool:
         """Apply the commits to the file; return False if a reader holds it."""
-        lock = reader_lock(self.path, shared=False, timeout_s=wait_s)
+        lock = reader_lock(self.path, shared=False, timeout_s=0.0)
         try:
             lock.acquire()
         except OSError:

@@ -39,7 +39,7 @@ _TICK_LINES = 1000
 
 
 class CsvTable(PackSource):
-    """CSV files in UTF-8 with a header.
+    """CSV files in UTF-8 with a header; the delimiter is a comma, or a tab if the name ends in ``.tsv``.
 
     Parameters
     ----------
@@ -47,8 +47,6 @@ class CsvTable(PackSource):
         Files with equal headers.
     dtypes : mapping of str to str, optional
         Column to "int64", "float32" or "bytes", instead of the inferred type.
-    delimiter : str, optional
-        By default a tab for a name that ends in ``.tsv``, otherwise a comma.
     progress : callable, optional
         Called as ``progress(done_bytes, total_bytes)`` while the types are inferred.
 
@@ -66,13 +64,11 @@ class CsvTable(PackSource):
         self,
         paths: Sequence[str],
         dtypes: Mapping[str, str] | None = None,
-        delimiter: str | None = None,
         *,
         progress: Progress | None = None,
     ) -> None:
         super().__init__(paths)
         self._scan: Progress | None = None
-        self._delimiter = delimiter
         self.columns = self._header(paths[0])
         for path in paths[1:]:
             if (other := self._header(path)) != self.columns:
@@ -135,8 +131,7 @@ class CsvTable(PackSource):
             yield from rows
 
     def _rows_of(self, path: str) -> Iterator[tuple[str, int, list[str]]]:
-        tabs = path.lower().endswith(".tsv")
-        delimiter = self._delimiter or ("\t" if tabs else ",")
+        delimiter = "\t" if path.lower().endswith(".tsv") else ","
         with open(path, "rb") as file, reading_from(path):
             reader = csv.reader(self._lines(file, path), delimiter=delimiter, strict=True)
             while True:

@@ -14,7 +14,7 @@ from shardkeep import _core
 from shardkeep.files.durable import durably
 from shardkeep.files.kinds.kind import FileKind, identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, summed
+from shardkeep.jobs.salvage.report import NothingKeptError, RepairedFile, RepairedPart, summed
 
 __all__ = ["salvage_compressed"]
 
@@ -23,10 +23,6 @@ _STEP_BYTES = 16 << 20
 _MOST_PARTS = 10_000
 _LEVEL = 6
 _DAMAGED_CONTENT = ("binary data", "zero bytes", "damaged")
-
-
-class _NothingKept(Exception):
-    """The end of a publication without records."""
 
 
 def salvage_compressed(
@@ -65,13 +61,13 @@ def salvage_compressed(
     if output is None:
         _advance(salvage, None, tick)
     else:
-        with suppress(_NothingKept), publish_raw(output, exists=exists) as file:
+        with suppress(NothingKeptError), publish_raw(output, exists=exists) as file:
             writer = _core.FrameWriter(file.fileno(), output, compression=salvage.compression, level=_LEVEL)
             with durably("write", output):
                 _advance(salvage, writer, tick)
                 writer.finish()
             if not salvage.records:
-                raise _NothingKept
+                raise NothingKeptError
     parts = _parts(salvage)
     return RepairedFile(
         path, output if salvage.records else None, "tfrecord", os.path.getsize(path), tuple(parts)

@@ -8,9 +8,13 @@ from typing import Any, Literal
 
 from shardkeep._summary import summary
 
-__all__ = ["Outcome", "RepairReport", "RepairedFile", "RepairedPart", "summed"]
+__all__ = ["NothingKeptError", "Outcome", "RepairReport", "RepairedFile", "RepairedPart", "summed"]
 
 Outcome = Literal["kept", "repaired", "unchecked", "lost"]
+
+
+class NothingKeptError(Exception):
+    """End of the publication of a new file in which nothing can be kept."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shardkeep.files.publish import Exists, publish_path, publish_raw
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.hdf5.process import CHILD, Copied, copy_objects
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock, has_signature, superblocks
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
+from shardkeep.jobs.salvage.report import NothingKeptError, RepairedFile, RepairedPart
 
 __all__ = ["salvage_hdf5"]
 
@@ -61,10 +61,6 @@ def salvage_hdf5(
         os.close(fd)
     with Children(CHILD) as children:
         return _Salvage(path, output, exists, size_bytes, tick, children, is_marked=is_marked).run(blocks)
-
-
-class _NothingKeptError(Exception):
-    """Reason to publish no file."""
 
 
 class _Salvage:
@@ -121,9 +117,9 @@ class _Salvage:
                 copied = self._copy(block, temporary, salvages=True)
                 self._refuse_other_kinds(block, copied)
                 if not _has_content(copied):
-                    raise _NothingKeptError
+                    raise NothingKeptError
                 self._copy_user_block(block, temporary)
-        except _NothingKeptError:
+        except NothingKeptError:
             output = None
         return self._result(output, block, copied)
 

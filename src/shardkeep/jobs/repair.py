@@ -22,7 +22,7 @@ from shardkeep.files.remote.copies import accepts_urls, with_urls
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.locking.file_version import FileVersion
-from shardkeep.jobs.salvage.job import SalvageJob, is_compressed
+from shardkeep.jobs.salvage.job import SalvageJob
 from shardkeep.jobs.salvage.live_writers import refuse_live_writers
 from shardkeep.jobs.salvage.outputs import check_file, check_folder, check_url, refuse_originals
 from shardkeep.jobs.salvage.report import RepairedFile, RepairReport
@@ -31,6 +31,7 @@ from shardkeep.jobs.verification.inventory import Inventory, Task, take_inventor
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.jobs.verify import verify_inventory
 from shardkeep.progress import Parts, Progress
+from shardkeep.tfrecord.format.file_kind import is_compressed
 from shardkeep.tfrecord.index.scan import thread_count
 
 __all__ = ["repair"]

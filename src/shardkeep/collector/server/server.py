@@ -372,8 +372,7 @@ class Server:
             self._events.refused(session.label, refusal["text"])
 
     def _flush(self, session: Session, message: Message) -> None:
-        session.flush = max(session.flush, min(message.sequence, session.entry.sequence))
-        if session.durable >= session.flush:
+        if session.durable >= min(message.sequence, session.entry.sequence):
             session.state_due = True
         else:
             self._committer.request_commit(waits=message.value == 0)

@@ -86,8 +86,6 @@ class Session:
         The client in messages for people.
     durable : int
         Sequence number up to which all its batches are durable.
-    flush : int
-        Sequence number up to which it has requested that.
     owner : Owner or None
         Its process, if known: a client whose process on this host has ended is not waited for.
     claims : dict of int to int
@@ -104,7 +102,6 @@ class Session:
     entry: ClientEntry
     label: str
     durable: int
-    flush: int = 0
     slots: ServerSlots | None = None
     seen: float = field(default_factory=time.monotonic)
     state_due: bool = False

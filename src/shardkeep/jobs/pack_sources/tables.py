@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import re
@@ -227,7 +228,7 @@ class ArrowTable(PackSource):
             size = os.path.getsize(path)
             row = 0
             with self._opened(path) as (_, batches, total_rows):
-                for batch in self._guarded(path, batches):
+                for batch in batches:
                     for features in self._rows(path, batch, row):
                         yield features
                         row += 1
@@ -287,42 +288,23 @@ class ArrowTable(PackSource):
             path=self.paths[0],
         )
 
-    def _opened(self, path: str) -> _Opened:
-        return _Opened(self._arrow, path, self.kind)
-
-    def _guarded(self, path: str, batches: Iterator[Any]) -> Iterator[Any]:
-        try:
-            yield from batches
-        except (self._arrow.ArrowInvalid, OSError) as error:
-            raise _not_readable(path, self.kind, error) from None
-
-
-class _Opened:
-    """An open table file as a context: its schema, its batches and the number of its rows, 0 if unknown."""
-
-    def __init__(self, arrow: Any, path: str, kind: str) -> None:
-        self._arrow, self._path, self._kind = arrow, path, kind
-
-    def __enter__(self) -> tuple[Any, Iterator[Any], int]:
-        self._file = open(self._path, "rb")
-        try:
-            if self._kind == "parquet":
-                table = self._arrow.parquet.ParquetFile(self._file)
-                return table.schema_arrow, table.iter_batches(_BATCH_ROWS), table.metadata.num_rows
-            if self._file.peek(6)[:6] == b"ARROW1":
-                reader = self._arrow.ipc.open_file(self._file)
-                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-                return reader.schema, batches, 0
-            stream = self._arrow.ipc.open_stream(self._file)
-            return stream.schema, iter(stream), 0
-        except (self._arrow.ArrowInvalid, OSError) as error:
-            self._file.close()
-            raise _not_readable(self._path, self._kind, error) from None
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-def _not_readable(path: str, kind: str, error: Exception) -> FormatError:
-    reason = " ".join(str(error).split())
-    return FormatError(f"{path}: pyarrow cannot read it as {kind} ({reason})", path=path)
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[tuple[Any, Iterator[Any], int]]:
+        """Open a file; yield its schema, its batches and the number of its rows, 0 if that is not known."""
+        arrow = self._arrow
+        with open(path, "rb") as file:
+            try:
+                if self.kind == "parquet":
+                    table = arrow.parquet.ParquetFile(file)
+                    yield table.schema_arrow, table.iter_batches(_BATCH_ROWS), table.metadata.num_rows
+                elif file.peek(6)[:6] == b"ARROW1":
+                    reader = arrow.ipc.open_file(file)
+                    batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+                    yield reader.schema, batches, 0
+                else:
+                    stream = arrow.ipc.open_stream(file)
+                    yield stream.schema, iter(stream), 0
+            except (arrow.ArrowInvalid, OSError) as error:
+                reason = " ".join(str(error).split())
+                message = f"{path}: pyarrow cannot read it as {self.kind} ({reason})"
+                raise FormatError(message, path=path) from None

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from shardkeep import _core
 from shardkeep.files.durable import durably
-from shardkeep.files.kinds.kind import FileKind, identify, require_kind
+from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.jobs.salvage.report import NothingKeptError, RepairedFile, RepairedPart, summed
+from shardkeep.tfrecord.format.file_kind import may_hold_records
 
 __all__ = ["salvage_compressed"]
 
@@ -22,7 +23,6 @@ _STEP_BYTES = 16 << 20
 # Longer reports are not read.
 _MOST_PARTS = 10_000
 _LEVEL = 6
-_DAMAGED_CONTENT = ("binary data", "zero bytes", "damaged")
 
 
 def salvage_compressed(
@@ -55,7 +55,8 @@ def salvage_compressed(
         As `shardkeep.files.publish`.
     """
     kind = identify(path)
-    if not _may_hold_records(kind):
+    content = kind.described.partition("; inside is ")[2] or kind.described
+    if kind.name != "tfrecord" and not may_hold_records(replace(kind, described=content)):
         require_kind(path, "tfrecord", found=kind)
     salvage = _core.CompressedSalvage(path, kind.compression or _core.sniff_compression(path))
     if output is None:
@@ -72,12 +73,6 @@ def salvage_compressed(
     return RepairedFile(
         path, output if salvage.records else None, "tfrecord", os.path.getsize(path), tuple(parts)
     )
-
-
-def _may_hold_records(kind: FileKind) -> bool:
-    """Return True unless the file is known to hold something else."""
-    content = kind.described.partition("; inside is ")[2] or kind.described
-    return kind.name == "tfrecord" or content.startswith((*_DAMAGED_CONTENT, "zstd-compressed"))
 
 
 def _advance(

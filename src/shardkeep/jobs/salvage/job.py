@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shardkeep.errors import FormatError, MissingExtraError, ShardkeepError
-from shardkeep.files.kinds.kind import FileKind, identify
+from shardkeep.files.kinds.kind import identify
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.hdf5.journal.paths import log_path
 from shardkeep.hdf5.segments.run_folder import writer_path
@@ -21,8 +21,9 @@ from shardkeep.jobs.salvage.records import salvage_records
 from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart
 from shardkeep.jobs.salvage.run import salvage_run
 from shardkeep.jobs.verification.finding import Finding
+from shardkeep.tfrecord.format.file_kind import is_compressed
 
-__all__ = ["SalvageJob", "is_compressed"]
+__all__ = ["SalvageJob"]
 
 # Findings about a path that holds nothing of what it should hold.
 _NOTHING_THERE = {"empty", "replaced", "wrong-kind", "missing", "unreadable", "incomplete-set"}
@@ -132,8 +133,3 @@ def _salvage_any_records(
         if packed.items("kept") + packed.items("repaired") > plain.items("kept") + plain.items("repaired"):
             return packed
     return plain
-
-
-def is_compressed(kind: FileKind) -> bool:
-    """Return True for a compressed TFRecord file, also a damaged one."""
-    return kind.compression is not None or kind.described.startswith(("damaged gzip", "damaged zlib", "zstd"))

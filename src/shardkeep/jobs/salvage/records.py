@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from shardkeep._core import RecordSalvage
-from shardkeep.errors import FormatError
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.writeback import Writeback
@@ -62,8 +61,6 @@ def salvage_records(
         As `shardkeep.files.publish`.
     """
     kind = identify(path)
-    if kind.compression is not None:
-        raise FormatError(f"{path}: expected uncompressed records, found {kind.described}", path=path)
     if not kind.may_be_damaged_records:
         require_kind(path, "tfrecord", found=kind)
     salvage = RecordSalvage(path)

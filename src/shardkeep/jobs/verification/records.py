@@ -11,6 +11,7 @@ from shardkeep.jobs.verification.finding import Finding, finding_of, with_next
 from shardkeep.jobs.verification.report import VerifiedFile
 from shardkeep.progress import ticking
 from shardkeep.tfrecord import Reader
+from shardkeep.tfrecord.format.file_kind import is_compressed
 from shardkeep.tfrecord.index.damaged import DamagedRecord, find_damage
 
 __all__ = ["check_records"]
@@ -32,16 +33,15 @@ def check_records(path: str, kind: FileKind, size_bytes: int, tick: Callable[[in
     """
     records = 0
     findings: list[Finding] = []
-    is_compressed = kind.compression is not None or kind.described.startswith("zstd")
     try:
-        if is_compressed:
+        if is_compressed(kind):
             for _ in ticking(Reader(path), len, size_bytes, tick):
                 records += 1
         else:
             records, findings = _with_damage(path, tick)
     except (ShardkeepError, OSError) as error:
         finding = finding_of(error, path)
-        if is_compressed and isinstance(error, CorruptDataError):
+        if is_compressed(kind) and isinstance(error, CorruptDataError):
             text = f"{finding.message}; the records after it were not checked"
             # The offset of the error is one of the decompressed stream.
             finding = replace(finding, message=text, record=records, offset_bytes=None)

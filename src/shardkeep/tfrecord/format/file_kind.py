@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardkeep.errors import CorruptRecordError, FormatError
 from shardkeep.files.kinds.kind import FileKind, require_kind
 
-__all__ = ["may_hold_records", "with_file_kind"]
+__all__ = ["is_compressed", "may_hold_records", "with_file_kind"]
 
 
 def with_file_kind(error: CorruptRecordError) -> Exception:
@@ -28,3 +28,8 @@ def may_hold_records(kind: FileKind) -> bool:
     The content of a zstd file is known only after its decompression.
     """
     return kind.may_be_damaged_records or kind.described.startswith("zstd-compressed")
+
+
+def is_compressed(kind: FileKind) -> bool:
+    """Return True for a compressed TFRecord file, also a damaged one."""
+    return kind.compression is not None or kind.described.startswith(("damaged gzip", "damaged zlib", "zstd"))

@@ -170,7 +170,7 @@ class RowCopy:
                 if one.obstacle:
                     raise DamagedChunkError(one.obstacle)
                 mask, stored = self._source.read(one)
-                proved = filters.check(stored, mask) == "proved"
+                proved = filters.check(stored, mask)
             except DamagedChunkError as error:
                 place = {"chunk": start, "offset_bytes": one.offset_bytes, "bytes": one.size_bytes}
                 self._lose(str(error), start, count, place)

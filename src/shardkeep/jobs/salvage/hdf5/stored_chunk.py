@@ -9,7 +9,7 @@ and 0xffff are the same to it: a chunk with several such words in a row is not p
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal
+from typing import Any
 
 import h5py
 import numpy as np
@@ -51,7 +51,7 @@ class Filters:
         self.chunk_bytes = self._item_bytes * int(np.prod(self._chunk, dtype=object))
         self._memory: tuple[h5py.File, Any] | None = None
 
-    def check(self, stored: bytes, mask: int) -> Literal["proved", "unproved"]:
+    def check(self, stored: bytes, mask: int) -> bool:
         """Return whether a checksum proves a chunk.
 
         Raises
@@ -73,10 +73,10 @@ class Filters:
                 proved = True
             elif code not in _SAME_SIZE:
                 self.decode(stored, mask)
-                return "proved" if proved else "unproved"
+                return proved
         if len(data) != self.chunk_bytes:
             raise DamagedChunkError(f"it has {len(data):,} bytes, not {self.chunk_bytes:,}")
-        return "proved" if proved else "unproved"
+        return proved
 
     def decode(self, stored: bytes, mask: int) -> Any:
         """Return the elements of a chunk, decoded by HDF5 in a file in memory that has nothing else.

@@ -39,7 +39,7 @@ _RANDOM = np.random.default_rng(1).integers(1, 1 << 60, _ITEMS)
 def test_checksum_proves_a_chunk_and_finds_each_flipped_byte(options: dict[str, Any]) -> None:
     stored, properties = _stored(_RANDOM, **options)
     filters = _filters(properties)
-    assert filters.check(stored, 0) == "proved"
+    assert filters.check(stored, 0)
     for at in range(2, len(stored)):
         damaged = bytearray(stored)
         damaged[at] ^= 64
@@ -55,7 +55,7 @@ def test_flipped_byte_in_a_gzip_chunk_is_found_or_has_no_effect() -> None:
         damaged = bytearray(stored)
         damaged[at] ^= 64
         try:
-            assert filters.check(bytes(damaged), 0) == "proved"
+            assert filters.check(bytes(damaged), 0)
         except DamagedChunkError:
             found += 1
         else:
@@ -65,18 +65,18 @@ def test_flipped_byte_in_a_gzip_chunk_is_found_or_has_no_effect() -> None:
 
 def test_chunk_without_checksum_is_not_proved() -> None:
     stored, properties = _stored(_RANDOM)
-    assert _filters(properties).check(stored, 0) == "unproved"
+    assert not _filters(properties).check(stored, 0)
     with pytest.raises(DamagedChunkError, match="it has 799 bytes, not 800"):
         _filters(properties).check(stored[:-1], 0)
     stored, properties = _stored(np.arange(_ITEMS), compression="lzf")
-    assert _filters(properties).check(stored, 0) == "unproved"
+    assert not _filters(properties).check(stored, 0)
     with pytest.raises(DamagedChunkError, match="its filters cannot decode it"):
         _filters(properties).check(b"\xff" + stored, 0)
 
 
 def test_skipped_filter_proves_nothing() -> None:
     stored, properties = _stored(_RANDOM, compression="gzip")
-    assert _filters(properties).check(zlib.decompress(stored), 1) == "unproved"
+    assert not _filters(properties).check(zlib.decompress(stored), 1)
     with pytest.raises(DamagedChunkError, match="its filter mask is not valid"):
         _filters(properties).check(stored, 2)
 
@@ -93,9 +93,9 @@ def test_fletcher32_does_not_prove_words_of_zeros_or_ones() -> None:
     rows[10:20] = -1
     stored, properties = _stored(rows, fletcher32=True)
     filters = _filters(properties)
-    assert filters.check(stored, 0) == "unproved"
+    assert not filters.check(stored, 0)
     zeroed = stored[:80] + bytes(80) + stored[160:]
-    assert filters.check(zeroed, 0) == "unproved"
+    assert not filters.check(zeroed, 0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 800, 801, 300_001])

@@ -34,14 +34,7 @@ _MOST_MESSAGES = 64
 
 
 class Sender:
-    """A thread that sends the rows of one client.
-
-    Parameters
-    ----------
-    state : SenderState
-    connection : Connection
-    world_size : int
-    """
+    """A thread that sends the rows of one client."""
 
     def __init__(self, state: SenderState, connection: Connection, world_size: int) -> None:
         self.state = state

@@ -150,16 +150,7 @@ def pack(kind: Kind, *, sequence: int = 0, value: int = 0, parts: int = 0, data:
 
 
 def unpack(frames: Sequence[Any]) -> Message:
-    """Read a message.
-
-    Parameters
-    ----------
-    frames : sequence of buffers
-
-    Raises
-    ------
-    BadMessage
-    """
+    """Read a message; raises `BadMessage` if it is not valid."""
     if not frames or len(frames) > _MOST_FRAMES or len(frames[0]) != _HEADER.size:
         raise BadMessage("no header of this protocol")
     magic, version, kind, parts, sequence, value = _HEADER.unpack(frames[0])
@@ -188,12 +179,7 @@ def pack_parts(parts: Sequence[Part]) -> bytes:
 
 
 def unpack_table(table: bytes, count: int) -> list[Part]:
-    """Return the parts in the table of a batch.
-
-    Raises
-    ------
-    BadMessage
-    """
+    """Return the parts in the table of a batch; raises `BadMessage` if it is not valid."""
     if count > _MOST_FRAMES:
         raise BadMessage(f"a batch of {count} parts")
     found = []

@@ -35,12 +35,7 @@ def _seals() -> int:
 
 
 class SlotBudget:
-    """A budget of shared memory for all clients.
-
-    Parameters
-    ----------
-    size : int
-    """
+    """A budget of shared memory for all clients."""
 
     def __init__(self, size: int) -> None:
         self._left = size

@@ -40,11 +40,6 @@ _Error = TypeVar("_Error", bound=BaseException)
 class Committer:
     """The store of a collector, and the thread that syncs it.
 
-    Parameters
-    ----------
-    settings : Settings
-    events : Events
-
     Attributes
     ----------
     store : Store

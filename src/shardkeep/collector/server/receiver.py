@@ -32,14 +32,7 @@ class GapError(Exception):
 
 
 class Receiver:
-    """The way of a batch into the store.
-
-    Parameters
-    ----------
-    committer : Committer
-    credits : CreditPool
-    events : Events
-    """
+    """The way of a batch into the store."""
 
     def __init__(self, committer: Committer, credits: CreditPool, events: Events) -> None:
         self._committer = committer

@@ -48,11 +48,6 @@ _STEP_S = 0.1
 class Server:
     """A collector that is listening.
 
-    Parameters
-    ----------
-    settings : Settings
-    events : Events
-
     Attributes
     ----------
     address : str

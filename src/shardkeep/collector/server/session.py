@@ -122,13 +122,7 @@ class Session:
 
 
 class Sessions:
-    """The connected clients, by their routes and by their identities.
-
-    Attributes
-    ----------
-    by_route : dict of bytes to Session
-    by_client : dict of bytes to Session
-    """
+    """The connected clients, by their routes and by their identities."""
 
     def __init__(self) -> None:
         self.by_route: dict[bytes, Session] = {}

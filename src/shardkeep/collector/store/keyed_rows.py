@@ -46,13 +46,6 @@ class KeyedRows(StoredDataset):
 
     ``_collector/writers/NAME`` has for each row 1 + the rank that wrote it, or 0 for a row that was not
     written and reads as zeros. Both change committed bytes, so both go through the redo log.
-
-    Parameters
-    ----------
-    live : LiveFile
-    dataset : h5py.Dataset, shape (schema.rows, ...)
-    schema : Schema
-    opened : OpenDatasets
     """
 
     def __init__(self, live: LiveFile, dataset: h5py.Dataset, schema: Schema, opened: OpenDatasets) -> None:

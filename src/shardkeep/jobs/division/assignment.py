@@ -96,11 +96,6 @@ def frame_runs(sizes: Sizes, most_bytes: int) -> Iterator[tuple[int, int]]:
 
     A longer frame is a run by itself.
 
-    Parameters
-    ----------
-    sizes : ndarray of int64, shape (records,)
-    most_bytes : int
-
     Examples
     --------
     >>> list(frame_runs(np.array([30, 10, 90, 10]), 40))

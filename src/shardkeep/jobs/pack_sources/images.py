@@ -292,10 +292,6 @@ def _read_images(group: _Group, _tick: Tick) -> list[Item]:
 def read_labels(labels: Mapping[str, int] | str | os.PathLike[str]) -> dict[str, int]:
     """Return a map of labels, from a mapping or from a file that `pack` wrote.
 
-    Parameters
-    ----------
-    labels : mapping of str to int, or path
-
     Returns
     -------
     dict of str to int

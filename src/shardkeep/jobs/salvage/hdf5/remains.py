@@ -25,13 +25,7 @@ _ENCODED_TYPE = b"\x03\0"
 
 
 class Remains:
-    """Objects of a damaged file by offset.
-
-    Parameters
-    ----------
-    path : str
-    raw : PatchedFile
-    """
+    """Objects of a damaged file by offset."""
 
     def __init__(self, path: str, raw: PatchedFile) -> None:
         self.found: Any = _core.hdf5_salvage(path)

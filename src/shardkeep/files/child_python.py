@@ -159,16 +159,9 @@ def send(message: dict[str, Any]) -> None:
 
 
 class SentBytes:
-    """Bytes that a child has read, which it sends as progress from time to time.
+    """Bytes that a child has read, which it sends as progress from time to time."""
 
-    Parameters
-    ----------
-    send : callable
-        Takes one message.
-    """
-
-    def __init__(self, send: Callable[[dict[str, Any]], None] = send) -> None:
-        self._send = send
+    def __init__(self) -> None:
         self._count, self._sent_s = 0, time.monotonic()
 
     def add(self, count: int) -> None:
@@ -176,5 +169,5 @@ class SentBytes:
         self._count += count
         now = time.monotonic()
         if now - self._sent_s >= _REPORT_S:
-            self._send({"bytes": self._count})
+            send({"bytes": self._count})
             self._count, self._sent_s = 0, now

@@ -89,7 +89,7 @@ def _copy(
     """Copy the objects of a file; return its kind."""
     version = block.data[8] if block.data else 2
     target = Target(request["target"], version, block.offset_bytes)
-    findings = Findings(send, stops=not request["salvages"])
+    findings = Findings(stops=not request["salvages"])
     skipped = set(request["skipped"])
     with target.file, file or contextlib.nullcontext():
         walk = Walk(raw, file, block.offset_bytes, target, findings, remains, skipped)

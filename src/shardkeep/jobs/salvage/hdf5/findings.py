@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any
 
-from shardkeep.files.child_python import SentBytes
+from shardkeep.files.child_python import SentBytes, send
 from shardkeep.jobs.salvage.report import Outcome
 
 __all__ = ["Findings", "LossFound", "limit_time"]
@@ -36,21 +35,19 @@ class Findings:
 
     Parameters
     ----------
-    send : callable
-        Takes one message for the parent process.
     stops : bool
         True to raise `LossFound` for the first part that is lost.
     """
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], *, stops: bool) -> None:
-        self._send, self._stops = send, stops
+    def __init__(self, *, stops: bool) -> None:
+        self._stops = stops
         self.has_lost = False
-        self._bytes = SentBytes(send)
+        self._bytes = SentBytes()
 
     def begin(self, name: str) -> None:
         """Report the object that is read next: if the process dies, this object is the reason."""
         limit_time()
-        self._send({"bytes": 0, "object": name})
+        send({"bytes": 0, "object": name})
 
     def read(self, count: int) -> None:
         """Report bytes that were read."""
@@ -60,7 +57,7 @@ class Findings:
     def add(self, outcome: Outcome, reason: str, dataset: str, items: int = 0, **place: Any) -> None:
         """Report a part; `place` has offset_bytes, bytes and chunk where they are known."""
         part = {"outcome": outcome, "reason": reason, "dataset": dataset, "items": items, **place}
-        self._send({"bytes": 0, "part": part})
+        send({"bytes": 0, "part": part})
         self.has_lost |= outcome == "lost"
         if outcome == "lost" and self._stops:
             raise LossFound

@@ -44,7 +44,7 @@ def salvaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 target = h5py.h5d.create(
                     new.id, b"x", source.get_type(), source.get_space(), source.get_create_plist()
                 )
-                findings = Findings(lambda message: None, stops=False)
+                findings = Findings(stops=False)
                 RowCopy(Hdf5Rows(source), target, raw, findings, "/x", checked=False, writes=True).run()
             with h5py.File(tmp_path / "y.h5") as new:
                 assert (new["before"][:] == 1).all()

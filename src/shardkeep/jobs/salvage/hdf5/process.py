@@ -86,7 +86,7 @@ def copy_objects(
         "path": os.path.abspath(path),
         "offset_bytes": block.offset_bytes,
         "superblock": block.data.hex(),
-        "target": target,
+        "target": None if target is None else os.path.abspath(target),
         "salvages": salvages,
         "is_as_stored": not block.changes,
         "skipped": skipped,

@@ -33,7 +33,7 @@ from shardkeep.hdf5.sources.inspection import Inspector, SourceInfo
 from shardkeep.hdf5.sources.receipts import committed_receipt, receipts_in
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.sources.templates import inspect_all
-from shardkeep.hdf5.storage.casts import converted_by_hdf5
+from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.hdf5.storage.layout import Layout
 from shardkeep.progress import Count, Parts
@@ -249,7 +249,7 @@ def _plan_dataset(
 
 def _require_virtual(one: UnifiedDataset, parts: list[Part], infos: list[SourceInfo], *, keyed: bool) -> None:
     for part in parts if one.converted else ():
-        if not converted_by_hdf5(part.dtype, one.dtype):
+        if not fits(part.dtype, one.dtype):
             path = infos[part.source].path
             there, wanted = describe_dtype(part.dtype), describe_dtype(one.dtype)
             message = f"{one.name!r} has {there} in {path!r}, which HDF5 does not read as {wanted}"

@@ -22,17 +22,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from shardkeep.errors import SchemaError
 from shardkeep.hdf5.storage.dtypes import TEXT, enum_members, is_text, same_dtype
 
 __all__ = [
-    "converted_by_hdf5",
     "fits",
     "fits_as_python_numbers",
     "is_exact",
     "keeps_whole_numbers",
     "promoted",
-    "refuse_rounding",
     "rounded_whole_number",
 ]
 
@@ -53,25 +50,6 @@ def promoted(dtypes: list[_Dtype]) -> _Dtype | None:
         return functools.reduce(_two, dtypes)
     except _NoneHoldsBothError:
         return None
-
-
-def converted_by_hdf5(dtype: _Dtype, wide: _Dtype) -> bool:
-    """Return whether HDF5 itself converts values of `dtype` into `wide` unchanged.
-
-    A virtual dataset needs that. HDF5 has no conversion from real to complex numbers or between character
-    sets, and none that is safe between enums: a member that only one has becomes another value.
-    """
-    if same_dtype(dtype, wide):
-        return True
-    if dtype.subdtype is not None and wide.subdtype is not None:
-        return dtype.shape == wide.shape and converted_by_hdf5(dtype.base, wide.base)
-    if dtype.names is not None and wide.names is not None:
-        return all(converted_by_hdf5(dtype[name], wide[name]) for name in dtype.names)
-    if enum_members(dtype) is not None or enum_members(wide) is not None:
-        return False
-    if dtype.kind == wide.kind == "S":
-        return _encoding(dtype) == _encoding(wide)
-    return (dtype.kind in "iuf" and wide.kind in "iuf") or dtype.kind == wide.kind == "c"
 
 
 class _NoneHoldsBothError(Exception):
@@ -153,7 +131,11 @@ def _compounds(one: _Dtype, two: _Dtype) -> _Dtype:
 
 
 def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
-    """Return whether HDF5 shows every value of a source's type unchanged in a virtual dataset's type."""
+    """Return whether HDF5 shows every value of a source's type unchanged in a virtual dataset's type.
+
+    It has no conversion from real to complex numbers or between character sets, and none that is safe between
+    enums: a member that only one has becomes another value.
+    """
     ours, theirs = h5py.check_enum_dtype(virtual), h5py.check_enum_dtype(source)
     if ours is not None or theirs is not None:
         return bool(ours == theirs)
@@ -175,7 +157,7 @@ def fits(source: np.dtype[Any], virtual: np.dtype[Any]) -> bool:
         bases = h5py.check_vlen_dtype(source), h5py.check_vlen_dtype(virtual)
         references = h5py.check_ref_dtype(source), h5py.check_ref_dtype(virtual)
         return bool(source == virtual and bases[0] == bases[1] and references[0] == references[1])
-    return is_exact(source, virtual)
+    return (source.kind == "c" or virtual.kind != "c") and is_exact(source, virtual)
 
 
 def fits_as_python_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
@@ -205,14 +187,6 @@ def keeps_whole_numbers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bo
     with np.errstate(over="ignore"):
         # Python compares floats and ints exactly; NumPy makes one of the other first.
         return bool((array.astype(dtype).real.astype(object) == array.astype(object)).all())
-
-
-def refuse_rounding(label: str, rows: Any, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
-    """Raise a `SchemaError` if `rounded_whole_number` finds one."""
-    rounded = rounded_whole_number(rows, array, dtype)
-    if rounded is not None:
-        message = f"{label}: {rounded} would be rounded to {dtype}, since floats are among these numbers"
-        raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
 
 
 @functools.lru_cache(maxsize=64)

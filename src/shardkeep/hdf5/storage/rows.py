@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import SchemaError
-from shardkeep.hdf5.storage.casts import fits_as_python_numbers, keeps_whole_numbers, refuse_rounding
+from shardkeep.hdf5.storage.casts import fits_as_python_numbers, keeps_whole_numbers, rounded_whole_number
 from shardkeep.hdf5.storage.dtypes import TEXT, check_storable, describe, enum_members, is_text, vlen_base
 from shardkeep.hdf5.storage.tensors import as_numpy, conversion_advice
 
@@ -117,7 +117,11 @@ def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.n
             advice = "use one shape for all, or declare the dataset with dtype=h5py.vlen_dtype(…)"
         raise SchemaError(f"{label}: these rows do not form an array ({reason}): {advice}") from None
     if array.dtype.kind in "fc" and not hasattr(rows, "dtype"):
-        refuse_rounding(label, rows, array, array.dtype if dtype is None else dtype)
+        kept = array.dtype if dtype is None else dtype
+        rounded = rounded_whole_number(rows, array, kept)
+        if rounded is not None:
+            message = f"{label}: {rounded} would be rounded to {kept}, since floats are among these numbers"
+            raise SchemaError(f"{message} or no integer type holds all; append integers by themselves")
     if array.dtype.kind in "OUT":
         return _as_text(label, array if hasattr(rows, "dtype") else np.asarray(rows, dtype=object))
     if array.dtype.kind == "S" and not hasattr(rows, "dtype"):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardkeep.errors import SchemaError
 from shardkeep.hdf5 import merge, verify
 from shardkeep.hdf5.storage.casts import (
-    converted_by_hdf5,
+    fits,
     fits_as_python_numbers,
     keeps_whole_numbers,
     promoted,
@@ -104,9 +104,7 @@ def test_merged_by_promotion(tmp_path, one, two, both, mode):
             file.create_dataset("x", data=rows, dtype=dtype, chunks=(5,), compression="gzip")
     with pytest.raises(SchemaError, match="convert one of them"):
         merge(files, tmp_path / "all.h5", mode=mode)
-    kept = both is not None and (
-        mode == "copy" or all(converted_by_hdf5(one, np.dtype(both)) for one in dtypes)
-    )
+    kept = both is not None and (mode == "copy" or all(fits(one, np.dtype(both)) for one in dtypes))
     if not kept:
         with pytest.raises(SchemaError):
             merge(files, tmp_path / "all.h5", mode=mode, on_mismatch="promote")
@@ -194,7 +192,7 @@ def test_integers_as_floats(values, kind):
 
 
 @pytest.mark.parametrize(
-    ("values", "dtype", "fits"),
+    ("values", "dtype", "is_kept"),
     [
         ([0.1], "f4", True),
         ([1e39], "f4", False),
@@ -206,8 +204,8 @@ def test_integers_as_floats(values, kind):
         ([True], "i4", False),
     ],
 )
-def test_fit_of_python_numbers(values, dtype, fits):
-    assert fits_as_python_numbers(np.array(values), np.dtype(dtype)) == fits
+def test_fit_of_python_numbers(values, dtype, is_kept):
+    assert fits_as_python_numbers(np.array(values), np.dtype(dtype)) == is_kept
 
 
 PYTHON_NUMBERS = st.one_of(

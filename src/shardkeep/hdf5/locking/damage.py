@@ -8,6 +8,7 @@ rows point.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import h5py
@@ -17,7 +18,7 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 
-__all__ = ["is_written_here", "refuse_damage"]
+__all__ = ["files_written_here", "refuse_damage"]
 
 # About 10 ms; further structures are not checked.
 _MOST_STRUCTURES = 16_384
@@ -58,7 +59,7 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
                 _known.clear()
             _known[version] = rows
         return
-    if is_written_here(status):
+    if (status.st_dev, status.st_ino) in files_written_here():
         return
     what, offset_bytes = found
     name = path if name is None else name
@@ -68,15 +69,15 @@ def refuse_damage(path: str, *, name: str | None = None, rows: bool = False) -> 
     raise CorruptDataError(f"{message}: {advice}", path=name, offset_bytes=offset_bytes)
 
 
-def is_written_here(status: os.stat_result) -> bool:
-    """Return whether HDF5 of this process may hold changes of a file that are not on the disk yet."""
+def files_written_here() -> set[tuple[int, int]]:
+    """Return device and inode of files of which HDF5 of this process may hold unwritten changes."""
+    found = set()
     for file in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
-        try:
-            if file.get_intent() & h5py.h5f.ACC_RDWR and os.path.samestat(os.stat(file.name), status):
-                return True
-        except (OSError, RuntimeError, ValueError):
-            continue
-    return False
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            if file.get_intent() & h5py.h5f.ACC_RDWR:
+                status = os.stat(file.name)
+                found.add((status.st_dev, status.st_ino))
+    return found
 
 
 # Undamaged files, and whether their rows were checked too.

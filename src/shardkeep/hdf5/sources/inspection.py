@@ -278,7 +278,7 @@ class Inspector:
                 raise not_as_committed(path, name)
         table = None
         if rows and self.addresses and layout.fixed_size and layout.chunks is not None:
-            table = read_chunk_table(item, shape or (), dtype.itemsize)
+            table = read_chunk_table(item)
         offset = contiguous_offset(item) if rows and properties.get_layout() == h5py.h5d.CONTIGUOUS else None
         return DatasetInfo(
             name=name,

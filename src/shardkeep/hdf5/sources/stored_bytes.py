@@ -17,7 +17,7 @@ import numpy as np
 
 from shardkeep.errors import MissingExtraError
 from shardkeep.hdf5.sources.raw_file import RawFile
-from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table
+from shardkeep.hdf5.storage.chunk_table import read_chunk_table
 from shardkeep.hdf5.storage.compression import missing_filter
 
 __all__ = ["read_attribute_bytes", "read_chunk_bytes", "read_row_bytes", "unreadable_filter"]
@@ -65,7 +65,7 @@ def unreadable_filter(item: h5py.h5d.DatasetID, path: str, name: str) -> Missing
         error = missing_filter(code, label.decode(errors="replace"), name, path)
         if error is None:
             continue
-        table = _table(item)
+        table = read_chunk_table(item)
         # A filter may be omitted for a chunk, which its mask shows.
         if table is None or (table.masks & 1 << position == 0).any():
             return error
@@ -80,16 +80,12 @@ def read_chunk_bytes(item: h5py.h5d.DatasetID, path: str) -> int:
     CorruptDataError
         A chunk is beyond the end of the file.
     """
-    table = _table(item)
+    table = read_chunk_table(item)
     if table is None:
         return 0
     with open(path, "rb", buffering=0) as file:
         RawFile(file.fileno(), path, os.fstat(file.fileno()).st_size).crcs(table)
     return int(table.sizes.sum())
-
-
-def _table(item: h5py.h5d.DatasetID) -> ChunkTable | None:
-    return read_chunk_table(item, item.shape, item.get_type().get_size())
 
 
 def _parts(
@@ -103,7 +99,7 @@ def _parts(
             min(chunk, size) or 1 for chunk, size in zip(properties.get_chunk(), shape, strict=True)
         )
         grid = np.prod([-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)], dtype=object)
-        table = _table(item) if item.get_num_chunks() < grid / 2 else None
+        table = read_chunk_table(item) if item.get_num_chunks() < grid / 2 else None
         if table is not None:
             for place in table.offsets.tolist():
                 yield tuple(place), _cut(place, chunks, shape)

@@ -8,18 +8,16 @@ error says what is wrong.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import h5py
 import numpy as np
 
 from shardkeep._core import hdf5_inspect
 from shardkeep.errors import ShardkeepError
+from shardkeep.hdf5.locking.damage import files_written_here
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, parse_record
@@ -71,20 +69,9 @@ _Native = tuple[tuple[int, int, int, int], bytes | None, list[tuple[bytes, bytes
 def _natively(paths: Sequence[str], *, rows: bool) -> Sequence[_Native | None]:
     if locking_mode().effect == "off":
         return [None] * len(paths)  # without locks another process may be writing them
-    written = _written_here()
+    written = files_written_here()
     found: list[_Native | None] = hdf5_inspect(list(paths), lock=True, rows=rows)
     return [None if one is None or one[0][:2] in written else one for one in found]
-
-
-def _written_here() -> set[tuple[int, int]]:
-    """Return device and inode of files of which HDF5 of this process may hold unwritten changes."""
-    found = set()
-    for file in h5py.h5f.get_obj_ids(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_FILE):
-        with contextlib.suppress(OSError, RuntimeError, ValueError):
-            if file.get_intent() & h5py.h5f.ACC_RDWR:
-                status = os.stat(file.name)
-                found.add((status.st_dev, status.st_ino))
-    return found
 
 
 class Templates:

@@ -119,14 +119,15 @@ class ChunkTable:
         return bool((self.offsets[:, 0] == np.arange(0, rows, chunk_rows)).all())
 
 
-def read_chunk_table(item: Any, shape: tuple[int, ...], item_bytes: int) -> ChunkTable | None:
+def read_chunk_table(item: Any) -> ChunkTable | None:
     """Return the table of an open dataset (its low-level id); None if HDF5 does not report a right one."""
     properties = item.get_create_plist()
     layout = properties.get_layout()
+    shape = item.shape
     dimensions = len(shape)
     if layout == h5py.h5d.CONTIGUOUS:
         address = contiguous_offset(item)
-        size = item_bytes * int(np.prod(shape, dtype=object))
+        size = item.get_type().get_size() * int(np.prod(shape, dtype=object))
         if address is None or size == 0:
             return None
         return ChunkTable(
@@ -180,7 +181,7 @@ def contiguous_offset(item: Any) -> int | None:
 def chunks_crc(dataset: h5py.Dataset) -> int | None:
     """Return the hash of all chunks of an open dataset, as they are stored; None if it has none."""
     dataset.flush()  # each chunk has its place and size only then
-    table = read_chunk_table(dataset.id, dataset.shape, dataset.dtype.itemsize)
+    table = read_chunk_table(dataset.id)
     if dataset.chunks is None or table is None or not len(table):
         return None
     crcs = [crc32c(dataset.id.read_direct_chunk(tuple(offset))[1]) for offset in table.offsets.tolist()]

@@ -6,7 +6,6 @@ HDF5 compresses each chunk itself. Compressing chunks with ``zlib`` before they 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -107,8 +106,7 @@ def offer_filters(codes: Iterable[int]) -> None:
     """Register filters with HDF5 where their plugin is installed; no error for others."""
     for code in codes:
         if code >= _FIRST_OF_PLUGINS:
-            with contextlib.suppress(MissingExtraError):
-                require_filter("", code)
+            missing_filter(code)
 
 
 def filter_codes(properties: h5py.h5p.PropDCID) -> list[int]:

@@ -41,7 +41,7 @@ def outcome(path, size_bytes=None):
 
 def addresses(path, name):
     with h5py.File(path) as file:
-        return read_chunk_table(file[name].id, file[name].shape, 8).addresses.tolist()
+        return read_chunk_table(file[name].id).addresses.tolist()
 
 
 @pytest.mark.parametrize("at_once", [1, 5000, 1 << 26])

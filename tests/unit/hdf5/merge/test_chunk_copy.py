@@ -129,7 +129,7 @@ def test_a_result_that_cannot_be_written_is_not_kept(tmp_path, monkeypatch):
 def test_an_address_beyond_the_end_is_refused(tmp_path):
     (path,), _ = make(tmp_path, 1, rows=256)
     with h5py.File(path) as file:
-        table = read_chunk_table(file["x"].id, file["x"].shape, 4)
+        table = read_chunk_table(file["x"].id)
     assert table is not None
     with open(path, "rb") as opened:
         raw = RawFile(opened.fileno(), path, int(table.addresses[1]))

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 
 from shardkeep.hdf5.read_errors import first_line
-from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table
+from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
 from shardkeep.jobs.salvage.hdf5.attributes import referring
 from shardkeep.jobs.salvage.hdf5.global_heaps import GlobalHeaps
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
@@ -52,10 +52,7 @@ class Hdf5Rows:
 
     def address(self) -> int | None:
         """Return the offset in the file of contiguous rows; None if none were written."""
-        if self._item.get_space_status() != h5py.h5d.SPACE_STATUS_ALLOCATED:
-            return None
-        offset: int | None = self._item.get_offset()
-        return offset
+        return contiguous_offset(self._item)
 
     def value(self, kind: Any) -> Any:
         """Return the rows of a compact dataset."""
@@ -66,7 +63,7 @@ class Hdf5Rows:
     def table(self) -> ChunkTable | None:
         """Return the chunks that HDF5 reports; None if the index is damaged, or not reported right."""
         try:
-            return read_chunk_table(self._item, self._shape, self._item.get_type().get_size())
+            return read_chunk_table(self._item)
         except (OSError, RuntimeError, ValueError, OverflowError):
             return None
 

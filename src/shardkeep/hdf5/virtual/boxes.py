@@ -14,11 +14,10 @@ import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import PlanError
-from shardkeep.hdf5.virtual.sources import VirtualSource, VirtualSources
+from shardkeep.hdf5.virtual.sources import VirtualSource
 
 __all__ = [
     "AxisSelection",
-    "Box",
     "Boxes",
     "axis_selections",
     "boxes_touched",
@@ -31,38 +30,18 @@ _Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Box:
-    """One mapping: the box ``[low, high)`` of the virtual dataset is a box of a source.
-
-    Attributes
-    ----------
-    low, high : tuple of int
-        One number per axis of the virtual dataset.
-    source_low : tuple of int
-        First element of the box in the source, one number per axis of the source.
-    axes : tuple of int
-        For each axis of the source, the same axis of the virtual dataset; -1 where the source's box has
-        length one and the virtual dataset has no such axis.
-    source : VirtualSource
-    """
-
-    low: tuple[int, ...]
-    high: tuple[int, ...]
-    source_low: tuple[int, ...]
-    axes: tuple[int, ...]
-    source: VirtualSource
-
-
-@dataclass(frozen=True)
 class Boxes:
-    """Boxes as arrays of int64, with a column for each attribute of `Box`.
+    """Mappings as arrays of int64: the box ``[low, high)`` of the virtual dataset is a box of a source.
 
     Attributes
     ----------
     low, high : ndarray, shape (boxes, dimensions)
+        One number per axis of the virtual dataset.
     source_low : ndarray, shape (boxes, most dimensions of a source)
-        Beyond the dimensions of a source there are zeros.
+        First element of the box in the source. Beyond the dimensions of a source there are zeros.
     axes : ndarray, as `source_low`
+        For each axis of the source, the same axis of the virtual dataset; -1 where the source's box has
+        length one and the virtual dataset has no such axis.
     source_dimensions : ndarray, shape (boxes,)
     numbers : ndarray, shape (boxes,)
         Numbers of the sources.
@@ -77,17 +56,6 @@ class Boxes:
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def get(self, index: int, sources: VirtualSources) -> Box:
-        """Return the box of one row."""
-        axes = slice(0, int(self.source_dimensions[index]))
-        return Box(
-            tuple(self.low[index].tolist()),
-            tuple(self.high[index].tolist()),
-            tuple(self.source_low[index, axes].tolist()),
-            tuple(self.axes[index, axes].tolist()),
-            sources[int(self.numbers[index])],
-        )
 
     def in_order(self, order: _Numbers) -> Boxes:
         """Return the boxes in another order."""
@@ -139,28 +107,22 @@ class Boxes:
 
 
 def _axes(lengths: list[int], there: list[int]) -> list[int] | None:
-    """Return `Box.axes` for the lengths of both sides; None if longer axes than 1 differ."""
+    """Return `Boxes.axes` for the lengths of both sides; None if longer axes than 1 differ."""
     if [n for n in lengths if n != 1] != [n for n in there if n != 1]:
         return None
     long = iter([axis for axis, n in enumerate(lengths) if n != 1])
     return [-1 if n == 1 else next(long) for n in there]
 
 
+@dataclass(slots=True)  # not frozen, which takes longer to make
 class AxisSelection:
     """Indices selected along one axis: ``start + step * i`` for i below `count`, or an increasing list."""
 
-    __slots__ = ("count", "list", "single", "start", "step")
-
-    def __init__(
-        self,
-        start: int,
-        step: int,
-        count: int,
-        *,
-        single: bool = False,
-        listed: np.ndarray[Any, Any] | None = None,
-    ) -> None:
-        self.start, self.step, self.count, self.single, self.list = start, step, count, single, listed
+    start: int
+    step: int
+    count: int
+    single: bool = False
+    list: np.ndarray[Any, Any] | None = None
 
     @property
     def first(self) -> int:
@@ -240,10 +202,16 @@ def is_range_of_rows(selections: list[AxisSelection], shape: tuple[int, ...]) ->
     )
 
 
-def read_box(box: Box, selections: list[AxisSelection], out: np.ndarray[Any, Any]) -> None:
-    """Read the selected part of a box into its place in `out`."""
+def read_box(
+    boxes: Boxes,
+    index: int,
+    source: VirtualSource,
+    selections: list[AxisSelection],
+    out: np.ndarray[Any, Any],
+) -> None:
+    """Read the selected part of one box into its place in `out`."""
     places, wanted = [], []
-    for one, low, high in zip(selections, box.low, box.high, strict=True):
+    for one, low, high in zip(selections, boxes.low[index].tolist(), boxes.high[index].tolist(), strict=True):
         found = one.within(low, high)
         if found is None:
             return
@@ -251,7 +219,9 @@ def read_box(box: Box, selections: list[AxisSelection], out: np.ndarray[Any, Any
         wanted.append(found[1])
     target = out[(*places, ...)]  # a view even without axes, because of the dots
     parts = []
-    for axis, begin in zip(box.axes, box.source_low, strict=True):
+    dimensions = slice(0, int(boxes.source_dimensions[index]))
+    axes, begins = boxes.axes[index, dimensions].tolist(), boxes.source_low[index, dimensions].tolist()
+    for axis, begin in zip(axes, begins, strict=True):
         if axis < 0:
             parts.append(slice(begin, begin + 1, 1))
         elif isinstance(wanted[axis], slice):
@@ -259,7 +229,7 @@ def read_box(box: Box, selections: list[AxisSelection], out: np.ndarray[Any, Any
             parts.append(slice(one.start + begin, one.stop + begin, one.step))
         else:
             parts.append(wanted[axis] + begin)
-    box.source.read_into(target, tuple(parts))
+    source.read_into(target, tuple(parts))
 
 
 def with_fields_and_type(rows: Any, names: list[str], new_dtype: Any) -> Any:
@@ -294,7 +264,7 @@ def _axis_selection(one: Any, length: int, axis: int) -> AxisSelection:
             raise IndexError(f"an index along axis {axis} is out of range for length {length}")
         if (np.diff(listed) <= 0).any():
             raise PlanError(f"a list of indices along axis {axis} must increase: sort it")
-        return AxisSelection(0, 1, len(listed), listed=listed)
+        return AxisSelection(0, 1, len(listed), list=listed)
     try:
         index = operator.index(one)
     except TypeError:

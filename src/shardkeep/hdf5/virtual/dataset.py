@@ -30,7 +30,7 @@ from shardkeep.hdf5.virtual.boxes import (
 )
 from shardkeep.hdf5.virtual.contiguous_rows import ContiguousRows
 from shardkeep.hdf5.virtual.layout import VirtualLayout
-from shardkeep.hdf5.virtual.sources import VirtualSources, VirtualTarget
+from shardkeep.hdf5.virtual.sources import VirtualSources
 
 __all__ = ["VirtualDataset"]
 
@@ -61,15 +61,9 @@ class VirtualDataset:
         self.file_path = file_path
         self.name = name
         self.shape = layout.shape
-        self.dtype: np.dtype[Any] = layout.stored.dtype
         self._layout = layout
-        self._as_in_memory = (
-            not self.dtype.hasobject
-            and self.dtype.itemsize > 0
-            and bool(h5py.h5t.py_create(self.dtype, logical=True) == layout.stored)
-        )
-        target = VirtualTarget(file_path, name, self.dtype, layout.stored, self._as_in_memory, open_file)
-        self._sources = VirtualSources(target, layout, table)
+        self._sources = VirtualSources(file_path, name, layout, table, open_file)
+        self.dtype: np.dtype[Any] = self._sources.dtype
         self._is_checked = False
         # None if a mapping is not between two boxes.
         self._boxes: Boxes | None = None
@@ -117,12 +111,13 @@ class VirtualDataset:
         hits: Iterable[int]
         if self._contiguous is not None and is_range_of_rows(selections, self.shape):
             hits = rows = self._contiguous.between(selections[0].first, selections[0].last + 1)
-            if self._as_in_memory and out.size > 0:
+            if self._sources.as_in_memory and out.size > 0:
                 hits = self._contiguous.read(out, selections[0].first, rows)
         else:
             hits = boxes_touched(selections, self._boxes.low, self._boxes.high).tolist()
         for index in hits:
-            read_box(self._boxes.get(index, self._sources), selections, out)
+            source = self._sources[int(self._boxes.numbers[index])]
+            read_box(self._boxes, index, source, selections, out)
         keep = tuple(0 if one.single else slice(None) for one in selections)
         return with_fields_and_type(
             out[keep] if any(one.single for one in selections) else out, names, new_dtype

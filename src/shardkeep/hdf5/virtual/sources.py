@@ -11,7 +11,6 @@ import errno
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import h5py
@@ -31,7 +30,7 @@ from shardkeep.hdf5.virtual.checked_sources import MergedSources, layout_digest,
 from shardkeep.hdf5.virtual.layout import VirtualLayout, is_virtual
 from shardkeep.hdf5.virtual.source_search import SourceSearch, dangling_link
 
-__all__ = ["VirtualSource", "VirtualSources", "VirtualTarget"]
+__all__ = ["VirtualSource", "VirtualSources"]
 
 _CACHE_BYTES = 1024 * 1024
 _MOST_DIMENSIONS = 32  # H5S_MAX_RANK
@@ -39,45 +38,26 @@ _MOST_DIMENSIONS = 32  # H5S_MAX_RANK
 _Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class VirtualTarget:
-    """The virtual dataset for which sources are checked and read.
-
-    Attributes
-    ----------
-    path : str
-        Absolute path of its file.
-    name : str
-    dtype : dtype
-    stored : h5py.h5t.TypeID
-        Its type in the file.
-    as_in_memory : bool
-        Whether values of that type have the same bytes in a file as in an array of that dtype.
-    open_file : callable
-        Opens a source by its absolute path (`shardkeep.hdf5.open.file.open_source_file`).
-    """
-
-    path: str
-    name: str
-    dtype: np.dtype[Any]
-    stored: h5py.h5t.TypeID
-    as_in_memory: bool
-    open_file: Callable[[str], h5py.File]
-
-
 class VirtualSources:
     """All sources of one virtual dataset, by number.
 
     Parameters
     ----------
-    target : VirtualTarget
+    path, name : str
+        The virtual dataset, and the absolute path of its file.
     layout : VirtualLayout
     table : ndarray or None
         Table of a merge about the sources (`shardkeep.hdf5.virtual.checked_sources`).
+    open_file : callable
+        Opens a source by its absolute path (`shardkeep.hdf5.open.file.open_source_file`).
 
     Attributes
     ----------
-    target : VirtualTarget
+    dtype : dtype
+    stored : h5py.h5t.TypeID
+        Its type in the file of the virtual dataset.
+    as_in_memory : bool
+        Whether values of that type have the same bytes in a file as in an array of that dtype.
     files : KnownFiles
         Paths, and the versions in which the files were checked. The arrays below are of that time.
     dimensions : ndarray of int64, shape (sources,)
@@ -91,14 +71,25 @@ class VirtualSources:
     """
 
     def __init__(
-        self, target: VirtualTarget, layout: VirtualLayout, table: np.ndarray[Any, Any] | None
+        self,
+        path: str,
+        name: str,
+        layout: VirtualLayout,
+        table: np.ndarray[Any, Any] | None,
+        open_file: Callable[[str], h5py.File],
     ) -> None:
         count = len(layout.files)
-        self.target = target
+        self.path, self.name, self.open_file = path, name, open_file
+        self.stored, self.dtype = layout.stored, layout.stored.dtype
+        self.as_in_memory = (
+            not self.dtype.hasobject
+            and self.dtype.itemsize > 0
+            and bool(h5py.h5t.py_create(self.dtype, logical=True) == layout.stored)
+        )
         self._names = layout.files
         self._datasets = layout.datasets
         self._row_shape = layout.shape[1:]
-        self._search: SourceSearch | None = SourceSearch(target.path, merged=table is not None)
+        self._search: SourceSearch | None = SourceSearch(path, merged=table is not None)
         self.files = KnownFiles([self._search.first(name) for name in layout.files])
         self.dimensions = np.zeros(count, np.int64)
         self.shapes: _Numbers = np.ones((_MOST_DIMENSIONS, count), np.int64).T
@@ -106,7 +97,7 @@ class VirtualSources:
         self.nested = np.zeros(count, bool)
         self._merged: MergedSources = merged_sources(
             table,
-            target.name.lstrip("/").encode("utf-8", "surrogateescape"),
+            name.lstrip("/").encode("utf-8", "surrogateescape"),
             layout_digest(layout.shape, layout.stored),
             layout.files,
             layout.datasets,
@@ -161,7 +152,7 @@ class VirtualSources:
         self.shapes[taken, 0] = merged.rows[taken]
         self.shapes[taken, 1:width] = self._row_shape
         self.shapes[taken, width:] = 1
-        self.offsets_bytes[taken] = merged.offset_bytes[taken] if self.target.as_in_memory else -1
+        self.offsets_bytes[taken] = merged.offset_bytes[taken] if self.as_in_memory else -1
         self.nested[taken] = False
         return np.sort(np.concatenate([numbers[~known], wanted[missed]]))
 
@@ -191,12 +182,11 @@ class VirtualSources:
 class VirtualSource:
     """One source, which is checked and read through HDF5; its state is in the arrays of `VirtualSources`."""
 
-    __slots__ = ("_file", "_number", "_sources", "_target", "name")
+    __slots__ = ("_file", "_number", "_sources", "name")
 
     def __init__(self, sources: VirtualSources, number: int, dataset: bytes) -> None:
         self._sources = sources
         self._number = number
-        self._target = sources.target
         self.name = os.fsdecode(dataset)
         self._file: h5py.File | None = None
 
@@ -268,7 +258,7 @@ class VirtualSource:
         """Return a handle of the file."""
         if self._file is None:
             with self._errors_with_context():
-                self._file = self._target.open_file(self.path)
+                self._file = self._sources.open_file(self.path)
         return self._file
 
     def read_into(self, out: np.ndarray[Any, Any], parts: tuple[Any, ...]) -> None:
@@ -317,7 +307,7 @@ class VirtualSource:
             raise SchemaError(
                 f"{self._description} {what}: restore it, or merge again", path=self.path
             ) from None
-        target = self._target
+        target = self._sources
         equal = dataset.get_type() == target.stored
         if not (equal or fits(dataset.dtype, target.dtype)):
             message = f"{self._description} has type {dataset.dtype}, which does not fit into {target.dtype}"
@@ -331,7 +321,7 @@ class VirtualSource:
 
     @property
     def _role(self) -> str:
-        return f"a source of {self._target.name!r} of {self._target.path!r}"
+        return f"a source of {self._sources.name!r} of {self._sources.path!r}"
 
     @property
     def _description(self) -> str:
@@ -349,7 +339,7 @@ class VirtualSource:
         except PermissionError as error:
             raise self._denied(error) from None
         except ShardkeepError as error:
-            if self._target.path in str(error):
+            if self._sources.path in str(error):
                 raise
             described = type(error)(f"{self._role}: {error}", path=self.path)
             described.__dict__.update({k: v for k, v in error.__dict__.items() if k != "path"})

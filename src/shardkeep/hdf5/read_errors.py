@@ -12,7 +12,7 @@ import h5py
 from shardkeep.errors import CorruptDataError, MissingExtraError, SchemaError, ShardkeepError
 from shardkeep.files.durable import FAILED_READS, read_error
 
-__all__ = ["failed_read", "first_line", "is_of_hdf5", "is_unsupported", "reading", "unknown_type"]
+__all__ = ["failed_read", "first_line", "is_of_hdf5", "is_unsupported", "reading"]
 
 # H5T.c of HDF5, and the source of h5py that makes a dtype of a type in a file.
 _NO_CONVERSION = "no appropriate function for conversion path"
@@ -106,12 +106,6 @@ def is_unsupported(error: BaseException) -> bool:
         return True
     frames = traceback.walk_tb(error.__traceback__)
     return isinstance(error, TypeError) and any(_TYPES in frame.f_code.co_filename for frame, _ in frames)
-
-
-def unknown_type(path: str, name: str, error: BaseException) -> SchemaError:
-    """Return the error for a dataset whose type is damaged or has no equivalent in NumPy."""
-    message = f"dataset {name!r} of {path!r} has a type that cannot be read ({first_line(error)})"
-    return SchemaError(f"{message}: leave it out", path=path)
 
 
 def first_line(error: BaseException) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "make_rank_folder",
     "numbers_in_path",
     "rank_folder",
+    "segment_name",
     "segment_path",
     "writer_path",
 ]
@@ -99,14 +100,22 @@ def numbers_in_path(path: str) -> tuple[int, int, int] | None:
     (3, 7, 100)
     """
     rank = _RANK.fullmatch(os.path.basename(os.path.dirname(path)))
-    name = _SEGMENT.fullmatch(os.path.basename(path))
-    return None if rank is None or name is None else (int(rank[1]), int(name[1]), int(name[2]))
+    name = segment_name(path)
+    return None if rank is None or name is None else (int(rank[1]), name.sequence, name.step)
+
+
+def segment_name(path: str) -> SegmentName | None:
+    """Return the parts of the name of a segment; None for another path."""
+    match = _SEGMENT.fullmatch(os.path.basename(path))
+    if match is None:
+        return None
+    return SegmentName(int(match[1]), int(match[2]), path, None if match[3] is None else int(match[3]))
 
 
 def cut_step(path: str) -> int | None:
     """Return the step in a path of the segment that this one was cut from, and replaces; None for others."""
-    name = _SEGMENT.fullmatch(os.path.basename(path))
-    return None if name is None or name[3] is None else int(name[3])
+    name = segment_name(path)
+    return None if name is None else name.cut_from
 
 
 def list_ranks(run_dir: str) -> dict[int, str]:
@@ -165,12 +174,10 @@ def list_segments(folder: str, *, gaps: bool = False) -> list[SegmentName]:
         message = f"{folder!r}, the folder of a rank, is gone: bring it back, or begin a new run folder"
         raise NotFoundError(message, path=folder) from None
     for name in names:
-        match = _SEGMENT.fullmatch(name)
-        if match is None:
+        segment = segment_name(os.path.join(folder, name))
+        if segment is None:
             continue
-        cut_from = None if match[3] is None else int(match[3])
-        segment = SegmentName(int(match[1]), int(match[2]), os.path.join(folder, name), cut_from)
-        expected_path = segment_path(folder, segment.sequence, segment.step, cut_from)
+        expected_path = segment_path(folder, segment.sequence, segment.step, segment.cut_from)
         if segment.path != expected_path:
             message = f"{segment.path!r} does not have the name that a worker chose: rename it to"
             advice = f"{os.path.basename(expected_path)!r}, or move it away"

@@ -13,7 +13,9 @@ import os
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.files.publish import publish
 
-__all__ = ["has_end", "is_ended", "remove_end", "write_end"]
+__all__ = ["END_NAME", "has_end", "is_ended", "remove_end", "write_end"]
+
+END_NAME = "end.json"
 
 
 def write_end(folder: str, record_crc32c: str | None, *, durable: bool) -> None:
@@ -52,4 +54,4 @@ def is_ended(folder: str, record_crc32c: str | None) -> bool:
 
 
 def _path(folder: str) -> str:
-    return os.path.join(folder, "end.json")
+    return os.path.join(folder, END_NAME)

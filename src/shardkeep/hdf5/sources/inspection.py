@@ -18,7 +18,7 @@ from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError, SchemaError
 from shardkeep.hdf5.locking.file_version import FileVersion
-from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
+from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
@@ -346,7 +346,8 @@ def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
     except Exception as error:
         if not is_of_hdf5(error):
             raise
-        raise unknown_type(path, name, error) from error
+        message = f"dataset {name!r} of {path!r} has a type that cannot be read ({first_line(error)})"
+        raise SchemaError(f"{message}: leave it out", path=path) from error
     obstacle = obstacle_to_values(kind) or obstacle_to_reading(kind)
     if obstacle is not None:
         raise SchemaError(f"dataset {name!r} of {path!r} {obstacle}: leave it out", path=path)

@@ -19,7 +19,7 @@ from shardkeep.hdf5.journal.live_view import OWN_GROUP, open_consistent
 from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.locking.open_errors import open_error
 from shardkeep.hdf5.locking.reading import open_with_or_without_lock, read_access
-from shardkeep.hdf5.read_errors import is_of_hdf5, reading, unknown_type
+from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import walk_links
 from shardkeep.hdf5.storage.byte_order import in_stored_order
@@ -86,17 +86,6 @@ class Source:
             raise CorruptDataError(f"{message}: restore the file from a copy", path=self.path)
         self._datasets[name] = item
         return item
-
-    def schema(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Return shape and dtype of a dataset."""
-        dataset = self.dataset(name)
-        try:
-            # An "empty" dataset (H5S_NULL) has no shape; here it counts as a scalar.
-            return tuple(dataset.shape or ()), dataset.dtype
-        except Exception as error:
-            if not is_of_hdf5(error):
-                raise
-            raise unknown_type(self.path, name, error) from error
 
     def __enter__(self) -> Source:
         return self

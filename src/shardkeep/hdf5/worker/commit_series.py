@@ -12,13 +12,11 @@ from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.leftovers import temporary_name
 from shardkeep.hdf5.segments.commit_record import MarkRecord, newest_mark
 from shardkeep.hdf5.segments.described_data import DescribedData
-from shardkeep.hdf5.segments.run_folder import rank_folder, segment_path
+from shardkeep.hdf5.segments.run_folder import segment_path
 from shardkeep.hdf5.segments.series_end import write_end
-from shardkeep.hdf5.storage.row_writer import RowWriter
-from shardkeep.hdf5.worker.contents import Contents, Storage
+from shardkeep.hdf5.worker.contents import Storage
 from shardkeep.hdf5.worker.cut import cut_segment
 from shardkeep.hdf5.worker.rank_owner import RankExists, RankOwner
-from shardkeep.hdf5.worker.remote_rank import local_run
 from shardkeep.hdf5.worker.rollback import check_checkpoint, remove_after
 from shardkeep.world import World
 
@@ -40,11 +38,9 @@ class CommitSeries(RankOwner):
     ) -> None:
         self._world_size = world.size
         self._incarnation = uuid.uuid4().hex
-        run_path = local_run(run_dir)
-        self._contents = Contents(rank_folder(run_path, world.rank), world.rank, storage)
-        self._described = DescribedData(run_dir if is_url(run_dir) else run_path, durable=durable)
-        self._writers: dict[str, RowWriter] = {}
-        super().__init__(run_dir, world, durable=durable, timeout_s=timeout_s, exists=exists)
+        super().__init__(run_dir, world, storage, durable=durable, timeout_s=timeout_s, exists=exists)
+        run_path = run_dir if is_url(run_dir) else os.path.dirname(self._folder)
+        self._described = DescribedData(run_path, durable=durable)
 
     def commit(
         self, *, step: int, receipt: dict[str, Any] | None = None, state: dict[str, Any] | None = None
@@ -134,7 +130,7 @@ class CommitSeries(RankOwner):
             As of `append`.
         """
         with self._doing("finish"):
-            lost = self._uncommitted()
+            lost = self._contents.described_uncommitted()
             if self._contents.step is None or lost:
                 missing = f"uncommitted rows ({', '.join(lost)})" if lost else "no commit"
                 raise PlanError(f"rank {self.rank} has {missing}: call commit(step=…) before finish()")
@@ -222,14 +218,3 @@ class CommitSeries(RankOwner):
             contents.write(self._segment.group, record)
         self._segment.seal(path)
         cut_segment(path, mark, durable=self._durable)
-
-    def _load(self) -> None:
-        self._contents = self._contents.reload()
-        self._writers = self._contents.writers
-
-    def _drop(self) -> None:
-        self._writers = {}
-        self._contents.drop()
-
-    def _uncommitted(self) -> list[str]:
-        return self._contents.described_uncommitted()

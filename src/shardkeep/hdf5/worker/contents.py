@@ -132,7 +132,7 @@ class Contents:
         new.sequence = len(segments)
         if segments:
             newest = segments[-1]
-            with open_source(newest.path) as source, reading(newest.path):
+            with open_source(newest.path) as source:
                 record = source.record
                 if record is None or (record.rank, record.sequence, record.step) != (
                     self.rank,
@@ -361,25 +361,27 @@ class Contents:
         self.state = record.state
         self.step, self.receipts, self.puts = record.step, dict(record.receipts), dict(record.puts)
         self.newest_crc32c = record.crc32c
-        for name, one in record.datasets.items():
-            shape, dtype = source.schema(name)
-            layout = read_layout(source.dataset(name))
-            chunk_rows = layout.chunks[0] if layout.chunks else None
-            if not layout.filters and chunk_rows == chunk_rows_of(dtype, shape[1:]):
-                chunk_rows = None
-            if layout.filters:
-                require_filters(source.dataset(name))
-            filters = layout.filters or self.default.filters(name, dtype, forced=False)
-            self._add_writer(name, dtype, shape[1:], chunk_rows, filters)
-            self.first_row[name] = one.first_row + one.rows
-            self._read_attributes(name, source.dataset(name))
-        self._read_attributes(ROOT, source.file)
 
         def visit(name: str, item: Any) -> None:
             if isinstance(item, h5py.Group):
                 self._read_attributes(name, item)
 
-        source.file.visititems(visit)
+        with reading(source.path):
+            for name, one in record.datasets.items():
+                dataset = source.dataset(name)
+                dtype, row_shape = dataset.dtype, dataset.shape[1:]
+                layout = read_layout(dataset)
+                chunk_rows = layout.chunks[0] if layout.chunks else None
+                if not layout.filters and chunk_rows == chunk_rows_of(dtype, row_shape):
+                    chunk_rows = None
+                if layout.filters:
+                    require_filters(dataset)
+                filters = layout.filters or self.default.filters(name, dtype, forced=False)
+                self._add_writer(name, dtype, row_shape, chunk_rows, filters)
+                self.first_row[name] = one.first_row + one.rows
+                self._read_attributes(name, dataset)
+            self._read_attributes(ROOT, source.file)
+            source.file.visititems(visit)
         self.groups = {on for on in self.attributes if on != ROOT and on not in self.writers}
 
     def _read_attributes(self, on: str, item: h5py.Dataset | h5py.Group) -> None:

@@ -28,6 +28,8 @@ from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.segments.run_folder import list_segments, make_rank_folder, rank_folder, writer_path
 from shardkeep.hdf5.segments.segment import Segment
 from shardkeep.hdf5.segments.series_end import remove_end
+from shardkeep.hdf5.storage.row_writer import RowWriter
+from shardkeep.hdf5.worker.contents import Contents, Storage
 from shardkeep.hdf5.worker.cut import complete_cuts
 from shardkeep.hdf5.worker.remote_rank import RemoteRank, local_run
 from shardkeep.hdf5.worker.rollback import remove_after
@@ -48,7 +50,14 @@ class RankOwner:
     """
 
     def __init__(
-        self, run_dir: str, world: World, *, durable: bool, timeout_s: float | None, exists: RankExists
+        self,
+        run_dir: str,
+        world: World,
+        storage: Storage,
+        *,
+        durable: bool,
+        timeout_s: float | None,
+        exists: RankExists,
     ) -> None:
         if exists not in get_args(RankExists):
             raise PlanError(f'exists must be "resume", "fail" or "replace", not {exists!r}')
@@ -57,6 +66,8 @@ class RankOwner:
         # Absolute: the program may change its folder between two commits.
         self._folder = rank_folder(local_run(run_dir), self.rank)
         self._remote = RemoteRank(self.run_dir, self.rank) if is_url(self.run_dir) else None
+        self._contents = Contents(self._folder, self.rank, storage)
+        self._writers: dict[str, RowWriter] = {}
         self._durable = durable
         self._mutex = threading.RLock()
         self._busy: str | None = None
@@ -145,19 +156,15 @@ class RankOwner:
         if self._remote is not None:
             self._remote.push()
 
-    # -- what the file itself does ---------------------------------------------------------------------
-
     def _load(self) -> None:
         """Read the committed contents from disk."""
-        raise NotImplementedError
+        self._contents = self._contents.reload()
+        self._writers = self._contents.writers
 
     def _drop(self) -> None:
         """Remove everything that is not committed, and accept rows only within `_doing`."""
-        raise NotImplementedError
-
-    def _uncommitted(self) -> list[str]:
-        """Describe what would be lost now, for a message."""
-        raise NotImplementedError
+        self._writers = {}
+        self._contents.drop()
 
     # -- one call at a time ----------------------------------------------------------------------------
 
@@ -206,7 +213,11 @@ class RankOwner:
     def _release_and_report(self) -> str | None:
         """Release the rank; return a message about uncommitted rows, if there are any."""
         with self._mutex:
-            lost = self._uncommitted() if self._pid == os.getpid() and not self._closed else []
+            lost = (
+                self._contents.described_uncommitted()
+                if self._pid == os.getpid() and not self._closed
+                else []
+            )
             self._shut()
         if not lost:
             return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import secrets
 
 from shardkeep._paths_in_messages import show_as
@@ -24,12 +23,12 @@ from shardkeep.files.remote.base_upload import remove
 from shardkeep.files.remote.pending import local_folder
 from shardkeep.files.remote.store import download, list_folder, read
 from shardkeep.files.remote.uploads import upload_file
-from shardkeep.hdf5.segments.run_folder import rank_folder
+from shardkeep.hdf5.segments.run_folder import rank_folder, segment_name, segment_path
+from shardkeep.hdf5.segments.series_end import END_NAME
 
 __all__ = ["RemoteRank", "local_run"]
 
-_OWNER, _END = "owner.json", "end.json"
-_SEGMENT = re.compile(r"(\d+)-step-(\d+)(-from-\d+)?\.h5", re.ASCII)
+_OWNER = "owner.json"
 
 
 def local_run(run_dir: str | os.PathLike[str]) -> str:
@@ -65,14 +64,15 @@ class RemoteRank:
         """Make the mirror equal to the store."""
         infos = {url_name(info.url): info for info in list_folder(self.url)}
         there = {name: info for name, info in infos.items() if _is_kept(name)}
-        for name in [name for name in there if _plain_name(name) in there and "-from-" in name]:
-            remove(there.pop(name).url)  # the last step of a rollback that was interrupted
+        for one in filter(None, map(segment_name, list(there))):
+            if one.cut_from is not None and segment_path("", one.sequence, one.step) in there:
+                remove(there.pop(one.path).url)  # the last step of a rollback that was interrupted
         for name in os.listdir(self.folder):
             if _is_kept(name) and name not in there:
                 os.unlink(os.path.join(self.folder, name))
         for name, info in there.items():
             path = os.path.join(self.folder, name)
-            if not os.path.exists(path) or os.path.getsize(path) != info.size_bytes or name == _END:
+            if not os.path.exists(path) or os.path.getsize(path) != info.size_bytes or name == END_NAME:
                 download(info, f"{path}.part")
                 os.replace(f"{path}.part", path)
 
@@ -91,23 +91,24 @@ class RemoteRank:
         here = {name for name in os.listdir(self.folder) if _is_kept(name)}
         there = {name for info in list_folder(self.url) if _is_kept(name := url_name(info.url))}
         new, gone = sorted(here - there), sorted(there - here, reverse=True)
-        replaced = {name[:8]: name for name in gone if name != _END}
-        cut = [name for name in new if name[:8] in replaced]
-        for name in cut:  # until the segment that it was cut from is removed, the result has a longer name
-            step = _SEGMENT.fullmatch(replaced[name[:8]])
-            assert step is not None
-            self._send(name, name.replace(".h5", f"-from-{step[2]}.h5"))
+        replaced = {one.sequence: one.step for one in filter(None, map(segment_name, gone))}
+        # Until the segment that it was cut from is removed, the result has a longer name.
+        cut = {
+            one.path: segment_path("", one.sequence, one.step, replaced[one.sequence])
+            for one in filter(None, map(segment_name, new))
+            if one.sequence in replaced
+        }
+        for name, longer in cut.items():
+            self._send(name, longer)
         for name in new if not cut else []:
             self._send(name, name)
         for name in gone:
             remove(join_url(self.url, name))
-        for name in cut:
+        for name, longer in cut.items():
             self._send(name, name)
-            step = _SEGMENT.fullmatch(replaced[name[:8]])
-            assert step is not None
-            remove(join_url(self.url, name.replace(".h5", f"-from-{step[2]}.h5")))
-        if cut and _END in new:
-            self._send(_END, _END)
+            remove(join_url(self.url, longer))
+        if cut and END_NAME in new:
+            self._send(END_NAME, END_NAME)
 
     def forget(self) -> None:
         """Remove the files of the mirror; the caller holds the lock."""
@@ -119,7 +120,7 @@ class RemoteRank:
     def _send(self, name: str, final: str) -> None:
         url = join_url(self.url, final)
         try:
-            upload_file(os.path.join(self.folder, name), url, replace=name == _END)
+            upload_file(os.path.join(self.folder, name), url, replace=name == END_NAME)
         except ExistsError:
             message = f"{display(url)} was written by another process of this rank: end one of them, and open"
             raise CorruptDataError(f"{message} the rank again", path=display(url)) from None
@@ -138,8 +139,4 @@ class RemoteRank:
 
 
 def _is_kept(name: str) -> bool:
-    return name == _END or _SEGMENT.fullmatch(name) is not None
-
-
-def _plain_name(name: str) -> str:
-    return re.sub(r"-from-\d+", "", name)
+    return name == END_NAME or segment_name(name) is not None

@@ -14,6 +14,7 @@ __all__ = [
     "FAILED_READS",
     "durability_error",
     "durably",
+    "read_all",
     "read_error",
     "reading_from",
     "sync_folder",
@@ -106,6 +107,18 @@ def write_all(fd: int, data: Any, offset_bytes: int) -> None:
         done = 0
         while done < len(view):
             done += os.pwrite(fd, view[done:], offset_bytes + done)
+
+
+def read_all(fd: int, buffer: Any, offset_bytes: int) -> int:
+    """Fill a buffer with the bytes at an offset; return how many there are before the end of the file.
+
+    One call of the system may read fewer, and none reads more than 2 GiB.
+    """
+    with memoryview(buffer) as view:
+        done = 0
+        while done < len(view) and (count := os.preadv(fd, [view[done:]], offset_bytes + done)):
+            done += count
+    return done
 
 
 def sync_folder(folder: str) -> None:

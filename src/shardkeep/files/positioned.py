@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import signal
@@ -68,6 +69,27 @@ class PositionedFile(io.RawIOBase):
     """
 
     _position = 0
+    _placeholder = 0
+    _placed: list[int]
+
+    @contextlib.contextmanager
+    def placing(self, placeholder: Any) -> Iterator[list[int]]:
+        """In the body, record the offsets of writes of a buffer instead of writing it; yield the offsets.
+
+        For HDF5, which allocates a chunk only when it writes it: other code then writes the bytes.
+        """
+        self._placeholder, self._placed = _address(placeholder), []
+        try:
+            yield self._placed
+        finally:
+            self._placeholder = 0
+
+    def _is_placed(self, data: Any) -> bool:
+        """Record the position of a write of the buffer of `placing`; return whether it is one."""
+        is_placed = self._placeholder != 0 and _address(data) == self._placeholder
+        if is_placed:
+            self._placed.append(self._position)
+        return is_placed
 
     def readable(self) -> bool:
         """Return True: HDF5 reads back what it wrote."""
@@ -117,3 +139,10 @@ class PositionedFile(io.RawIOBase):
     def _end_bytes(self) -> int:
         """Return the size of the file in bytes."""
         raise NotImplementedError
+
+
+def _address(data: Any) -> int:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data))
+    except (TypeError, ValueError):  # empty, or not writable
+        return -1

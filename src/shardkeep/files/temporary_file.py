@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from shardkeep.errors import LockError, ShardkeepError
-from shardkeep.files.durable import durability_error, write_all
+from shardkeep.files.durable import durability_error, read_all, write_all
 from shardkeep.files.positioned import PositionedFile
 
 __all__ = ["TemporaryFile"]
@@ -33,8 +32,6 @@ class TemporaryFile(PositionedFile):
         The first failed write. A file that has one is never published.
     size_bytes : int
         End of the last byte that was written.
-    placed : list of int
-        Offsets at which `placeholder` would have been written.
     """
 
     def __init__(self, fd: int, name: str, final: str) -> None:
@@ -42,8 +39,6 @@ class TemporaryFile(PositionedFile):
         self.deferred = False
         self.failure: ShardkeepError | None = None
         self.size_bytes = 0
-        self.placed: list[int] = []
-        self._placeholder = 0
         self._final = final
         self._fd = fd
         self._pid = os.getpid()
@@ -59,7 +54,7 @@ class TemporaryFile(PositionedFile):
 
     def _read(self, target: memoryview) -> int:
         self._check_open()
-        return os.preadv(self._fd, [target], self._position)
+        return read_all(self._fd, target, self._position)
 
     def write(self, data: Any) -> int:
         """Write all of `data` at the position.
@@ -71,8 +66,8 @@ class TemporaryFile(PositionedFile):
         LockError
             In a forked child: the file belongs to the parent.
         """
-        if self._placeholder and _address(data) == self._placeholder:
-            self.placed.append(self._position)
+        if self._is_placed(data):
+            self._ready()
             return self._advance(memoryview(data).nbytes)
         with memoryview(data) as view, view.cast("B") as rest:
             size = len(rest)
@@ -92,20 +87,6 @@ class TemporaryFile(PositionedFile):
             except OSError as error:
                 self._fail(durability_error("resize", self._final, error), error)
         return size
-
-    @contextlib.contextmanager
-    def placing(self, placeholder: Any) -> Iterator[list[int]]:
-        """In the body, record the offsets of writes of a buffer instead of writing it; yield the offsets.
-
-        For HDF5, which allocates a chunk only when it writes it: other code then writes the bytes to
-        `fileno`, and passes an error to `fail`.
-        """
-        self._ready()
-        self._placeholder, self.placed = _address(placeholder), []
-        try:
-            yield self.placed
-        finally:
-            self._placeholder = 0
 
     def raise_failure(self) -> None:
         """Raise the error of a write that failed."""
@@ -169,10 +150,3 @@ class TemporaryFile(PositionedFile):
         if not self.deferred:
             raise failure from cause
         self._ignoring = True
-
-
-def _address(data: Any) -> int:
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(data))
-    except (TypeError, ValueError):  # empty, or not writable
-        return -1

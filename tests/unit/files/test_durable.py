@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardkeep.errors import DurabilityError, ExistsError
-from shardkeep.files.durable import durability_error, durably, sync_folder, write_all
+from shardkeep.files.durable import durability_error, durably, read_all, sync_folder, write_all
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +19,17 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write_all(file.fileno(), b"abcdefgh", 2)
         write_all(file.fileno(), b"", 100)
     assert path.read_bytes() == b"01abcdefgh"
+
+
+def test_short_reads_are_continued_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, offset: real(fd, [views[0][:3]], offset))
+    path = tmp_path / "a"
+    path.write_bytes(b"01abcdefgh")
+    with open(path, "rb") as file:
+        whole, beyond = bytearray(7), bytearray(9)
+        assert (read_all(file.fileno(), whole, 2), whole) == (7, b"abcdefg")
+        assert (read_all(file.fileno(), beyond, 5), beyond) == (5, b"defgh" + bytes(4))
 
 
 def test_folder_of_a_bare_name_is_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

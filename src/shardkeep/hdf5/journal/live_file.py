@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import DurabilityError, ShardkeepError
-from shardkeep.files.durable import durability_error, durably, sync_folder, write_all
+from shardkeep.files.durable import durability_error, durably, read_all, sync_folder, write_all
 from shardkeep.files.owner import this_process
 from shardkeep.files.positioned import PositionedFile
 from shardkeep.hdf5.journal.extent_map import ExtentMap
@@ -100,8 +100,6 @@ class LiveFile(PositionedFile):
         self._logged, self._logged_rows = ExtentMap(), ExtentMap()
         self._in_flight: tuple[ExtentMap, ExtentMap] | None = None
         self._zeros = np.zeros(0, np.uint8)
-        self._is_allocating = False
-        self._allocated_at: int | None = None
 
     def _create_log(self) -> RedoLog:
         boot = this_process().boot
@@ -120,13 +118,8 @@ class LiveFile(PositionedFile):
     def _read(self, target: memoryview) -> int:
         # Bytes on disk, overlaid with the changes in memory.
         count = min(len(target), max(self._size - self._position, 0))
-        done = 0
-        while done < count:
-            got = os.preadv(self._fd, [target[done:count]], self._position + done)
-            if got == 0:  # not that long on disk yet
-                target[done:count] = bytes(count - done)
-                break
-            done += got
+        done = read_all(self._fd, target[:count], self._position)
+        target[done:count] = bytes(count - done)  # not that long on disk yet
         for layer in self._layers():
             layer.overlay(self._position, target[:count])
         return count
@@ -135,10 +128,10 @@ class LiveFile(PositionedFile):
         """Write at the position. A failure is kept in `failure`, since HDF5 does not survive an exception."""
         with memoryview(data) as view, view.cast("B") as rest:
             size, offset = len(rest), self._position
+            is_placed = self._is_placed(data)
             self._position += size
             self._size = max(self._size, self._position)
-            if self._is_allocating and self._is_placeholder(rest):
-                self._allocated_at = offset
+            if is_placed:
                 return size
             committed = max(min(self._committed_bytes - offset, size), 0)
             # The superblock always goes through the log: its flags are cleared there.
@@ -178,18 +171,11 @@ class LiveFile(PositionedFile):
         """
         if len(self._zeros) != size:
             self._zeros = np.zeros(size, np.uint8)  # its pages are never touched
-        self._is_allocating, self._allocated_at = True, None
-        try:
+        with self.placing(self._zeros) as placed:
             write_chunk(self._zeros)
-        finally:
-            self._is_allocating = False
-        if self._allocated_at is None:
+        if not placed:
             raise AssertionError("HDF5 wrote a chunk in another way than expected")
-        return self._allocated_at
-
-    def _is_placeholder(self, data: memoryview) -> bool:
-        same_size = len(data) == len(self._zeros)
-        return same_size and np.frombuffer(data, np.uint8).ctypes.data == self._zeros.ctypes.data
+        return placed[0]
 
     def write_rows(self, offset: int, data: Any) -> None:
         """Write rows of the next commit into a chunk from `allocate`.

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from numpy.lib.recfunctions import repack_fields
 
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.durable import durably, write_all
+from shardkeep.files.durable import durably, read_all, write_all
 from shardkeep.hdf5.merge.checks import Check
 from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
 from shardkeep.hdf5.merge.order import KeyOrder
@@ -176,14 +176,8 @@ class KeyedRows:
             write_all(self._scratch.fileno(), data, offset)
 
     def _read(self, buffer: Any, offset: int) -> None:
-        view = memoryview(buffer)
-        done = 0
         with durably("read scratch rows beside", self._output):
-            while done < len(view):
-                count = os.preadv(self._scratch.fileno(), [view[done:]], offset + done)
-                if count == 0:
-                    break
-                done += count
+            read_all(self._scratch.fileno(), buffer, offset)
 
 
 _MASK = (1 << 64) - 1

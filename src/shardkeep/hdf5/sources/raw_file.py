@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from shardkeep._core import ChunkCopier, ChunkCopy
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
-from shardkeep.files.durable import reading_from
+from shardkeep.files.durable import read_all, reading_from
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
 from shardkeep.hdf5.locking.file_version import FileVersion
@@ -203,13 +203,10 @@ class RawFile:
         if len(self._buffer) < size:
             self._buffer = np.empty(max(size, _BLOCK_BYTES), np.uint8)
         piece = self._buffer[:size]
-        done = 0
-        while done < size:
-            with reading_from(self._path):
-                count = os.preadv(self._fd, [piece[done:].data], address + done)
-            if count == 0:
-                raise self._ends_at(address + done)
-            done += count
+        with reading_from(self._path):
+            done = read_all(self._fd, piece, address)
+        if done < size:
+            raise self._ends_at(address + done)
         return piece
 
     def _beyond_its_end(self, address: int) -> CorruptDataError:

@@ -16,7 +16,7 @@ import pytest
 
 from shardkeep._core import ChunkCopier, crc32c
 from shardkeep.errors import CorruptDataError, DurabilityError, ShardkeepError
-from shardkeep.files import temporary_file
+from shardkeep.files import positioned
 from shardkeep.hdf5 import merge, verify
 from shardkeep.hdf5.merge import chunk_copy
 from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
@@ -67,7 +67,7 @@ def test_chunks_of_files_with_a_user_block_are_copied(tmp_path):
 def test_chunks_go_through_hdf5_if_it_copies_the_placeholder(tmp_path, monkeypatch):
     """As a version might that copies a chunk first: then the bytes go through it."""
     numbers = itertools.count(1)
-    monkeypatch.setattr(temporary_file, "_address", lambda data: next(numbers))
+    monkeypatch.setattr(positioned, "_address", lambda data: next(numbers))
     added = []
     original = DatasetWriter.add_chunk
 

@@ -135,7 +135,7 @@ def test_a_kill_during_any_call_loses_no_committed_row(tmp_path, seeds):
         # So that there is something to merge, however early the first kill is.
         with WorkerFile(run, World(rank=rank, size=RANKS)) as out:
             out.append("x", np.empty((0, 64), "i8"))
-            out.append("t", np.empty(0, dtype=object))
+            out.declare("t", str)
             out.commit(step=0)
     for seed in seeds:
         children = [_start(run, rank, seed) for rank in range(RANKS)]

@@ -193,7 +193,7 @@ class _Work:
             except ShardkeepError as error:
                 yield from self._failed(error)
             self.rows += one.rows
-            self._progress(self._stored(name))
+            self._progress(self._size(name)[0])
         for name in changed_chunks(self._source.file, self._source.path, record):
             yield f"the chunks of {name!r} are not those of its commit"
         for name, put in record.puts.items():
@@ -223,7 +223,8 @@ class _Work:
                     yield from self._failed(error, "cannot be read: ")
                     break
                 self.rows += check.rows
-                self._progress(self._stored(check.dataset) * check.rows // max(1, self._count(check.dataset)))
+                stored_bytes, rows = self._size(check.dataset)
+                self._progress(stored_bytes * check.rows // max(1, rows))
                 if wrong is not None:
                     yield f"{check.described}: the file {wrong}"
                 elif check.kind == "chunks":
@@ -349,8 +350,9 @@ class _Work:
             if check.counts_rows:
                 merged[check.dataset] = merged.get(check.dataset, 0) + check.rows
         for name, rows in merged.items():
-            if self._count(name) > rows:
-                yield f"{name!r} has {self._count(name)} rows, {rows} were merged"
+            there = self._size(name)[1]
+            if there > rows:
+                yield f"{name!r} has {there} rows, {rows} were merged"
 
     def _decodes(self, check: Check) -> Iterator[str]:
         """Decode chunks that may have been damaged before the merge: no hash shows that, but a filter may."""
@@ -389,12 +391,6 @@ class _Work:
         with reading(self._source.path, name):
             value = read_value(dataset)
         return value_crc(value, dataset.dtype)
-
-    def _stored(self, name: str) -> int:
-        return self._size(name)[0]
-
-    def _count(self, name: str) -> int:
-        return self._size(name)[1]
 
     def _size(self, name: str) -> tuple[int, int]:
         """Return the stored bytes and the number of rows of a dataset."""

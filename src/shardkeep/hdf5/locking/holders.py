@@ -105,8 +105,8 @@ def openers_of_files(paths: Iterable[str]) -> dict[str, list[Holder]]:
 
 def descriptors() -> Iterator[tuple[int, str]]:
     """Yield the process and the link ``/proc/PID/fd/N`` of each visible open descriptor."""
-    for name in _processes():
-        for fd in _descriptors(name):
+    for name in filter(str.isdigit, _names_in("/proc")):
+        for fd in _names_in(f"/proc/{name}/fd"):
             yield int(name), f"/proc/{name}/fd/{fd}"
 
 
@@ -188,16 +188,9 @@ def conflict(path: str, *, writing: bool, waited_s: float | None = None) -> Lock
     return error
 
 
-def _processes() -> list[str]:
+def _names_in(folder: str) -> list[str]:
     try:
-        return [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return []
-
-
-def _descriptors(name: str) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{name}/fd")
+        return os.listdir(folder)
     except OSError:
         return []
 

@@ -17,7 +17,7 @@ import fcntl
 import os
 import tempfile
 import time
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import h5py
 
@@ -37,10 +37,7 @@ from shardkeep.hdf5.locking.open_errors import flock_errno, open_error
 from shardkeep.hdf5.locking.reading import pauses
 from shardkeep.hdf5.read_errors import is_of_hdf5
 
-__all__ = ["WriteLock", "WriteMode", "open_for_writing"]
-
-WriteMode = Literal["r+", "a", "w", "x"]
-WriteLock = FileLock
+__all__ = ["open_for_writing"]
 
 _AT_CREATION = {"userblock_size", "track_order", "track_times"} | {
     f"fs_{name}" for name in ("page_size", "persist", "strategy", "threshold")

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardkeep.hdf5.sources.inspection import FoundAttributes, SourceInfo
 from shardkeep.hdf5.sources.links import LinkInfo, resolve
-from shardkeep.hdf5.storage.attributes import Attributes
+from shardkeep.hdf5.storage.attributes import Attributes, same_value
 from shardkeep.hdf5.storage.dtypes import same_file_type
 from shardkeep.hdf5.storage.names import RANKS, RESERVED
 
@@ -23,7 +23,7 @@ Holder = tuple[str, int]
 class _Object:
     """One object that has attributes in some of the sources."""
 
-    kept: Attributes | None = None
+    kept: Attributes = field(default_factory=Attributes)
     names: dict[str, list[int]] = field(default_factory=dict)
     differing: set[str] = field(default_factory=set)
     unkept: dict[str, str] = field(default_factory=dict)
@@ -32,15 +32,12 @@ class _Object:
 
     def include(self, number: int, found: FoundAttributes) -> None:
         self.unkept.update(found.unkept)
-        if self.kept is None:
-            self.kept = Attributes({})
         if not found.kept.values:
             return
-        for name in found.kept.values:
+        for name, value in found.kept.values.items():
             self.names.setdefault(name, []).append(number)
-        both = {name: value for name, value in self.kept.values.items() if name in found.kept.values}
-        _, differing = Attributes(both).common(Attributes({name: found.kept.values[name] for name in both}))
-        self.differing |= differing
+            if name in self.kept.values and not same_value(self.kept.values[name], value):
+                self.differing.add(name)
         self.kept = self.kept.joined(found.kept)
 
 
@@ -87,8 +84,7 @@ class AttributeUnifier:
         left_out = one.differing | set(one.unkept) | lacking
         # The attribute that a merge wrote about the rows of one file does not fit those of several.
         lost = left_out | {RANKS} if len(one.files) > 1 else left_out
-        kept = Attributes() if one.kept is None else one.kept.without(lost)
-        return kept, tuple(sorted(left_out if RANKS in one.unkept else left_out - {RANKS}))
+        return one.kept.without(lost), tuple(sorted(left_out if RANKS in one.unkept else left_out - {RANKS}))
 
     def unkept(self, name: str) -> dict[str, str]:
         """Return the attributes that cannot be in another file, and why; to be called after `unify`."""

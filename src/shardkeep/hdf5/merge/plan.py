@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shardkeep._summary import summary
+from shardkeep.errors import one_line
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.merge.order import KeyOrder
@@ -26,6 +27,7 @@ from shardkeep.hdf5.storage.chunk_table import ChunkTable
 from shardkeep.hdf5.storage.dtypes import describe, describe_dtype
 from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout
+from shardkeep.quantities import counted, human_bytes
 
 __all__ = ["DatasetPlan", "MergePlan", "Mode", "Part", "Strategy", "left_out_lines"]
 
@@ -33,7 +35,6 @@ Mode = Literal["auto", "copy", "virtual"]
 Strategy = Literal["chunks", "rows", "chunks and rows", "virtual", "constant", "ranks"]
 
 _WIDTH = 80
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class Part(NamedTuple):
@@ -234,18 +235,18 @@ class MergePlan:
         }
 
     def __str__(self) -> str:
-        return "\n".join(_escaped(line) for line in self._lines())
+        return "\n".join(one_line(line) for line in self._lines())
 
     def _lines(self) -> Iterator[str]:
-        stored = _size(sum(one.stored_bytes for one in self.datasets))
+        stored = human_bytes(sum(one.stored_bytes for one in self.datasets))
         kind = "virtual" if self.mode == "virtual" else "copy"
-        files = f"{len(self.sources):,} file{'' if len(self.sources) == 1 else 's'}"
+        files = counted(len(self.sources), "file")
         yield from _wrapped(f"{files} into {self.output!r}: {kind}, {stored}, by {self.order_by}", "")
         width = min(30, max((len(one.name) for one in self.datasets), default=0))
         for one in self.datasets:
             yield ""
             if one.has_rows:
-                size = _size(one.stored_bytes)
+                size = human_bytes(one.stored_bytes)
                 yield f"{one.name:{width}}  {one.rows:>14,} rows  {size:>10}  by {self._order(one)}"
                 yield from _wrapped(one.type_text)
             else:
@@ -285,15 +286,3 @@ def _wrapped(text: str, indent: str = "    ") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _size(count: int) -> str:
-    if count < 1024:
-        return f"{count} bytes"
-    power = min((count.bit_length() - 1) // 10, len(_UNITS) - 1)
-    return f"{count / 1024**power:.1f} {_UNITS[power]}"
-
-
-def _escaped(text: str) -> str:
-    """Escape control characters: a name in a file must not control a terminal."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

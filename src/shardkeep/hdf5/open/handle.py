@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,13 +15,14 @@ import h5py
 from shardkeep._paths_in_messages import shown
 from shardkeep.errors import LockError, PlanError, ShardkeepError
 from shardkeep.files.durable import durability_error
+from shardkeep.files.locks.lock import FileLock
 from shardkeep.hdf5.h5py_private import check_h5py, close_file, phil
 from shardkeep.hdf5.journal.live_view import open_consistent
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.handles import close_without_writing
 from shardkeep.hdf5.locking.open_file_budget import open_file_budget
 from shardkeep.hdf5.locking.reading import open_for_reading
-from shardkeep.hdf5.locking.writing import WriteLock, open_for_writing
+from shardkeep.hdf5.locking.writing import open_for_writing
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.virtual.checked_sources import read_table
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
@@ -142,7 +143,7 @@ class FileHandle:
         self.hdf5_name = b""
         self._members: list[weakref.ref[Droppable]] = []
         self._prune_at = 64
-        self._lock: WriteLock | None = None
+        self._lock: FileLock | None = None
         self._fid: Any = None
         self._fd: int | None = None
         # Another object for each opening; None while the file is closed.
@@ -191,9 +192,14 @@ class FileHandle:
         finally:
             self._release()
 
-    def pinned(self) -> _Pinned:
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
         """Keep the file open for the body of a ``with``."""
-        return _Pinned(self)
+        self.pins += 1
+        try:
+            yield
+        finally:
+            self.pins -= 1
 
     def suspend(self) -> None:
         """Close the HDF5 file until it is used again; under h5py's lock."""
@@ -353,19 +359,6 @@ class FileHandle:
         self.cache_bytes = self.pins = 0
         if fid is not None:
             close_without_writing(fid, self._fd, writes=self.writes)
-
-
-class _Pinned:
-    __slots__ = ("_file",)
-
-    def __init__(self, file: FileHandle) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        self._file.pins += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._file.pins -= 1
 
 
 known_files = KnownFiles()

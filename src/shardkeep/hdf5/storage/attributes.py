@@ -65,15 +65,6 @@ class Attributes:
         more = others.without(self.values)
         return Attributes({**self.values, **more.values}, {**self.exact, **more.exact})
 
-    def common(self, others: Attributes) -> tuple[Attributes, set[str]]:
-        """Return the attributes that are equal in both, and the names of all others."""
-        equal = {
-            name: mine
-            for name, mine in self.values.items()
-            if name in others.values and same_value(mine, others.values[name])
-        }
-        return Attributes(equal), (set(self.values) | set(others.values)) - set(equal)
-
     def write(self, target: h5py.Dataset | h5py.Group) -> None:
         """Create them on an object."""
         for name, (value, dtype) in self.values.items():

@@ -17,28 +17,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from shardkeep.hdf5.storage.content_hash import content_crc
 
 __all__ = [
     "CHECKS",
     "CheckedSource",
-    "MergedSources",
     "is_settled",
     "layout_digest",
-    "merged_sources",
     "read_table",
+    "states_of",
 ]
 
 CHECKS = "_checks"
 _CRC = "crc32c"
-_COLUMNS = ("file", "size_bytes", "mtime_ns", "rows", "offset_bytes", "layout")
+_NUMBERS = ("size_bytes", "mtime_ns", "rows", "offset_bytes")
+_COLUMNS = {"file", "layout", *_NUMBERS}
 _SETTLED_NS = 100_000_000
 _SECOND_NS = 1_000_000_000
 
@@ -65,23 +63,6 @@ class CheckedSource(NamedTuple):
     layout: str
 
 
-@dataclass(frozen=True)
-class MergedSources:
-    """Columns of the table for some sources, as arrays of int64.
-
-    Attributes
-    ----------
-    size_bytes : ndarray
-        -1 for a source without a row in the table.
-    mtime_ns, rows, offset_bytes : ndarray
-    """
-
-    size_bytes: npt.NDArray[np.int64]
-    mtime_ns: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    offset_bytes: npt.NDArray[np.int64]
-
-
 def is_settled(mtime_ns: int, begun_ns: int) -> bool:
     """Return whether a change of a file after `begun_ns` certainly changes its time."""
     return mtime_ns < begun_ns - _SETTLED_NS and mtime_ns % _SECOND_NS != 0
@@ -100,7 +81,7 @@ def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:
         if not file_id.links.exists(CHECKS.encode()):
             return None
         dataset = h5py.Dataset(h5py.h5d.open(file_id, CHECKS.encode()))
-        if dataset.is_virtual or not set(_COLUMNS) <= set(dataset.dtype.names or ()):
+        if dataset.is_virtual or not _COLUMNS.issubset(dataset.dtype.names or ()):
             return None
         table: np.ndarray[Any, Any] = dataset[()]
         return table if int(dataset.attrs[_CRC]) == content_crc(table) else None
@@ -108,14 +89,14 @@ def read_table(file_id: h5py.h5f.FileID) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def merged_sources(
+def states_of(
     table: np.ndarray[Any, Any] | None,
     name: bytes,
     layout: str,
     files: Sequence[bytes],
     datasets: Sequence[bytes],
-) -> MergedSources:
-    """Return the rows of a table for the sources of one dataset.
+) -> np.ndarray[Any, Any]:
+    """Return the states of the sources of one dataset, as `CheckedSource`; -1 for those without a row.
 
     Parameters
     ----------
@@ -127,10 +108,15 @@ def merged_sources(
         Its current `layout_digest`.
     files, datasets : sequence of bytes
         The sources.
+
+    Returns
+    -------
+    ndarray
+        Fields of int64: size_bytes, mtime_ns, rows, offset_bytes.
     """
-    unknown = np.full(len(files), -1, np.int64)
+    states = np.full(len(files), -1, [(column, np.int64) for column in _NUMBERS])
     if table is None:
-        return MergedSources(unknown, unknown, unknown, unknown)
+        return states
     of = (table["dataset"] == name) & (table["layout"] == layout.encode()) & (table["size_bytes"] >= 0)
     rows = table[of]
     places = {file: place for place, file in enumerate(rows["file"].tolist())}
@@ -142,10 +128,6 @@ def merged_sources(
         np.int64,
     )
     known = found >= 0
-    columns = []
-    for column in _COLUMNS[1:5]:
-        numbers = unknown.copy()
-        numbers[known] = rows[column][found[known]]
-        columns.append(numbers)
-    size_bytes, mtime_ns, counts, offset_bytes = columns
-    return MergedSources(size_bytes, mtime_ns, counts, offset_bytes)
+    for column in _NUMBERS:
+        states[column][known] = rows[column][found[known]]
+    return states

@@ -26,7 +26,7 @@ from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, is_unsupported
 from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.chunk_table import contiguous_offset
-from shardkeep.hdf5.virtual.checked_sources import MergedSources, layout_digest, merged_sources
+from shardkeep.hdf5.virtual.checked_sources import layout_digest, states_of
 from shardkeep.hdf5.virtual.layout import VirtualLayout, is_virtual
 from shardkeep.hdf5.virtual.source_search import SourceSearch, dangling_link
 
@@ -95,7 +95,7 @@ class VirtualSources:
         self.shapes: _Numbers = np.ones((_MOST_DIMENSIONS, count), np.int64).T
         self.offsets_bytes = np.full(count, -1, np.int64)
         self.nested = np.zeros(count, bool)
-        self._merged: MergedSources = merged_sources(
+        self._merged = states_of(
             table,
             name.lstrip("/").encode("utf-8", "surrogateescape"),
             layout_digest(layout.shape, layout.stored),
@@ -140,19 +140,19 @@ class VirtualSources:
     def take_merged(self, numbers: _Numbers) -> _Numbers:
         """Accept sources that are unchanged since the merge and can be read; return the others."""
         merged = self._merged
-        known = merged.size_bytes[numbers] >= 0
+        known = merged["size_bytes"][numbers] >= 0
         wanted = numbers[known]
         if not len(wanted):
             return numbers
         lock = locking_mode().effect != "off"
-        missed = self.files.take(wanted, merged.size_bytes[wanted], merged.mtime_ns[wanted], lock=lock)
+        missed = self.files.take(wanted, merged["size_bytes"][wanted], merged["mtime_ns"][wanted], lock=lock)
         taken = np.delete(wanted, missed)
         width = 1 + len(self._row_shape)
         self.dimensions[taken] = width
-        self.shapes[taken, 0] = merged.rows[taken]
+        self.shapes[taken, 0] = merged["rows"][taken]
         self.shapes[taken, 1:width] = self._row_shape
         self.shapes[taken, width:] = 1
-        self.offsets_bytes[taken] = merged.offset_bytes[taken] if self.as_in_memory else -1
+        self.offsets_bytes[taken] = merged["offset_bytes"][taken] if self.as_in_memory else -1
         self.nested[taken] = False
         return np.sort(np.concatenate([numbers[~known], wanted[missed]]))
 

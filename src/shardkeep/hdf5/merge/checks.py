@@ -42,13 +42,13 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.segments.commit_record import CommitRecord
 from shardkeep.hdf5.sources.links import LinkInfo, read_links
 from shardkeep.hdf5.sources.raw_file import RawFile
-from shardkeep.hdf5.sources.source import blocks, rows_in_block
+from shardkeep.hdf5.sources.source import blocks, rows_crc, rows_in_block
 from shardkeep.hdf5.sources.tables import check_table, create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.attributes import attributes_crc, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, read_chunk_table, table_crc
 from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
-from shardkeep.hdf5.storage.names import is_own_table
+from shardkeep.hdf5.storage.names import decode_name, encode_name, is_own_table
 from shardkeep.hdf5.virtual.checked_sources import CHECKS, CheckedSource
 
 __all__ = ["CHECKS", "Check", "changed_chunks", "failed_checks", "read_checks", "write_checks"]
@@ -91,8 +91,8 @@ class Check(NamedTuple):
 
 def write_checks(file: h5py.File, checks: Sequence[Check]) -> None:
     """Write the table into a merged file."""
-    names = [one.dataset.encode("utf-8", "surrogateescape") for one in checks]
-    files = [one.file.encode("utf-8", "surrogateescape") for one in checks]
+    names = [encode_name(one.dataset) for one in checks]
+    files = [encode_name(one.file) for one in checks]
     columns: list[tuple[str, Any, Sequence[object]]] = [
         ("dataset", text_dtype(names), names),
         ("file", text_dtype(files), files),
@@ -125,12 +125,12 @@ def read_checks(file: h5py.File, path: str) -> list[Check] | None:
     try:
         return [
             Check(
-                bytes(row["dataset"]).decode("utf-8", "surrogateescape"),
+                decode_name(bytes(row["dataset"])),
                 int(row["first_row"]),
                 int(row["rows"]),
                 _KINDS[bytes(row["way"])],
                 int(row["crc32c"]),
-                bytes(row["file"]).decode("utf-8", "surrogateescape"),
+                decode_name(bytes(row["file"])),
             )
             for row in table
         ]
@@ -291,7 +291,4 @@ class _RowHashes:
                     i: content_crc(rows[one.first_row - first :][: one.rows])
                     for i, one in enumerate(some, number)
                 }
-        crc = 0
-        for rows in blocks(dataset, first, first + checks[number].rows):
-            crc = content_crc(rows, crc)
-        return {number: crc}
+        return {number: rows_crc(dataset, first, first + checks[number].rows)}

@@ -24,6 +24,7 @@ from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.layout import Layout, read_layout
+from shardkeep.hdf5.storage.names import encode_name
 from shardkeep.hdf5.virtual.layout import VirtualLayout, read_virtual_layout
 from shardkeep.progress import Count, Progress
 
@@ -205,7 +206,7 @@ class _Result:
         same = (
             np.array_equal(found.low, low)
             and np.array_equal(found.high, high)
-            and all(name == one.name.encode("utf-8", "surrogateescape") for name in found.datasets)
+            and all(name == encode_name(one.name) for name in found.datasets)
             and [found.files[number] for number in found.numbers.tolist()] == files
             and _maps_all(found, in_source)
         )

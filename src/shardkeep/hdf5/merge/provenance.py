@@ -35,7 +35,7 @@ from shardkeep._paths_in_messages import shown
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan
 from shardkeep.hdf5.sources.tables import create_table, seal_table, text_dtype
 from shardkeep.hdf5.storage.content_hash import content_crc
-from shardkeep.hdf5.storage.names import is_own_table
+from shardkeep.hdf5.storage.names import encode_name, is_own_table
 
 __all__ = ["PROVENANCE", "read_findings", "write_provenance"]
 
@@ -46,8 +46,8 @@ _FINDINGS = "findings"
 def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     """Write the table into a merged file."""
     root = os.path.abspath(plan.root)
-    files = [os.path.relpath(source.path, root).encode("utf-8", "surrogateescape") for source in plan.sources]
-    names = [one.name.encode("utf-8", "surrogateescape") for one in plan.datasets]
+    files = [encode_name(os.path.relpath(source.path, root)) for source in plan.sources]
+    names = [encode_name(one.name) for one in plan.datasets]
     dtype = np.dtype(
         [
             ("rank", "<i4"),
@@ -76,7 +76,7 @@ def write_provenance(file: h5py.File, plan: MergePlan) -> None:
     if dataset is None:
         dataset = create_table(file, PROVENANCE, np.zeros(0, dtype))
     # Bytes: the name of a folder need not be valid UTF-8.
-    dataset.attrs.create("root", shown(root).encode("utf-8", "surrogateescape"), dtype=h5py.string_dtype())
+    dataset.attrs.create("root", encode_name(shown(root)), dtype=h5py.string_dtype())
     dataset.attrs["order_by"] = plan.order_by
     findings = [*plan.findings, *plan.earlier_findings]
     if findings:

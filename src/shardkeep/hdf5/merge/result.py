@@ -23,7 +23,7 @@ from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.content_hash import value_crc
 from shardkeep.hdf5.storage.dtypes import same_file_type, vlen_base
 from shardkeep.hdf5.storage.layout import create_dataset, create_object, limits_of, properties_of
-from shardkeep.hdf5.storage.names import PUT, RANKS, is_unicode
+from shardkeep.hdf5.storage.names import PUT, RANKS, encode_name, is_unicode
 from shardkeep.hdf5.virtual.checked_sources import CheckedSource, is_settled, layout_digest
 
 __all__ = [
@@ -150,7 +150,7 @@ def write_group(file: h5py.File, plan: MergePlan, name: str) -> None:
         properties = h5py.h5p.create(h5py.h5p.GROUP_CREATE)
         properties.set_link_creation_order(order.links)
         properties.set_attr_creation_order(order.attributes)
-        h5py.h5g.create(file.id, _encoded(name), lcpl=_link_creation(), gcpl=properties)
+        h5py.h5g.create(file.id, encode_name(name), lcpl=_link_creation(), gcpl=properties)
     plan.groups[name].write(file.require_group(name) if name else file)
 
 
@@ -160,14 +160,14 @@ def write_links(file: h5py.File, plan: MergePlan) -> None:
     # Types first: a hard link may be another name of one.
     for name, link in plan.links.items():
         if link.kind == "type":
-            h5py.h5t.decode(link.code).commit(file.id, _encoded(name), lcpl=creation)
+            h5py.h5t.decode(link.code).commit(file.id, encode_name(name), lcpl=creation)
             if name in plan.groups:
                 plan.groups[name].write(file[name])
     for name, link in plan.links.items():
         if link.kind == "hard":
-            file.id.links.create_hard(_encoded(name), file.id, _encoded(link.target), lcpl=creation)
+            file.id.links.create_hard(encode_name(name), file.id, encode_name(link.target), lcpl=creation)
         elif link.kind == "soft":
-            file.id.links.create_soft(_encoded(name), _encoded(link.target), lcpl=creation)
+            file.id.links.create_soft(encode_name(name), encode_name(link.target), lcpl=creation)
     for name, order in plan.orders.items():
         if name not in plan.links:
             order.restore(file[name] if name else file)
@@ -207,7 +207,7 @@ def create_virtual(file: h5py.File, one: DatasetPlan, plan: MergePlan) -> h5py.D
     shape = (one.rows, *one.row_shape)
     space = h5py.h5s.create_simple(shape)
     # HDF5 replaces "%b" by the number of a block, so a "%" in a name is doubled.
-    source_name = _encoded(one.name.replace("%", "%%"))
+    source_name = encode_name(one.name.replace("%", "%%"))
     files = {part.source: _source_file(plan, part.source) for part in one.parts}
     spaces = {part.source: h5py.h5s.create_simple((part.rows, *one.row_shape)) for part in one.parts}
     zeros = (0,) * len(one.row_shape)
@@ -260,7 +260,3 @@ def _source_file(plan: MergePlan, number: int) -> bytes:
         message = f"{name!r} is not valid UTF-8, so h5py could not read it back from a virtual file"
         raise PlanError(f'{message}: rename it, or use mode="copy"', path=plan.sources[number].path)
     return name.replace("%", "%%").encode()
-
-
-def _encoded(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")

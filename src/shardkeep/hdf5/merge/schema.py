@@ -19,7 +19,7 @@ from shardkeep.hdf5.storage.casts import promoted
 from shardkeep.hdf5.storage.dtypes import describe, describe_dtype, same_dtype, same_file_type
 from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout
-from shardkeep.hdf5.storage.names import is_unicode
+from shardkeep.hdf5.storage.names import is_unicode, shown_name
 
 __all__ = ["OnMismatch", "SchemaUnifier", "UnifiedDataset", "UnifiedSchema"]
 
@@ -160,9 +160,7 @@ class SchemaUnifier:
         for name in (*info.datasets, *info.groups, *info.links):
             if name not in self._names:
                 if not is_unicode(name):
-                    message = (
-                        f"the name {name.encode('utf-8', 'surrogateescape')!r} in {info.path!r} is not UTF-8"
-                    )
+                    message = f"the name {shown_name(name)} in {info.path!r} is not UTF-8"
                     raise SchemaError(f"{message}, so h5py could not open it: rename it", path=info.path)
                 self._names.add(name)
         self._links.add(info, number)

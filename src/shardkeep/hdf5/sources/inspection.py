@@ -22,7 +22,7 @@ from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
-from shardkeep.hdf5.sources.source import blocks, not_as_committed, open_id
+from shardkeep.hdf5.sources.source import not_as_committed, open_id, rows_crc
 from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
@@ -36,7 +36,7 @@ from shardkeep.hdf5.storage.dtypes import (
 from shardkeep.hdf5.storage.exact_values import ExactValue
 from shardkeep.hdf5.storage.layout import Layout, layout_of
 from shardkeep.hdf5.storage.matlab import empty_shape
-from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED
+from shardkeep.hdf5.storage.names import OWN_ATTRIBUTES, PUT, RESERVED, decode_name, encode_name
 
 __all__ = ["DatasetInfo", "FoundAttributes", "Inspector", "SourceInfo"]
 
@@ -205,7 +205,7 @@ class Inspector:
         groups = {"": _attributes_of(file, h5py.File, path)}
         orders = {"": CreationOrder.of(h5py.Group(h5py.h5g.open(file, b"/")))}
         for name in found.objects:
-            text = name.decode("utf-8", "surrogateescape")
+            text = decode_name(name)
             with reading(path, text, "dataset"):
                 item = h5py.h5o.open(file, name)
             if isinstance(item, h5py.h5g.GroupID):
@@ -315,7 +315,7 @@ def _names_of(file: h5py.h5f.FileID, record: CommitRecord) -> Names:
     names = list(record.datasets)
     if any("/" in name for name in names) or file.get_num_objs() != len(names) + 1:
         return walk_links(file)  # groups, or values that were written once
-    return Names([name.encode("utf-8", "surrogateescape") for name in names], {})
+    return Names([encode_name(name) for name in names], {})
 
 
 def _attributes_of(
@@ -358,17 +358,12 @@ def _dtype_of(kind: Any, name: str, path: str) -> tuple[np.dtype[Any], bool]:
 def _crc_of(
     item: Any, dtype: np.dtype[Any], shape: tuple[int, ...], plain: bool, name: str, path: str
 ) -> str:
-    crc = 0
     with reading(path, name):
-        values = math.prod(shape)
-        if plain and 0 < values * dtype.itemsize <= _READ_AT_ONCE_BYTES:
+        if plain and 0 < math.prod(shape) * dtype.itemsize <= _READ_AT_ONCE_BYTES:
             rows = np.empty(shape, dtype)
             item.read(h5py.h5s.ALL, h5py.h5s.ALL, rows, item.get_type())
-            crc = content_crc(rows)
-        else:
-            for rows in blocks(h5py.Dataset(item), 0, shape[0]):
-                crc = content_crc(rows, crc)
-    return f"{crc:08x}"
+            return f"{content_crc(rows):08x}"
+        return f"{rows_crc(h5py.Dataset(item), 0, shape[0]):08x}"
 
 
 def _refuse_what_cannot_be_merged(properties: Any, kind: h5py.h5t.TypeID, name: str, path: str) -> None:

@@ -27,7 +27,16 @@ from shardkeep.hdf5.storage.compression import require_filters
 from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.names import decode_name, encode_name, is_own_table
 
-__all__ = ["Source", "blocks", "check_content", "not_as_committed", "open_id", "open_source", "rows_in_block"]
+__all__ = [
+    "Source",
+    "blocks",
+    "check_content",
+    "not_as_committed",
+    "open_id",
+    "open_source",
+    "rows_crc",
+    "rows_in_block",
+]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 
@@ -166,6 +175,14 @@ def blocks(
         start = end
 
 
+def rows_crc(dataset: h5py.Dataset, start: int, stop: int) -> int:
+    """Return the hash of rows ``[start, stop)``; errors as `blocks`."""
+    crc = 0
+    for rows in blocks(dataset, start, stop):
+        crc = content_crc(rows, crc)
+    return crc
+
+
 def rows_in_block(dataset: h5py.Dataset) -> int:
     """Return the number of rows in a block of about 4 MiB, whole chunks where there are chunks."""
     row_bytes = max(1, dataset.dtype.itemsize * math.prod(dataset.shape[1:]))
@@ -178,10 +195,8 @@ def rows_in_block(dataset: h5py.Dataset) -> int:
 def check_content(source: Source, name: str, crc32c: str) -> None:
     """Read all rows of a dataset; raise `CorruptDataError` unless they have this hash."""
     dataset = source.dataset(name)
-    crc = 0
     with reading(source.path, name):
-        for rows in blocks(dataset, 0, dataset.shape[0] if dataset.shape else 0):
-            crc = content_crc(rows, crc)
+        crc = rows_crc(dataset, 0, dataset.shape[0] if dataset.shape else 0)
     if f"{crc:08x}" != crc32c:
         raise not_as_committed(source.path, name)
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.sources.source import blocks
-from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.sources.source import rows_crc
 
 __all__ = ["check_table", "create_table", "seal_table", "text_dtype"]
 
@@ -48,9 +47,7 @@ def check_table(file: h5py.File, name: str, path: str) -> None:
         dataset = file.get(name)
         if not isinstance(dataset, h5py.Dataset) or _CRC not in dataset.attrs:
             return
-        crc = 0
-        for rows in blocks(dataset, 0, dataset.shape[0] if dataset.shape else 0):
-            crc = content_crc(rows, crc)
+        crc = rows_crc(dataset, 0, dataset.shape[0] if dataset.shape else 0)
         stored = dataset.attrs[_CRC]
     if not np.array_equal(stored, crc):
         message = f"{name!r} of {path!r} is damaged (its checksum differs)"

@@ -23,6 +23,7 @@ from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.segments.commit_record import CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.inspection import DatasetInfo, FoundAttributes, Inspector, SourceInfo
 from shardkeep.hdf5.storage.chunk_table import ChunkTable
+from shardkeep.hdf5.storage.names import decode_name
 
 __all__ = ["Templates", "inspect_all"]
 
@@ -114,7 +115,7 @@ class Templates:
         datasets: dict[str, DatasetInfo] = {}
         groups: dict[str, FoundAttributes] = {}
         for name, form, found in objects:
-            text = sys.intern(name.decode("utf-8", "surrogateescape"))
+            text = sys.intern(decode_name(name))
             if found is None:
                 attributes = self._groups.get(form)
                 if attributes is None:
@@ -142,7 +143,7 @@ class Templates:
         if version != info.version[:4]:
             return
         for name, form, found in objects:
-            text = name.decode("utf-8", "surrogateescape")
+            text = decode_name(name)
             if found is None:
                 if text in info.groups:
                     self._groups[form] = info.groups[text]

@@ -20,6 +20,7 @@ import numpy as np
 
 from shardkeep.errors import BudgetError
 from shardkeep.hdf5.locking.open_file_budget import max_open_files
+from shardkeep.hdf5.storage.names import encode_name
 from shardkeep.hdf5.virtual.boxes import (
     Boxes,
     axis_selections,
@@ -189,7 +190,7 @@ class VirtualDataset:
             one.pins += 1
         try:
             # HDF5 keeps the state of the sources from the opening: this read opens the dataset again.
-            oid = h5py.h5d.open(dataset.file._id, self.name.encode("utf-8", "surrogateescape"))
+            oid = h5py.h5d.open(dataset.file._id, encode_name(self.name))
             rows = h5py.Dataset(oid).__getitem__(args, new_dtype=new_dtype)
         finally:
             for one in held:

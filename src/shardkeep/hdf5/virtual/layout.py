@@ -21,6 +21,7 @@ from shardkeep.errors import SchemaError
 from shardkeep.hdf5.journal.live_view import is_collected
 from shardkeep.hdf5.locking.handles import descriptor_of
 from shardkeep.hdf5.read_errors import is_of_hdf5
+from shardkeep.hdf5.storage.names import decode_name, encode_name
 
 __all__ = ["VirtualLayout", "find_virtual", "is_virtual", "read_virtual_layout"]
 
@@ -87,7 +88,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
     fd = _quiet_descriptor(file_id)
     paths = None if fd is None else hdf5_virtual_datasets(fd, _MOST_OBJECTS)
     if paths is not None:
-        return {path.decode("utf-8", "surrogateescape"): None for path in paths}
+        return {decode_name(path): None for path in paths}
     found: dict[str, h5py.h5d.DatasetID | None] = {}
     seen = 0
 
@@ -103,7 +104,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
                 raise
             return None  # a group, a named type, or damaged, which is an error when it is read
         if is_virtual(dataset.get_create_plist()):
-            found["/" + name.decode("utf-8", "surrogateescape")] = dataset
+            found["/" + decode_name(name)] = dataset
         return None
 
     h5py.h5o.visit(file_id, visit)
@@ -140,7 +141,7 @@ def read_virtual_layout(
     SchemaError
         The number of its sources is unlimited (``%b``).
     """
-    name = path.encode("utf-8", "surrogateescape")
+    name = encode_name(path)
     fd = _quiet_descriptor(file_id)
     found = None if fd is None else hdf5_virtual_dataset(fd, name)
     stored = None if found is None else _decoded(found[1])

@@ -26,6 +26,7 @@ from shardkeep.hdf5.locking.reading import open_for_reading
 from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, is_unsupported
 from shardkeep.hdf5.storage.casts import fits
 from shardkeep.hdf5.storage.chunk_table import contiguous_offset
+from shardkeep.hdf5.storage.names import encode_name
 from shardkeep.hdf5.virtual.checked_sources import layout_digest, states_of
 from shardkeep.hdf5.virtual.layout import VirtualLayout, is_virtual
 from shardkeep.hdf5.virtual.source_search import SourceSearch, dangling_link
@@ -97,7 +98,7 @@ class VirtualSources:
         self.nested = np.zeros(count, bool)
         self._merged = states_of(
             table,
-            name.lstrip("/").encode("utf-8", "surrogateescape"),
+            encode_name(name.lstrip("/")),
             layout_digest(layout.shape, layout.stored),
             layout.files,
             layout.datasets,
@@ -299,7 +300,7 @@ class VirtualSource:
     def _check_dataset(self, file_id: h5py.h5f.FileID) -> bool:
         """Check the dataset and store its state; return whether it is virtual itself."""
         try:
-            dataset = h5py.h5d.open(file_id, self.name.encode("utf-8", "surrogateescape"))
+            dataset = h5py.h5d.open(file_id, encode_name(self.name))
         except Exception as error:
             if not is_of_hdf5(error):
                 raise

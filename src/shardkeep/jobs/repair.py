@@ -251,11 +251,10 @@ def _run_all(
         is_new = _is_free(job.output)
         if is_new and job.kind == "run":  # many files, of which an error leaves some
             made.append(job.output or "")
-        version = _version(job.path)
-        result = (job.run_in_folder if is_folder else job.run)(exists, tick)
-        if is_new and result.output is not None:
-            made.append(result.output)
-        _refuse_changed(job, version)
+        with _unchanged(job.path):
+            result = (job.run_in_folder if is_folder else job.run)(exists, tick)
+            if is_new and result.output is not None:
+                made.append(result.output)
         return result
 
     with _folders_for([one.output for one in jobs if one.output is not None]):
@@ -298,16 +297,18 @@ def _run_by(work: Work, jobs: Sequence[SalvageJob], exists: Exists, *, is_folder
 
 
 def _salvage(is_folder: bool, job: SalvageJob, tick: Tick) -> RepairedFile:
-    version = _version(job.path)
-    result = (job.run_in_folder if is_folder else job.run)("replace", tick)
-    _refuse_changed(job, version)
-    return result
+    with _unchanged(job.path):
+        return (job.run_in_folder if is_folder else job.run)("replace", tick)
 
 
-def _refuse_changed(job: SalvageJob, version: FileVersion | None) -> None:
-    if version != _version(job.path):
-        message = f"{job.path} changed while it was repaired: a process writes it, perhaps of another host"
-        raise LockHeldError(f"{message}; end that process, then repair it again", path=job.path)
+@contextlib.contextmanager
+def _unchanged(path: str) -> Iterator[None]:
+    """Raise if a file or folder changes while the body repairs it."""
+    before = _version(path)
+    yield
+    if _version(path) != before:
+        message = f"{path} changed while it was repaired: a process writes it, perhaps of another host"
+        raise LockHeldError(f"{message}; end that process, then repair it again", path=path)
 
 
 def _is_free(output: str | None) -> bool:

@@ -75,7 +75,7 @@ def _collect(
             if ready is not None:
                 ready(server.address)
             while not server.is_done:
-                others = server.step(server.idle_s)
+                others = server.step()
                 if commands is not None and commands in others:
                     line = os.read(commands, 4096)
                     until_done = until_done or b"finish" in line

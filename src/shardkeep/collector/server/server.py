@@ -122,9 +122,9 @@ class Server:
 
     # -- the loop ------------------------------------------------------------------------------------------
 
-    def step(self, timeout_s: float) -> set[Any]:
-        """Wait for events and process them; return what else was ready."""
-        ready = dict(self.poller.poll(max(timeout_s, 0) * 1000))
+    def step(self) -> set[Any]:
+        """Wait for events, or until there is something to do, and do it; return what else was ready."""
+        ready = dict(self.poller.poll(self._committer.idle_s() * 1000))
         if self._authenticator is not None and ready.pop(self._authenticator.socket, None):
             self._authenticator.answer()
         if ready.pop(self._monitor, None):
@@ -137,11 +137,6 @@ class Server:
         self._events.progress(self._committer.counters, len(self._sessions), self._credits.reserved)
         self._send_states()
         return set(ready)
-
-    @property
-    def idle_s(self) -> float:
-        """How long `step` may wait."""
-        return self._committer.idle_s()
 
     @property
     def is_done(self) -> bool:

@@ -14,14 +14,12 @@ from shardkeep import _core
 from shardkeep.files.durable import durably
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
-from shardkeep.jobs.salvage.report import NothingKeptError, RepairedFile, RepairedPart, summed
+from shardkeep.jobs.salvage.report import MOST_PARTS, NothingKeptError, RepairedFile, RepairedPart, shortened
 from shardkeep.tfrecord.format.file_kind import may_hold_records
 
 __all__ = ["salvage_compressed"]
 
 _STEP_BYTES = 16 << 20
-# Longer reports are not read.
-_MOST_PARTS = 10_000
 _LEVEL = 6
 
 
@@ -88,12 +86,12 @@ def _advance(
 
 
 def _parts(salvage: _core.CompressedSalvage) -> list[RepairedPart]:
-    parts = [
+    parts = shortened(
         RepairedPart(outcome, reason, items, start, _size(start, stop), record)
         for outcome, reason, items, start, stop, record in salvage.parts()
-    ]
-    rest = summed(parts[_MOST_PARTS:])
-    return parts[:_MOST_PARTS] + [replace(one, offset_bytes=None, bytes=None) for one in rest]
+    )
+    rest = [replace(one, offset_bytes=None, bytes=None) for one in parts[MOST_PARTS:]]
+    return parts[:MOST_PARTS] + rest
 
 
 def _size(start: int | None, stop: int | None) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -16,14 +15,12 @@ from shardkeep._core import RecordSalvage
 from shardkeep.files.kinds.kind import identify, require_kind
 from shardkeep.files.publish import Exists, publish_raw
 from shardkeep.files.writeback import Writeback
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, summed
+from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, shortened
 
 __all__ = ["salvage_records"]
 
 _STEP_BYTES = 64 << 20
 _BUFFER_BYTES = 4 << 20
-# Longer reports are not read. The parts after these are one part for each outcome.
-_MOST_PARTS = 10_000
 _PARTS_AT_ONCE = 4096
 # In the first record of an event file.
 _EVENT_VERSION = b"brain.Event:"
@@ -66,7 +63,7 @@ def salvage_records(
     salvage = RecordSalvage(path)
     while size_bytes := salvage.advance(_STEP_BYTES):
         tick(size_bytes)
-    parts = list(_parts(salvage))
+    parts = shortened(_parts(salvage))
     if "tfevents" in os.path.basename(path) and parts and parts[0].outcome == "lost":
         parts[0] = _without_version(path, parts)
     if output is None or all(part.outcome == "lost" for part in parts):
@@ -91,17 +88,9 @@ def _publish(salvage: RecordSalvage, output: str, exists: Exists, tick: Callable
 
 
 def _parts(salvage: RecordSalvage) -> Iterator[RepairedPart]:
-    count = salvage.part_count
-    yield from (_part(*part) for part in salvage.parts(0, min(count, _MOST_PARTS)))
-    yield from summed(
-        _part(*part)
-        for first in range(_MOST_PARTS, count, _PARTS_AT_ONCE)
-        for part in salvage.parts(first, min(first + _PARTS_AT_ONCE, count))
-    )
-
-
-def _part(outcome: Any, reason: str, items: int, start: int, size_bytes: int, record: int) -> RepairedPart:
-    return RepairedPart(outcome, reason, items, start, size_bytes, record)
+    for first in range(0, salvage.part_count, _PARTS_AT_ONCE):
+        last = min(first + _PARTS_AT_ONCE, salvage.part_count)
+        yield from (RepairedPart(*part) for part in salvage.parts(first, last))
 
 
 def _without_version(path: str, parts: list[RepairedPart]) -> RepairedPart:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from shardkeep._summary import summary
 
-__all__ = ["NothingKeptError", "Outcome", "RepairReport", "RepairedFile", "RepairedPart", "summed"]
+__all__ = [
+    "MOST_PARTS",
+    "NothingKeptError",
+    "Outcome",
+    "RepairReport",
+    "RepairedFile",
+    "RepairedPart",
+    "shortened",
+]
+
+MOST_PARTS = 10_000
+"""Number of parts in a report; longer ones are not read."""
 
 Outcome = Literal["kept", "repaired", "unchecked", "lost"]
 
@@ -53,18 +66,20 @@ class RepairedPart:
     __repr__ = summary
 
 
-def summed(parts: Iterable[RepairedPart]) -> list[RepairedPart]:
-    """Return one part for each outcome, with the sums of items and bytes: the end of a very long report."""
+def shortened(parts: Iterable[RepairedPart]) -> list[RepairedPart]:
+    """Return the first `MOST_PARTS`, and one part for each outcome with the sums of the rest."""
+    rest = iter(parts)
+    first = list(itertools.islice(rest, MOST_PARTS))
     totals: dict[str, RepairedPart] = {}
-    numbers: dict[str, int] = {}
-    for one in parts:
+    numbers: Counter[str] = Counter()
+    for one in rest:
         old = totals.get(one.outcome)
-        numbers[one.outcome] = numbers.get(one.outcome, 0) + 1
+        numbers[one.outcome] += 1
         if old is not None:
             size_bytes = (old.bytes or 0) + (one.bytes or 0)
             one = replace(old, items=old.items + one.items, bytes=size_bytes)
         totals[one.outcome] = one
-    return [
+    return first + [
         replace(one, reason=f"the sums of {numbers[outcome]:,} more ranges")
         for outcome, one in totals.items()
     ]

@@ -2,7 +2,7 @@
 
 import json
 
-from shardkeep.jobs.salvage.report import RepairedFile, RepairedPart, RepairReport, summed
+from shardkeep.jobs.salvage.report import MOST_PARTS, RepairedFile, RepairedPart, RepairReport, shortened
 
 
 def test_a_report_is_ok_unless_something_is_lost() -> None:
@@ -22,7 +22,10 @@ def test_a_report_is_ok_unless_something_is_lost() -> None:
 def test_the_end_of_a_long_report_has_a_part_for_each_outcome() -> None:
     kept = [RepairedPart("kept", "whole records", items=2, offset_bytes=10 * i, bytes=10) for i in range(3)]
     lost = RepairedPart("lost", "NUL bytes", offset_bytes=30)
-    assert summed([kept[0], lost, *kept[1:]]) == [
+    first = [RepairedPart("lost", "one damaged record")] * MOST_PARTS
+    assert shortened(first) == first
+    assert shortened([*first, kept[0], lost, *kept[1:]]) == [
+        *first,
         RepairedPart("kept", "the sums of 3 more ranges", items=6, offset_bytes=0, bytes=30),
         RepairedPart("lost", "the sums of 1 more ranges", offset_bytes=30),
     ]

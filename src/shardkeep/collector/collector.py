@@ -10,6 +10,7 @@ import select
 import subprocess
 import time
 import weakref
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from shardkeep._paths_in_messages import shown
@@ -133,7 +134,7 @@ class Collector:
         )
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(settings.to_json()).encode() + b"\n")
+            self._process.stdin.write(json.dumps(asdict(settings)).encode() + b"\n")
             self._process.stdin.flush()
             self.address: str = self._read_answer(self._patience_s, "start")["address"]
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from shardkeep.collector.protocol.remote_file import local_file
@@ -80,10 +80,6 @@ class Settings:
     def path(self) -> str:
         """The file that the collector writes on this host."""
         return local_file(self.place)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the options as JSON values, for the process of the collector."""
-        return asdict(self)
 
 
 def check_seconds(what: str, value: Any) -> float:

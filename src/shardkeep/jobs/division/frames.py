@@ -115,11 +115,7 @@ class PlainPart:
                 checksums[first:last] = _footers(buffer, inside[1:])
                 _scatter(buffer.data, inside, shards, targets, ends)
                 tick(length)
-            written = 0
-            for shard in self.places:
-                mine = self.shards == shard
-                written += _verified(self, shard, sizes[mine], checksums[mine], targets)
-        return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
+            return _read_back(self, sizes, checksums, targets)
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ class StreamPart:
         checksums = np.empty(len(self.sizes), np.uint32)
         ends = {shard: place.offset_bytes for shard, place in self.places.items()}
         waiting: dict[int, list[bytes]] = {shard: [] for shard in self.places}
-        held_bytes = count = 0
+        held_bytes = 0
         with Targets(self.places) as targets:
             for count, (record, shard) in enumerate(_together(self), 1):
                 checksums[count - 1] = _core.masked_crc32c(record)
@@ -165,11 +161,7 @@ class StreamPart:
                         records.clear()
                     tick(held_bytes)
                     held_bytes = 0
-            written = 0
-            for shard in self.places:
-                mine = self.shards == shard
-                written += _verified(self, shard, self.sizes[mine], checksums[mine], targets)
-        return Copied(count, int(self.sizes.sum()), record_digest(checksums, self.sizes), written % 2**64)
+            return _read_back(self, self.sizes, checksums, targets)
 
 
 @dataclass(frozen=True)
@@ -293,6 +285,15 @@ def _copy_huge(
 
 
 # -- verifying -----------------------------------------------------------------------------------------
+
+
+def _read_back(part: PlainPart | StreamPart, sizes: I64, checksums: U32, targets: Targets) -> Copied:
+    """Verify the frames of all shards; return the result of the unit."""
+    written = 0
+    for shard in part.places:
+        mine = part.shards == shard
+        written += _verified(part, shard, sizes[mine], checksums[mine], targets)
+    return Copied(len(sizes), int(sizes.sum()), record_digest(checksums, sizes), written % 2**64)
 
 
 def _verified(part: PlainPart | StreamPart, shard: int, sizes: I64, checksums: U32, targets: Targets) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -61,10 +61,7 @@ class Source:
 
     def stream(self, *, verify: bool) -> Iterator[bytes]:
         """Yield all records in order."""
-        if self.on_corrupt == "raise":
-            return iter(Reader(self.path, compression=self.compression, verify=verify))
-        records = read_records(self.path, on_corrupt=self.on_corrupt, on_damage=lambda _: None)
-        return (record for _, record in records)
+        return _records(self.path, self.compression, self.on_corrupt, lambda _: None, verify=verify)
 
 
 def changed_error(path: str) -> CorruptDataError:
@@ -144,13 +141,22 @@ def _groups(
 
 def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorrupt, tick: Tick) -> Source:
     damaged: list[Damage] = []
-    if on_corrupt == "raise":
-        records: Iterator[bytes] = iter(Reader(path, compression=compression, verify=False))
-    else:
-        found = read_records(path, on_corrupt=on_corrupt, on_damage=damaged.append)
-        records = (record for _, record in found)
+    records = _records(path, compression, on_corrupt, damaged.append, verify=False)
     read = ticking(records, len, os.path.getsize(path), tick, compressed=compression is not None)
     lengths = [len(record) for record in read]
     starts = np.zeros(len(lengths) + 1, np.uint64)
     np.cumsum(np.array(lengths, np.uint64) + np.uint64(OVERHEAD_BYTES), out=starts[1:])
     return Source(path, compression, starts, on_corrupt if damaged else "raise", tuple(damaged))
+
+
+def _records(
+    path: str,
+    compression: Compression | None,
+    on_corrupt: OnCorrupt,
+    on_damage: Callable[[Damage], None],
+    *,
+    verify: bool,
+) -> Iterator[bytes]:
+    if on_corrupt == "raise":
+        return iter(Reader(path, compression=compression, verify=verify))
+    return (record for _, record in read_records(path, on_corrupt=on_corrupt, on_damage=on_damage))

@@ -18,6 +18,7 @@ __all__ = [
     "copy_attributes",
     "referring",
     "stored_size",
+    "write_attribute",
 ]
 
 # Length, address of a global heap, and number of an object in it.
@@ -80,7 +81,7 @@ def _copy(attribute: Any, name: bytes, target: Any, refer: Any) -> bool:
     kind, space = attribute.get_type().copy(), attribute.get_space()
     elsewhere = has_parts_elsewhere(kind)
     if space.get_simple_extent_type() == h5py.h5s.NULL:
-        h5py.h5a.create(target, name, kind, space)
+        write_attribute(target, name, kind, space)
         return False
     if not elsewhere:
         memory = kind
@@ -92,13 +93,21 @@ def _copy(attribute: Any, name: bytes, target: Any, refer: Any) -> bool:
         attribute.read(value, memory)
         if has_references(kind):
             value = referring(value, refer)
+    write_attribute(target, name, kind, space, value, memory)
+    return elsewhere
+
+
+def write_attribute(
+    target: Any, name: bytes, kind: Any, space: Any, value: Any = None, memory: Any = None
+) -> None:
+    """Create an attribute, and write its value if it has one; of a write that fails nothing is left."""
     created = h5py.h5a.create(target, name, kind, space)
     try:
-        created.write(value, memory)
+        if value is not None:
+            created.write(value, memory)
     except BaseException:
         h5py.h5a.delete(target, name)
         raise
-    return elsewhere
 
 
 def attach_scales(source: Any, target: Any, copy_of: Callable[[Any], Any]) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.compression import offer_filters
 from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, has_references
 from shardkeep.hdf5.storage.names import decode_name, shown_name
-from shardkeep.jobs.salvage.hdf5.attributes import OF_SCALES
+from shardkeep.jobs.salvage.hdf5.attributes import OF_SCALES, write_attribute
 from shardkeep.jobs.salvage.hdf5.global_heaps import GlobalHeaps
 from shardkeep.jobs.salvage.hdf5.patched_file import PatchedFile
 
@@ -107,15 +107,12 @@ class Remains:
         elsewhere = has_parts_elsewhere(kind)
         if has_references(kind):
             raise ValueError("it refers to other objects")
-        value = None
-        if shape is not None:
-            if elsewhere:
-                value, memory = self.heaps.values(kind, stored, shape), h5py.h5t.py_create(kind.dtype)
-            else:
-                value, memory = np.frombuffer(stored, f"V{kind.get_size()}").reshape(shape), kind
-        created = h5py.h5a.create(target, name, kind, _space(shape, shape))
-        if value is not None:
-            created.write(value, memory)
+        value = memory = None
+        if shape is not None and elsewhere:
+            value, memory = self.heaps.values(kind, stored, shape), h5py.h5t.py_create(kind.dtype)
+        elif shape is not None:
+            value, memory = np.frombuffer(stored, f"V{kind.get_size()}").reshape(shape), kind
+        write_attribute(target, name, kind, _space(shape, shape), value, memory)
         return elsewhere
 
 

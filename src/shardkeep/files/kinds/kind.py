@@ -25,14 +25,14 @@ from shardkeep.files.kinds.signatures import find_signature
 from shardkeep.files.kinds.special import describe_special
 from shardkeep.files.kinds.urls import local_path
 
-__all__ = ["FileKind", "identify", "identify_bytes", "require_kind"]
+__all__ = ["HDF5_SIGNATURE", "FileKind", "identify", "identify_bytes", "require_kind", "resembles_hdf5"]
 
 KindName = Literal["tfrecord", "hdf5", "folder", "empty", "other"]
 Compression = Literal["gzip", "zlib", "zstd"]
 
 HEAD_BYTES = 4096
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,8 @@ def _identify_open(name: str, descriptor: int) -> FileKind:
     if status.st_size > len(head) and not head.strip(b"\x00"):
         found = _nul_bytes(f"zero bytes in its first {len(head):,}")
     offset_bytes = 512
-    while offset_bytes + len(_HDF5_SIGNATURE) <= status.st_size:
-        if os.pread(descriptor, len(_HDF5_SIGNATURE), offset_bytes) == _HDF5_SIGNATURE:
+    while offset_bytes + len(HDF5_SIGNATURE) <= status.st_size:
+        if os.pread(descriptor, len(HDF5_SIGNATURE), offset_bytes) == HDF5_SIGNATURE:
             return FileKind(
                 "hdf5", f"an HDF5 file after {offset_bytes:,} other bytes", offset_bytes=offset_bytes
             )
@@ -169,10 +169,16 @@ def identify_bytes(head: bytes) -> FileKind:
     return _identify(head, _MOST_LAYERS)
 
 
+def resembles_hdf5(head: bytes) -> bool:
+    """Return True if most bytes of an HDF5 signature are there, at a place of one."""
+    right = sum(a == b for a, b in zip(head, HDF5_SIGNATURE, strict=False))
+    return right > len(HDF5_SIGNATURE) // 2
+
+
 def _identify(head: bytes, layers: int) -> FileKind:
     if not head:
         return FileKind("empty", "an empty file")
-    if head.startswith(_HDF5_SIGNATURE):
+    if head.startswith(HDF5_SIGNATURE):
         return FileKind("hdf5", "an HDF5 file")
     if is_frame_header(head):
         return FileKind("tfrecord", "a TFRecord file")

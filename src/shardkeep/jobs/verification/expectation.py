@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardkeep.files.kinds.data_names import DataKind, is_bare_shard, kind_of_name
-from shardkeep.files.kinds.kind import FileKind
+from shardkeep.files.kinds.kind import HDF5_SIGNATURE, FileKind, resembles_hdf5
 from shardkeep.tfrecord.format.resync import next_frame
 
 __all__ = ["Member", "expected_kinds"]
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 # A folder may have a hundred thousand files of unknown content; an array of integers takes 5 ms.
 _SEARCHED_BYTES = 1 << 17
 
@@ -106,8 +105,7 @@ def _in_content(path: str) -> DataKind | None:
     except OSError:
         return None
     try:
-        head = os.pread(fd, len(_SIGNATURE), 0)
-        if sum(a == b for a, b in zip(head, _SIGNATURE, strict=False)) > len(_SIGNATURE) // 2:
+        if resembles_hdf5(os.pread(fd, len(HDF5_SIGNATURE), 0)):
             return "hdf5"
         return None if next_frame(fd, 0, until_bytes=_SEARCHED_BYTES) is None else "tfrecord"
     except OSError:

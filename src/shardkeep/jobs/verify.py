@@ -142,13 +142,10 @@ def _check(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, st
             kind = identify(task.path)
             (expected,) = expected_kinds([Member(task.path, kind)])
             task = task_of(task.path, kind, expected, named=task.named)
-        return _check_here(children, task, tick)
-
-
-def _check_here(children: Children, task: Task, tick: Tick) -> tuple[VerifiedFile, str | None]:
-    if task.finding is not None or task.kind is None:
-        findings = () if task.finding is None else (task.finding,)
-        return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings), None
-    if task.expected == "hdf5":
-        return check_hdf5(task.path, task.size_bytes, children, tick)
-    return check_records(task.path, task.kind, task.size_bytes, tick), None
+        if task.finding is not None:
+            findings = (task.finding,)
+            return VerifiedFile(task.path, task.expected or "other", task.size_bytes, 0, findings), None
+        if task.expected == "hdf5":
+            return check_hdf5(task.path, task.size_bytes, children, tick)
+        assert task.kind is not None
+        return check_records(task.path, task.kind, task.size_bytes, tick), None

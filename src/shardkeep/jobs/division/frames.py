@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
-from shardkeep.files.durable import reading_from
+from shardkeep.files.durable import read_all, reading_from
 from shardkeep.files.threads.work import Tick
 from shardkeep.jobs.division.assignment import frame_runs
 from shardkeep.jobs.division.source import Source, changed_error
@@ -209,17 +209,14 @@ _of_thread = threading.local()
 
 
 def _read_into(fd: int, buffer: npt.NDArray[np.uint8], offset_bytes: int, path: str) -> None:
-    view, done = buffer.data, 0
-    while done < len(view):
-        with reading_from(path):
-            got = os.preadv(fd, [view[done:]], offset_bytes + done)
-        if got == 0:
-            raise CorruptDataError(
-                f"{path}: the file became shorter while it was read; wait until its writer has finished",
-                path=path,
-                offset_bytes=offset_bytes + done,
-            )
-        done += got
+    with reading_from(path):
+        done = read_all(fd, buffer.data, offset_bytes)
+    if done < len(buffer):
+        raise CorruptDataError(
+            f"{path}: the file became shorter while it was read; wait until its writer has finished",
+            path=path,
+            offset_bytes=offset_bytes + done,
+        )
 
 
 def _footers(block: npt.NDArray[np.uint8], ends: I64) -> U32:

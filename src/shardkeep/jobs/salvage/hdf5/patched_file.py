@@ -6,22 +6,22 @@ HDF5 reads it through h5py's driver for Python files, so that a repair that writ
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-from typing import Any
 
+from shardkeep.files.durable import read_all
+from shardkeep.files.positioned import PositionedFile
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock
 
 __all__ = ["PatchedFile"]
 
 
-class PatchedFile(io.RawIOBase):
+class PatchedFile(PositionedFile):
     """File that is only read, at most `size_bytes` of it.
 
     Parameters
     ----------
     fd : int
-        Stays open; is read by `preadv`.
+        Stays open.
     size_bytes : int
     block : Superblock
         The bytes that replace those of the file.
@@ -31,7 +31,6 @@ class PatchedFile(io.RawIOBase):
         self._fd = fd
         self.size_bytes = size_bytes
         self._block = block
-        self._at = 0
 
     def read_at(self, offset_bytes: int, count: int) -> bytes:
         """Return at most `count` bytes from an offset in the file; fewer at its end."""
@@ -71,27 +70,11 @@ class PatchedFile(io.RawIOBase):
             return slice(0, 0), b""
         return slice(first - at, last - at), data[first - start : last - start]
 
-    def readinto(self, buffer: Any) -> int:
-        """Read from the current offset."""
-        count = os.preadv(self._fd, [buffer], self._at)
-        where, patch = self._patch(self._at, count)
-        memoryview(buffer).cast("B")[where] = patch
-        self._at += count
+    def _read(self, target: memoryview) -> int:
+        count = read_all(self._fd, target, self._position)
+        where, patch = self._patch(self._position, count)
+        target[where] = patch
         return count
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the current offset."""
-        self._at = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size_bytes}[whence] + offset
-        return self._at
-
-    def tell(self) -> int:
-        """Return the current offset."""
-        return self._at
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
+    def _end_bytes(self) -> int:
+        return self.size_bytes

@@ -21,6 +21,7 @@ from shardkeep.files.kinds.urls import is_url
 __all__ = ["Located", "divide", "engine_error", "perform", "resume"]
 
 _Result = TypeVar("_Result")
+_Located = TypeVar("_Located", bound="Located")
 
 # The cost of one task of Dask or Ray is a few milliseconds.
 _GROUP_BYTES = 32 << 20
@@ -39,12 +40,15 @@ class Located(Protocol):
         """Number of bytes that the task counts."""
 
 
-def divide(items: Iterable[Located]) -> Iterator[list[Located]]:
+def divide(
+    items: Iterable[_Located], *, most_bytes: int | None = None, most_files: int | None = None
+) -> Iterator[list[_Located]]:
     """Divide items into groups: large files alone, small ones together, in their order."""
-    group: list[Located] = []
+    most_bytes, most_files = most_bytes or _GROUP_BYTES, most_files or _GROUP_FILES
+    group: list[_Located] = []
     group_bytes = 0
     for item in items:
-        if group and (len(group) == _GROUP_FILES or group_bytes + item.size_bytes > _GROUP_BYTES):
+        if group and (len(group) == most_files or group_bytes + item.size_bytes > most_bytes):
             yield group
             group, group_bytes = [], 0
         group.append(item)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -14,7 +15,8 @@ import numpy.typing as npt
 
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
-from shardkeep.files.threads.work import Tick, Work
+from shardkeep.files.threads.groups import divide
+from shardkeep.files.threads.work import Tick, Work, WorkFile
 from shardkeep.progress import Progress, ticking
 from shardkeep.tfrecord.damage import Damage, OnCorrupt, read_records
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -123,20 +125,12 @@ def _groups(
     paths: Sequence[str], compressions: dict[str, Compression | None], sizes: dict[str, int]
 ) -> Iterator[_Group]:
     """Divide the paths into compressed files, large files and groups of small ones, in their order."""
-    group: list[str] = []
-    group_bytes = 0
-    for path in paths:
-        alone = compressions[path] is not None or sizes[path] > _GROUP_BYTES
-        if group and (alone or group_bytes + sizes[path] > _GROUP_BYTES):
-            yield _Group(group[0], group_bytes, group, None)
-            group, group_bytes = [], 0
-        if alone:
-            yield _Group(path, sizes[path], [path], compressions[path])
-        else:
-            group.append(path)
-            group_bytes += sizes[path]
-    if group:
-        yield _Group(group[0], group_bytes, group, None)
+    for is_plain, some in itertools.groupby(paths, lambda path: compressions[path] is None):
+        files = [WorkFile(path, sizes[path]) for path in some]
+        most_files = len(files) if is_plain else 1
+        for group in divide(files, most_bytes=_GROUP_BYTES, most_files=most_files):
+            names = [one.path for one in group]
+            yield _Group(names[0], sum(one.size_bytes for one in group), names, compressions[names[0]])
 
 
 def _scan_stream(path: str, compression: Compression | None, on_corrupt: OnCorrupt, tick: Tick) -> Source:

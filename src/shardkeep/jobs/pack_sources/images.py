@@ -22,6 +22,7 @@ from shardkeep.errors import (
 from shardkeep.files.durable import reading_from
 from shardkeep.files.kinds.kind import HEAD_BYTES, identify_bytes
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.threads.groups import divide
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.jobs.pack_sources.source import Item, PackSource
 
@@ -232,14 +233,7 @@ class ImageFolder(PackSource):
             yield item
 
     def _groups(self) -> Iterator[_Group]:
-        group: list[_File] = []
-        for file in self._files:
-            group.append(file)
-            if len(group) == _GROUP_FILES or sum(one.size_bytes for one in group) > _GROUP_BYTES:
-                yield _Group(group)
-                group = []
-        if group:
-            yield _Group(group)
+        return map(_Group, divide(self._files, most_bytes=_GROUP_BYTES, most_files=_GROUP_FILES))
 
     def _walk(self, path: str, name: str, label: int, above: list[str]) -> None:
         folders, files = _entries(path)

@@ -28,22 +28,8 @@ def salvage_compressed(
 ) -> RepairedFile:
     """Write every whole record of a damaged compressed file, and those with one flipped bit, into a new file.
 
-    Parameters
-    ----------
-    path : str
-        A TFRecord file with gzip, zlib or zstd compression; any part of it may be damaged. It is only read.
-    output : str or None
-        The new file, with the same compression; with None nothing is written.
-    exists : {"fail", "replace"}
-        What to do if `output` exists.
-    tick : callable
-        Called with the number of compressed bytes of each part that was examined.
-
-    Returns
-    -------
-    RepairedFile
-        A report in the order of the file. Byte ranges are those of compressed bytes, where they are known.
-        After 10,000 parts it has one part for each outcome.
+    The file has gzip, zlib or zstd compression, as the new one; see `shardkeep.jobs.salvage`. Byte ranges of
+    the report are those of compressed bytes, where they are known.
 
     Raises
     ------

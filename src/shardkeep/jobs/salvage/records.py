@@ -31,22 +31,8 @@ def salvage_records(
 ) -> RepairedFile:
     """Write every whole record of a damaged file, and every one with one flipped bit, into a new file.
 
-    Parameters
-    ----------
-    path : str
-        An uncompressed TFRecord file or event file. It is only read.
-    output : str or None
-        The new file; with None nothing is written.
-    exists : {"fail", "replace"}
-        What to do if `output` exists.
-    tick : callable
-        Called with the number of bytes of each part that was examined.
-
-    Returns
-    -------
-    RepairedFile
-        A report whose parts cover the file, in the order of the file. After 10,000 parts it has one part for
-        each outcome, with the sums of the rest.
+    The file has uncompressed records or events; see `shardkeep.jobs.salvage`. The parts of the report cover
+    the file, in its order.
 
     Raises
     ------

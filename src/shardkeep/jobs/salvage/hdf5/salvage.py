@@ -26,22 +26,7 @@ __all__ = ["salvage_hdf5"]
 def salvage_hdf5(
     path: str, output: str | None, *, exists: Exists = "fail", tick: Callable[[int], None]
 ) -> RepairedFile:
-    """Write what can be kept of a damaged HDF5 file to a new file.
-
-    Parameters
-    ----------
-    path : str
-        Is only read.
-    output : str or None
-        The new file; None writes nothing.
-    exists : {"fail", "replace"}
-        What to do if `output` exists.
-    tick : callable
-        Called with the number of bytes of each block that was read, at most the size of the file.
-
-    Returns
-    -------
-    RepairedFile
+    """Write what can be kept of a damaged HDF5 file to a new file; see `shardkeep.jobs.salvage`.
 
     Raises
     ------

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from shardkeep._core import RecordPositions
 from shardkeep.files.kinds.urls import local_path
+from shardkeep.files.threads.groups import divide
+from shardkeep.files.threads.work import WorkFile
 from shardkeep.tfrecord.index.dataset_file import dataset_path, open_dataset, save_dataset, versions_of
 from shardkeep.tfrecord.index.index import load_indexes
 from shardkeep.tfrecord.index.store import index_mode
@@ -46,8 +48,10 @@ def load_positions(paths: Sequence[str | os.PathLike[str]]) -> RecordPositions:
     sizes = [0] * len(names) if versions is None else versions["size"].tolist()
 
     def parts() -> Iterator[RecordPositions]:
-        for group in _groups(names, sizes):
-            yield RecordPositions([index.starts for index in load_indexes(group)])
+        files = map(WorkFile, names, sizes)
+        for group in divide(files, most_bytes=_GROUP_BYTES, most_files=_GROUP_FILES):
+            indexes = load_indexes([one.path for one in group])
+            yield RecordPositions([index.starts for index in indexes])
 
     is_worth = len(names) >= _WORTH_FILES or sum(sizes) >= _WORTH_BYTES
     if is_worth and versions is not None and index_mode(automatic=True) != "off":
@@ -60,16 +64,3 @@ def load_positions(paths: Sequence[str | os.PathLike[str]]) -> RecordPositions:
             if found is not None:
                 return found
     return RecordPositions.joined(list(parts()))
-
-
-def _groups(names: Sequence[str], sizes: Sequence[int]) -> Iterator[list[str]]:
-    group: list[str] = []
-    group_bytes = 0
-    for name, size_bytes in zip(names, sizes, strict=True):
-        group.append(name)
-        group_bytes += size_bytes
-        if len(group) == _GROUP_FILES or group_bytes >= _GROUP_BYTES:
-            yield group
-            group, group_bytes = [], 0
-    if group:
-        yield group

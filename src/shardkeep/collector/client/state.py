@@ -31,7 +31,7 @@ from shardkeep.collector.client.buffers import ChunkBuffer, DatasetBuffer, Paylo
 from shardkeep.collector.client.connection import Connection
 from shardkeep.collector.client.outbox import Outbox
 from shardkeep.collector.protocol.schema import Schema
-from shardkeep.errors import LockError, ShardkeepError
+from shardkeep.errors import LockError, ShardkeepError, one_line
 
 __all__ = ["Declaration", "ReentrancyGuard", "SenderState"]
 
@@ -241,8 +241,7 @@ class SenderState(ReentrancyGuard):
             parts.append(
                 f"{total:,} rows may be lost ({what}): {self.address} has not acknowledged them ({why})"
             )
-        message = f"client of rank {self.rank}: {'; '.join(parts)}"
-        message = "".join(one if one.isprintable() else " " for one in message)
+        message = one_line(f"client of rank {self.rank}: {'; '.join(parts)}")
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"shardkeep: {message}\n")
             sys.stderr.flush()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from shardkeep._paths_in_messages import shown
+from shardkeep.errors import one_line
 from shardkeep.quantities import counted
 
 if TYPE_CHECKING:
@@ -248,8 +249,7 @@ class Events:
             return
         start = "\r\033[K" if self._is_line_open else ""
         self._is_line_open = False
-        text = line if line.isprintable() else line.encode("unicode_escape").decode()
-        self._write(f"{start}shardkeep: {text}\n")
+        self._write(f"{start}shardkeep: {one_line(line)}\n")
 
     def _write_json(self, event: str, values: dict[str, Any]) -> None:
         self._write(json.dumps({"time": round(time.time(), 3), "event": event, **values}) + "\n")

@@ -13,7 +13,7 @@ from typing import Any
 
 import h5py
 
-from shardkeep.errors import BudgetError, ShardkeepError
+from shardkeep.errors import BudgetError
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.user_warning import warn_user
 from shardkeep.hdf5.locking.damage import refuse_damage
@@ -74,23 +74,24 @@ def open_for_reading(
         except Exception as error:
             if not is_of_hdf5(error) and not isinstance(error, PermissionError):
                 raise
-            number = flock_errno(error)
             if getattr(error, "errno", None) in _NO_DESCRIPTOR:
                 if open_file_budget.close_all():
                     continue
                 if collected:
-                    raise _no_descriptor(name) from None
+                    message = f"no descriptor is left to open {name!r}, and no HDF5 file is left to close"
+                    raise BudgetError(
+                        f"{message}: raise ulimit -n, or close other files", path=name
+                    ) from None
                 # The garbage collector may close a file that is not referenced any more.
                 gc.collect()
                 collected = True
                 continue
-            if number is None:
-                raise _why(name, path, error) from error
-            if number not in HELD:
-                raise _why(name, path, error) from error
-            if next(pause, None) is None:
-                raise _why(name, path, error, waited_s=time.monotonic() - start) from error
-            continue
+            waited_s = None
+            if flock_errno(error) in HELD:
+                if next(pause, None) is not None:
+                    continue
+                waited_s = time.monotonic() - start
+            raise open_error(name if os.path.exists(name) else path, error, waited_s=waited_s) from error
         return file_id, descriptor_of(file_id, ours=True), _locking_text(locked, effect)
 
 
@@ -197,17 +198,6 @@ def _locking_text(locked: bool, effect: str) -> str:
     if effect == "off":
         return f"none ({VARIABLE} switches locks off)"
     return "flock, shared" if locked else "none (the file system refuses locks)"
-
-
-def _why(
-    name: str, path: str, error: BaseException, waited_s: float | None = None
-) -> ShardkeepError | OSError:
-    return open_error(name if os.path.exists(name) else path, error, waited_s=waited_s)
-
-
-def _no_descriptor(name: str) -> BudgetError:
-    message = f"no descriptor is left to open {name!r}, and no HDF5 file is left to close"
-    return BudgetError(f"{message}: raise ulimit -n, or close other files", path=name)
 
 
 def _refusal(path: str) -> int | None:

@@ -19,6 +19,7 @@ from shardkeep.hdf5.storage.chunk_table import ChunkTable
 from shardkeep.hdf5.storage.content_hash import as_bytes
 from shardkeep.hdf5.storage.exact_values import as_read, converts_text, memory_type
 from shardkeep.hdf5.storage.layout import Layout, chunk_rows_of, create_dataset, read_layout, write_rows
+from shardkeep.hdf5.storage.row_writer import fill_chunk
 
 __all__ = ["DatasetWriter"]
 
@@ -76,21 +77,9 @@ class DatasetWriter:
 
     def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
         """Add rows; the array may be used again afterwards."""
-        start = 0
-        while start < len(rows):
-            if self._fill == 0 and len(rows) - start >= self._block_rows:
-                self._write(rows[start : start + self._block_rows])
-                start += self._block_rows
-                continue
-            if self._waiting is None:
-                self._waiting = np.empty((self._block_rows, *self.plan.row_shape), self.plan.dtype)
-            count = min(self._block_rows - self._fill, len(rows) - start)
-            self._waiting[self._fill : self._fill + count] = rows[start : start + count]
-            self._fill += count
-            start += count
-            if self._fill == self._block_rows:
-                self._fill = 0
-                self._write(self._waiting)
+        if self._waiting is None:
+            self._waiting = np.empty((self._block_rows, *self.plan.row_shape), self.plan.dtype)
+        self._fill = fill_chunk(self._waiting, self._fill, rows, self._write)
 
     def add_chunk(self, offset: Sequence[int], mask: int, data: Any) -> None:
         """Write a compressed chunk as it is; its offset is relative to `row`."""

@@ -66,10 +66,6 @@ class KeyOrder:
             source = np.searchsorted(self.starts, rows, side="right") - 1
             yield first, ends[at : at + most] - first, source, rows - self.starts[source]
 
-    def count_runs(self) -> int:
-        """Return the number of runs."""
-        return sum(len(first) for first, *_ in self.runs())
-
 
 def by_step(sources: Sequence[SourcePlan]) -> list[int]:
     """Return the numbers of the sources by step, then rank.

@@ -127,7 +127,7 @@ def plan_merge(
             _plan_dataset(one, infos, key, inspector, virtual=mode == "virtual") for one in schema.datasets
         )
         if key is not None and mode == "virtual":
-            runs = key.count_runs()
+            runs = sum(len(first) for first, *_ in key.runs())
             if runs > _MOST_VIRTUAL_RUNS:
                 message = (
                     f"in the order of {order_by!r} the rows change their source {runs:,} times, too often"

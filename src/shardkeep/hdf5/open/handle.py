@@ -188,7 +188,7 @@ class FileHandle:
                     self._is_closed = True
                     self._forget_virtuals()
                     _alive.pop(id(self), None)
-                    self._close_identifier()
+                    self.suspend()
         finally:
             self._release()
 
@@ -200,10 +200,6 @@ class FileHandle:
             yield
         finally:
             self.pins -= 1
-
-    def suspend(self) -> None:
-        """Close the HDF5 file until it is used again; under h5py's lock."""
-        self._close_identifier()
 
     def remember(self, item: Droppable) -> None:
         """Register an object that holds an identifier of this file."""
@@ -303,7 +299,8 @@ class FileHandle:
         if lock is not None:
             lock.release()
 
-    def _close_identifier(self) -> None:
+    def suspend(self) -> None:
+        """Close the HDF5 file until it is used again; under h5py's lock."""
         try:
             self._close_hdf5()
         finally:

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 
 import h5py
 
-from shardkeep.files.durable import durably
-from shardkeep.files.pending import Pending
+from shardkeep.files.pending import Pending, place_all
 from shardkeep.files.positioned import signals_between_calls
 
 __all__ = ["H5_VERSIONS", "Segment"]
@@ -78,16 +77,9 @@ class Segment:
         self._file = None
         self._pending.rename(path)
         self._pending.seal()
-        self._pending.place()
-        self._pending.sync_folder()
+        place_all([self._pending])
         pending, self._pending = self._pending, None
-        try:
-            with durably("close", path):  # a network file system may report a full quota only now
-                pending.close()
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            raise
+        pending.close()
 
     def abort(self) -> None:
         """Remove the file. In a forked child: close the copy of HDF5 and write nothing."""

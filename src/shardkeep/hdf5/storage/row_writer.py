@@ -17,12 +17,38 @@ from shardkeep.hdf5.storage.compression import FilterSpec, require_filters
 from shardkeep.hdf5.storage.content_hash import as_bytes, content_crc
 from shardkeep.hdf5.storage.layout import Layout, chunk_rows_of, create_dataset, write_rows
 
-__all__ = ["RowWriter"]
+__all__ = ["RowWriter", "fill_chunk"]
 
 # Most single rows before they are joined: each is a separate bytes object.
 _MOST_PARTS = 1024
 _NUMBERS = {"f2": "e", "f4": "f", "f8": "d", "i1": "b", "i2": "h", "i4": "i", "i8": "q"}
 _NUMBERS |= {"u1": "B", "u2": "H", "u4": "I", "u8": "Q"}
+
+
+def fill_chunk(
+    chunk: np.ndarray[Any, Any],
+    fill: int,
+    rows: np.ndarray[Any, Any],
+    write: Callable[[np.ndarray[Any, Any]], None],
+) -> int:
+    """Copy rows into a chunk that has `fill` rows; return how many it has then.
+
+    Each full chunk is passed to `write`; rows that make a whole chunk are not copied before.
+    """
+    size, start = len(chunk), 0
+    while start < len(rows):
+        if fill == 0 and len(rows) - start >= size:
+            write(rows[start : start + size])
+            start += size
+            continue
+        count = min(size - fill, len(rows) - start)
+        chunk[fill : fill + count] = rows[start : start + count]
+        fill += count
+        start += count
+        if fill == size:
+            fill = 0
+            write(chunk)
+    return fill
 
 
 class RowWriter:
@@ -144,7 +170,7 @@ class RowWriter:
             Returns the group of the dataset; called before each chunk is written.
         """
         self.settle(group)
-        self._add(rows, group)
+        self._copy(rows, group)
 
     def settle(self, group: Callable[[], h5py.Group]) -> None:
         """Move the single rows of `parts` into the chunk."""
@@ -154,7 +180,7 @@ class RowWriter:
             data = b"".join(parts[:count])
             # Another thread may have appended more meanwhile; these stay.
             del parts[:count]
-            self._add(np.frombuffer(data, self.dtype).reshape(count, *self.row_shape), group)
+            self._copy(np.frombuffer(data, self.dtype).reshape(count, *self.row_shape), group)
 
     def flush(self, group: Callable[[], h5py.Group], *, chunked: bool = True) -> int:
         """Write every row so far into the dataset; return their number.
@@ -202,21 +228,8 @@ class RowWriter:
         self.parts = []
         self.reset()
 
-    def _add(self, rows: np.ndarray[Any, Any], group: Callable[[], h5py.Group]) -> None:
-        size = self.chunk_rows
-        start = 0
-        while start < len(rows):
-            if self.fill == 0 and len(rows) - start >= size:
-                self._write_chunk(rows[start : start + size], group())
-                start += size
-                continue
-            count = min(size - self.fill, len(rows) - start)
-            self.buffer[self.fill : self.fill + count] = rows[start : start + count]
-            self.fill += count
-            start += count
-            if self.fill == size:
-                self.fill = 0
-                self._write_chunk(self.buffer, group())
+    def _copy(self, rows: np.ndarray[Any, Any], group: Callable[[], h5py.Group]) -> None:
+        self.fill = fill_chunk(self.buffer, self.fill, rows, lambda chunk: self._write_chunk(chunk, group()))
 
     def _write_chunk(self, rows: np.ndarray[Any, Any], group: h5py.Group) -> None:
         start, stop = self.written, self.written + self.chunk_rows

@@ -51,7 +51,7 @@ def cut_segment(path: str, mark: MarkRecord, *, durable: bool) -> None:
             contents, new = _up_to(source, record, mark)
             with segment.writing():
                 for name, rows in mark.rows.items():
-                    _copy_rows(source, name, rows, contents, segment)
+                    _copy_rows(source, name, rows, record.datasets[name].crc32c, contents, segment)
                 contents.write(segment.group, new)
         cut_from = record.step if is_sealed else None
         segment.seal(segment_path(folder, record.sequence, mark.step, cut_from))
@@ -120,10 +120,11 @@ def _receipts_before(folder: str, record: CommitRecord) -> dict[str, int]:
     return {}
 
 
-def _copy_rows(source: Source, name: str, rows: int, contents: Contents, segment: Segment) -> None:
+def _copy_rows(
+    source: Source, name: str, rows: int, crc32c: str, contents: Contents, segment: Segment
+) -> None:
     """Copy the first rows; read all of them, since only all have a hash."""
     dataset, writer = source.dataset(name), contents.writers[name]
-    promised = source.record.datasets[name] if source.record is not None else None
     crc = start = 0
     with reading(source.path, name):
         for block in blocks(dataset, 0, dataset.shape[0]):
@@ -131,7 +132,7 @@ def _copy_rows(source: Source, name: str, rows: int, contents: Contents, segment
             if start < rows:
                 writer.add(block[: rows - start], segment.group)
             start += len(block)
-    if promised is None or f"{crc:08x}" != promised.crc32c:
+    if f"{crc:08x}" != crc32c:
         raise not_as_committed(source.path, name)
 
 

@@ -196,14 +196,11 @@ def read_log(path: str, data: os.stat_result | None = None) -> tuple[LogHeader, 
         It cannot be read.
     """
     whole = _read(path, data)
-    if whole is None or len(whole) < _HEAD.size:
+    found = None if whole is None else _header_of(path, whole)
+    if whole is None or found is None:
         return None
-    magic, crc, size = _HEAD.unpack_from(whole)
-    text = bytes(whole[_HEAD.size : _HEAD.size + size])
-    if magic != _MAGIC or len(text) < size or crc32c(text) != crc:
-        return None
-    header = _parse_header(path, text)
-    return header, _records(path, whole, _HEAD.size + size, header.first_serial)
+    header, offset = found
+    return header, _records(path, whole, offset, header.first_serial)
 
 
 @dataclass(frozen=True)
@@ -238,18 +235,16 @@ def scan_log(path: str, data: os.stat_result | None) -> LogScan | None:
     whole = _read(path, data)
     if whole is None:
         return None
-    found = read_log(path, data)
     raw = bytes(whole)
-    header = None if found is None else found[0]
-    records = [] if found is None else list(found[1])
-    if header is not None:
-        offset = _HEAD.size + _HEAD.unpack_from(raw)[2]
+    header, offset = _header_of(path, whole) or (None, 0)
+    if header is None:
+        offset, serial = next(_whole_records(raw, 0), (len(raw), 1))
     else:
-        offset, serial = next(_whole_records(raw, 0), (len(raw), 0))
-        records = list(_records(path, whole, offset, serial))
+        serial = header.first_serial
+    records = list(_records(path, whole, offset, serial))
     for one in records:
         offset += _RECORD.size + _BODY.size + sum(_EXTENT.size + len(part) for _, part in one.extents)
-    last = records[-1].serial if records else 0 if header is None else header.first_serial - 1
+    last = serial - 1 + len(records)
     newest = max((serial for _, serial in _whole_records(raw, offset)), default=last)
     if raw[offset : offset + 4] == _RECORD_MAGIC and len(raw) - offset >= _RECORD.size:
         size, serial = _RECORD.unpack_from(raw, offset)[2:]
@@ -292,7 +287,14 @@ def _owners(data: os.stat_result) -> frozenset[int]:
     return frozenset({data.st_uid, 0})
 
 
-def _parse_header(path: str, text: bytes) -> LogHeader:
+def _header_of(path: str, whole: memoryview) -> tuple[LogHeader, int] | None:
+    """Return the header of a log and the offset after it; None if it is not complete."""
+    if len(whole) < _HEAD.size:
+        return None
+    magic, crc, size = _HEAD.unpack_from(whole)
+    text = bytes(whole[_HEAD.size : _HEAD.size + size])
+    if magic != _MAGIC or len(text) < size or crc32c(text) != crc:
+        return None
     try:
         values = json.loads(text)
         if values.get("format") != _FORMAT:
@@ -306,7 +308,7 @@ def _parse_header(path: str, text: bytes) -> LogHeader:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _contradiction(path, error, 0) from None
-    return header
+    return header, _HEAD.size + size
 
 
 def _contradiction(path: str, error: Exception, offset: int) -> CorruptDataError:

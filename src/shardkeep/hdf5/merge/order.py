@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardkeep.errors import CorruptDataError, PlanError, SchemaError
+from shardkeep.errors import CorruptDataError, PlanError
 from shardkeep.hdf5.merge.find_sources import SourcePlan
 from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.storage.compression import require_filters
-from shardkeep.hdf5.storage.dtypes import describe
 from shardkeep.progress import Progress
 
 __all__ = ["KeyOrder", "by_step", "read_key_order"]
@@ -152,10 +151,3 @@ def _gaps(name: str, keys: np.ndarray[Any, Any]) -> tuple[str, ...]:
     text = ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans[:_NAMED])
     more = ", …" if sum(b - a + 1 for a, b in spans[:_NAMED]) < missing else ""
     return (f"{missing:,} of {highest - lowest + 1:,} values of {name!r} are missing: {text}{more}",)
-
-
-def check_key(name: str, dtype: np.dtype[Any], row_shape: tuple[int, ...] | None) -> None:
-    """Raise `SchemaError` unless a dataset can be a key: one integer for each row."""
-    if row_shape != () or dtype.kind not in "iu":
-        what = "no rows" if row_shape is None else describe(dtype, row_shape)
-        raise SchemaError(f"order_by={name!r}: it has {what}; a key is one integer for each row")

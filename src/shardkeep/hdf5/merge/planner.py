@@ -23,7 +23,7 @@ from shardkeep.files.paths import size_of
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.hdf5.journal.live_view import hold_views
 from shardkeep.hdf5.merge.find_sources import SourcePlan, Sources, find_sources
-from shardkeep.hdf5.merge.order import KeyOrder, by_step, check_key, read_key_order
+from shardkeep.hdf5.merge.order import KeyOrder, by_step, read_key_order
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Mode, Part, Strategy
 from shardkeep.hdf5.merge.provenance import read_findings
 from shardkeep.hdf5.merge.result import versions_of
@@ -34,8 +34,8 @@ from shardkeep.hdf5.sources.receipts import committed_receipt, receipts_in
 from shardkeep.hdf5.sources.source import open_source
 from shardkeep.hdf5.sources.templates import inspect_all
 from shardkeep.hdf5.storage.casts import fits
-from shardkeep.hdf5.storage.dtypes import describe_dtype
-from shardkeep.hdf5.storage.layout import Layout
+from shardkeep.hdf5.storage.dtypes import describe, describe_dtype
+from shardkeep.hdf5.storage.layout import Layout, chunk_rows_of
 from shardkeep.progress import Count, Parts
 
 __all__ = ["plan_merge"]
@@ -190,7 +190,9 @@ def _key_order(
         return None, ()
     for one in unified:
         if one.name == order_by:
-            check_key(one.name, one.dtype, one.row_shape)
+            if one.row_shape != () or one.dtype.kind not in "iu":
+                what = "no rows" if one.row_shape is None else describe(one.dtype, one.row_shape)
+                raise SchemaError(f"order_by={order_by!r}: it has {what}; a key is one integer for each row")
             rows = [info.rows_of(order_by) for info in infos]
             return read_key_order(order_by, plans, rows, one.dtype, parts.begin("sort keys"))
     names = ", ".join(repr(one.name) for one in unified[:5])
@@ -287,14 +289,20 @@ def _is_keyed(one: UnifiedDataset, infos: list[SourceInfo], key: KeyOrder) -> bo
 def _layout_of_result(
     one: UnifiedDataset, parts: Sequence[Part], infos: Sequence[SourceInfo], rows: int, *, virtual: bool
 ) -> Layout:
-    """Return the layout of the first source with rows, adapted to the result."""
+    """Return the layout of the first source with rows, adapted to the result.
+
+    A segment without filters has no chunks, so that it is small, and not because its user wants none.
+    """
     layout = parts[0].layout if parts else one.layout
     if one.converted:
         layout = layout.converted(one.dtype)
-    if one.row_shape is None or virtual:
-        return layout
     of_segment = bool(parts) and infos[parts[0].source].record is not None
-    return layout.for_result(one.dtype, one.row_shape, rows, of_segment=of_segment)
+    if one.row_shape is None or virtual or layout.chunks is not None or not of_segment:
+        return layout
+    if 0 in one.row_shape:
+        return replace(layout, filters=())
+    chunk_rows = min(chunk_rows_of(one.dtype, one.row_shape), max(1, rows))
+    return replace(layout, chunks=(chunk_rows, *one.row_shape))
 
 
 def _strategy(

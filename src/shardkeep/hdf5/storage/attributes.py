@@ -33,7 +33,6 @@ __all__ = [
     "as_attribute",
     "as_read",
     "attributes_crc",
-    "check_attribute_name",
     "read_attributes",
     "same_value",
 ]
@@ -78,15 +77,6 @@ class Attributes:
                 exact.write(h5py.h5a.create(target.id, name.encode(), exact.kind, exact.space))
 
 
-def check_attribute_name(name: object) -> str:
-    """Return the name of an attribute; raise a `SchemaError` if it is not valid, or reserved."""
-    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
-        raise SchemaError(f"{name!r} cannot be the name of an attribute: use Unicode text that is not empty")
-    if name in OWN_ATTRIBUTES or name in _SCALES - {"CLASS", "NAME"}:
-        raise SchemaError(f"the attribute name {name!r} is reserved: choose another name")
-    return name
-
-
 def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     """Return a value as HDF5 returns it after writing, and its dtype.
 
@@ -95,7 +85,10 @@ def as_attribute(name: object, value: Any) -> tuple[Any, np.dtype[Any]]:
     SchemaError
         HDF5 does not keep the name or the type of the value, or the name is reserved.
     """
-    name = check_attribute_name(name)
+    if not isinstance(name, str) or not name or "\0" in name or not is_unicode(name):
+        raise SchemaError(f"{name!r} cannot be the name of an attribute: use Unicode text that is not empty")
+    if name in OWN_ATTRIBUTES or name in _SCALES - {"CLASS", "NAME"}:
+        raise SchemaError(f"the attribute name {name!r} is reserved: choose another name")
     plain = isinstance(value, h5py.Empty) or (
         isinstance(value, np.ndarray) and vlen_base(value.dtype) is not None
     )

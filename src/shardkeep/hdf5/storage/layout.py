@@ -105,20 +105,6 @@ class Layout:
         code = h5py.h5t.py_create(dtype, logical=True).encode()
         return replace(self, type_code=code, fill=fill, properties=properties)
 
-    def for_result(
-        self, dtype: np.dtype[Any], row_shape: tuple[int, ...], rows: int, *, of_segment: bool
-    ) -> Layout:
-        """Return the layout of a merged dataset whose first source has this layout.
-
-        A segment without filters has no chunks, so that it is small, and not because its user wants none.
-        """
-        if self.chunks is not None or not of_segment:
-            return self
-        if 0 in row_shape:
-            return replace(self, chunks=None, filters=())
-        chunk_rows = min(chunk_rows_of(dtype, row_shape), max(1, rows))
-        return replace(self, chunks=(chunk_rows, *row_shape))
-
 
 def chunk_rows_of(dtype: np.dtype[Any], row_shape: tuple[int, ...]) -> int:
     """Return the number of rows in a chunk: 512 KiB of rows, at least one."""

@@ -26,14 +26,7 @@ _CALL_BYTES = 256 * 1024 * 1024
 
 
 class ContiguousRows:
-    """Reader of whole rows of boxes that do not overlap and are sorted.
-
-    Parameters
-    ----------
-    sources : VirtualSources
-    boxes : Boxes
-    row_bytes : int
-    """
+    """Reader of whole rows of boxes that do not overlap and are sorted."""
 
     def __init__(self, sources: VirtualSources, boxes: Boxes, row_bytes: int) -> None:
         self._sources, self._row_bytes = sources, row_bytes

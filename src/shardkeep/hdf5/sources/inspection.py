@@ -22,11 +22,11 @@ from shardkeep.hdf5.read_errors import first_line, is_of_hdf5, reading
 from shardkeep.hdf5.segments.commit_record import COMMIT, CommitRecord, DatasetRecord, parse_record
 from shardkeep.hdf5.sources.links import CreationOrder, LinkInfo, Names, type_link, walk_links
 from shardkeep.hdf5.sources.receipts import RECEIPTS
-from shardkeep.hdf5.sources.source import not_as_committed, open_id, rows_crc
+from shardkeep.hdf5.sources.source import check_value, not_as_committed, open_id, rows_crc
 from shardkeep.hdf5.storage.attributes import Attributes, read_attributes
 from shardkeep.hdf5.storage.byte_order import read_value
 from shardkeep.hdf5.storage.chunk_table import ChunkTable, contiguous_offset, read_chunk_table
-from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.storage.dtypes import (
     flat_dtype,
     has_references,
@@ -214,12 +214,9 @@ class Inspector:
             elif isinstance(item, h5py.h5d.DatasetID):
                 promised = None if record is None else record.datasets.get(text)
                 datasets[text] = self._dataset(item, text, path, promised, is_own=is_own)
-                put = None if record is None else record.puts.get(text)
-                if (
-                    put is not None
-                    and f"{value_crc(datasets[text].value, datasets[text].dtype):08x}" != put.crc32c
-                ):
-                    raise not_as_committed(path, text, "the value")
+                if record is not None and text in record.puts:
+                    value = datasets[text].value, datasets[text].dtype
+                    check_value(path, text, value, record.puts[text].crc32c)
             elif isinstance(item, h5py.h5t.TypeID):
                 groups[text] = _attributes_of(item, h5py.Datatype, path)
                 found.links[text] = type_link(item)

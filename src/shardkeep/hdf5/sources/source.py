@@ -24,13 +24,14 @@ from shardkeep.hdf5.segments.commit_record import CommitRecord, read_record
 from shardkeep.hdf5.sources.links import walk_links
 from shardkeep.hdf5.storage.byte_order import in_stored_order
 from shardkeep.hdf5.storage.compression import require_filters
-from shardkeep.hdf5.storage.content_hash import content_crc
+from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
 from shardkeep.hdf5.storage.names import decode_name, encode_name, is_own_table
 
 __all__ = [
     "Source",
     "blocks",
     "check_content",
+    "check_value",
     "not_as_committed",
     "open_id",
     "open_source",
@@ -199,6 +200,12 @@ def check_content(source: Source, name: str, crc32c: str) -> None:
         crc = rows_crc(dataset, 0, dataset.shape[0] if dataset.shape else 0)
     if f"{crc:08x}" != crc32c:
         raise not_as_committed(source.path, name)
+
+
+def check_value(path: str, name: str, value: tuple[Any, np.dtype[Any]], crc32c: str) -> None:
+    """Raise `CorruptDataError` unless a value that was put once, and its dtype, have this hash."""
+    if f"{value_crc(*value):08x}" != crc32c:
+        raise not_as_committed(path, name, "the value")
 
 
 def not_as_committed(path: str, name: str, what: str = "rows of") -> CorruptDataError:

@@ -13,17 +13,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from shardkeep.files.durable import durably, sync_folder
 from shardkeep.hdf5.read_errors import reading
-from shardkeep.hdf5.segments.commit_record import CommitRecord, MarkRecord, PutRecord
+from shardkeep.hdf5.segments.commit_record import CommitRecord, MarkRecord
 from shardkeep.hdf5.segments.run_folder import list_segments, segment_path
 from shardkeep.hdf5.segments.segment import Segment
-from shardkeep.hdf5.sources.source import Source, blocks, not_as_committed, open_source
-from shardkeep.hdf5.storage.content_hash import content_crc, value_crc
+from shardkeep.hdf5.sources.source import Source, blocks, check_value, not_as_committed, open_source
+from shardkeep.hdf5.storage.content_hash import content_crc
 from shardkeep.hdf5.worker.contents import Contents, Storage
 
 __all__ = ["complete_cuts", "cut_segment"]
@@ -91,7 +88,8 @@ def _up_to(source: Source, record: CommitRecord, mark: MarkRecord) -> tuple[Cont
     contents.puts = {name: put for name, put in record.puts.items() if put.sequence < record.sequence}
     for name in mark.puts:
         contents.values[name], attributes = contents.value_in(source, name)
-        _check_value(source.path, name, contents.values[name], record.puts[name])
+        value = contents.values[name]
+        check_value(source.path, name, (value, value.dtype), record.puts[name].crc32c)
         if attributes.values:
             contents.attributes[name] = attributes
     receipts = {key: number for key, number in record.receipts.items() if number < record.sequence}
@@ -134,8 +132,3 @@ def _copy_rows(
             start += len(block)
     if f"{crc:08x}" != crc32c:
         raise not_as_committed(source.path, name)
-
-
-def _check_value(path: str, name: str, value: np.ndarray[Any, Any], put: PutRecord) -> None:
-    if f"{value_crc(value, value.dtype):08x}" != put.crc32c:
-        raise not_as_committed(path, name, "the value")

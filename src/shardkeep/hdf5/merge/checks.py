@@ -209,7 +209,9 @@ def changed_chunks(file: h5py.File, path: str, record: CommitRecord) -> Iterator
         if one.chunks_crc32c is None or not one.rows:
             continue
         item = file.get(name)
-        if isinstance(item, h5py.Dataset) and item.shape and read_chunk_table(item.id) is not None:
+        if not isinstance(item, h5py.Dataset) or not item.shape:
+            continue
+        if item.chunks is None or read_chunk_table(item.id) is not None:
             checks.append(Check(name, 0, one.rows, "chunks", int(one.chunks_crc32c, 16)))
     with open(path, "rb", buffering=0) as opened:
         raw = RawFile(opened.fileno(), path, os.fstat(opened.fileno()).st_size)

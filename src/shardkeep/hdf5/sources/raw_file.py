@@ -17,9 +17,10 @@ from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.durable import read_all, reading_from
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.hdf5.journal.superblock import SIGNATURE
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
-from shardkeep.hdf5.storage.chunk_table import SIGNATURE, ChunkTable
+from shardkeep.hdf5.storage.chunk_table import ChunkTable
 
 __all__ = ["RawFile"]
 

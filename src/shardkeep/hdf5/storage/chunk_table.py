@@ -21,12 +21,10 @@ from shardkeep._core import crc32c
 
 __all__ = ["ChunkTable", "chunks_crc", "contiguous_offset", "read_chunk_table", "table_crc"]
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-
 
 @dataclass(frozen=True)
 class ChunkTable:
-    """The chunks of a dataset, sorted by position; contiguous rows count as one chunk.
+    """The chunks of a dataset, sorted by position.
 
     Attributes
     ----------
@@ -122,23 +120,13 @@ class ChunkTable:
 def read_chunk_table(item: Any) -> ChunkTable | None:
     """Return the table of an open dataset (its low-level id); None if HDF5 does not report a right one."""
     properties = item.get_create_plist()
-    layout = properties.get_layout()
     shape = item.shape
-    dimensions = len(shape)
-    if layout == h5py.h5d.CONTIGUOUS:
-        address = contiguous_offset(item)
-        size = item.get_type().get_size() * int(np.prod(shape, dtype=object))
-        if address is None or size == 0:
-            return None
-        return ChunkTable(
-            np.zeros((1, dimensions), np.int64), np.zeros(1, np.uint32), np.array([address]), np.array([size])
-        )
-    if layout != h5py.h5d.CHUNKED or _is_misreported(item, shape):
+    if properties.get_layout() != h5py.h5d.CHUNKED or _is_misreported(item, shape):
         return None
     found: list[Any] = []
     item.chunk_iter(found.append)
     try:
-        offsets = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, dimensions)
+        offsets = np.array([info.chunk_offset for info in found], np.int64).reshape(-1, len(shape))
         numbers = np.array([info[1:] for info in found], np.int64).reshape(-1, 3)
     except OverflowError:
         return None  # addresses beyond all files: HDF5 reports the error when it reads there
@@ -182,7 +170,7 @@ def chunks_crc(dataset: h5py.Dataset) -> int | None:
     """Return the hash of all chunks of an open dataset, as they are stored; None if it has none."""
     dataset.flush()  # each chunk has its place and size only then
     table = read_chunk_table(dataset.id)
-    if dataset.chunks is None or table is None or not len(table):
+    if table is None or not len(table):
         return None
     crcs = [crc32c(dataset.id.read_direct_chunk(tuple(offset))[1]) for offset in table.offsets.tolist()]
     return table_crc(table, crcs)

@@ -54,9 +54,6 @@ class Boxes:
     source_dimensions: _Numbers
     numbers: _Numbers
 
-    def __len__(self) -> int:
-        return len(self.numbers)
-
     def in_order(self, order: _Numbers) -> Boxes:
         """Return the boxes in another order."""
         return Boxes(*(getattr(self, field.name)[order] for field in fields(self)))

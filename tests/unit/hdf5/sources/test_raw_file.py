@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from shardkeep.errors import CorruptDataError, LockError, NotFoundError
+from shardkeep.hdf5.journal.superblock import SIGNATURE
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
 from shardkeep.hdf5.sources.raw_file import RawFile
-from shardkeep.hdf5.storage.chunk_table import SIGNATURE
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def failed_checks(
     raw : RawFile
         The same file, from which their bytes are read.
     """
-    chunk_hashes, row_hashes = _ChunkHashes(raw), _RowHashes()
+    crcs: dict[int, int] = {}
     name, dataset, table = None, None, None
     links: dict[str, LinkInfo] | None = None
     lost: set[str] = set()  # reported once, and not again for its attributes
@@ -189,13 +189,13 @@ def failed_checks(
         if check.first_row < 0 or dataset.shape[0] < check.first_row + check.rows:
             yield check, f"has {dataset.shape[0]} rows, {check.first_row + check.rows} were merged"
             continue
-        if check.kind == "rows":
-            crc = row_hashes.of(dataset, checks, number)
-        else:
+        if number not in crcs and check.kind == "rows":
+            crcs = _row_crcs(dataset, checks, number)
+        elif number not in crcs:
             if table is None:
                 table = read_chunk_table(dataset.id)
-            crc = chunk_hashes.of(table, checks, number)
-        yield check, None if crc == check.crc32c else "has other " + check.kind
+            crcs = _chunk_crcs(raw, table, checks, number)
+        yield check, None if crcs[number] == check.crc32c else "has other " + check.kind
 
 
 def changed_chunks(file: h5py.File, path: str, record: CommitRecord) -> Iterator[str]:
@@ -220,77 +220,62 @@ def changed_chunks(file: h5py.File, path: str, record: CommitRecord) -> Iterator
                 yield check.dataset
 
 
-class _ChunkHashes:
-    """Hashes of chunks, computed for many checks at once: a call for each takes longer than the hash."""
+def _chunk_crcs(
+    raw: RawFile, table: ChunkTable | None, checks: Sequence[Check], number: int
+) -> dict[int, int]:
+    """Return the hashes of the chunks of a check and of the next ones, by number; 0 without a table.
 
-    def __init__(self, raw: RawFile) -> None:
-        self._raw = raw
-        self._found: dict[int, int] = {}
-
-    def of(self, table: ChunkTable | None, checks: Sequence[Check], number: int) -> int:
-        """Return the hash of the chunks of a check; `table` has all chunks of its dataset."""
-        if table is None:
-            return 0
-        if number not in self._found:
-            self._found = self._of_next(table, checks, number)
-        return self._found[number]
-
-    def _of_next(self, table: ChunkTable, checks: Sequence[Check], number: int) -> dict[int, int]:
-        name = checks[number].dataset
-        parts: list[tuple[int, int]] = []
-        size_bytes = 0
-        for check in itertools.islice(checks, number, None):
-            if check.dataset != name or check.kind != "chunks" or size_bytes >= _AT_ONCE_BYTES:
-                break
-            part = table.range_of(check.first_row, check.first_row + check.rows)
-            if parts and part[0] != parts[-1][1]:
-                break
-            parts.append(part)
-            size_bytes += int(table.sizes[slice(*part)].sum())
-        try:
-            crcs = self._raw.crcs(table.part(parts[0][0], parts[-1][1]))
-        except (ShardkeepError, OSError):
-            # One by one, so that checks before the unreadable chunk are answered.
-            del parts[1:]
-            crcs = self._raw.crcs(table.part(*parts[0]))
-        found = {}
-        of = zip(itertools.islice(checks, number, None), parts, strict=False)
-        for i, (check, (first, last)) in enumerate(of, number):
-            part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
-            found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
-        return found
+    Of many checks at once: a call for each takes longer than the hash.
+    """
+    if table is None:
+        return {number: 0}
+    name = checks[number].dataset
+    parts: list[tuple[int, int]] = []
+    size_bytes = 0
+    for check in itertools.islice(checks, number, None):
+        if check.dataset != name or check.kind != "chunks" or size_bytes >= _AT_ONCE_BYTES:
+            break
+        part = table.range_of(check.first_row, check.first_row + check.rows)
+        if parts and part[0] != parts[-1][1]:
+            break
+        parts.append(part)
+        size_bytes += int(table.sizes[slice(*part)].sum())
+    try:
+        crcs = raw.crcs(table.part(parts[0][0], parts[-1][1]))
+    except (ShardkeepError, OSError):
+        # One by one, so that checks before the unreadable chunk are answered.
+        del parts[1:]
+        crcs = raw.crcs(table.part(*parts[0]))
+    found = {}
+    of = zip(itertools.islice(checks, number, None), parts, strict=False)
+    for i, (check, (first, last)) in enumerate(of, number):
+        part_crcs = crcs[first - parts[0][0] : last - parts[0][0]]
+        found[i] = table_crc(table.between(check.first_row, check.first_row + check.rows), part_crcs)
+    return found
 
 
-class _RowHashes:
-    """Hashes of rows, computed for many checks at once: a read of each takes longer than its hash."""
+def _row_crcs(dataset: h5py.Dataset, checks: Sequence[Check], number: int) -> dict[int, int]:
+    """Return the hashes of the rows of a check and of the next ones, by number.
 
-    def __init__(self) -> None:
-        self._found: dict[int, int] = {}
-
-    def of(self, dataset: h5py.Dataset, checks: Sequence[Check], number: int) -> int:
-        """Return the hash of the rows of a check."""
-        if number not in self._found:
-            self._found = self._of_next(dataset, checks, number)
-        return self._found[number]
-
-    def _of_next(self, dataset: h5py.Dataset, checks: Sequence[Check], number: int) -> dict[int, int]:
-        first = stop = checks[number].first_row
-        step = rows_in_block(dataset)
-        end = min(len(dataset), (first // step + 1) * step)  # as of one block
-        some: list[Check] = []
-        for check in itertools.islice(checks, number, None):
-            next_stop = stop + check.rows
-            is_next = check.dataset == checks[number].dataset and check.kind == "rows"
-            if not is_next or check.first_row != stop or (some and next_stop > end):
-                break
-            some.append(check)
-            stop = next_stop
-        if len(some) > 1:
-            # Where they cannot be read together, checks before the unreadable rows are answered one by one.
-            with contextlib.suppress(Exception):
-                (rows,) = blocks(dataset, first, stop)
-                return {
-                    i: content_crc(rows[one.first_row - first :][: one.rows])
-                    for i, one in enumerate(some, number)
-                }
-        return {number: rows_crc(dataset, first, first + checks[number].rows)}
+    Of many checks at once: a read of each takes longer than its hash.
+    """
+    first = stop = checks[number].first_row
+    step = rows_in_block(dataset)
+    end = min(len(dataset), (first // step + 1) * step)  # as of one block
+    some: list[Check] = []
+    for check in itertools.islice(checks, number, None):
+        next_stop = stop + check.rows
+        is_next = check.dataset == checks[number].dataset and check.kind == "rows"
+        if not is_next or check.first_row != stop or (some and next_stop > end):
+            break
+        some.append(check)
+        stop = next_stop
+    if len(some) > 1:
+        # Where they cannot be read together, checks before the unreadable rows are answered one by one.
+        with contextlib.suppress(Exception):
+            (rows,) = blocks(dataset, first, stop)
+            return {
+                i: content_crc(rows[one.first_row - first :][: one.rows])
+                for i, one in enumerate(some, number)
+            }
+    return {number: rows_crc(dataset, first, first + checks[number].rows)}

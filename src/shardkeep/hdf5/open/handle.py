@@ -162,10 +162,6 @@ class FileHandle:
             self._open()
             return self._fid
 
-    @_id.setter
-    def _id(self, oid: Any) -> None:
-        self._fid = oid
-
     @property
     def filename(self) -> str:
         """The path as it was passed to `shardkeep.hdf5.open`."""

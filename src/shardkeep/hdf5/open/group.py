@@ -63,9 +63,6 @@ class Group(Member, h5py.Group):  # type: ignore[misc]
             # Thousands of mappings take HDF5 a tenth of a second to open.
             if isinstance(name, str) and self._id and owner._virtuals and not owner.writes:
                 path = _joined(self._path, name)
-                oid = owner._open_virtuals.get(path)
-                if oid is not None:
-                    return Dataset._of(owner, path, oid)
                 if path in owner._virtuals:
                     return Dataset._unopened(owner, path, owner._virtuals[path])
             return self._wrap(super().__getitem__(name), name)

@@ -137,7 +137,6 @@ class FileHandle:
         self._virtuals: dict[str, VirtualDataset] = {}
         self._virtuals_of: FileVersion | None = None
         self._without_virtuals: FileVersion | None = None
-        self._open_virtuals: dict[str, Any] = {}
         self._checked: tuple[Any] | None = None
         self._linked: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
         self.hdf5_name = b""
@@ -275,9 +274,8 @@ class FileHandle:
                 self.virtual(path)
             return
         found = find_virtual(self._fid)
-        for path, oid in found.items():
-            self.virtual(path, oid)
-        self._open_virtuals = {path: oid for path, oid in found.items() if oid is not None}
+        for path in found:
+            self.virtual(path)
         self._without_virtuals = None if found else version
         if found and not self.writes:
             known_files.add(self._absolute_path, version).checked_at_open = tuple(found)
@@ -305,7 +303,7 @@ class FileHandle:
 
     def _close_hdf5(self) -> None:
         fid, self._fid, self._token = self._fid, None, None
-        self._open_virtuals, self._checked = {}, None
+        self._checked = None
         if not self.writes:
             open_file_budget.remove(self)
             self.cache_bytes = 0
@@ -346,7 +344,6 @@ class FileHandle:
     def _after_fork(self) -> None:
         """Close the parent's handle, in the child."""
         fid, self._fid, self._token = self._fid, None, None
-        self._open_virtuals = {}
         self._drop_members()
         self._lock = None  # released by the lock's own fork hook
         self.cache_bytes = self.pins = 0

@@ -77,19 +77,13 @@ def is_virtual(layout: h5py.h5p.PropDCID) -> bool:
     return bool(layout.get_layout() == h5py.h5d.VIRTUAL)
 
 
-def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | None]:
-    """Return the virtual datasets among the first 64 objects of a file.
-
-    Returns
-    -------
-    dict
-        Identifiers by path; None for a dataset that was not opened.
-    """
+def find_virtual(file_id: h5py.h5f.FileID) -> list[str]:
+    """Return the paths of the virtual datasets among the first 64 objects of a file."""
     fd = _quiet_descriptor(file_id)
     paths = None if fd is None else hdf5_virtual_datasets(fd, _MOST_OBJECTS)
     if paths is not None:
-        return {decode_name(path): None for path in paths}
-    found: dict[str, h5py.h5d.DatasetID | None] = {}
+        return [decode_name(path) for path in paths]
+    found: list[str] = []
     seen = 0
 
     def visit(name: bytes) -> bool | None:
@@ -104,7 +98,7 @@ def find_virtual(file_id: h5py.h5f.FileID) -> dict[str, h5py.h5d.DatasetID | Non
                 raise
             return None  # a group, a named type, or damaged, which is an error when it is read
         if is_virtual(dataset.get_create_plist()):
-            found["/" + decode_name(name)] = dataset
+            found.append("/" + decode_name(name))
         return None
 
     h5py.h5o.visit(file_id, visit)

@@ -230,5 +230,5 @@ def _copy_chunks(
             copy.add([crc32c(data)])
             tick(1)
         copy.done()
-    writer.skip(rows)
+    writer.row += rows
     return copy

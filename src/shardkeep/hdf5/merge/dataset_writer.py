@@ -101,10 +101,6 @@ class DatasetWriter:
                 write(tuple(offset), room[:size], mask)
         return np.array(placed, np.int64) if len(placed) == len(table) else None
 
-    def skip(self, rows: int) -> None:
-        """Count rows that were copied as chunks."""
-        self.row += rows
-
     def finish(self) -> None:
         """Write the rows of the last, incomplete chunk."""
         if self._fill and self._waiting is not None:

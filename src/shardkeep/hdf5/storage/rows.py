@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 
 from shardkeep.errors import SchemaError
+from shardkeep.hdf5.read_errors import first_line
 from shardkeep.hdf5.storage.casts import fits_as_python_numbers, keeps_whole_numbers, rounded_whole_number
 from shardkeep.hdf5.storage.dtypes import TEXT, check_storable, describe, enum_members, is_text, vlen_base
 from shardkeep.hdf5.storage.tensors import as_numpy, conversion_advice
@@ -111,7 +112,7 @@ def _as_array(label: str, rows: Any, dtype: np.dtype[Any] | None = None) -> np.n
     try:
         array = np.asarray(rows)
     except (ValueError, TypeError, RuntimeError) as error:  # a tensor with a gradient, or on a device
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         advice = conversion_advice(rows) or "pass a NumPy array"
         if "inhomogeneous" in reason:
             advice = "use one shape for all, or declare the dataset with dtype=h5py.vlen_dtype(…)"

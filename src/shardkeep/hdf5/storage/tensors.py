@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardkeep.errors import SchemaError
+from shardkeep.hdf5.read_errors import first_line
 
 __all__ = ["as_numpy", "conversion_advice"]
 
@@ -32,7 +33,7 @@ def as_numpy(label: str, rows: Any) -> Any:
         reason = f"HDF5 has no {array.dtype}"
     except (ValueError, TypeError, RuntimeError) as error:
         array = None
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
     if array is None or array.dtype.kind == "V" or (array.dtype == object and not array.ndim):
         raise SchemaError(f"{label}: this {type(rows).__name__} cannot be kept ({reason:.200}): {advice}")
     return array

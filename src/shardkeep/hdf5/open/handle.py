@@ -28,7 +28,7 @@ from shardkeep.hdf5.virtual.checked_sources import read_table
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import find_virtual, read_virtual_layout
 
-__all__ = ["FileHandle", "KnownFiles", "known_files"]
+__all__ = ["FileHandle", "RecentFiles", "recent_files"]
 
 _getpid = os.getpid
 _RDCC_NBYTES = 1024 * 1024
@@ -36,7 +36,7 @@ _MOST_KNOWN = 8
 
 
 @dataclass
-class KnownFile:
+class RecentFile:
     """Virtual datasets of one version of a file, by path.
 
     Attributes
@@ -51,27 +51,27 @@ class KnownFile:
     checked_at_open: tuple[str, ...] | None = None
 
 
-class KnownFiles:
+class RecentFiles:
     """Cache of the files that were opened last; opening one again costs a ``stat`` per source.
 
     HDF5 and h5py need as long to open and read a dataset of 4,000 mappings as to read its rows.
     """
 
     def __init__(self) -> None:
-        self._files: dict[tuple[str, FileVersion], KnownFile] = {}
+        self._files: dict[tuple[str, FileVersion], RecentFile] = {}
 
-    def get(self, path: str, version: FileVersion) -> KnownFile | None:
+    def get(self, path: str, version: FileVersion) -> RecentFile | None:
         """Return the entry of a file; None if there is none."""
         found = self._files.pop((path, version), None)
         if found is not None:
             self._files[path, version] = found
         return found
 
-    def add(self, path: str, version: FileVersion) -> KnownFile:
+    def add(self, path: str, version: FileVersion) -> RecentFile:
         """Return the entry of a file, which is created if there is none."""
         found = self.get(path, version)
         if found is None:
-            found = self._files[path, version] = KnownFile()
+            found = self._files[path, version] = RecentFile()
             if len(self._files) > _MOST_KNOWN:
                 del self._files[next(iter(self._files))]
         return found
@@ -212,7 +212,7 @@ class FileHandle:
         found = self._virtuals.get(path)
         if found is None:
             version = self._version()
-            known = None if self.writes else known_files.get(self._absolute_path, version)
+            known = None if self.writes else recent_files.get(self._absolute_path, version)
             found = None if known is None else known.datasets.get(path)
             if found is None:
                 if self._checked is None:
@@ -223,7 +223,7 @@ class FileHandle:
                 found.check()
             self._virtuals[path] = found
             if not self.writes:
-                known_files.add(self._absolute_path, version).datasets[path] = found
+                recent_files.add(self._absolute_path, version).datasets[path] = found
         return found
 
     def _open(self) -> None:
@@ -268,7 +268,7 @@ class FileHandle:
 
     def _check_virtuals(self, version: FileVersion) -> None:
         """Check the sources of the virtual datasets that are found when a file is opened."""
-        known = None if self.writes else known_files.get(self._absolute_path, version)
+        known = None if self.writes else recent_files.get(self._absolute_path, version)
         if known is not None and known.checked_at_open is not None:
             for path in known.checked_at_open:
                 self.virtual(path)
@@ -278,7 +278,7 @@ class FileHandle:
             self.virtual(path)
         self._without_virtuals = None if found else version
         if found and not self.writes:
-            known_files.add(self._absolute_path, version).checked_at_open = tuple(found)
+            recent_files.add(self._absolute_path, version).checked_at_open = tuple(found)
 
     def _forget_virtuals(self) -> None:
         virtuals, self._virtuals = self._virtuals, {}
@@ -351,7 +351,7 @@ class FileHandle:
             close_without_writing(fid, self._fd, writes=self.writes)
 
 
-known_files = KnownFiles()
+recent_files = RecentFiles()
 # By identity: two handles of one file are equal.
 _alive: weakref.WeakValueDictionary[int, FileHandle] = weakref.WeakValueDictionary()
 

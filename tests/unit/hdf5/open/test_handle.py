@@ -13,7 +13,7 @@ from shardkeep.hdf5 import open as hopen
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.open import handle
 from shardkeep.hdf5.open.dataset import Dataset
-from shardkeep.hdf5.open.handle import KnownFiles
+from shardkeep.hdf5.open.handle import RecentFiles
 from shardkeep.hdf5.virtual.layout import find_virtual
 
 
@@ -134,7 +134,7 @@ def test_a_forked_child_reads_on(path):
 
 
 def test_only_the_files_used_last_are_kept():
-    known = KnownFiles()
+    known = RecentFiles()
     version = FileVersion(0, 0, 0, 0)
     first = known.add("0", version)
     assert known.add("0", version) is first

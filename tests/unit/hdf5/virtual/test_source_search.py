@@ -17,10 +17,10 @@ PLACES = ["absolute", "a", "home/b", "home", "cwd", "real"]
 BODY = """if True:
     import h5py, os, sys
     import shardkeep as sk
-    from shardkeep.hdf5.open.handle import known_files
+    from shardkeep.hdf5.open.handle import recent_files
     path, folder, *places = sys.argv[1:]
     while True:
-        known_files._files.clear()
+        recent_files._files.clear()
         with h5py.File(path) as file:
             theirs = int(file["x"][0])
         try:

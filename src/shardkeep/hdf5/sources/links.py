@@ -16,7 +16,7 @@ import h5py
 from shardkeep._core import crc32c
 from shardkeep.errors import CorruptDataError
 from shardkeep.hdf5.read_errors import is_of_hdf5
-from shardkeep.hdf5.storage.dtypes import describe
+from shardkeep.hdf5.storage.dtypes import describe_dtype
 from shardkeep.hdf5.storage.names import decode_name, is_reserved, own_names
 
 __all__ = [
@@ -212,7 +212,7 @@ def read_links(file: h5py.h5f.FileID) -> dict[str, LinkInfo]:
 def type_link(kind: h5py.h5t.TypeID) -> LinkInfo:
     """Describe a named type."""
     try:
-        target = describe(kind.dtype, ()).removesuffix(" rows of shape ()")
+        target = describe_dtype(kind.dtype)
     except Exception as error:
         if not is_of_hdf5(error):
             raise

@@ -163,7 +163,7 @@ def _make_empty(
     try:
         if locking.effect == "off":
             # Without locks, only processes that can be seen are excluded.
-            if any(True for one in openers_of(path) if one.pid != os.getpid()) or _open_here(path, fd):
+            if any(one.pid != os.getpid() for one in openers_of(path)) or _open_here(fd):
                 raise conflict(path, writing=True)
         else:
             _flock(fd, path, timeout_s)
@@ -197,7 +197,7 @@ def _flock(fd: int, path: str, timeout_s: float | None) -> None:
                 raise conflict(path, writing=True, waited_s=time.monotonic() - start) from error
 
 
-def _open_here(path: str, fd: int) -> bool:
+def _open_here(fd: int) -> bool:
     """Return whether this process has another descriptor of the file."""
     mine = os.fstat(fd)
     for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else []:

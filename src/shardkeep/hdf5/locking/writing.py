@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 import h5py
 
 from shardkeep.errors import ExistsError, FormatError, LockError, NotFoundError
-from shardkeep.files.durable import durability_error
+from shardkeep.files.durable import durability_error, durably, write_all
 from shardkeep.files.kinds.special import refuse_special
 from shardkeep.files.locks.lock import FileLock, IfUnsafe
 from shardkeep.files.locks.probe import HELD, lock_fault_of, locks_are_trusted
@@ -74,7 +74,7 @@ def open_for_writing(
     refuse_special(path, FormatError)
     there = os.path.exists(path)
     if there and mode == "x":
-        raise ExistsError(f"{path!r} exists: choose another name, or open it with mode 'a'", path=path)
+        raise _taken(path)
     if not there and mode == "r+":
         raise NotFoundError(f"file {path!r} does not exist: open it with mode 'a' to create it", path=path)
     if there and mode != "x" and not os.access(path, os.W_OK):
@@ -101,6 +101,10 @@ def open_for_writing(
     else:
         text = "flock, exclusive" if fault is None else f"flock, exclusive, but {fault}"
     return Opened(file_id, fd, lock, text)
+
+
+def _taken(path: str) -> ExistsError:
+    return ExistsError(f"{path!r} exists: choose another name, or open it with mode 'a'", path=path)
 
 
 def _check_file_system(path: str, if_unsafe: str) -> str | None:
@@ -149,8 +153,7 @@ def _make_empty(
         fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
         if mode == "x":
-            message = f"{path!r} exists: choose another name, or open it with mode 'a'"
-            raise ExistsError(message, path=path) from None
+            raise _taken(path) from None
         if mode == "a":
             return False  # another process created it just now
         made = False
@@ -167,11 +170,9 @@ def _make_empty(
                 raise conflict(path, writing=True)
         else:
             _flock(fd, path, timeout_s)
-        try:
+        with durably("write", path):
             os.ftruncate(fd, 0)
-            os.pwrite(fd, image, 0)
-        except OSError as error:
-            raise durability_error("write", path, error) from error
+            write_all(fd, image, 0)
         return made
     except BaseException:
         if made:

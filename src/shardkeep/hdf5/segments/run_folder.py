@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass
 
 from shardkeep.errors import CorruptDataError, NotFoundError
-from shardkeep.files.durable import durability_error, sync_folder
+from shardkeep.files.durable import durably, sync_folder
 
 __all__ = [
     "SegmentName",
@@ -60,18 +60,16 @@ def rank_folder(run_dir: str, rank: int) -> str:
 
 def make_rank_folder(folder: str, *, durable: bool) -> None:
     """Make the folder of a rank and those above it; `durable` syncs the names of all new ones."""
-    try:
-        made = []
-        current = os.path.abspath(folder)
-        while not os.path.isdir(current):
-            made.append(current)
-            current = os.path.dirname(current)
+    made = []
+    current = os.path.abspath(folder)
+    while not os.path.isdir(current):
+        made.append(current)
+        current = os.path.dirname(current)
+    with durably("make the folder", folder):
         os.makedirs(folder, exist_ok=True)
         if durable:
             for one in made:
                 sync_folder(os.path.dirname(one))
-    except OSError as error:
-        raise durability_error("make the folder", folder, error) from error
 
 
 def writer_path(folder: str) -> str:

@@ -374,3 +374,11 @@ def test_numbers_of_variable_length_in_the_other_byte_order(tmp_path):
         assert [(n, v.tolist()) for n, v in file["table"]["n", "v"]] == list(enumerate(expected))
         n, v, inner = file["table"][2]
         assert (n, v.tolist(), inner["w"].tolist()) == (2, [0, 1], [0, 1])
+
+
+def test_short_writes_of_a_new_file_are_continued(tmp_path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:100], offset))
+    with hopen(tmp_path / "a.h5", "w") as file:
+        file["x"] = [1, 2]
+        assert file["x"][:].tolist() == [1, 2]

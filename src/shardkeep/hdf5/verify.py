@@ -43,6 +43,7 @@ from shardkeep.hdf5.storage.dtypes import has_parts_elsewhere, obstacle_to_readi
 from shardkeep.hdf5.storage.names import decode_name, is_reserved, shown_name
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import read_virtual_layout
+from shardkeep.hdf5.virtual.sources import VirtualSources
 
 __all__ = ["Verdict", "verify"]
 
@@ -374,7 +375,7 @@ class _Work:
         """Read rows of other files; plain HDF5 would return fill values for those that it cannot read."""
         path = os.path.abspath(self._source.path)
         layout = read_virtual_layout(dataset.file.id, path, f"/{name}", dataset.id)
-        virtual = VirtualDataset(path, f"/{name}", layout, None, open_source_file)
+        virtual = VirtualDataset(VirtualSources(path, f"/{name}", layout, None, open_source_file))
         try:
             virtual.check()
             if not dataset.shape:

@@ -27,6 +27,7 @@ from shardkeep.hdf5.read_errors import reading
 from shardkeep.hdf5.virtual.checked_sources import read_table
 from shardkeep.hdf5.virtual.dataset import VirtualDataset
 from shardkeep.hdf5.virtual.layout import find_virtual, read_virtual_layout
+from shardkeep.hdf5.virtual.sources import VirtualSources
 
 __all__ = ["FileHandle", "RecentFiles", "recent_files"]
 
@@ -218,7 +219,9 @@ class FileHandle:
                 if self._checked is None:
                     self._checked = (read_table(self._fid),)
                 layout = read_virtual_layout(self._fid, self._absolute_path, path, oid)
-                found = VirtualDataset(self._absolute_path, path, layout, self._checked[0], self._open_source)
+                table, open_source = self._checked[0], self._open_source
+                sources = VirtualSources(self._absolute_path, path, layout, table, open_source)
+                found = VirtualDataset(sources)
             with self.pinned():
                 found.check()
             self._virtuals[path] = found

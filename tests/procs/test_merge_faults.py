@@ -32,7 +32,7 @@ libc.sk_calls.restype = ctypes.c_long
 libc.sk_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_long, ctypes.c_int]
 keyed_rows.WINDOW_BYTES = 4096
 keyed_rows._WINDOW_OBJECTS = 100
-keyed_rows.MemoryShare.take = lambda self, size_bytes: False
+keyed_rows.Scratch.take_memory = lambda self, size_bytes: False
 os.chdir(sys.argv[1])
 before = sorted(os.listdir("."))
 sources = [f"{i}.h5" for i in range(3)]
@@ -110,7 +110,7 @@ def test_one_call_fails(tmp_path, sources, shim):
 @pytest.mark.parametrize("order_by", ["rank", "id"])
 def test_the_size_of_files_is_limited(tmp_path, sources, order_by, monkeypatch):
     monkeypatch.setattr(keyed_rows, "WINDOW_BYTES", 4096)
-    monkeypatch.setattr(keyed_rows.MemoryShare, "take", lambda self, size_bytes: False)
+    monkeypatch.setattr(keyed_rows.Scratch, "take_memory", lambda self, size_bytes: False)
     before = sorted(os.listdir(tmp_path))
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     for limit in (100, 3000, 12_000):

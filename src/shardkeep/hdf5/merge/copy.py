@@ -26,7 +26,7 @@ from shardkeep.hdf5.locking.damage import refuse_damage
 from shardkeep.hdf5.merge.checks import Check
 from shardkeep.hdf5.merge.chunk_copy import ChunkCopies, PartCopy
 from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
-from shardkeep.hdf5.merge.keyed_rows import KeyedRows, MemoryShare
+from shardkeep.hdf5.merge.keyed_rows import KeyedRows, Scratch
 from shardkeep.hdf5.merge.plan import DatasetPlan, MergePlan, Part
 from shardkeep.hdf5.merge.result import (
     create_virtual,
@@ -108,7 +108,7 @@ def fill(
     writers: list[DatasetWriter | KeyedRows] = []
     by_source: dict[int, list[tuple[DatasetWriter | KeyedRows, Part]]] = {}
     with contextlib.ExitStack() as stack:
-        share = MemoryShare()
+        scratch = stack.enter_context(Scratch(plan.output))
         for name in plan.groups:
             write_group(file, plan, name)
         for one in plan.datasets:
@@ -124,7 +124,7 @@ def fill(
                 dataset = in_order.dataset
                 writer: DatasetWriter | KeyedRows = in_order
                 if one.keyed and plan.key is not None:
-                    writer = stack.enter_context(KeyedRows(in_order, plan.key, plan.output, share))
+                    writer = KeyedRows(in_order, plan.key, plan.output, scratch)
                 writers.append(writer)
                 if not one.parts:
                     checks.append(Check(one.name, 0, 0, "rows", 0))

@@ -27,31 +27,61 @@ from shardkeep.hdf5.merge.dataset_writer import DatasetWriter
 from shardkeep.hdf5.merge.order import KeyOrder
 from shardkeep.hdf5.storage.content_hash import as_bytes, content_crc
 
-__all__ = ["KeyedRows", "MemoryShare"]
+__all__ = ["KeyedRows", "Scratch"]
 
 WINDOW_BYTES = 32 * 1024 * 1024
 _SHARED_BYTES = 256 * 1024 * 1024
 _WINDOW_OBJECTS = 1 << 16
 
 
-class MemoryShare:
-    """Memory that all datasets of a merge share."""
+class Scratch:
+    """Rows of all datasets of a merge until they are in order: in memory, and in one file without a name."""
 
-    def __init__(self) -> None:
-        self._left = _SHARED_BYTES
+    def __init__(self, output: str) -> None:
+        self._output = output
+        self._memory_left = _SHARED_BYTES
+        self._file: Any = None
+        self._size_bytes = 0
 
-    def take(self, size_bytes: int) -> bool:
+    def take_memory(self, size_bytes: int) -> bool:
         """Take memory and return whether that much was left."""
-        if size_bytes > self._left:
+        if size_bytes > self._memory_left:
             return False
-        self._left -= size_bytes
+        self._memory_left -= size_bytes
         return True
+
+    def allocate(self, size_bytes: int) -> int:
+        """Return the offset of a new part of the file."""
+        offset = self._size_bytes
+        self._size_bytes += size_bytes
+        return offset
+
+    def write(self, data: Any, offset: int) -> None:
+        """Write into the file."""
+        with durably("write scratch rows beside", self._output):
+            if self._file is None:
+                folder = os.path.dirname(os.path.abspath(self._output))
+                self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+            write_all(self._file.fileno(), data, offset)
+
+    def read(self, buffer: Any, offset: int) -> None:
+        """Fill a buffer from the file."""
+        with durably("read scratch rows beside", self._output):
+            read_all(self._file.fileno(), buffer, offset)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
 
 
 class KeyedRows:
     """Rows of one dataset, added in the order of the sources and written in the order of the key."""
 
-    def __init__(self, writer: DatasetWriter, key: KeyOrder, output: str, share: MemoryShare) -> None:
+    def __init__(self, writer: DatasetWriter, key: KeyOrder, output: str, scratch: Scratch) -> None:
         self.plan = writer.plan
         self._writer = writer
         self._key = key
@@ -62,19 +92,19 @@ class KeyedRows:
         self._sum = 0
         dtype, shape = writer.plan.dtype, writer.plan.row_shape
         self._row_bytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        self._scratch: Any = None
+        self._scratch = scratch
         self._memory: np.ndarray[Any, Any] | None = None
         self._objects = dtype.hasobject
         if self._objects:
             self._window_rows = _WINDOW_OBJECTS
-            self._ends = np.zeros(writer.plan.rows + 1, np.int64)
-            self._spool = bytearray()
+            self._extents = np.zeros((writer.plan.rows, 2), np.int64)
             return
         self._window_rows = max(1, WINDOW_BYTES // max(1, self._row_bytes))
-        if self._row_bytes * writer.plan.rows <= WINDOW_BYTES or share.take(
-            self._row_bytes * writer.plan.rows
-        ):
+        size_bytes = self._row_bytes * writer.plan.rows
+        if scratch.take_memory(size_bytes):
             self._memory = np.empty((writer.plan.rows, *shape), dtype)
+        else:
+            self._offset_bytes = scratch.allocate(size_bytes)
         self._cursors = np.zeros(-(-writer.plan.rows // self._window_rows) or 1, np.int64)
 
     def add_rows(self, rows: np.ndarray[Any, Any]) -> None:
@@ -103,15 +133,6 @@ class KeyedRows:
             raise CorruptDataError(f"{message}: check disk and memory, merge again", path=self._output)
         self._writer.finish()
 
-    def __enter__(self) -> KeyedRows:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._memory = None
-        if self._scratch is not None:
-            with contextlib.suppress(OSError):
-                self._scratch.close()
-
     # -- rows of a fixed size --------------------------------------------------------------------
 
     def _scatter(self, rows: np.ndarray[Any, Any], places: npt.NDArray[np.int64]) -> None:
@@ -122,7 +143,7 @@ class KeyedRows:
         for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
             window = int(windows[start])
             row = window * self._window_rows + int(self._cursors[window])
-            self._write(as_bytes(rows[start:stop]), row * self._row_bytes)
+            self._scratch.write(as_bytes(rows[start:stop]), self._offset_bytes + row * self._row_bytes)
             self._cursors[window] += stop - start
 
     def _window(self, start: int, stop: int) -> np.ndarray[Any, Any]:
@@ -132,52 +153,37 @@ class KeyedRows:
         arrived = self._key.order[start:stop]
         if self._objects:
             return self._objects_of(arrived)
-        scratch = np.empty((stop - start, *self.plan.row_shape), self.plan.dtype)
-        self._read(as_bytes(scratch), start * self._row_bytes)
+        rows = np.empty((stop - start, *self.plan.row_shape), self.plan.dtype)
+        self._scratch.read(as_bytes(rows), self._offset_bytes + start * self._row_bytes)
         rank = np.empty(len(arrived), np.int64)
         rank[np.argsort(arrived)] = np.arange(len(arrived))
-        ordered: np.ndarray[Any, Any] = scratch[rank]
+        ordered: np.ndarray[Any, Any] = rows[rank]
         return ordered
 
     # -- values of variable length ---------------------------------------------------------------
 
     def _add_objects(self, rows: np.ndarray[Any, Any]) -> None:
-        at = int(self._ends[self._arrived]) - len(self._spool)
+        extents = self._extents[self._arrived : self._arrived + len(rows)]
+        spool, begin = bytearray(), 0
         for i, row in enumerate(rows):
             value = row.item() if isinstance(row, np.void) else row
-            self._spool += pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-            self._ends[self._arrived + i + 1] = at + len(self._spool)
-            if len(self._spool) >= WINDOW_BYTES:
-                at = self._flush(at)
-        self._flush(at)
-
-    def _flush(self, at: int) -> int:
-        self._write(self._spool, at)
-        at += len(self._spool)
-        self._spool = bytearray()
-        return at
+            start = len(spool)
+            spool += pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            extents[i] = start, len(spool)
+            if len(spool) >= WINDOW_BYTES or i == len(rows) - 1:
+                offset = self._scratch.allocate(len(spool))
+                self._scratch.write(spool, offset)
+                extents[begin : i + 1] += offset
+                spool, begin = bytearray(), i + 1
 
     def _objects_of(self, arrived: npt.NDArray[np.int64]) -> np.ndarray[Any, Any]:
         rows = np.empty((len(arrived), *self.plan.row_shape), self.plan.dtype)
         for place in np.argsort(arrived):
-            start, end = self._ends[arrived[place] : arrived[place] + 2]
-            data = bytearray(int(end - start))
-            self._read(data, int(start))
+            start, end = self._extents[arrived[place]].tolist()
+            data = bytearray(end - start)
+            self._scratch.read(data, start)
             rows[place] = pickle.loads(data)  # written by _add_objects, into a file without a name
         return rows
-
-    # -- the scratch file ------------------------------------------------------------------------
-
-    def _write(self, data: Any, offset: int) -> None:
-        with durably("write scratch rows beside", self._output):
-            if self._scratch is None:
-                folder = os.path.dirname(os.path.abspath(self._output))
-                self._scratch = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            write_all(self._scratch.fileno(), data, offset)
-
-    def _read(self, buffer: Any, offset: int) -> None:
-        with durably("read scratch rows beside", self._output):
-            read_all(self._scratch.fileno(), buffer, offset)
 
 
 _MASK = (1 << 64) - 1

@@ -4,6 +4,7 @@ Covers `shardkeep.hdf5.merge.keyed_rows` and `shardkeep.hdf5.merge.planner`.
 """
 
 import itertools
+import os
 
 import h5py
 import numpy as np
@@ -182,7 +183,7 @@ def test_any_order_is_sorted_through_the_scratch_file(tmp_path_factory, keys, cu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_rows, "WINDOW_BYTES", window * 8)
         patch.setattr(keyed_rows, "_WINDOW_OBJECTS", window)
-        patch.setattr(keyed_rows.MemoryShare, "take", lambda self, size_bytes: False)
+        patch.setattr(keyed_rows.Scratch, "take_memory", lambda self, size_bytes: False)
         merge(files, folder / "all.h5", order_by="id")
     assert sorted(path.name for path in folder.iterdir()) == sorted([*(p.name for p in files), "all.h5"])
     with h5py.File(folder / "all.h5") as file:
@@ -191,6 +192,29 @@ def test_any_order_is_sorted_through_the_scratch_file(tmp_path_factory, keys, cu
         assert file["t"].asstr()[:].tolist() == [f"{i}" * (i % 3) for i in range(40)]
         assert file["c"][:].tolist() == [(i, i / 2) for i in range(40)]
     _check_provenance(folder / "all.h5", folder)
+
+
+def test_datasets_that_wait_for_their_order_share_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(keyed_rows, "_SHARED_BYTES", 100)
+    keys = np.random.default_rng(0).permutation(60)
+    for number, part in enumerate(np.split(keys, 3)):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file["id"] = part
+            for name in range(20):
+                file[f"x{name}"] = part * name
+                file.create_dataset(f"t{name}", data=[f"{name} {key}" for key in part], dtype=TEXT)
+    before, most = len(os.listdir("/proc/self/fd")), 0
+
+    def watch(done, total):
+        nonlocal most
+        most = max(most, len(os.listdir("/proc/self/fd")))
+
+    merge(sorted(tmp_path.glob("?.h5")), tmp_path / "all.h5", order_by="id", progress=watch)
+    assert most - before < 10
+    with h5py.File(tmp_path / "all.h5") as file:
+        for name in range(20):
+            assert file[f"x{name}"][:].tolist() == [key * name for key in range(60)]
+            assert file[f"t{name}"].asstr()[:].tolist() == [f"{name} {key}" for key in range(60)]
 
 
 def test_unsigned_keys_of_64_bits_are_sorted(tmp_path):

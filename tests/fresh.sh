@@ -11,6 +11,10 @@ if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
   command -v qemu-aarch64-static >/dev/null || { echo "make fresh: needs qemu-user-static and binfmt-support" >&2; exit 1; }
   mountpoint -q /proc/sys/fs/binfmt_misc || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
   update-binfmts --enable qemu-aarch64
+  # QEMU 7.2's default processor has SME, and with it the OpenBLAS 0.3.34 of NumPy 2.5.5 multiplies transposed matrices
+  # wrongly (without a warning, or with overflow and NaN). A server processor has neither that nor pointer authentication,
+  # which is slow to emulate.
+  export QEMU_CPU="${QEMU_CPU:-neoverse-n1}"
 fi
 folder=$PWD/build/fresh base=$PWD/build/fresh/$suite-$architecture run=$PWD/build/fresh/run-$architecture
 mkdir -p "$folder"

@@ -10,7 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from shardkeep.viewer.app import create_app
+from shardkeep.viewer.data import damage
 from shardkeep.viewer.hdf5 import processes
+from shardkeep.viewer.runs import event_files, receipts
 
 TOKEN = "0123456789abcdef"
 
@@ -22,6 +24,13 @@ def _kept_child():
     children._idle.put(children._take())
     yield
     children.__exit__()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch):
+    """Wait for what a thread reads, as a person who loads the page again."""
+    for one in (damage, event_files, receipts):
+        monkeypatch.setattr(one, "_WAIT_S", 60.0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import os
 import threading
 from functools import partial
 from queue import SimpleQueue
+from typing import BinaryIO
 
 from shardkeep.files.durable import durability_error
 from shardkeep.files.temporary_file import TemporaryFile
@@ -23,8 +24,8 @@ class Writeback:
 
     Parameters
     ----------
-    file : TemporaryFile
-        The file to sync.
+    file : TemporaryFile or binary file
+        The file to sync; another process may write it.
     path : str
         Its final name, for messages.
 
@@ -34,7 +35,7 @@ class Writeback:
     is stored and raised by `wait`, since the final sync would not receive it again.
     """
 
-    def __init__(self, file: TemporaryFile, path: str) -> None:
+    def __init__(self, file: TemporaryFile | BinaryIO, path: str) -> None:
         self._file = file
         self._path = path
         self._asked_bytes = 0
@@ -47,14 +48,14 @@ class Writeback:
 
     def wrote(self) -> None:
         """Start the writeback of the data so far, if it is much."""
-        size = self._file.size_bytes
+        size = os.fstat(self._file.fileno()).st_size
         if size - self._asked_bytes >= _STEP_BYTES and _sync_file_range() is not None:
             self._asked_bytes = size
             self._ask("start")
 
     def sync(self) -> None:
         """Start a sync of everything, without waiting."""
-        if self._file.failure is None:
+        if not (isinstance(self._file, TemporaryFile) and self._file.failure):
             self._ask("sync")
 
     def wait(self) -> None:

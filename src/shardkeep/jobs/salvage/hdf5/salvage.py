@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from shardkeep.errors import FormatError
 from shardkeep.files.child_python import Children
 from shardkeep.files.publish import Exists, publish_path, publish_raw
+from shardkeep.files.writeback import Writeback
 from shardkeep.jobs.salvage.file_copy import copy_into
 from shardkeep.jobs.salvage.hdf5.process import CHILD, Copied, copy_objects
 from shardkeep.jobs.salvage.hdf5.superblock import Superblock, has_signature, superblocks
@@ -78,8 +79,18 @@ class _Salvage:
                 chosen = block
         return self._new(chosen or (blocks or [Superblock(0, b"")])[-1])
 
-    def _copy(self, block: Superblock, target: str | None = None, *, salvages: bool) -> Copied:
-        return copy_objects(self._children, self._path, block, target, salvages=salvages, tick=self._count)
+    def _copy(self, block: Superblock, *, salvages: bool) -> Copied:
+        return copy_objects(self._children, self._path, block, salvages=salvages, tick=self._count)
+
+    def _copy_to(self, target: str, block: Superblock) -> Copied:
+        """Copy what can be read to a new file, while the disk writes it."""
+        with open(target, "rb") as file, Writeback(file, target) as writeback:
+
+            def count(done: int) -> None:
+                writeback.wrote()
+                self._count(done)
+
+            return copy_objects(self._children, self._path, block, target, salvages=True, tick=count)
 
     def _same(self, block: Superblock, copied: Copied) -> RepairedFile:
         """Copy the file with another superblock."""
@@ -99,7 +110,7 @@ class _Salvage:
             return self._result(None, block, copied)
         try:
             with publish_path(output, exists=self._exists) as temporary:
-                copied = self._copy(block, temporary, salvages=True)
+                copied = self._copy_to(temporary, block)
                 self._refuse_other_kinds(block, copied)
                 if not _has_content(copied):
                     raise NothingKeptError

@@ -21,6 +21,7 @@ import pytest
 import shardkeep as sk
 from shardkeep._core import lookup3
 from shardkeep.errors import FormatError
+from shardkeep.files import writeback
 from shardkeep.jobs.salvage.hdf5.salvage import salvage_hdf5
 from shardkeep.jobs.salvage.report import RepairedFile
 from tests.hdf5_makers import make
@@ -59,6 +60,21 @@ def _with_flags(good: bytes, flags: int) -> bytes:
 
 def _outcomes(found: RepairedFile) -> list[tuple[str, Any, int]]:
     return [(part.outcome, part.dataset, part.items) for part in found.parts]
+
+
+def test_the_disk_writes_the_new_file_during_the_work(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with h5py.File(path) as file:
+        damaged = file["packed"].id.get_chunk_info(3).byte_offset
+    content = bytearray(path.read_bytes())
+    content[damaged + 5] ^= 1
+    path.write_bytes(content)
+    started: list[Any] = []
+    monkeypatch.setattr(writeback, "_STEP_BYTES", 1000)
+    monkeypatch.setattr(writeback, "_sync_file_range", lambda: lambda *arguments: started.append(arguments))
+    assert salvage(path, tmp_path / "out.h5").items("lost") == 100
+    assert started
 
 
 def test_flags_are_cleared_in_a_copy(path: Path, tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from shardkeep.files.paths import PathsLike, expand
 from shardkeep.files.publish import Exists
 from shardkeep.files.remote.copies import accepts_urls
 from shardkeep.files.remote.pending import sizes_bytes
-from shardkeep.jobs.division.assignment import BATCH_BYTES, frame_runs, warn_of_odd_shards
+from shardkeep.files.threads.groups import size_runs
+from shardkeep.jobs.division.assignment import BATCH_BYTES, warn_of_odd_shards
 from shardkeep.jobs.division.divide import ShardFile
 from shardkeep.jobs.pack_sources.arrays import ArrayRows, read_arrays
 from shardkeep.jobs.pack_sources.images import ImageFolder, read_labels
@@ -442,7 +443,7 @@ def _write_shuffled(
         done_bytes, report = 0, begin()
         for first in range(0, len(sizes), 1 << 16):
             numbers = order.forward(np.arange(first, min(first + (1 << 16), len(sizes))))
-            for begun, end in frame_runs(sizes[numbers], BATCH_BYTES):
+            for begun, end in size_runs(sizes[numbers], BATCH_BYTES):
                 some = numbers[begun:end]
                 for record in file.read_many(some.astype(np.uint64)):
                     writer.write(record)

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from shardkeep.errors import DurabilityError, EngineError, NotFoundError, PlanError, ShardkeepError
 from shardkeep.files.kinds.urls import is_url
 
-__all__ = ["Located", "divide", "engine_error", "perform", "resume"]
+__all__ = ["Located", "divide", "engine_error", "perform", "resume", "size_runs"]
 
 _Result = TypeVar("_Result")
 _Located = TypeVar("_Located", bound="Located")
@@ -55,6 +58,25 @@ def divide(
         group_bytes += item.size_bytes
     if group:
         yield group
+
+
+def size_runs(sizes: npt.NDArray[Any], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Divide consecutive items into runs of at most so many bytes; yield the ranges of their numbers.
+
+    A larger item is a run by itself.
+
+    Examples
+    --------
+    >>> list(size_runs(np.array([30, 10, 90, 10]), 40))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(sizes):
+        before = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
+        yield first, last
+        first = last
 
 
 def perform(

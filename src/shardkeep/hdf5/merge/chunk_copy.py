@@ -33,6 +33,7 @@ from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import durably
 from shardkeep.files.leftovers import open_temporary
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.threads.work import Tick, Work
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.merge.checks import Check
@@ -178,7 +179,7 @@ class ChunkCopies:
         self._sources[-1][1].append(copy)
         all_places = np.full(len(copy.table), -1, np.int64)
         all_places[: len(places)] = places
-        for first, last in copy.table.parts(_PART_BYTES):
+        for first, last in size_runs(copy.table.sizes, _PART_BYTES):
             if self._executor is not None:
                 table, places = copy.table.part(first, last), all_places[first:last]
                 task = _Task(copy.path, copy.name, raw.version, table, places, self._result.name, self._final)

@@ -17,6 +17,7 @@ from shardkeep.errors import CorruptDataError, LockError, NotFoundError
 from shardkeep.files.durable import read_all, reading_from
 from shardkeep.files.locks.probe import HELD
 from shardkeep.files.temporary_file import TemporaryFile
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.hdf5.journal.superblock import SIGNATURE
 from shardkeep.hdf5.locking.file_version import FileVersion
 from shardkeep.hdf5.locking.mode import locking_mode
@@ -138,7 +139,7 @@ class RawFile:
         found = []
         waiting: deque[ChunkCopy] = deque()
         try:
-            for first, last in table.parts(_PART_BYTES):
+            for first, last in size_runs(table.sizes, _PART_BYTES):
                 nowhere = np.full(last - first, -1, np.int64)
                 waiting.append(self.begin(self._hasher, table.part(first, last), nowhere, self._fd))
                 if len(waiting) > _AHEAD:

@@ -9,7 +9,6 @@ H5Dget_chunk_info and H5Dget_chunk_info_by_coord; reads are right). So every tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,20 +93,6 @@ class ChunkTable:
         """Return chunks ``[first, last)``."""
         where = slice(first, last)
         return ChunkTable(self.offsets[where], self.masks[where], self.addresses[where], self.sizes[where])
-
-    def parts(self, most_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of chunks of about `most_bytes` together, at least one chunk each."""
-        if int(self.sizes.sum()) <= most_bytes:
-            if len(self):
-                yield 0, len(self)
-            return
-        ends = np.cumsum(self.sizes)
-        first = 0
-        while first < len(self):
-            begun = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, begun + most_bytes, side="right")))
-            yield first, last
-            first = last
 
     def rows_in_order(self, rows: int, chunk_rows: int) -> bool:
         """Return whether each chunk has rows of full width and no chunk is missing."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkeep.errors import PlanError
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.user_warning import warn_user
 from shardkeep.tfrecord.shard_names import checked_sizes
 
-__all__ = ["BATCH_BYTES", "Mode", "Places", "Sizes", "assign", "frame_runs", "warn_of_odd_shards"]
+__all__ = ["BATCH_BYTES", "Mode", "Places", "Sizes", "assign", "warn_of_odd_shards"]
 
 Mode = Literal["contiguous", "round-robin", "balanced"]
 Sizes = npt.NDArray[np.int64]
@@ -91,25 +91,6 @@ def assign(
     return np.repeat(np.arange(shards, dtype=np.int32), np.diff(ends, prepend=0)), shards
 
 
-def frame_runs(sizes: Sizes, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide consecutive frames into runs of at most so many bytes; yield the ranges of their numbers.
-
-    A longer frame is a run by itself.
-
-    Examples
-    --------
-    >>> list(frame_runs(np.array([30, 10, 90, 10]), 40))
-    [(0, 2), (2, 3), (3, 4)]
-    """
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(sizes):
-        before = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
-        yield first, last
-        first = last
-
-
 def warn_of_odd_shards(
     pattern: str, *, records: int, shards: int, shard_bytes: int | None, largest_bytes: int
 ) -> None:
@@ -140,7 +121,7 @@ def warn_of_odd_shards(
 
 def _filled(sizes: Sizes, shard_bytes: int) -> tuple[Places, int]:
     """Fill one shard after the other; a record longer than `shard_bytes` has a shard for itself."""
-    counts = [last - first for first, last in frame_runs(sizes, shard_bytes)] or [0]
+    counts = [last - first for first, last in size_runs(sizes, shard_bytes)] or [0]
     return np.repeat(np.arange(len(counts), dtype=np.int32), counts), len(counts)
 
 

@@ -23,8 +23,9 @@ from shardkeep.files.kinds.urls import is_url
 from shardkeep.files.locks.lock import FileLock
 from shardkeep.files.paths import PathsLike
 from shardkeep.files.publish import Exists
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.threads.work import Tick, Work
-from shardkeep.jobs.division.assignment import Places, Sizes, frame_runs
+from shardkeep.jobs.division.assignment import Places, Sizes
 from shardkeep.jobs.division.frames import Copied, PlainPart, StreamPart
 from shardkeep.jobs.division.packed_frames import PackedPart
 from shardkeep.jobs.division.source import Source, changed_error, scan
@@ -221,7 +222,7 @@ def _plain_tasks(
     for source in sources:
         whole = [(0, source.records)] if source.records else []
         source_sizes = sizes[base : base + source.records]
-        for first, last in whole if source.is_stream else frame_runs(source_sizes, part_bytes):
+        for first, last in whole if source.is_stream else size_runs(source_sizes, part_bytes):
             mine = shards[base + first : base + last]
             mine_sizes = source_sizes[first:last]
             there = {

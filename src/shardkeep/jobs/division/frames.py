@@ -23,8 +23,8 @@ import numpy.typing as npt
 from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.durable import read_all, reading_from
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.threads.work import Tick
-from shardkeep.jobs.division.assignment import frame_runs
 from shardkeep.jobs.division.source import Source, changed_error
 from shardkeep.jobs.division.targets import Place, Targets
 from shardkeep.tfrecord.format.frame import OVERHEAD_BYTES
@@ -100,7 +100,7 @@ class PlainPart:
         ends = {shard: place.offset_bytes for shard, place in self.places.items()}
         with Targets(self.places) as targets, open(self.path, "rb", buffering=0) as file:
             source = file.fileno()
-            for first, last in frame_runs(sizes, self.block_bytes):
+            for first, last in size_runs(sizes, self.block_bytes):
                 length = int(starts[last] - starts[first])
                 shards = self.shards[first:last]
                 if length > _HUGE_BYTES and last - first == 1:
@@ -337,7 +337,7 @@ def _stored(fd: int, starts: I64, path: str) -> U32:
             [int.from_bytes(os.pread(fd, 4, end - 4), "little") for end in starts[1:].tolist()], np.uint32
         )
     found = np.empty(records, np.uint32)
-    for first, last in frame_runs(np.diff(starts), _CHUNK_BYTES):
+    for first, last in size_runs(np.diff(starts), _CHUNK_BYTES):
         buffer = _buffer(int(starts[last] - starts[first]))
         _read_into(fd, buffer, int(starts[first]), path)
         found[first:last] = _footers(buffer, starts[first + 1 : last + 1] - starts[first])

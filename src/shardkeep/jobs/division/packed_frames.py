@@ -14,8 +14,9 @@ from shardkeep import _core
 from shardkeep.errors import CorruptDataError
 from shardkeep.files.kinds.kind import Compression
 from shardkeep.files.leftovers import open_temporary
+from shardkeep.files.threads.groups import size_runs
 from shardkeep.files.threads.work import Tick
-from shardkeep.jobs.division.assignment import BATCH_BYTES, frame_runs
+from shardkeep.jobs.division.assignment import BATCH_BYTES
 from shardkeep.jobs.division.frames import Copied, record_digest
 from shardkeep.jobs.division.source import Source, changed_error
 from shardkeep.jobs.division.targets import Place
@@ -110,7 +111,7 @@ def _wanted(part: PackedPart) -> Iterator[tuple[int, bytes]]:
             file = _core.RecordFile(source.path, source.starts, verify=part.verify)
             ends = source.starts.astype(np.int64)
             sizes = ends[mine + 1] - ends[mine]
-            for begin, end in frame_runs(sizes, BATCH_BYTES):
+            for begin, end in size_runs(sizes, BATCH_BYTES):
                 some = mine[begin:end]
                 yield from zip(shards[some].tolist(), file.read_many(some.astype(np.uint64)), strict=True)
         else:

@@ -11,7 +11,7 @@ from shardkeep.cli.options.general import choice_option, command, examples, exis
 from shardkeep.cli.options.shards import compression_option, sharding_options, sources_and_output
 
 if TYPE_CHECKING:
-    from shardkeep.jobs.pack import Kind
+    from shardkeep.jobs.pack_sources.open import Kind
 
 
 def _dtypes(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Order, shards and errors of `pack`, whatever the source.
 
-Covers `shardkeep.jobs.pack_sources.source`.
+Covers `shardkeep.jobs.pack_sources.source` and `shardkeep.jobs.pack_sources.open`.
 """
 
 from __future__ import annotations

@@ -121,11 +121,13 @@ fresh:  ## demo and test on a bare Debian, made by debootstrap, as root (SUITE=t
 	sh tests/fresh.sh $$(dpkg --print-architecture) gcc,libc6-dev,git,make,python3,python3-venv \
 	  'make demo ARGS= && make test ARGS="$(ARGS)"'
 
-# Those of the tests whose packages have wheels for this processor; frameworks and compilers are not there.
+# Compilers and frameworks are not there. A test may take ten times its usual time under qemu.
 fresh-arm64:  ## the wheel of `make dist` on a bare Debian for aarch64, under qemu: demo and tests (ARGS="tests/unit/plan")
 	sh tests/fresh.sh arm64 python3,python3-venv 'python3 -m venv /venv && \
-	  /venv/bin/pip install --quiet --no-compile dist/*manylinux_2_28_aarch64.whl scikit-learn pillow pytest pytest-timeout hypothesis && \
-	  /venv/bin/shardkeep demo && /venv/bin/python -m pytest -q -p no:cacheprovider $(or $(ARGS),tests/unit)'
+	  /venv/bin/pip install --quiet --no-compile pytest pytest-timeout pytest-xdist hypothesis fsspec httpx2 \
+	    "$$(ls dist/*manylinux_2_28_aarch64.whl)[arrow,collector,compression,demo,metrics,viewer]" && \
+	  /venv/bin/shardkeep demo && /venv/bin/python -m pytest -q -p no:cacheprovider --timeout=3000 \
+	  -o faulthandler_timeout=2900 $(or $(ARGS),tests/unit)'
 
 ci: system-packages frameworks lint docs test  ## the checks of continuous integration
 	$(MAKE) --jobs=2 --output-sync test-frameworks

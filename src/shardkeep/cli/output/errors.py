@@ -114,7 +114,8 @@ def _next_command(
 ) -> str | None:
     """Return the command with which the user can continue after damage."""
     path, options = error.path, _options(command)
-    if path is None or "shardkeep " in str(error) or not os.path.exists(path):
+    # Nothing in the folder of an incomplete run is damaged; its message has the advice.
+    if path is None or "shardkeep " in str(error) or not os.path.exists(path) or os.path.isdir(path):
         return None
     if "on_bad" in options:
         again = _with_option(arguments, command, "--on-bad", "skip")

@@ -15,6 +15,8 @@ import pytest
 from shardkeep.cli.app import app, run
 from shardkeep.cli.output.errors import describe_error
 from shardkeep.errors import PlanError, ShardkeepError
+from shardkeep.hdf5 import WorkerFile
+from shardkeep.world import World
 from tests.odd_files import FRAME_BYTES, GOOD, frame
 
 AT = 3 * FRAME_BYTES + 50
@@ -102,6 +104,17 @@ def test_damaged_hdf5_file_leads_to_repair(capsys: pytest.CaptureFixture[str]) -
         raw.write(b"damage")
     assert run(["cat", "a.h5"]) == 3
     assert repairing(capsys) == ["repair", "a.h5", "a.repaired.h5"]
+
+
+@pytest.mark.parametrize("call", ["merge run run.h5", "rollback run --step 1"])
+def test_a_folder_is_not_proposed_for_repair(call: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with WorkerFile("run", World(rank=0, size=2)) as out:
+        out.append("x", [1])
+        out.commit(step=1)
+    if "rollback" in call:
+        Path("run/rank-0").mkdir()
+    assert run(call.split()) == 3
+    assert "shardkeep repair" not in capsys.readouterr().err
 
 
 def test_damaged_image_leads_to_on_bad(capsys: pytest.CaptureFixture[str]) -> None:
